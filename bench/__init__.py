@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a table and JSON, and measures a baseline in the same run. `python -m bench.NAME --help`."""

@@ -1,0 +1,442 @@
+"""The rhino dialect: discardable attributes with builtin values, one class each.
+
+Owns every `rhino.*` name: its meaning, where it may stand, the schema of its value, building and reading it, and what its
+verifier checks beyond the schema. jaxlib cannot register a dialect from Python, so structure stays in sdy and mpmd ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import mpmd
+from rhino.dialect.schema import Field, Float, Int, ListOf, MapOf, Record, Schema, String, TupleOf, from_attr, to_attr
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+ROLES = ("param", "opt_state", "batch", "other")
+SCHEDULES = ("none", "gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
+TASKS = ("forward", "backward", "weight", "send", "recv", "accumulate", "apply", "free")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a verifier knows of the place of an attribute: the meshes of the module, and its cluster's device count.
+
+    `type` is the type of the argument or result that carries the attribute, `op` the operation.
+    """
+
+    op: ir.Operation
+    type: ir.Type | None = None
+    mesh_devices: Mapping[str, int] = field(default_factory=dict)
+    cluster_devices: int | None = None
+
+
+class RhinoAttribute:
+    """Base of the attributes. `name` is the full name, `places` a subset of module, function, argument, result, op.
+
+    The docstring of a subclass is its documentation, `example` a value in MLIR text.
+    """
+
+    name: ClassVar[str]
+    places: ClassVar[tuple[str, ...]]
+    schema: ClassVar[Schema]
+    example: ClassVar[str]
+
+    @classmethod
+    def to_attr(cls, data: Any, context: ir.Context) -> ir.Attribute:
+        """The attribute for plain data.
+
+        Raises:
+          ValueError: the data does not have the schema; names the path and both values.
+        """
+        data = cls.schema.normalize(data)
+        problems = list(cls.schema.check(data, cls.name))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return to_attr(data, context)
+
+    @classmethod
+    def from_attr(cls, attribute: ir.Attribute) -> Any:
+        """The plain data of the attribute, as `to_attr` took it. Raises ValueError if it does not have the schema."""
+        data = from_attr(attribute)
+        problems = list(cls.schema.check(data, cls.name))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return data
+
+    @classmethod
+    def of(cls, op: ir.Operation | ir.Module) -> Any | None:
+        """The data attached to an operation or module, None without it. Raises ValueError if it is malformed."""
+        operation = op.operation
+        return cls.from_attr(operation.attributes[cls.name]) if cls.name in operation.attributes else None
+
+    @classmethod
+    def attach(cls, op: ir.Operation | ir.Module, data: Any) -> None:
+        """Attach the data to an operation or module. Raises ValueError if it does not have the schema."""
+        operation = op.operation
+        operation.attributes[cls.name] = cls.to_attr(data, operation.context)
+
+    @classmethod
+    def problems(cls, attribute: ir.Attribute, scene: Scene) -> Iterator[str]:
+        """What is wrong with the attribute at its place, one sentence per problem."""
+        try:
+            data = from_attr(attribute)
+        except TypeError as error:
+            yield f"{cls.name}: {error}"
+            return
+        found = list(cls.schema.check(data, cls.name))
+        yield from found
+        if not found:
+            yield from cls.check(data, scene)
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        """What the schema cannot say; called with data that has the schema."""
+        return iter(())
+
+
+class RhinoRole(RhinoAttribute):
+    """What an argument is to training: a parameter, state of the optimizer, part of the batch, or something else."""
+
+    name = "rhino.role"
+    places = ("argument",)
+    schema = String(ROLES)
+    example = 'rhino.role = "param"'
+
+
+class RhinoName(RhinoAttribute):
+    """The name of an argument or result in the user's program; it wins over the name in the location."""
+
+    name = "rhino.name"
+    places = ("argument", "result")
+    schema = String()
+    example = "rhino.name = \"state['params']['wte']\""
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        if not data:
+            yield f"{cls.name} must not be empty"
+
+
+class RhinoStage(RhinoAttribute):
+    """The pipeline stage of an operation, before fragments exist. Backward and update run on the devices of their forward stage."""
+
+    name = "rhino.stage"
+    places = ("op",)
+    schema = Record(
+        {
+            "stage": Field(Int(0), "index of the stage"),
+            "phase": Field(String(("forward", "backward", "update")), "which pass of the step the op belongs to"),
+        }
+    )
+    example = 'rhino.stage = {phase = "forward", stage = 1 : i64}'
+
+
+class RhinoCluster(RhinoAttribute):
+    """The cluster the module was planned for."""
+
+    name = "rhino.cluster"
+    places = ("module",)
+    schema = Record(
+        {
+            "name": Field(String(), "preset and hosts (`dgx-h100:1`), or the name in the cluster's file"),
+            "hosts": Field(Int(1), "number of hosts"),
+            "devices_per_host": Field(Int(1), "devices on each host"),
+            "device": Field(String(), "kind of device"),
+        },
+        extensible=True,
+    )
+    example = 'rhino.cluster = {device = "h100", devices_per_host = 8 : i64, hosts = 1 : i64, name = "dgx-h100:1"}'
+
+
+class RhinoPlacement(RhinoAttribute):
+    """The real devices of each mesh, row-major: a mesh's own `device_ids` can only permute 0 to n-1.
+
+    Device d of the cluster is device d mod `devices_per_host` of host d div `devices_per_host`. Meshes share no device.
+    """
+
+    name = "rhino.placement"
+    places = ("module",)
+    schema = MapOf(ListOf(Int(0)))
+    example = "rhino.placement = {m0 = [0, 1, 2, 3], m1 = [4, 5, 6, 7]}"
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        owner: dict[int, str] = {}
+        for mesh, devices in data.items():
+            if mesh not in scene.mesh_devices:
+                known = ", ".join(scene.mesh_devices) or "none"
+                yield f"{cls.name} names mesh '{mesh}', which the module does not define; it defines {known}"
+            elif len(devices) != scene.mesh_devices[mesh]:
+                yield f"{cls.name}.{mesh} lists {len(devices)} devices, but the mesh has {scene.mesh_devices[mesh]}"
+            for device in devices:
+                if device in owner:
+                    both = f"mesh '{owner[device]}' and mesh '{mesh}'"
+                    yield f"{cls.name} places device {device} in {both}" if owner[device] != mesh else (
+                        f"{cls.name}.{mesh} lists device {device} twice"
+                    )
+                elif scene.cluster_devices is not None and device >= scene.cluster_devices:
+                    yield f"{cls.name}.{mesh} lists device {device}, but the cluster has {scene.cluster_devices} devices"
+                owner.setdefault(device, mesh)
+
+
+class RhinoCost(RhinoAttribute):
+    """What one execution of an operation costs on one device, as the cost model predicts it."""
+
+    name = "rhino.cost"
+    places = ("op",)
+    schema = Record(
+        {
+            "time_s": Field(Float(0), "seconds, the larger of arithmetic and memory traffic"),
+            "flops": Field(Int(0), "floating-point operations", optional=True),
+            "bytes": Field(Int(0), "bytes read and written", optional=True),
+            "comm_s": Field(Float(0), "seconds of communication the op causes", optional=True),
+            "trips": Field(Int(1), "executions in one step", optional=True),
+        },
+        extensible=True,
+    )
+    example = "rhino.cost = {bytes = 3145728 : i64, flops = 1073741824 : i64, time_s = 1.100000e-06 : f64}"
+
+
+class RhinoStrided(RhinoAttribute):
+    """How a stored argument maps to its original layout: dimensions that were split into explicit factors, major first.
+
+    Checkpoints keep the original layout; collapsing each listed dimension's factors gives it back, without moving data.
+    """
+
+    name = "rhino.strided"
+    places = ("argument", "result")
+    schema = Record(
+        {
+            "shape": Field(ListOf(Int(0)), "original shape"),
+            "dims": Field(
+                ListOf(
+                    Record(
+                        {
+                            "dim": Field(Int(0), "dimension of the original shape"),
+                            "factors": Field(ListOf(Int(1)), "its factors in the stored shape"),
+                        }
+                    )
+                ),
+                "the split dimensions",
+            ),
+        }
+    )
+    example = "rhino.strided = {dims = [{dim = 1 : i64, factors = [3, 16, 64]}], shape = [1024, 3072]}"
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        shape = data["shape"]
+        factors: dict[int, list[int]] = {}
+        for entry in data["dims"]:
+            dim = entry["dim"]
+            if dim >= len(shape):
+                yield f"{cls.name} splits dim {dim}, but the original shape {shape} has rank {len(shape)}"
+            elif dim in factors:
+                yield f"{cls.name} splits dim {dim} twice"
+            elif prod(entry["factors"]) != shape[dim]:
+                yield (
+                    f"{cls.name} splits dim {dim} with size {shape[dim]} into {entry['factors']}, "
+                    f"whose product is {prod(entry['factors'])}"
+                )
+            factors[dim] = entry["factors"]
+        stored = [size for dim, whole in enumerate(shape) for size in factors.get(dim, [whole])]
+        actual = _shape_of(scene.type)
+        if actual is not None and actual != stored:
+            yield f"{cls.name} says the stored shape is {stored}, but the type {scene.type} has {actual}"
+
+
+class RhinoMulticast(RhinoAttribute):
+    """The ordered unit tasks of a transfer between meshes: slices with one set of holders and one set of receivers.
+
+    Devices are the cluster's. Units partition the tensor. Units with the same `order` on different senders may overlap.
+    """
+
+    name = "rhino.multicast"
+    places = ("op",)
+    schema = Record(
+        {
+            "strategy": Field(String(("send-recv", "local-all-gather", "global-all-gather", "broadcast")), "how a unit travels"),
+            "units": Field(
+                ListOf(
+                    Record(
+                        {
+                            "slice": Field(ListOf(TupleOf((Int(0), Int(0)))), "[start, stop) per dimension"),
+                            "holders": Field(ListOf(Int(0)), "devices that have the slice"),
+                            "receivers": Field(ListOf(Int(0)), "devices that need it"),
+                            "sender": Field(Int(0), "the holder that sends it"),
+                            "order": Field(Int(0), "position in the sender's queue"),
+                            "chunks": Field(Int(1), "pieces a broadcast is pipelined in", optional=True),
+                        }
+                    )
+                ),
+                "the unit tasks",
+            ),
+            "makespan_s": Field(Float(0), "predicted seconds of the whole transfer", optional=True),
+            "bound_s": Field(Float(0), "lower bound on the makespan", optional=True),
+        }
+    )
+    example = (
+        'rhino.multicast = {strategy = "broadcast", units = [{holders = [0, 1], order = 0 : i64, receivers = [4, 5], '
+        "sender = 0 : i64, slice = [[0, 8], [0, 16]]}]}"
+    )
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        if scene.op.name != "mpmd.transfer":
+            yield f"{cls.name} belongs on 'mpmd.transfer', not on '{scene.op.name}'"
+            return
+        carried = mpmd.mesh_tensor(scene.op.operands[0].type)
+        shape = _shape_of(carried.tensor) if carried else None
+        covered = 0
+        for i, unit in enumerate(data["units"]):
+            path = f"{cls.name}.units[{i}]"
+            if unit["sender"] not in unit["holders"]:
+                yield f"{path}: sender {unit['sender']} is not one of the holders {unit['holders']}"
+            if not unit["receivers"]:
+                yield f"{path} has no receivers"
+            if shape is not None:
+                inside = len(unit["slice"]) == len(shape) and all(
+                    start < stop <= size for (start, stop), size in zip(unit["slice"], shape, strict=True)
+                )
+                if not inside:
+                    yield f"{path}: slice {unit['slice']} is not inside the shape {shape}"
+            covered += prod(stop - start for start, stop in unit["slice"])
+        if shape is not None and covered != prod(shape):
+            yield f"{cls.name}: the units hold {covered} elements, but the tensor has {prod(shape)}"
+
+
+class RhinoSchedule(RhinoAttribute):
+    """The task lists of a pipeline: per device group, in execution order. Data only; the runtime executes exactly these."""
+
+    name = "rhino.schedule"
+    places = ("module",)
+    schema = Record(
+        {
+            "schedule": Field(String(SCHEDULES), "which schedule made the lists"),
+            "stages": Field(Int(1), "number of stages"),
+            "microbatches": Field(Int(1), "number of micro-batches"),
+            "tasks": Field(
+                ListOf(
+                    ListOf(
+                        Record(
+                            {
+                                "task": Field(String(TASKS), "kind of task"),
+                                "stage": Field(Int(0), "stage it belongs to"),
+                                "microbatch": Field(Int(0), "micro-batch; missing for apply", optional=True),
+                                "peer": Field(Int(0), "the other stage of a send or recv", optional=True),
+                            }
+                        )
+                    )
+                ),
+                "one list per device group",
+            ),
+        }
+    )
+    example = (
+        'rhino.schedule = {microbatches = 1 : i64, schedule = "gpipe", stages = 1 : i64, tasks = [[{microbatch = 0 : i64, '
+        'stage = 0 : i64, task = "forward"}, {microbatch = 0 : i64, stage = 0 : i64, task = "backward"}]]}'
+    )
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        for group, tasks in enumerate(data["tasks"]):
+            for i, task in enumerate(tasks):
+                for key, limit in (("stage", data["stages"]), ("peer", data["stages"]), ("microbatch", data["microbatches"])):
+                    if task.get(key, 0) >= limit:
+                        counted = "microbatches" if key == "microbatch" else "stages"
+                        yield f"{cls.name}.tasks[{group}][{i}].{key} is {task[key]}, but there are {limit} {counted}"
+                if (task["task"] in ("send", "recv")) != ("peer" in task):
+                    yield f"{cls.name}.tasks[{group}][{i}]: send and recv, and only they, have a peer"
+
+
+_ALTERNATIVE = Record(
+    {
+        "name": Field(String(), "what was tried"),
+        "step_time_s": Field(Float(0), "its predicted seconds per step", optional=True),
+        "peak_bytes": Field(Int(0), "its predicted peak memory per device", optional=True),
+        "why": Field(String(), "why it lost"),
+    },
+    extensible=True,
+)
+_PREDICTED = Record(
+    {
+        "step_time_s": Field(Float(0), "seconds per step"),
+        "compute_s": Field(Float(0), "seconds of arithmetic and memory traffic"),
+        "comm_s": Field(Float(0), "seconds of communication"),
+        "bubble_s": Field(Float(0), "seconds a pipeline idles"),
+        "peak_bytes": Field(Int(0), "peak memory per device"),
+        "comm_bytes": Field(MapOf(Int(0), COLLECTIVES), "bytes each device sends, by kind of collective"),
+        "collectives": Field(MapOf(Int(0), COLLECTIVES), "executions per step, by kind", optional=True),
+        "memory": Field(MapOf(Int(0)), "parts of the peak", optional=True),
+    },
+    extensible=True,
+)
+
+
+class RhinoPlan(RhinoAttribute):
+    """The summary of a plan: what was chosen, what it is predicted to cost, and what lost to it."""
+
+    name = "rhino.plan"
+    places = ("module",)
+    schema = Record(
+        {
+            "schema": Field(Int(1), "version of this schema"),
+            "level": Field(String(("O0", "O1", "O2")), "optimization level of the search"),
+            "cluster": Field(String(), "name of the cluster"),
+            "mesh": Field(ListOf(TupleOf((String(), Int(1)))), "axes and sizes, outermost first"),
+            "stages": Field(Int(1), "pipeline stages"),
+            "microbatches": Field(Int(1), "micro-batches per step"),
+            "schedule": Field(String(SCHEDULES), "pipeline schedule"),
+            "predicted": Field(_PREDICTED, "predictions for one step"),
+            "search": Field(
+                Record(
+                    {
+                        "candidates": Field(Int(0), "plans evaluated"),
+                        "gap": Field(Float(0), "relative distance to the proved bound"),
+                    },
+                    extensible=True,
+                ),
+                "how the search went",
+                optional=True,
+            ),
+            "alternatives": Field(ListOf(_ALTERNATIVE), "the best plans that lost", optional=True),
+        },
+        extensible=True,
+    )
+    example = (
+        'rhino.plan = {cluster = "dgx-h100:1", level = "O1", mesh = [["x", 2 : i64], ["y", 4 : i64]], microbatches = 1 : i64, '
+        "predicted = {bubble_s = 0.0, comm_bytes = {\"all-reduce\" = 1024 : i64}, comm_s = 1.0e-4, compute_s = 1.0e-3, "
+        'peak_bytes = 4096 : i64, step_time_s = 1.1e-3}, schedule = "none", schema = 1 : i64, stages = 1 : i64}'
+    )
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        if data["schema"] != 1:
+            yield f"{cls.name}.schema is {data['schema']}, but this version of rhino reads 1"
+        axes = [axis for axis, _ in data["mesh"]]
+        for axis in dict.fromkeys(a for a in axes if axes.count(a) > 1):
+            yield f"{cls.name}.mesh lists axis '{axis}' twice"
+
+
+def _shape_of(value_type: ir.Type | None) -> list[int] | None:
+    if value_type is None or not isinstance(value_type, ir.RankedTensorType):
+        return None
+    return list(value_type.shape)
+
+
+ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
+    cls.name: cls
+    for cls in (
+        RhinoRole, RhinoName, RhinoStage, RhinoCluster, RhinoPlacement,
+        RhinoCost, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
+    )
+}  # fmt: skip
+
+__all__ = ["ATTRIBUTES", "COLLECTIVES", "ROLES", "RhinoAttribute", "Scene", "from_attr", "to_attr"] + [
+    cls.__name__ for cls in ATTRIBUTES.values()
+]

@@ -1,0 +1,130 @@
+"""Shardings, meshes and their axes as plain Python, and back: what Shardy's bindings offer only as nested attribute objects.
+
+Owns the conversion. Dimensions are tuples of axis texts, major first; an axis text is `x`, or `x:(1)2` for a sub-axis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from rhino.dialect import functions
+
+_SUB_AXIS = re.compile(r"(?P<name>.+):\((?P<pre>\d+)\)(?P<size>\d+)")
+SHARDING = "sdy.sharding"
+
+
+def tensor_sharding(
+    context: ir.Context, mesh_name: str, dims: Sequence[Sequence[str]], open: bool = False
+) -> ir.Attribute:
+    """`#sdy.sharding<@mesh, [{"x"}, {}]>` with one list of axis texts per dimension, all closed or all open."""
+    with context:
+        return sdy.TensorShardingAttr.get(mesh_name, [_dimension(axes, open) for axes in dims])
+
+
+def per_value(shardings: Sequence[ir.Attribute], context: ir.Context) -> ir.Attribute:
+    """`#sdy.sharding_per_value<[...]>`, the form an operation carries: one sharding per result."""
+    with context:
+        return sdy.TensorShardingPerValueAttr.get(shardings)
+
+
+def _dimension(axes: Sequence[str], open: bool) -> ir.Attribute:
+    return sdy.DimensionShardingAttr.get([_axis(axis) for axis in axes], not open)
+
+
+def _axis(text: str) -> ir.Attribute:
+    if found := _SUB_AXIS.fullmatch(text):
+        return sdy.AxisRefAttr.get(found["name"], sdy.SubAxisInfoAttr.get(int(found["pre"]), int(found["size"])))
+    return sdy.AxisRefAttr.get(text)
+
+
+def dims_of(sharding: ir.Attribute) -> tuple[tuple[str, ...], ...]:
+    """The axes of each dimension of a `#sdy.sharding`."""
+    dims = sdy.TensorShardingAttr(sharding).dimension_shardings
+    return tuple(tuple(map(_axis_text, sdy.DimensionShardingAttr(dim).axes)) for dim in dims)
+
+
+def closed_dims(sharding: ir.Attribute) -> tuple[bool, ...]:
+    """Whether each dimension is closed, that is, whether propagation may not add axes to it."""
+    dims = sdy.TensorShardingAttr(sharding).dimension_shardings
+    return tuple(sdy.DimensionShardingAttr(dim).is_closed for dim in dims)
+
+
+def unreduced_axes(sharding: ir.Attribute) -> tuple[str, ...]:
+    """The axes over which the tensor is a partial sum still to be reduced."""
+    return tuple(map(_axis_text, sdy.TensorShardingAttr(sharding).unreduced_axes))
+
+
+def replicated_axes(sharding: ir.Attribute) -> tuple[str, ...]:
+    """The axes over which the tensor must stay replicated."""
+    return tuple(map(_axis_text, sdy.TensorShardingAttr(sharding).replicated_axes))
+
+
+def mesh_of(sharding: ir.Attribute) -> str:
+    """The name of the mesh a sharding refers to; empty if the mesh is written inline."""
+    reference = sdy.TensorShardingAttr(sharding).mesh_or_ref
+    return str(reference.value) if isinstance(reference, ir.FlatSymbolRefAttr) else ""
+
+
+def _axis_text(attribute: ir.Attribute) -> str:
+    axis = sdy.AxisRefAttr(attribute)
+    if axis.sub_axis_info is None:
+        return str(axis.name)
+    sub = sdy.SubAxisInfoAttr(axis.sub_axis_info)
+    return f"{axis.name}:({sub.pre_size}){sub.size}"
+
+
+def axis_size(axis: str, sizes: Mapping[str, int]) -> int:
+    """The number of shards an axis text makes, given the sizes of the mesh's axes."""
+    found = _SUB_AXIS.fullmatch(axis)
+    return int(found["size"]) if found else sizes.get(axis, 1)
+
+
+def results_of(op: ir.Operation) -> list[ir.Attribute | None]:
+    """The sharding of each result of an operation, None where it has none."""
+    found = op.attributes[SHARDING] if SHARDING in op.attributes else None
+    if found is None:
+        return [None] * len(op.results)
+    return list(sdy.TensorShardingPerValueAttr(found).shardings)
+
+
+def add_mesh(module: ir.Module, name: str, axes: Sequence[tuple[str, int]]) -> None:
+    """Put `sdy.mesh @name = <["x"=2, ...]>` in front of the module's operations; axes from outermost to innermost."""
+    with module.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(module.body):
+        mesh = sdy.MeshAttr.get([sdy.MeshAxisAttr.get(axis, size) for axis, size in axes])
+        sdy.MeshOp(name, mesh)
+
+
+def axes_of_mesh(mesh: ir.Attribute) -> list[tuple[str, int]]:
+    """The (name, size) pairs of a `#sdy.mesh`, outermost first."""
+    return [(axis.name, axis.size) for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(mesh).axes)]
+
+
+def mesh_axes(module: ir.Module) -> dict[str, list[tuple[str, int]]]:
+    """Every `sdy.mesh` of the module by name, with its (axis, size) pairs, in the order of the text."""
+    return {
+        op.attributes["sym_name"].value: axes_of_mesh(op.attributes["mesh"])
+        for op in module.body.operations
+        if op.operation.name == "sdy.mesh"
+    }
+
+
+def sharded_values(module: ir.Module) -> Iterator[tuple[ir.Operation, tuple[int, ...], ir.Attribute]]:
+    """Every sharding of an argument, result or operation result, with its op (the function for the former two) and shape."""
+    for function in functions.all_functions(module):
+        kind = function.attributes["function_type"].value
+        for types, attributes in (
+            (kind.inputs, functions.argument_attributes(function)),
+            (kind.results, functions.result_attributes(function)),
+        ):
+            for value_type, given in zip(types, attributes, strict=True):
+                if SHARDING in given:
+                    yield function, tuple(value_type.shape), given[SHARDING]
+        for op in functions.walk(function):
+            if SHARDING in op.attributes:
+                for result, sharding in zip(op.results, results_of(op), strict=False):
+                    if sharding is not None:
+                        yield op, tuple(result.type.shape), sharding

@@ -1,0 +1,137 @@
+"""The rhino dialect's verifier: every `rhino.*` attribute, and what the C++ verifiers of sdy and mpmd let pass.
+
+Owns walking the module once, linear in its operations, and reporting each problem at its operation. What an attribute must
+look like is the attribute's own business.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Protocol
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions, mpmd, sdy
+from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster, Scene
+
+_PREFIX = "rhino."
+
+
+class ErrorLog(Protocol):
+    """Where problems go; a PassLog is one."""
+
+    def error(self, where: ir.Operation | ir.Location, message: str, notes: Sequence[str] = ()) -> None:
+        """Report one problem."""
+
+
+def verify(module: ir.Module, log: ErrorLog) -> None:
+    """Report every problem of the module to `log`. The module has passed the C++ verifiers."""
+    root = module.operation
+    meshes = {name: prod(size for _, size in axes) for name, axes in sdy.mesh_axes(module).items()}
+    for function in functions.all_functions(module):
+        for name, axes in mpmd.topology(function) or ():
+            meshes[name] = prod(size for _, size in axes)
+    checker = _Checker(log, meshes, _cluster_devices(root))
+    checker.attributes(root, "module")
+    for top in module.body.operations:
+        op = top.operation
+        if op.name == "func.func":
+            checker.function(op)
+        else:
+            checker.attributes(op, "op")
+
+
+def _cluster_devices(root: ir.Operation) -> int | None:
+    try:
+        cluster = RhinoCluster.of(root)
+    except (ValueError, TypeError):  # reported where the attribute itself is checked
+        return None
+    return None if cluster is None else int(cluster["hosts"] * cluster["devices_per_host"])
+
+
+class _Checker:
+    def __init__(self, log: ErrorLog, meshes: Mapping[str, int], cluster_devices: int | None) -> None:
+        self.log = log
+        self.meshes = meshes
+        self.cluster_devices = cluster_devices
+
+    def attributes(self, op: ir.Operation, place: str) -> None:
+        for name in op.attributes:
+            if name.startswith(_PREFIX):
+                self.one(name, op.attributes[name], place, op, None, op.location, "")
+
+    def one(
+        self,
+        name: str,
+        attribute: ir.Attribute,
+        place: str,
+        op: ir.Operation,
+        value_type: ir.Type | None,
+        where: ir.Location,
+        of: str,
+    ) -> None:
+        cls = ATTRIBUTES.get(name)
+        if cls is None:
+            close = difflib.get_close_matches(name, list(ATTRIBUTES), n=1)
+            remedy = f"did you mean '{close[0]}'?" if close else f"known attributes are {', '.join(ATTRIBUTES)}"
+            self.log.error(where, f"unknown attribute '{name}' in the rhino dialect{of}", [remedy])
+        elif place not in cls.places:
+            wanted = " or ".join(_PLACES[p] for p in cls.places)
+            here = f"on '{op.name}'" if place == "op" else f"on {_PLACES[place]}"
+            self.log.error(where, f"{name} belongs on {wanted}, not {here}")
+        else:
+            scene = Scene(op, value_type, self.meshes, self.cluster_devices)
+            for problem in cls.problems(attribute, scene):
+                self.log.error(where, problem + of)
+
+    def function(self, function: ir.Operation) -> None:
+        self.attributes(function, "function")
+        known = self.topology(function)
+        kind = function.attributes["function_type"].value
+        body = function.regions[0].blocks
+        for place, types, given in (
+            ("argument", kind.inputs, functions.argument_attributes(function)),
+            ("result", kind.results, functions.result_attributes(function)),
+        ):
+            for i, (value_type, attributes) in enumerate(zip(types, given, strict=True)):
+                # An argument has a place of its own in the text; a result has only its function's.
+                where = body[0].arguments[i].location if place == "argument" and len(body) else function.location
+                for name, attribute in attributes.items():
+                    if name.startswith(_PREFIX):
+                        self.one(name, attribute, place, function, value_type, where, f" ({place} {i})")
+                self.signature_mesh(value_type, place, i, known, where)
+        for op in functions.walk(function):
+            self.attributes(op, "op")
+            if op.name == "mpmd.transfer":
+                self.transfer(op)
+
+    def topology(self, function: ir.Operation) -> list[str]:
+        names = [name for name, _ in mpmd.topology(function) or ()]
+        for name in dict.fromkeys(n for n in names if names.count(n) > 1):
+            self.log.error(function, f"topology has two meshes named '{name}'", ["give each mesh its own name"])
+        return names
+
+    def signature_mesh(
+        self, value_type: ir.Type, place: str, i: int, known: list[str], where: ir.Location
+    ) -> None:
+        tensor = mpmd.mesh_tensor(value_type)
+        if tensor is not None and tensor.mesh not in known:
+            have = f"it has {', '.join(known)}" if known else "the function has no topology"
+            self.log.error(where, f"{place} {i} is on mesh '{tensor.mesh}', which is not in the topology", [have])
+
+    def transfer(self, op: ir.Operation) -> None:
+        source, target = mpmd.mesh_tensor(op.operands[0].type), mpmd.mesh_tensor(op.results[0].type)
+        if source is not None and target is not None and source.mesh == target.mesh:
+            message = f"transfer from mesh '{source.mesh}' to itself"
+            self.log.error(op, message, ["use a resharding inside a fragment to change the sharding on one mesh"])
+
+
+_PLACES = {
+    "module": "the module",
+    "function": "a function",
+    "argument": "a function argument",
+    "result": "a function result",
+    "op": "an operation",
+}

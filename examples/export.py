@@ -1,0 +1,136 @@
+"""Write an example's training step as StableHLO, ready for `rhino plan` and `rhino-opt`.
+
+    python -m examples.export gpt --preset 1.3b --batch 64 --seq 2048 --remat -o gpt.mlir
+
+Everything is traced over abstract shapes, so the 175 B model needs no more memory than its text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import importlib
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+MODELS = ("gpt", "mlp", "convnet")
+
+
+def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
+    """Names of the flat arguments of `function(*args)`, as JAX prints them: `state.params['wpe']`."""
+    import jax
+
+    parameters = inspect.signature(function).parameters
+    return [
+        name + jax.tree_util.keystr(path)
+        for name, arg in zip(parameters, args, strict=True)
+        for path, _ in jax.tree_util.tree_flatten_with_path(arg)[0]
+    ]
+
+
+def lower(train_step: Callable[..., Any], *args: Any) -> Any:
+    """StableHLO module of `train_step(state, batch)` with the state donated and every argument kept and named.
+
+    The names are `rhino.name` attributes rather than locations: text with all locations is half as large again.
+    """
+    import jax
+    from jaxlib.mlir import ir
+
+    jitted = jax.jit(train_step, donate_argnums=(0,), keep_unused=True)
+    module = jitted.lower(*args).compiler_ir("stablehlo")
+    main = next(op for op in module.body.operations if getattr(op, "sym_name", None) and op.sym_name.value == "main")
+    names = argument_names(train_step, args)
+    with module.context:
+        main.arg_attrs = ir.ArrayAttr.get(
+            [
+                ir.DictAttr.get({a.name: a.attr for a in attrs} | {"rhino.name": ir.StringAttr.get(name)})
+                for attrs, name in zip(main.arg_attrs, names, strict=True)
+            ]
+        )
+    return module
+
+
+def walk(op: Any) -> Iterator[Any]:
+    """Every operation nested in `op`, in program order."""
+    for region in op.regions:
+        for block in region:
+            for inner in block:
+                yield inner.operation
+                yield from walk(inner.operation)
+
+
+def count_ops(module: Any) -> dict[str, int]:
+    """Number of operations by name, the most frequent first."""
+    counts = collections.Counter(op.name for op in walk(module.operation))
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def write(module: Any, path: Path, debug_info: bool = False) -> int:
+    """Write `module` as bytecode if `path` ends in `.mlirbc`, else as text; returns the size in bytes."""
+    if path.suffix == ".mlirbc":
+        with path.open("wb") as file:
+            module.operation.write_bytecode(file)
+    else:
+        path.write_text(module.operation.get_asm(enable_debug_info=debug_info))
+    return path.stat().st_size
+
+
+def build(args: argparse.Namespace) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The training step that the options describe, and its abstract inputs."""
+    model = importlib.import_module(f"examples.models.{args.model}")
+    if args.preset not in model.PRESETS:
+        raise SystemExit(f"no preset {args.preset!r} of {args.model}; it has: {', '.join(model.PRESETS)}")
+    config = model.PRESETS[args.preset]
+    changes = {
+        "remat": args.remat,
+        "scan": args.scan,
+        "tied": args.tied,
+        "dtype": {"bf16": "bfloat16", "f32": "float32", None: None}[args.dtype],
+        # The position table must be as long as the sequences are.
+        "seq_len": args.seq,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    fields = {field.name for field in dataclasses.fields(config)}
+    if unknown := sorted(changes.keys() - fields):
+        raise SystemExit(f"the {args.model} model has no option {', '.join(unknown)}; drop it from the command line")
+    config = dataclasses.replace(config, **changes)
+    _, train_step = model.make_train_step(config)
+    return train_step, model.abstract_inputs(config, args.batch)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    p = argparse.ArgumentParser(prog="python -m examples.export", description=__doc__.splitlines()[0])
+    p.add_argument("model", choices=MODELS)
+    p.add_argument("--preset", default="tiny", help="size of the model (default: tiny)")
+    p.add_argument("--batch", type=int, default=16, help="global batch size (default: 16)")
+    p.add_argument("--seq", type=int, help="sequence length (gpt; default: the preset's)")
+    p.add_argument("--dtype", choices=("bf16", "f32"), help="compute type (default: the preset's)")
+    flag = argparse.BooleanOptionalAction
+    p.add_argument("--remat", action=flag, help="recompute each block in the backward pass (gpt)")
+    p.add_argument("--scan", action=flag, help="one loop over stacked layers (gpt)")
+    p.add_argument("--tied", action=flag, help="share the embedding with the output layer (gpt)")
+    p.add_argument("--debug-info", action="store_true", help="also print JAX's source locations (text only)")
+    p.add_argument("-o", "--output", type=Path, required=True, help="FILE.mlir for text, FILE.mlirbc for bytecode")
+    return p
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point."""
+    args = parser().parse_args(argv)
+    start = time.perf_counter()
+    train_step, inputs = build(args)
+    module = lower(train_step, *inputs)
+    size_bytes = write(module, args.output, args.debug_info)
+    counts = count_ops(module)
+    top = ", ".join(f"{count} {name.removeprefix('stablehlo.')}" for name, count in list(counts.items())[:5])
+    print(f"{args.output}: {sum(counts.values()):,} ops ({top}, ...), {size_bytes / 1e6:.1f} MB, "
+          f"{time.perf_counter() - start:.1f} s")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Checks that run before a C++ pass which would otherwise end the whole process: an abort or a segmentation fault.
+
+Owns the list of such cases, each found by feeding every sdy pass small odd modules under jaxlib 0.10.2 and 0.12.0.1. Must be
+cheap: they run before every C++ pass, on modules of any size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions, sdy
+from rhino.passes.diagnostics import PassError
+
+# They look up the entry function: @main, or the only function there is. Without it a C++ check fails.
+_NEED_ENTRY = frozenset(
+    """sdy-propagation-pipeline sdy-export-pipeline sdy-basic-propagate sdy-aggressive-propagate
+    sdy-op-priority-propagate sdy-user-priority-propagate sdy-apply-sharding-constraints
+    sdy-remove-sub-axes-in-input-output-shardings sdy-propagate-to-func-results sdy-per-instruction-partitioning""".split()
+)
+# They visit the terminator of every function, and a declaration has none.
+_NEED_BODIES = frozenset(
+    """sdy-export-pipeline sdy-basic-propagate sdy-aggressive-propagate sdy-op-priority-propagate
+    sdy-user-priority-propagate sdy-insert-explicit-reshards sdy-convert-global-to-local sdy-inline-meshes
+    sdy-lift-inlined-meshes sdy-update-non-divisible-input-output-shardings sdy-close-shardings
+    sdy-remove-sub-axes-in-input-output-shardings sdy-propagate-to-func-results""".split()
+)
+_RESHARDS = "sdy-insert-explicit-reshards"
+
+
+def check(step: str, module: ir.Module) -> None:
+    """Raise PassError at the operation that would make the C++ pass in `step` (pipeline text) crash."""
+    for name in _leaf_names(step):
+        if name in _NEED_ENTRY:
+            _check_entry(name, module)
+        if name in _NEED_BODIES:
+            _check_bodies(name, module)
+        if name == "sdy-convert-global-to-local":
+            _check_divisible(name, module)
+
+
+def check_order(step: str, earlier: Sequence[str]) -> str | None:
+    """Why `step` must not follow the `earlier` steps of its pipeline, or None."""
+    if _adds_all_reduces(step) and any(map(_adds_all_reduces, earlier)):
+        return f"'{_RESHARDS}' must run once: each run with enable-full-version adds its all-reduces again"
+    return None
+
+
+def _adds_all_reduces(step: str) -> bool:
+    return _RESHARDS in _leaf_names(step) and bool(re.search(r"enable-full-version(=(true|1)\b|[\s}])", step))
+
+
+def _leaf_names(step: str) -> list[str]:
+    """The pass names in pipeline text, without anchors and options."""
+    return re.findall(r"[\w.-]+(?![\w.(-])", re.sub(r"\{.*?\}", "", step))
+
+
+def _has_body(function: ir.Operation) -> bool:
+    return len(function.regions[0].blocks) > 0
+
+
+def _check_entry(name: str, module: ir.Module) -> None:
+    functions = functions.all_functions(module)
+    mains = [f for f in functions if functions.name_of(f) == "main"]
+    if not mains and len(functions) != 1:
+        raise PassError(
+            module.operation,
+            f"'{name}' needs a function @main, and the module has none",
+            ["rename the entry function to @main"],
+        )
+    entry = mains[0] if mains else functions[0]
+    if not _has_body(entry):
+        raise PassError(entry, f"'{name}' needs the entry function to have a body")
+
+
+def _check_bodies(name: str, module: ir.Module) -> None:
+    for function in functions.all_functions(module):
+        if not _has_body(function):
+            symbol = functions.name_of(function)
+            message = f"'{name}' cannot run on a module with a function that has no body, @{symbol}"
+            raise PassError(function, message, ["define the function or remove the declaration"])
+
+
+def _check_divisible(name: str, module: ir.Module) -> None:
+    meshes = {mesh: dict(axes) for mesh, axes in sdy.mesh_axes(module).items()}
+    for where, shape, sharding in sdy.sharded_values(module):
+        sizes = meshes.get(sdy.mesh_of(sharding), {})
+        for dim, (size, axes) in enumerate(zip(shape, sdy.dims_of(sharding), strict=False)):
+            parts = 1
+            for axis in axes:
+                parts *= sdy.axis_size(axis, sizes)
+            if size % parts:
+                message = f"'{name}' needs even shards: dim {dim} with size {size} is not divisible by {parts}"
+                raise PassError(where, message, ["run sdy-pad-for-divisibility first, or shard another dimension"])

@@ -1,0 +1,305 @@
+"""MLIR -> `rhino.graph.Graph`: one linear walk over @main, with Shardy's factor rules read from a scratch copy.
+
+Owns every fact the planner takes from IR. Decides nothing, and never changes the module it reads.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import sdy
+
+from rhino.dialect.locations import argument_name, location_text
+from rhino.errors import RhinoError
+from rhino.graph.data import Argument, Graph, Op, Rule, Value
+
+# Their regions are scalar combiners: part of the op, not of the program.
+_REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
+_TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
+_TRANSCENDENTAL = 1  # element-wise work is bound by memory; flops only break ties
+
+
+def import_graph(module: ir.Module) -> Graph:
+    """Reads `@main` of a module whose calls are inlined.
+
+    Values and ops are numbered in program order; the ops of a loop body follow the loop. Time is linear in ops.
+
+    Raises:
+      RhinoError: a tensor has a dynamic shape, or a call is left.
+    """
+    with module.context:
+        scratch = ir.Module.parse(_bytecode(module))
+        passmanager.PassManager.parse("builtin.module(func.func(sdy-populate-op-sharding-rules))").run(scratch.operation)
+        return _Importer().run(_main(scratch))
+
+
+def _bytecode(module: ir.Module) -> bytes:
+    import io
+
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _main(module: ir.Module) -> Any:
+    for op in module.body.operations:
+        if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main":
+            return op
+    raise RhinoError("module has no function @main", "name the step function @main, as jax does")
+
+
+def number_program(main: Any) -> tuple[list[Any], list[Any]]:
+    """The values and operations of @main in the order `import_graph` numbers them, as handles into this module."""
+    values: list[Any] = []
+    ops: list[Any] = []
+
+    def visit(block: Any) -> None:
+        for view in block.operations:
+            op = view.operation
+            if op.name in _TERMINATORS:
+                continue
+            ops.append(op)
+            values.extend(op.results)
+            if op.name in _REGION_OPS:
+                blocks = [b for region in op.regions for b in region.blocks]
+                for inner in blocks:
+                    values.extend(inner.arguments)
+                for inner in blocks:
+                    visit(inner)
+
+    entry = main.regions[0].blocks[0]
+    values.extend(entry.arguments)
+    visit(entry)
+    return values, ops
+
+
+class _Importer:
+    """State of one walk."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.ids: dict[Any, int] = {}
+        self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
+        self.rules: dict[Any, Rule] = {}
+        self.scalars: dict[int, int] = {}
+
+    def run(self, main: Any) -> Graph:
+        graph = self.graph
+        attributes = main.attributes
+        arg_attrs = list(ir.ArrayAttr(attributes["arg_attrs"])) if "arg_attrs" in attributes else []
+        block = main.regions[0].blocks[0]
+        for i, arg in enumerate(block.arguments):
+            attrs = ir.DictAttr(arg_attrs[i]) if arg_attrs else {}
+            value = self.value(arg, -1, -1)
+            alias = ir.IntegerAttr(attrs["tf.aliasing_output"]).value if "tf.aliasing_output" in attrs else -1
+            graph.arguments.append(
+                Argument(
+                    value=value,
+                    name=ir.StringAttr(attrs["rhino.name"]).value if "rhino.name" in attrs else argument_name(arg, i),
+                    role=ir.StringAttr(attrs["rhino.role"]).value if "rhino.role" in attrs else "other",
+                    donated=alias >= 0 or "jax.buffer_donor" in attrs,
+                    alias=alias,
+                )
+            )
+        self.block(block, parent=-1, loop=-1, trips=1)
+        graph.outputs = tuple(self.ids[v] for v in block.operations[len(block.operations) - 1].operands)
+        return graph
+
+    def value(self, v: Any, producer: int, loop: int) -> int:
+        kind = v.type
+        known = self.types.get(kind)
+        if known is None:
+            known = self.types[kind] = _shape_and_dtype(kind, v)
+        index = len(self.graph.values)
+        self.graph.values.append(Value(index, known[0], known[1], producer, loop))
+        self.ids[v] = index
+        return index
+
+    def block(self, block: Any, parent: int, loop: int, trips: int) -> None:
+        for view in block.operations:
+            op = view.operation
+            if op.name in _TERMINATORS:
+                continue
+            self.op(op, parent, loop, trips)
+
+    def op(self, op: Any, parent: int, loop: int, trips: int) -> None:
+        graph = self.graph
+        name: str = op.name
+        if name in ("func.call", "call"):
+            raise RhinoError(
+                f"{location_text(op.location)}: call to {op.attributes['callee']} is not inlined",
+                "run the `inline` pass first (rhino-auto does)",
+            )
+        index = len(graph.ops)
+        operands = tuple([self.ids[v] for v in op.operands])
+        record = Op(index, name, operands, (), self.rule(op), trips=trips, parent=parent)
+        graph.ops.append(record)
+        record.results = tuple([self.value(r, index, loop) for r in op.results])
+        if name == "stablehlo.constant":
+            record.tag = self.constant(op, record)
+        elif name in _REGION_OPS:
+            self.regions(op, record, loop, trips)
+        elif name == "stablehlo.optimization_barrier":
+            record.ties = tuple(zip(operands, record.results, strict=True))
+        elif name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot"):
+            record.where = location_text(op.location)
+        elif name == "stablehlo.reduce":
+            record.tag = next((o.operation.name for o in op.regions[0].blocks[0].operations), "")
+        elif name == "stablehlo.custom_call":
+            record.tag = ir.StringAttr(op.attributes["call_target_name"]).value
+        record.flops = self.flops(op, record)
+        record.region_end = len(graph.ops)
+
+    def constant(self, op: Any, record: Op) -> str:
+        value = ir.DenseElementsAttr(op.attributes["value"]) if _is_dense(op.attributes["value"]) else None
+        if value is None or not value.is_splat:
+            return "dense"
+        if not graph_shape(self.graph, record) and str(value.type).endswith(("i32>", "i64>")):
+            self.scalars[record.results[0]] = int(ir.IntegerAttr(value.get_splat_value()).value)
+        return "splat"
+
+    def regions(self, op: Any, record: Op, loop: int, trips: int) -> None:
+        ids = self.ids
+        is_loop = record.name == "stablehlo.while"
+        inner_loop = record.index if is_loop else loop
+        per_region: list[list[int]] = []
+        yields: list[list[int]] = []
+        blocks = [b for region in op.regions for b in region.blocks]
+        for block in blocks:
+            per_region.append([self.value(a, -1, inner_loop) for a in block.arguments])
+        if is_loop:
+            count = _trip_count(op, ids, self.scalars, record)
+            record.tag = str(count)
+            trips *= count
+        for block in blocks:
+            self.block(block, record.index, inner_loop, trips)
+            last = block.operations[len(block.operations) - 1]
+            yields.append([ids[v] for v in last.operands])
+        if is_loop:
+            cond_args, body_args = per_region
+            record.ties = tuple(zip(record.operands, cond_args, body_args, yields[1], record.results, strict=True))
+        elif record.name == "sdy.manual_computation":
+            record.ties = ()
+        else:
+            record.ties = tuple(zip(*yields, record.results, strict=True))
+
+    def rule(self, op: Any) -> Rule | None:
+        attributes = op.attributes
+        if "sdy.sharding_rule" in attributes:
+            attr = attributes["sdy.sharding_rule"]
+            rule = self.rules.get(attr)
+            if rule is None:
+                rule = self.rules[attr] = _read_rule(attr)
+            return rule
+        if op.name.startswith("chlo.") and len(op.results) == 1:
+            return self.identity_rule(op)
+        return None
+
+    def identity_rule(self, op: Any) -> Rule | None:
+        """Shardy has no rules for chlo; element-wise ones (all operands of the result's shape) get the obvious one."""
+        shape = _shape_and_dtype(op.results[0].type, op.results[0])[0]
+        if any(_shape_and_dtype(v.type, v)[0] != shape for v in op.operands):
+            return None
+        dims = tuple((i,) for i in range(len(shape)))
+        return Rule(shape, (dims,) * len(op.operands), (dims,))
+
+    def flops(self, op: Any, record: Op) -> int:
+        values = self.graph.values
+        name = record.name
+        if not record.results:
+            return 0
+        out = values[record.results[0]].elements
+        if name == "stablehlo.dot_general" and record.rule is not None:
+            return 2 * prod(record.rule.factor_sizes)
+        if name == "stablehlo.convolution":
+            kernel = values[record.operands[1]]
+            numbers = _kernel_output_dim(op)
+            return 2 * out * kernel.elements // max(1, kernel.shape[numbers])
+        if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS):
+            return 0
+        return max(out, max((values[v].elements for v in record.operands), default=0)) * _TRANSCENDENTAL
+
+
+def graph_shape(graph: Graph, op: Op) -> tuple[int, ...]:
+    """Shape of an op's first result."""
+    return graph.values[op.results[0]].shape
+
+
+def _is_dense(attribute: Any) -> bool:
+    return bool(ir.DenseElementsAttr.isinstance(attribute)) if hasattr(ir.DenseElementsAttr, "isinstance") else isinstance(
+        attribute, ir.DenseElementsAttr
+    )
+
+
+def _kernel_output_dim(op: Any) -> int:
+    """The kernel's output-feature dimension, from `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
+    text = str(op.attributes["dimension_numbers"])
+    kernel = text.split("x[", 1)[1].split("]", 1)[0]
+    return [part.strip() for part in kernel.split(",")].index("o")
+
+
+def _shape_and_dtype(kind: Any, v: Any) -> tuple[tuple[int, ...], str]:
+    if not ir.RankedTensorType.isinstance(kind) if hasattr(ir.RankedTensorType, "isinstance") else False:
+        return (), str(kind)
+    try:
+        tensor = ir.RankedTensorType(kind)
+    except ValueError:
+        return (), str(kind)
+    if not tensor.has_static_shape:
+        raise RhinoError(
+            f"{location_text(v.location)}: type {kind} has a dynamic dimension",
+            "lower the step with static shapes; XLA's partitioner needs them",
+        )
+    return tuple(tensor.shape), str(tensor.element_type)
+
+
+def _read_rule(attribute: Any) -> Rule:
+    rule = sdy.OpShardingRuleAttr(attribute)
+
+    def mappings(tensors: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        return tuple(
+            tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(t).dim_mappings)
+            for t in tensors
+        )
+
+    return Rule(
+        factor_sizes=tuple(rule.factor_sizes),
+        operands=mappings(rule.operand_mappings),
+        results=mappings(rule.result_mappings),
+        reduction=tuple(rule.reduction_factors),
+        replicate=tuple(rule.need_replication_factors),
+        permutation=tuple(rule.permutation_factors),
+    )
+
+
+def _trip_count(op: Any, ids: dict[Any, int], scalars: dict[int, int], record: Op) -> int:
+    """Trips of a counted loop `i = start; i < limit; i += step`, as jax writes scan and fori_loop; 1 when it is not one."""
+    cond, body = (region.blocks[0] for region in op.regions)
+    compare = next((o.operation for o in cond.operations if o.operation.name == "stablehlo.compare"), None)
+    if compare is None or "LT" not in str(compare.attributes["comparison_direction"]):
+        return 1
+    position = next((i for i, a in enumerate(cond.arguments) if a == compare.operands[0]), None)
+    limit = _scalar(compare.operands[1], ids, scalars)
+    if position is None:
+        return 1
+    start = scalars.get(record.operands[position])
+    last = body.operations[len(body.operations) - 1]
+    increment = last.operands[position].owner
+    step = None
+    if getattr(increment, "name", "") == "stablehlo.add":
+        step = next((s for v in increment.operands if (s := _scalar(v, ids, scalars)) is not None), None)
+    if limit is None or start is None or not step or step < 0:
+        return 1
+    return max(1, -(-(limit - start) // step))
+
+
+def _scalar(v: Any, ids: dict[Any, int], scalars: dict[int, int]) -> int | None:
+    if v in ids:
+        return scalars.get(ids[v])
+    owner = v.owner
+    if getattr(owner, "name", "") == "stablehlo.constant":
+        value = owner.attributes["value"]
+        return int(ir.IntegerAttr(ir.DenseElementsAttr(value).get_splat_value()).value)
+    return None

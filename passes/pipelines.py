@@ -1,0 +1,38 @@
+"""Named pipelines: lists of passes that users run as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rhino.passes.registry import Pass, Pipeline, build, option, register
+
+
+@register
+class Auto(Pipeline):
+    """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
+
+    Runs inline, symbol-dce, rhino-classify-args and rhino-plan-sharding with the options given here.
+
+    Requires: a function @main with static shapes.
+
+    Ensures: an `sdy.mesh`, an `sdy.sharding` on the arguments, results and operations of @main, `rhino.plan` and
+    `rhino.cluster` on the module.
+
+    Example:
+      rhino-opt step.mlir --rhino-auto="topology=dgx-h100:1 level=O1"
+    """
+
+    name: ClassVar[str] = "rhino-auto"
+
+    topology: str = option("local", "cluster: a preset with the number of hosts (dgx-h100:4), or a YAML file")
+    level: str = option("O1", "how hard to search", choices=("O0", "O1", "O2"))
+    mesh: str = option("", "shape of the mesh, such as 2x4; by default the search chooses")
+    memory_limit: int = option(0, "bytes per device that a plan may use; 0 for the memory of the device")
+
+    def expand(self) -> Sequence[Pass | str]:
+        """The passes in order."""
+        options = [("topology", self.topology), ("level", self.level), ("memory-limit", str(self.memory_limit))]
+        if self.mesh:
+            options.append(("mesh", self.mesh))
+        return ["inline", "symbol-dce", "rhino-classify-args", build("rhino-plan-sharding", options)]

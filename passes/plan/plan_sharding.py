@@ -1,0 +1,243 @@
+"""`rhino-plan-sharding`: asks the search for a plan and writes it into the module."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from rhino.cluster import Cluster
+from rhino.dialect import functions
+from rhino.dialect import sdy as sdy_attributes
+from rhino.dialect.attributes import RhinoCluster, RhinoPlan
+from rhino.errors import RhinoError
+from rhino.graph.data import Graph
+from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.registry import Pass, option, register
+from rhino.search import Options, Solution, plan_sharding
+from rhino.search.planner import Progress
+
+MESH = "mesh"
+
+
+@register
+class PlanSharding(Pass):
+    """Search a sharding of every tensor for a cluster, and write it as `sdy.mesh` and `sdy.sharding`.
+
+    Requires:
+      `@main` with static shapes and no calls (run `inline`); argument roles (run `rhino-classify-args`) make the
+      report and the cost of input better. Shardings already on arguments of a module that has `sdy.mesh @mesh` are
+      kept, and that mesh is used.
+
+    Ensures:
+      Every argument, result and tensor whose layout matters has a closed `sdy.sharding` over `@mesh`; where an op
+      reads a value in another layout, an `sdy.sharding_constraint` stands before it. Module attributes `rhino.plan`
+      and `rhino.cluster` say what was chosen, its predicted time, memory and communication, and what lost.
+      Donated arguments have the sharding of the result that takes their buffer. Deterministic.
+
+    Options:
+      topology: the cluster to plan for.
+      level, mesh, memory-limit: what to search.
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-plan-sharding='topology=dgx-h100:1'
+      func.func @main(%x: tensor<64x8xf32>, %w: tensor<8x8xf32>) -> tensor<64x8xf32> {
+        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      // becomes
+      sdy.mesh @mesh = <["x"=8]>
+      func.func @main(%x: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}, ...
+        %0 = stablehlo.dot_general ... {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>}
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-plan-sharding"
+
+    topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
+    level: str = option("O1", "search effort", ("O1",))
+    mesh: str = option("", "sizes of the mesh axes, outermost first, as in 2x4; all shapes are tried when empty")
+    memory_limit: int = option(0, "bytes per device; 0 means the device's memory")
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
+        self.plan(module, log)
+
+    def plan(self, module: ir.Module, log: PassLog, progress: Progress | None = None) -> Solution:
+        """As `run`, with a progress callback; returns the search's answer."""
+        if not self.topology:
+            raise RhinoError(f"'{self.name}' needs a topology", "give topology=dgx-h100:1 or another cluster")
+        if self.memory_limit < 0:
+            raise RhinoError(f"memory-limit {self.memory_limit} is negative", "give bytes per device, or 0")
+        cluster = Cluster.load(self.topology)
+        main = functions.find(module, "main")
+        if main is None:
+            raise PassError(module, "module has no function @main", ["name the step function @main, as jax does"])
+        graph = import_graph(module)
+        given = _given_mesh(module)
+        _read_pins(main, graph, bool(given))
+        sizes = tuple(n for _, n in given) if given else _sizes(self.mesh)
+        options = Options(
+            level=self.level,
+            mesh=sizes or None,
+            axes=tuple(axis for axis, _ in given),
+            memory_limit=self.memory_limit or None,
+        )
+        try:
+            solution = plan_sharding(graph, cluster, options, progress)
+        except RhinoError as error:
+            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        _Writer(module, main, graph, solution).write(fresh_mesh=not given)
+        _summarise(module, cluster, solution)
+        log.count("candidates", solution.candidates)
+        log.count("ops", len(graph.ops))
+        log.count("decisions", len(solution.problem.nodes))
+        log.count("tied-decisions", len(solution.costs.quotient.nodes))
+        return solution
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split("x")) if text else ()
+    except ValueError:
+        raise RhinoError(f"mesh '{text}' is not sizes joined by x", "write 8, 2x4 or 4x2x2") from None
+
+
+def _given_mesh(module: ir.Module) -> list[tuple[str, int]]:
+    meshes = sdy_attributes.mesh_axes(module)
+    if not meshes:
+        return []
+    if len(meshes) > 1 or MESH not in meshes:
+        names = ", ".join(f"@{name}" for name in meshes)
+        raise PassError(module, f"module has meshes {names}, but one @{MESH} is planned", ["drop them or keep @mesh"])
+    return meshes[MESH]
+
+
+def _read_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
+    for argument, given in zip(graph.arguments, functions.argument_attributes(main), strict=True):
+        if sdy_attributes.SHARDING in given:
+            if not has_mesh:
+                raise PassError(main, f"argument {argument.name} has a sharding but there is no sdy.mesh @{MESH}")
+            argument.pinned = sdy_attributes.dims_of(given[sdy_attributes.SHARDING])
+
+
+class _Writer:
+    """One solution written into one module."""
+
+    def __init__(self, module: ir.Module, main: ir.Operation, graph: Graph, solution: Solution) -> None:
+        self.module, self.main, self.graph, self.solution = module, main, graph, solution
+        self.values, self.ops = number_program(main)
+        self.attributes: dict[tuple[tuple[str, ...], ...], Any] = {}
+
+    def write(self, fresh_mesh: bool) -> None:
+        if fresh_mesh:
+            sdy_attributes.add_mesh(self.module, MESH, self.solution.mesh)
+        self._boundary()
+        for op, record in zip(self.ops, self.graph.ops, strict=True):
+            dims = [self.solution.dims(v) for v in record.results]
+            # A sharding on a loop itself breaks when XLA drops its unused carries; its values carry it in.
+            if any(dims) and not record.ties:
+                given = [
+                    self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)
+                ]
+                op.attributes[sdy_attributes.SHARDING] = sdy_attributes.per_value(given, self.module.context)
+        self._copies()
+        self._anchors()
+
+    def _copies(self) -> None:
+        for copy, dims in self.solution.copies():
+            first = self.ops[copy.readers[0][0]]
+            with self.module.context, first.location, ir.InsertionPoint(first):
+                changed = sdy.ShardingConstraintOp(self.values[copy.value], self._sharding(dims)).result
+            for reader, slot in copy.readers:
+                self.ops[reader].operands[slot] = changed
+
+    def _anchors(self) -> None:
+        """Constraints on what ops with a decision of their own produce, and on what loops carry.
+
+        XLA reads shardings from arguments, results and constraints alone: it drops those on other ops when it imports
+        them, since its own rewrites copy attributes to ops of other shapes. Propagation fills in what lies between.
+        """
+        heavy = [self.graph.ops[node.ops[0]] for node in self.solution.problem.nodes if node.kind == "op"]
+        anchored = [v for op in heavy for v in op.results]
+        for op in self.graph.ops:
+            if op.name == "stablehlo.while":
+                anchored += [v for tie in op.ties for v in (tie[0], tie[3]) if self.graph.values[v].producer >= 0]
+        for v in dict.fromkeys(anchored):
+            dims = self.solution.dims(v)
+            if dims:
+                value = self.values[v]
+                with self.module.context, value.owner.location, ir.InsertionPoint.after(value.owner):
+                    pinned = sdy.ShardingConstraintOp(value, self._sharding(dims))
+                value.replace_all_uses_except(pinned.result, pinned.operation)
+
+    def _boundary(self) -> None:
+        arguments = functions.argument_attributes(self.main)
+        for argument, attributes in zip(self.graph.arguments, arguments, strict=True):
+            attributes[sdy_attributes.SHARDING] = self._of(argument.value)
+        functions.set_argument_attributes(self.main, arguments)
+        results = functions.result_attributes(self.main)
+        for v, attributes in zip(self.graph.outputs, results, strict=True):
+            attributes[sdy_attributes.SHARDING] = self._of(v)
+        functions.set_result_attributes(self.main, results)
+
+    def _of(self, v: int) -> Any:
+        rank = len(self.graph.values[v].shape)
+        return self._sharding(self.solution.dims(v) or ((),) * rank)
+
+    def _open(self, v: int) -> Any:
+        rank = len(self.graph.values[v].shape)
+        return sdy_attributes.tensor_sharding(self.module.context, MESH, ((),) * rank, open=True)
+
+    def _sharding(self, dims: tuple[tuple[str, ...], ...]) -> Any:
+        found = self.attributes.get(dims)
+        if found is None:
+            found = self.attributes[dims] = sdy_attributes.tensor_sharding(self.module.context, MESH, dims)
+        return found
+
+
+def _summarise(module: ir.Module, cluster: Cluster, solution: Solution) -> None:
+    predicted = solution.predicted
+    memory = predicted.memory
+    RhinoPlan.attach(
+        module,
+        {
+            "schema": 1,
+            "level": solution.level,
+            "cluster": cluster.name,
+            "mesh": [[axis, size] for axis, size in solution.mesh],
+            "stages": 1,
+            "microbatches": 1,
+            "schedule": "none",
+            "predicted": {
+                "step_time_s": predicted.step_time_s,
+                "compute_s": predicted.compute_s,
+                "comm_s": predicted.comm_s,
+                "bubble_s": 0.0,
+                "peak_bytes": memory.peak_bytes,
+                "comm_bytes": predicted.comm_bytes,
+                "collectives": predicted.collectives,
+                "memory": {
+                    "argument_bytes": memory.argument_bytes,
+                    "output_bytes": memory.output_bytes,
+                    "temp_bytes": memory.temp_bytes,
+                },
+            },
+            "search": {"candidates": solution.candidates, "gap": solution.gap},
+            "alternatives": [
+                {"name": a.name, "step_time_s": a.step_time_s, "peak_bytes": a.peak_bytes, "why": a.why}
+                for a in solution.alternatives
+            ],
+        },
+    )
+    RhinoCluster.attach(
+        module,
+        {
+            "name": cluster.name if not os.path.exists(cluster.name) else cluster.base_name,
+            "hosts": cluster.hosts,
+            "devices_per_host": cluster.devices_per_host,
+            "device": cluster.device.kind,
+        },
+    )

@@ -1,0 +1,180 @@
+"""The passes by name, and what makes a class a pass: a frozen dataclass whose fields are its options.
+
+Owns the table of names, loaded on use, and option types. Reading it loads neither jaxlib nor the passes themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+
+from rhino.errors import RhinoError
+from rhino.passes.diagnostics import PassError, PassLog
+
+if TYPE_CHECKING:
+    from jaxlib.mlir import ir
+
+__all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "Pipeline", "build", "load", "option", "register"]
+
+# name -> "module:class". A row per pass, in the order of the pipeline.
+TABLE = {
+    "rhino-classify-args": "rhino.passes.normalize.classify_args:ClassifyArgs",
+    "rhino-plan-sharding": "rhino.passes.plan.plan_sharding:PlanSharding",
+    "rhino-estimate": "rhino.passes.plan.estimate:Estimate",
+    "rhino-verify": "rhino.passes.normalize.verify:Verify",
+    "rhino-auto": "rhino.passes.pipelines:Auto",
+}
+
+OPTION_TYPES = ("bool", "int", "float", "str", "tuple[str, ...]", "tuple[int, ...]")
+
+
+class Pass:
+    """Base of all passes. A subclass decorated with `register` is frozen; its fields are the options.
+
+    `name` is the registered name. `run` reads and rewrites the module in place, reports through the log, and keeps no
+    handle to an operation across a C++ pass it runs.
+    """
+
+    name: ClassVar[str] = ""
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Transform the module; raise PassError to stop."""
+        raise NotImplementedError(f"{self.name} does not define run")
+
+    def __str__(self) -> str:
+        """The textual form, `name{option=value ...}`, with the options that differ from their defaults."""
+        given = []
+        for spec in options_of(type(self)):
+            value = getattr(self, spec.field)
+            if value != spec.default:
+                given.append(f"{spec.name}={_to_text(value)}")
+        return self.name + (f"{{{' '.join(given)}}}" if given else "")
+
+
+class Pipeline(Pass):
+    """A pass that is a list of other passes, given by `expand`."""
+
+    def expand(self) -> Sequence[Pass | str]:
+        """The passes in order, as objects or as pipeline text."""
+        raise NotImplementedError(f"{self.name} does not define expand")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name in text (kebab-case), its field in Python, its type as written, its default and meaning."""
+
+    name: str
+    field: str
+    type: str
+    default: Any
+    doc: str = ""
+    choices: tuple[str, ...] = ()
+
+    def convert(self, text: str) -> Any:
+        """The value that `text` stands for. Raises RhinoError naming the option, the text and what was expected."""
+        if self.type.startswith("tuple"):
+            kind = "int" if "int" in self.type else "str"
+            return tuple(self._scalar(part.strip(), kind) for part in text.split(",")) if text else ()
+        return self._scalar(text, self.type)
+
+    def _scalar(self, text: str, kind: str) -> Any:
+        if kind == "str":
+            if self.choices and text not in self.choices:
+                raise RhinoError(f"option '{self.name}' is '{text}' but must be one of {', '.join(self.choices)}")
+            return text
+        try:
+            if kind == "bool":
+                return {"": True, "true": True, "1": True, "false": False, "0": False}[text.lower()]
+            return int(text, 0) if kind == "int" else float(text)
+        except (KeyError, ValueError):
+            wanted = {"bool": "true or false", "int": "an integer", "float": "a number"}[kind]
+            raise RhinoError(f"option '{self.name}' is '{text}' but must be {wanted}") from None
+
+
+T = TypeVar("T")
+
+
+def option(default: T, doc: str, choices: Sequence[str] = ()) -> T:
+    """A field of a pass with its documentation and, for strings, the values allowed."""
+    # dataclass_transform knows it as a field specifier: the static type is that of the default.
+    made: T = dataclasses.field(default=default, metadata={"doc": doc, "choices": tuple(choices)})
+    return made
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(option, dataclasses.field))
+def register(cls: type[T]) -> type[T]:
+    """Make a class a pass: a frozen dataclass with a name, a documented purpose and options of known types.
+
+    Raises:
+      TypeError: the class has no name or docstring, or a field that text cannot express.
+    """
+    made = dataclasses.dataclass(frozen=True)(cls)
+    if not issubclass(made, Pass) or not made.name:
+        raise TypeError(f"{cls.__name__} must derive from Pass and define its name")
+    if not cls.__doc__ or cls.__doc__.startswith(f"{cls.__name__}("):
+        raise TypeError(f"{cls.__name__} must have a docstring: Summary, Requires, Ensures, Options, Example")
+    for spec in options_of(made):
+        if spec.type not in OPTION_TYPES:
+            raise TypeError(f"{cls.__name__}.{spec.field} has type {spec.type}, not one of {', '.join(OPTION_TYPES)}")
+    return made
+
+
+def options_of(cls: type[Pass]) -> tuple[Option, ...]:
+    """The options of a pass class, in the order of its fields."""
+    return tuple(
+        Option(
+            f.name.replace("_", "-"),
+            f.name,
+            f.type if isinstance(f.type, str) else f.type.__name__,
+            f.default,
+            f.metadata.get("doc", ""),
+            f.metadata.get("choices", ()),
+        )
+        for f in dataclasses.fields(cls)  # type: ignore[arg-type]
+    )
+
+
+def load(name: str) -> type[Pass]:
+    """The class of a registered pass, importing its module. Raises RhinoError for an unknown name."""
+    if name not in TABLE:
+        raise RhinoError(f"unknown pass '{name}'", suggest(name, TABLE))
+    module, _, cls = TABLE[name].partition(":")
+    found: type[Pass] = getattr(import_module(module), cls)
+    return found
+
+
+def build(name: str, given: Sequence[tuple[str, str]]) -> Pass:
+    """A registered pass with the options given as (name, text). Raises RhinoError for an unknown or ill-typed option."""
+    cls = load(name)
+    specs = {spec.name: spec for spec in options_of(cls)}
+    values: dict[str, Any] = {}
+    for key, text in given:
+        if key not in specs:
+            known = f"its options are {', '.join(specs)}" if specs else "it has none"
+            raise RhinoError(f"'{name}' has no option '{key}'", known)
+        try:
+            values[specs[key].field] = specs[key].convert(text)
+        except RhinoError as error:
+            raise RhinoError(f"'{name}': {error.message}") from None
+    return cls(**values)
+
+
+def suggest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
+    """A remedy sentence with the closest known name, or empty."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def _to_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    text = str(value)
+    return f"'{text}'" if not text or any(c in text for c in " {}'\"=,()") else text
+
+
+PassFactory = Callable[..., Pass]

@@ -1,0 +1,29 @@
+"""Rhino for JAX: scale a step written for one device to a cluster, with no configuration.
+
+Importing this package imports neither jax nor MLIR, so `rhino-opt` starts fast; the public names load on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "Cluster": "rhino.cluster",
+    "Plan": "rhino.plan",
+    "parallelize": "rhino.api",
+    "RhinoError": "rhino.errors",
+}
+__all__ = ["Cluster", "Plan", "RhinoError", "parallelize"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'rhino' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

@@ -1,0 +1,162 @@
+"""`rhino.parallelize`: a step written for one device, planned for a cluster, compiled and called like the step itself.
+
+Owns the public object and its cache of plans. Tracing, binding, pinning and compiling are in the `api_*` modules beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import jax
+
+from rhino.api_build import Built, Settings, build, executable
+from rhino.api_init import init_shardings
+from rhino.api_signature import Call, Signature, check_static, leaf_key
+from rhino.cluster import Cluster
+from rhino.errors import RhinoError
+from rhino.plan import Plan
+from rhino.plan_options import memory_bytes, mesh_text
+
+_LEVELS = ("O0", "O1", "O2")
+
+
+class Parallelized:
+    """A step for a cluster. Made by `parallelize`; `__wrapped__` is the step as the user wrote it.
+
+    Plans and executables are kept per shapes, dtypes, pytree structures and static values, as `jax.jit` keeps its own.
+    """
+
+    def __init__(self, fn: Callable[..., Any], settings: Settings, signature: Signature) -> None:
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._settings = settings
+        self._signature = signature
+        self._built: dict[Any, Built] = {}
+        self._latest: Built | None = None
+        self._running: Built | None = None
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """The plan for arguments of these shapes: arrays, `jax.ShapeDtypeStruct`, scalars. Reads and makes no array.
+
+        Raises:
+          RhinoError: nothing fits the memory limit, no mesh suits the devices, a given plan does not fit, ...
+        """
+        return self._lookup(self._signature.bind(args, kwargs)).plan
+
+    def compile(self, *args: Any, **kwargs: Any) -> Any:
+        """Plan, and compile with XLA for the cluster, whether its devices are here or not.
+
+        Returns:
+          A `rhino.compile` Executable: `memory_analysis()`, `collectives()`, `hlo_text()`; callable like the step where
+          the devices are here (keyword-only arguments as one dictionary, last).
+        """
+        return executable(self._lookup(self._signature.bind(args, kwargs)), self._settings.cluster)
+
+    def init(self, init_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run `init_fn` so that each device makes only its part of the state, placed as the latest plan wants it.
+
+        The values are those `init_fn` gives on one device (with jax's default, partitionable random numbers).
+
+        Raises:
+          RhinoError: there is no plan yet, or none of its arguments looks like the result of `init_fn`.
+        """
+        if self._latest is None:
+            raise RhinoError(
+                "init needs a plan, and the step has none yet",
+                "call step.plan(jax.eval_shape(init_fn, ...), batch) first",
+            )
+        shardings = init_shardings(self._latest, jax.eval_shape(init_fn, *args, **kwargs))
+        if self._latest.binding.mesh is None:
+            raise RhinoError(f"cluster {self._settings.cluster.name} is not here, so it can hold no state")
+        return jax.jit(init_fn, out_shardings=shardings)(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step on global arrays. Arguments placed otherwise than planned are moved first; donated ones are consumed.
+
+        Raises:
+          RhinoError: the cluster's devices are not here.
+        """
+        call = self._signature.bind(args, kwargs)
+        leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
+        built = self._running
+        if built is None or not built.accepts(leaves, tree, call.statics):
+            if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+                return self._fn(*args, **kwargs)  # inside another transformation the step is just a function
+            built = self._lookup(call, follow=self._running)
+            built.prepare(self._settings.cluster)
+            self._running = built
+        return built.run(call, leaves)
+
+    def _lookup(self, call: Call, follow: Built | None = None) -> Built:
+        check_static(call)
+        leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
+        key = (tree, call.statics, tuple(map(leaf_key, leaves)))
+        built = self._built.get(key)
+        if built is None:
+            built = self._built[key] = build(self._fn, self._signature, call, self._settings, follow or self._followed())
+        self._latest = built
+        return built
+
+    def _followed(self) -> Built | None:
+        other = self._settings.follow
+        if other is None:
+            return None
+        if other._latest is None:
+            raise RhinoError("follow: the step to follow has no plan yet", "plan, compile or call it first")
+        return other._latest
+
+
+@overload
+def parallelize(fn: Callable[..., Any], **options: Any) -> Parallelized: ...
+@overload
+def parallelize(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Parallelized]: ...
+def parallelize(
+    fn: Callable[..., Any] | None = None,
+    *,
+    cluster: Cluster | str | None = None,
+    level: str = "O1",
+    donate_argnums: int | Sequence[int] = (),
+    static_argnums: int | Sequence[int] = (),
+    memory_limit: int | str | None = None,
+    mesh: Sequence[int] | str | None = None,
+    follow: Parallelized | None = None,
+    plan: Plan | None = None,
+) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
+    """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
+
+    Args:
+      fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
+      cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); the devices of this process by default.
+      level: how hard to search, "O1" or "O2"; "O0" only propagates the annotations in the function.
+      donate_argnums, static_argnums: as for `jax.jit`.
+      memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; the device's memory by default.
+      mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4"; searched by default.
+      follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
+      plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.
+
+    Raises:
+      RhinoError: an option is not valid.
+    """
+    if level not in _LEVELS:
+        raise RhinoError(f"level {level!r} is not one of {', '.join(_LEVELS)}")
+    if follow is not None and plan is not None:
+        raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
+
+    def wrap(function: Callable[..., Any]) -> Parallelized:
+        where = cluster if cluster is not None or follow is None else follow._settings.cluster
+        settings = Settings(_cluster(where, plan), level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan)
+        return Parallelized(function, settings, Signature(function, static_argnums, donate_argnums))
+
+    return wrap if fn is None else wrap(fn)
+
+
+def _cluster(given: Cluster | str | None, plan: Plan | None) -> Cluster:
+    if isinstance(given, Cluster):
+        return given
+    if given is not None:
+        return Cluster.load(given)
+    if plan is None or plan.cluster.split(":")[0] == "local":
+        return Cluster.local()
+    return Cluster.load(plan.cluster)

@@ -1,0 +1,163 @@
+"""One plan of one call, and what is made of it: traced, planned, bound, compiled, run.
+
+Owns the order of these steps and the fast path of a call. The cache of such objects is in `rhino.api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from rhino.api_binding import Binding, bind
+from rhino.api_devices import is_here, local_devices, too_few
+from rhino.api_given import check_fits, given_pins
+from rhino.api_pins import find_pins, write_pins
+from rhino.api_signature import Call, Signature, leaf_key
+from rhino.api_trace import Trace, import_module, lower, trace
+from rhino.cluster import Cluster
+from rhino.errors import RhinoError
+from rhino.plan import Plan
+from rhino.plan_module import Request, fingerprint, plan_module
+
+if TYPE_CHECKING:
+    from rhino.api import Parallelized
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 for the device's memory."""
+
+    cluster: Cluster
+    level: str
+    memory_limit_bytes: int
+    mesh: str
+    follow: Parallelized | None
+    plan: Plan | None
+
+
+@dataclass(slots=True)
+class Built:
+    """A planned call.
+
+    Attributes:
+      plan: bound to the call's pytrees, and to devices if they are here.
+      keys: shape, dtype and weak typing of each flat argument.
+      compiled: the executable, once there is one.
+    """
+
+    trace: Trace
+    plan: Plan
+    binding: Binding
+    statics: tuple[Any, ...]
+    keys: tuple[Any, ...]
+    compiled: Any = None
+    _avals: list[Any] = field(default_factory=list)
+
+    def accepts(self, leaves: Sequence[Any], tree: Any, statics: tuple[Any, ...]) -> bool:
+        """Whether a call with these flat arguments is this one."""
+        if tree != self.trace.in_tree or statics != self.statics:
+            return False
+        avals = self._avals
+        for i, leaf in enumerate(leaves):
+            # A step returns arrays with the very same abstract value each time: no need to compare its parts.
+            aval = getattr(leaf, "aval", None)
+            if aval is None or aval is not avals[i]:
+                if leaf_key(leaf) != self.keys[i]:
+                    return False
+                avals[i] = aval
+        return True
+
+    def prepare(self, cluster: Cluster) -> None:
+        """Compile for the devices that are here. Raises RhinoError if they are not."""
+        if not is_here(cluster):
+            raise RhinoError(
+                f"the step was planned for cluster {cluster.name}, whose {cluster.device.kind} devices are not here",
+                "run it there, or parallelize with cluster=None for the devices of this process",
+            )
+        executable(self, cluster)
+
+    def run(self, call: Call, leaves: Sequence[Any]) -> Any:
+        """Place what is not placed as planned, and run."""
+        args, kwargs = call.traced_args, call.traced_kwargs
+        moved = [
+            i
+            for i, (leaf, wanted) in enumerate(zip(leaves, self.binding.flat_in, strict=True))
+            if isinstance(leaf, jax.Array) and leaf.sharding is not wanted and not _alike(leaf, wanted)
+        ]
+        if moved:
+            placed = list(leaves)
+            arrays = jax.device_put([leaves[i] for i in moved], [self.binding.flat_in[i] for i in moved])
+            for i, array in zip(moved, arrays, strict=True):
+                placed[i] = array
+            args, kwargs = jax.tree.unflatten(self.trace.in_tree, placed)
+        return self.compiled(*args, kwargs) if kwargs else self.compiled(*args)
+
+
+def _alike(leaf: jax.Array, wanted: Any) -> bool:
+    sharding = leaf.sharding
+    return sharding == wanted or bool(sharding.is_equivalent_to(wanted, leaf.ndim))
+
+
+def build(fn: Callable[..., Any], signature: Signature, call: Call, settings: Settings, follow: Built | None) -> Built:
+    """Trace a call and plan it, keeping the shardings of the state it shares with the call it follows."""
+    traced = trace(fn, signature, call)
+    plan = _plan(traced, settings, follow)
+    binding = bind(plan, traced, local_devices(settings.cluster))
+    leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
+    keys = tuple(map(leaf_key, leaves))
+    return Built(traced, plan.bind(binding), binding, call.statics, keys, None, [None] * len(keys))
+
+
+def _plan(traced: Trace, settings: Settings, follow: Built | None) -> Plan:
+    module = import_module(traced)
+    program = fingerprint(module)
+    mesh, pins, source = settings.mesh, {}, None
+    if settings.plan is not None:
+        check_fits(settings.plan, traced, module, settings.cluster)
+        if settings.plan.program == program and settings.plan.source is not None:
+            return settings.plan
+        # Another program over the same arguments (a new learning rate): its values need annotations of their own.
+        source, pins = settings.plan, given_pins(settings.plan)
+    elif follow is not None:
+        source, pins = follow.plan, find_pins(traced, follow.plan, follow.trace)
+    if source is not None:
+        write_pins(module, source, pins)
+        mesh = "x".join(str(size) for _, size in source.mesh)
+    request = Request(settings.cluster, settings.level, mesh, settings.memory_limit_bytes)
+    return plan_module(module, request, program=program).plan
+
+
+def executable(built: Built, cluster: Cluster) -> Any:
+    """The executable of a planned call, compiled on first use.
+
+    Raises:
+      RhinoError: the devices are of this process's kind but too few, or XLA refuses.
+    """
+    if built.compiled is not None:
+        return built.compiled
+    from rhino.compile.executable import compile_lowered, target_devices
+
+    binding, target = built.binding, None
+    if binding.mesh is None:
+        if is_here(cluster):
+            raise too_few(cluster)
+        target = cluster.device.xla_target
+        binding = bind(built.plan, built.trace, target_devices(target, built.plan.devices, cluster.hosts))
+    lowered = lower(built.trace, binding.in_shardings, binding.keyword_shardings, binding.out_shardings)
+    source = built.plan.source
+    assert source is not None
+    built.compiled = compile_lowered(lowered, _serialized(source), target=target)
+    return built.compiled
+
+
+def _serialized(source: Any) -> str | bytes:
+    if isinstance(source, str):
+        return source
+    import io
+
+    buffer = io.BytesIO()
+    source.operation.write_bytecode(buffer)
+    return buffer.getvalue()

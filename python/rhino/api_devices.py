@@ -1,0 +1,40 @@
+"""Which of this process's devices a cluster means, if any.
+
+Owns the match and its errors. Knows nothing of plans.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from rhino.cluster import Cluster
+from rhino.errors import RhinoError
+
+
+def is_here(cluster: Cluster) -> bool:
+    """Whether this process's devices are of the cluster's kind."""
+    if cluster.base_name == "local" or cluster.device.xla_target == "cpu":
+        return True
+    kind = jax.devices()[0].device_kind.lower().replace("-", " ").split()
+    return cluster.device.kind in kind
+
+
+def local_devices(cluster: Cluster) -> list[Any] | None:
+    """The first devices of this process, one for each of the cluster's; None if there are too few, or of another kind."""
+    if not is_here(cluster):
+        return None
+    devices = jax.devices("cpu") if cluster.device.xla_target == "cpu" else jax.devices()
+    return list(devices[: cluster.num_devices]) if len(devices) >= cluster.num_devices else None
+
+
+def too_few(cluster: Cluster) -> RhinoError:
+    """The error of compiling or running for a cluster of this process's kind that is larger than this process."""
+    if cluster.device.xla_target == "cpu":
+        have = len(jax.devices("cpu"))
+        remedy = f"set XLA_FLAGS=--xla_force_host_platform_device_count={cluster.num_devices} before the first use of jax"
+    else:
+        have = len(jax.devices())
+        remedy = "start jax.distributed on all hosts, or give a smaller cluster"
+    return RhinoError(f"cluster {cluster.name} has {cluster.num_devices} devices, and jax has {have} here", remedy)

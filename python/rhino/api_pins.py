@@ -1,0 +1,75 @@
+"""Shardings that a plan must keep because arrays already live with them: the state that several functions share.
+
+Owns finding the state of one step among the arguments of another, and writing it into the module before planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxlib.mlir import ir
+
+from rhino.api_trace import Leaf, Trace
+from rhino.dialect import functions, sdy
+from rhino.errors import RhinoError
+from rhino.plan import Plan, Sharding, Tensor
+
+_MESH = "mesh"
+_STATE = ("param", "opt_state")
+
+
+def find_pins(trace: Trace, plan: Plan, source: Trace) -> dict[int, Sharding]:
+    """For each flat argument of `trace` that is state of the step `source`, the sharding that `plan` gives it there.
+
+    An argument is state of the other step if its leaves, in order and under the same keys, are a run of leaves there:
+    the whole state, or a part of it such as `state.params`. Runs of parameters are preferred to runs of optimizer state.
+    """
+    pins: dict[int, Sharding] = {}
+    start = 0
+    while start < len(trace.leaves):
+        stop = start
+        while stop < len(trace.leaves) and trace.leaves[stop].argument == trace.leaves[start].argument:
+            stop += 1
+        at = _find_run(trace.leaves[start:stop], source.leaves, plan.arguments)
+        if at is not None:
+            pins |= {start + i: plan.arguments[at + i].sharding for i in range(stop - start)}
+        start = stop
+    return pins
+
+
+def _find_run(leaves: Sequence[Leaf], among: Sequence[Leaf], tensors: Sequence[Tensor]) -> int | None:
+    """Where `leaves` stand among the leaves of the other step, or None."""
+    best: tuple[int, int] | None = None
+    for at in range(len(among) - len(leaves) + 1):
+        if all(_same(leaf, among[at + i]) for i, leaf in enumerate(leaves)):
+            roles = [tensors[at + i].role for i in range(len(leaves))]
+            if not any(role in _STATE for role in roles):
+                continue
+            rank = (sum(role != "param" for role in roles), at)
+            best = rank if best is None else min(best, rank)
+    return None if best is None else best[1]
+
+
+def _same(leaf: Leaf, other: Leaf) -> bool:
+    if (leaf.aval.shape, leaf.aval.dtype) != (other.aval.shape, other.aval.dtype):
+        return False
+    if not leaf.path:  # a bare array has only its name to be known by
+        return leaf.name == other.name
+    return other.path[-len(leaf.path) :] == leaf.path
+
+
+def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Sharding]) -> None:
+    """Put the plan's mesh, and its shardings on the pinned arguments of @main, into a module not yet planned.
+
+    Raises:
+      RhinoError: the module has a mesh of its own.
+    """
+    if sdy.mesh_axes(module):
+        raise RhinoError("the function has a mesh of its own", "remove its sharding annotations, or do not use follow=")
+    sdy.add_mesh(module, _MESH, plan.mesh)
+    main = functions.find(module, "main")
+    assert main is not None
+    attributes = functions.argument_attributes(main)
+    for i, sharding in pins.items():
+        attributes[i][sdy.SHARDING] = sdy.tensor_sharding(module.context, _MESH, sharding)
+    functions.set_argument_attributes(main, attributes)

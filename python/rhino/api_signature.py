@@ -1,0 +1,139 @@
+"""How a call's arguments are told apart: positional or keyword-only, traced or static, and what makes two calls alike.
+
+Owns the mirror of `jax.jit`'s conventions for static and donated arguments. Knows nothing of plans.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from rhino.errors import RhinoError
+
+LeafKey = tuple[tuple[int, ...], Any, bool]
+_EMPTY = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, its static arguments taken out.
+
+    Attributes:
+      args, kwargs: all arguments, every one that can be positional made so.
+      traced_args, traced_kwargs: those that are not static.
+      names: the parameter name of each traced positional argument.
+      statics: (position or name, value) of each static argument.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    traced_args: tuple[Any, ...]
+    traced_kwargs: dict[str, Any]
+    names: tuple[str, ...]
+    statics: tuple[tuple[int | str, Hashable], ...]
+
+
+class Signature:
+    """The parameters of a function, and which of them are static or donated."""
+
+    def __init__(self, fn: Callable[..., Any], static: int | Sequence[int], donated: int | Sequence[int]) -> None:
+        self._positional, self._rest = _parameters(fn)
+        self.static = self._positions(static, "static_argnums")
+        self.donated = self._positions(donated, "donate_argnums")
+        both = [i for i in self.static if i in self.donated]
+        if both:
+            raise RhinoError(f"argument {both[0]} is both static and donated", "a static argument has no buffer to donate")
+        self._static_names = tuple(self._positional[i] for i in self.static if i < len(self._positional))
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The call in its normal form, so that `f(state, batch=b)` and `f(state, b)` are one."""
+        if kwargs:
+            args, kwargs = self._make_positional(args, kwargs)
+        if not self.static:
+            return Call(args, kwargs, args, kwargs, self.names(len(args)), ())
+        traced = [i for i in range(len(args)) if i not in self.static]
+        every = self.names(len(args))
+        return Call(
+            args,
+            kwargs,
+            tuple(args[i] for i in traced),
+            {name: value for name, value in kwargs.items() if name not in self._static_names},
+            tuple(every[i] for i in traced),
+            (
+                *((i, args[i]) for i in self.static if i < len(args)),
+                *((name, kwargs[name]) for name in self._static_names if name in kwargs),
+            ),
+        )
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """What the first `count` positional arguments are called."""
+        if count <= len(self._positional):
+            return self._positional[:count]
+        extra = count - len(self._positional)
+        return (*self._positional, *(f"{self._rest}[{i}]" for i in range(extra)))
+
+    def _positions(self, given: int | Sequence[int], what: str) -> tuple[int, ...]:
+        numbers = (given,) if isinstance(given, int) else tuple(given)
+        count = len(self._positional)
+        found = []
+        for number in numbers:
+            position = number + count if number < 0 else number
+            if position < 0 or (position >= count and not self._rest):
+                raise RhinoError(f"{what} has {number}, but the function takes {count} positional arguments")
+            found.append(position)
+        return tuple(sorted(dict.fromkeys(found)))
+
+    def _make_positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        left = dict(kwargs)
+        bound = list(args)
+        # A parameter left to its default ends the run: filling the default in would make a constant a traced value.
+        while len(bound) < len(self._positional) and self._positional[len(bound)] in left:
+            bound.append(left.pop(self._positional[len(bound)]))
+        return tuple(bound), left
+
+
+def _parameters(fn: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
+    """The names of the positional parameters, and that of `*args` or empty."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):  # a builtin
+        return (), "args"
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    rest = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), "")
+    return tuple(p.name for p in parameters if p.kind in kinds), rest
+
+
+def check_static(call: Call) -> None:
+    """Raise RhinoError for a static argument that cannot be hashed."""
+    for where, value in call.statics:
+        try:
+            hash(value)
+        except TypeError:
+            raise RhinoError(
+                f"static argument {where!r} has the unhashable type {type(value).__name__}",
+                "pass a hashable value, such as a tuple, or do not make it static",
+            ) from None
+
+
+def leaf_key(leaf: Any) -> LeafKey | None:
+    """Shape, dtype as jax will see it, and weak typing; None for what is no array."""
+    if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
+        return (), jax.dtypes.canonicalize_dtype(type(leaf)), not isinstance(leaf, bool)
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        return None
+    # New-style PRNG keys have a dtype that numpy does not know.
+    if not jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
+    return tuple(shape), dtype, bool(getattr(leaf, "weak_type", False))
+
+
+def abstract(leaf: Any) -> Any:
+    """The leaf without its data and its place; what is no array is left for jax to complain about."""
+    key = leaf_key(leaf)
+    return leaf if key is None else jax.ShapeDtypeStruct(key[0], key[1], weak_type=key[2])

@@ -1,0 +1,164 @@
+"""From a call to a StableHLO module in rhino's context, with the user's names on its arguments; and back to jax's `Lowered`.
+
+Owns tracing and lowering through jax's public stages. Knows nothing of plans, clusters or devices.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.extend.core
+from jax.tree_util import keystr, tree_flatten_with_path
+from jaxlib.mlir import ir
+
+from rhino.api_signature import Call, Signature, abstract
+from rhino.dialect import functions, sdy
+from rhino.dialect.context import make_context, parse_bytes
+from rhino.errors import RhinoError
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One flat argument: its name, the keys that lead to it inside its argument, and what jax knows of it."""
+
+    name: str
+    argument: str
+    path: tuple[str, ...]
+    aval: Any
+
+    @property
+    def is_key(self) -> bool:
+        """Whether it is an array of PRNG keys, which has more dimensions in the module than in jax."""
+        return bool(jax.dtypes.issubdtype(self.aval.dtype, jax.dtypes.extended))
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A traced call.
+
+    Attributes:
+      name: the function's name.
+      jaxpr: the closed jaxpr, flat.
+      in_tree: of (traced positional arguments, traced keyword arguments).
+      leaves: the flat arguments.
+      donated: indices of the leaves whose buffers may be reused.
+      bytecode: the module as jax lowered it for one device.
+    """
+
+    name: str
+    jaxpr: Any
+    in_tree: Any
+    out_tree: Any
+    leaves: tuple[Leaf, ...]
+    donated: tuple[int, ...]
+    bytecode: bytes
+
+
+def trace(fn: Callable[..., Any], signature: Signature, call: Call) -> Trace:
+    """Trace the function on abstract values; no array is read or made.
+
+    Raises:
+      What jax raises when the function cannot be traced.
+    """
+    jitted = jax.jit(fn, static_argnums=signature.static, donate_argnums=signature.donated, keep_unused=True)
+    args = tuple(
+        value if i in signature.static else jax.tree.map(abstract, value) for i, value in enumerate(call.args)
+    )
+    kwargs = {
+        name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value for name, value in call.kwargs.items()
+    }
+    traced = jitted.trace(*args, **kwargs)
+    with warnings.catch_warnings():
+        # Whether a donated buffer is of use is known only when the plan is: the partitioned module decides.
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        lowered = traced.lower()
+    buffer = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
+    infos = jax.tree.leaves(traced.args_info)
+    avals = traced.jaxpr.in_avals
+    flat, in_tree = tree_flatten_with_path((call.traced_args, call.traced_kwargs))
+    if len(flat) != len(avals):
+        raise RhinoError(f"jax traced {len(avals)} arguments, but the call has {len(flat)} arrays")
+    return Trace(
+        name=getattr(fn, "__name__", type(fn).__name__),
+        jaxpr=traced.jaxpr,
+        in_tree=in_tree,
+        out_tree=jax.tree.structure(traced.out_info),
+        leaves=tuple(_leaf(path, call, aval) for (path, _), aval in zip(flat, avals, strict=True)),
+        donated=tuple(i for i, info in enumerate(infos) if info.donated),
+        bytecode=buffer.getvalue(),
+    )
+
+
+def _leaf(path: tuple[Any, ...], call: Call, aval: Any) -> Leaf:
+    in_kwargs = path[0].idx == 1
+    argument = path[1].key if in_kwargs else call.names[path[1].idx]
+    return Leaf(f"{argument}{keystr(path[2:])}", argument, tuple(keystr((key,)) for key in path[2:]), aval)
+
+
+def import_module(trace: Trace) -> ir.Module:
+    """The traced program as a module in a fresh rhino context, `rhino.name` on every argument.
+
+    Meshes without axes, and constraints to them, are dropped: jax writes them around PRNG keys, and they say nothing.
+
+    Raises:
+      RhinoError: jax gave @main other arguments than the function has (ordered effects do that).
+    """
+    module = parse_bytes(trace.bytecode, make_context())
+    _drop_empty_meshes(module)
+    main = functions.find(module, "main")
+    assert main is not None
+    attributes = functions.argument_attributes(main)
+    if len(attributes) != len(trace.leaves):
+        raise RhinoError(
+            f"{trace.name} lowers to {len(attributes)} arguments, but takes {len(trace.leaves)} arrays",
+            "ordered effects, such as jax.debug.print(..., ordered=True), cannot be planned",
+        )
+    for given, leaf in zip(attributes, trace.leaves, strict=True):
+        given["rhino.name"] = ir.StringAttr.get(leaf.name, module.context)
+    functions.set_argument_attributes(main, attributes)
+    return module
+
+
+def _drop_empty_meshes(module: ir.Module) -> None:
+    empty = [name for name, axes in sdy.mesh_axes(module).items() if not axes]
+    if not empty:
+        return
+    for op in list(functions.walk(module.operation)):
+        if op.name == "sdy.sharding_constraint" and sdy.mesh_of(op.attributes["sharding"]) in empty:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+        elif op.name == "sdy.mesh" and op.attributes["sym_name"].value in empty:
+            op.erase()
+
+
+def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings: Any) -> jax.stages.Lowered:
+    """The traced program lowered over real or compile-only devices, called with the user's pytrees.
+
+    Keyword-only arguments, which jit cannot take with shardings, are one dictionary after the positional ones.
+    """
+    flat = jax.extend.core.jaxpr_as_fun(trace.jaxpr)
+    has_kwargs = bool(keyword_shardings)
+
+    def step(*args: Any) -> Any:
+        kwargs = args[-1] if has_kwargs else {}
+        positional = args[:-1] if has_kwargs else args
+        return jax.tree.unflatten(trace.out_tree, flat(*jax.tree.leaves((positional, kwargs))))
+
+    step.__name__ = step.__qualname__ = trace.name
+    structs = [jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type) for a in trace.leaves]
+    args, kwargs = jax.tree.unflatten(trace.in_tree, structs)
+    donated = set(trace.donated)
+    counts = [len(jax.tree.leaves(arg)) for arg in (*args, *((kwargs,) if has_kwargs else ()))]
+    starts = [sum(counts[:i]) for i in range(len(counts))]
+    donate = tuple(i for i, (start, n) in enumerate(zip(starts, counts, strict=True)) if n and start in donated)
+    shardings = (*in_shardings, keyword_shardings) if has_kwargs else in_shardings
+    jitted = jax.jit(step, in_shardings=shardings, out_shardings=out_shardings, donate_argnums=donate, keep_unused=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        return jitted.lower(*args, *((kwargs,) if has_kwargs else ()))

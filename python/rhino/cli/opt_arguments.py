@@ -1,0 +1,142 @@
+"""The command line of rhino-opt: its flags, and the passes named as flags in the order given.
+
+Owns mlir-opt's conventions (one dash or two, `--flag=value`, passes as flags). Loads neither MLIR nor any pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rhino.errors import RhinoError
+from rhino.passes.native import PASSES as NATIVE_PASSES
+from rhino.passes.registry import TABLE, suggest
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: `value` names its argument in --help, empty for a switch; `optional` if the switch also takes a value."""
+
+    doc: str
+    value: str = ""
+    optional: bool = False
+
+
+# Group -> {flag: Flag}, as --help prints them.
+FLAGS: dict[str, dict[str, Flag]] = {
+    "Input and output": {
+        "o": Flag("write the result to FILE instead of standard output", "FILE"),
+        "split-input-file": Flag("process the parts between lines of the marker (`// -----`) one by one", "MARKER", True),
+        "allow-unregistered-dialect": Flag("accept operations and attributes of unknown dialects"),
+        "emit-bytecode": Flag("write MLIR bytecode instead of text"),
+        "mlir-print-op-generic": Flag("print operations in their generic form"),
+        "mlir-print-debuginfo": Flag("print locations"),
+        "mlir-pretty-debuginfo": Flag("print locations in a form for people, which cannot be parsed"),
+        "mlir-print-local-scope": Flag("print attributes inline, without aliases"),
+        "mlir-print-skip-regions": Flag("print operations without their regions"),
+        "mlir-use-nameloc-as-prefix": Flag("name values after their named locations"),
+        "mlir-elide-elementsattrs-if-larger": Flag("elide constants with more elements than N", "N"),
+        "mlir-elide-resource-strings-if-larger": Flag("elide resources with more characters than N", "N"),
+    },
+    "Passes": {
+        "pass-pipeline": Flag("run a pipeline, 'builtin.module(rhino-verify,func.func(cse))'", "TEXT"),
+        "verify-each": Flag("verify the module after each pass (default true)", "BOOL", True),
+        "dump-pass-pipeline": Flag("print the pipeline on standard error before running it"),
+        "mlir-timing": Flag("report the time each pass takes on standard error"),
+        "mlir-pass-statistics": Flag("report the statistics of each pass on standard error"),
+    },
+    "Looking at the IR (on standard error)": {
+        "mlir-print-ir-before": Flag("print the module before these passes", "PASS,.."),
+        "mlir-print-ir-after": Flag("print the module after these passes", "PASS,.."),
+        "mlir-print-ir-before-all": Flag("print the module before every pass"),
+        "mlir-print-ir-after-all": Flag("print the module after every pass"),
+        "mlir-print-ir-after-change": Flag("with the flags above: only after passes that changed the module"),
+        "mlir-print-ir-after-failure": Flag("print the module after a pass that failed"),
+        "mlir-print-ir-module-scope": Flag("accepted for compatibility: dumps always show the whole module"),
+    },
+    "Diagnostics and information": {
+        "verify-diagnostics": Flag("check diagnostics against `expected-error {{..}}` comments instead of printing them"),
+        "debug": Flag("show the Python traceback of an error inside a pass"),
+        "show-dialects": Flag("list the dialects"),
+        "list-passes": Flag("list the names of the rhino passes and of the C++ passes documented below"),
+        "version": Flag("print the versions of rhino and jaxlib"),
+        "help": Flag("print this text"),
+    },
+}
+_BY_NAME = {name: flag for group in FLAGS.values() for name, flag in group.items()}
+_ALIASES = {"h": "help"}
+
+
+@dataclass(slots=True)
+class Arguments:
+    """The parsed command line: flags by name (a switch has the value ""), passes as pipeline text, the input."""
+
+    flags: dict[str, str] = field(default_factory=dict)
+    passes: list[str] = field(default_factory=list)
+    input: str = "-"
+
+    def has(self, name: str) -> bool:
+        """Whether a flag was given (and not as `=false`)."""
+        return name in self.flags and self.flags[name] not in ("false", "0")
+
+    def number(self, name: str) -> int | None:
+        """The integer given to a flag, None without it. Raises RhinoError for text that is not one."""
+        if name not in self.flags:
+            return None
+        try:
+            return int(self.flags[name])
+        except ValueError:
+            raise RhinoError(f"--{name} is '{self.flags[name]}' but must be an integer") from None
+
+    def names(self, name: str) -> frozenset[str]:
+        """The pass names given to a flag."""
+        return frozenset(part for part in self.flags.get(name, "").split(",") if part)
+
+
+def parse_arguments(argv: Sequence[str]) -> Arguments:
+    """Parse the command line.
+
+    Raises:
+      RhinoError: an unknown flag, a missing value, or contradicting flags.
+    """
+    parsed = Arguments()
+    inputs: list[str] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            inputs += rest
+            break
+        if word == "-" or not word.startswith("-"):
+            inputs.append(word)
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        name = _ALIASES.get(name, name)
+        flag = _BY_NAME.get(name)
+        if flag is None:
+            parsed.passes.append(_pass_text(word, name, value))
+            continue
+        if flag.value and not flag.optional and not equals:
+            if not rest:
+                raise RhinoError(f"{word} needs a value", f"write --{name}={flag.value}")
+            value = rest.pop(0)
+        elif equals and not flag.value and value not in ("true", "false", "0", "1"):
+            raise RhinoError(f"{word}: --{name} takes no value")
+        parsed.flags[name] = value
+    if len(inputs) > 1:
+        raise RhinoError(f"more than one input: {', '.join(inputs)}", "rhino-opt reads one file; use --split-input-file")
+    if "pass-pipeline" in parsed.flags and parsed.passes:
+        raise RhinoError("--pass-pipeline cannot be combined with passes as flags", "put all passes into the pipeline")
+    if inputs:
+        parsed.input = inputs[0]
+    return parsed
+
+
+def _pass_text(word: str, name: str, value: str) -> str:
+    """The pipeline text of a pass given as a flag."""
+    # Other registered C++ passes are accepted by their dialect's prefix; MLIR itself says if there is no such pass.
+    known = name in TABLE or name in NATIVE_PASSES or name.startswith(("rhino-", "sdy-", "stablehlo-", "chlo-", "vhlo-"))
+    if not known:
+        remedy = suggest(name, [*TABLE, *NATIVE_PASSES, *_BY_NAME]) or "see rhino-opt --help"
+        raise RhinoError(f"unknown flag or pass '{word}'", remedy)
+    return f"{name}{{{value}}}" if value else name

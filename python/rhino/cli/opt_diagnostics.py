@@ -1,0 +1,161 @@
+"""How rhino-opt shows diagnostics: `file:line:col: error: message`, the source line, a caret, then the notes.
+
+Owns that format, and --verify-diagnostics: comparing what was reported with `expected-*` comments. Knows no MLIR.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TextIO
+
+from rhino.passes.diagnostics import Diagnostic, Position
+
+_CURRENT_OPERATION = "see current operation: "
+_MAX_OPERATION_CHARACTERS = 400
+
+
+@dataclass(slots=True)
+class Printer:
+    """Prints diagnostics of one input. `sources` maps file names to their text; others are read when first needed.
+
+    MLIR calls text that came from memory `-`; the printer shows the input's name instead, and also for unknown places.
+    """
+
+    out: TextIO
+    input_name: str
+    sources: dict[str, str] = field(default_factory=dict)
+    _lines: dict[str, list[str]] = field(default_factory=dict)
+
+    def __call__(self, diagnostic: Diagnostic) -> None:
+        """Print one diagnostic and its notes."""
+        for each in (diagnostic, *diagnostic.notes):
+            each = replace(each, position=self.place(each.position), message=_shorten(each.message))
+            print(each, file=self.out)
+            self._snippet(each.position)
+
+    def place(self, position: Position) -> Position:
+        """The position with the name of the input in place of MLIR's names for text without a file."""
+        return replace(position, file=self.input_name) if position.file in ("-", "<unknown>") else position
+
+    def _snippet(self, position: Position) -> None:
+        lines = self._source_lines(position.file)
+        if 0 < position.line <= len(lines):
+            line = lines[position.line - 1]
+            print(line, file=self.out)
+            before = line[: max(position.column - 1, 0)]
+            print("".join("\t" if c == "\t" else " " for c in before) + "^", file=self.out)
+
+    def _source_lines(self, file: str) -> list[str]:
+        if file not in self._lines:
+            text = self.sources.get(file)
+            if text is None:
+                try:
+                    text = Path(file).read_text(encoding="utf-8") if not file.startswith("<") else ""
+                except (OSError, UnicodeDecodeError):
+                    text = ""
+            self._lines[file] = text.split("\n")
+        return self._lines[file]
+
+
+def _shorten(message: str) -> str:
+    """MLIR's note with the operation at fault, which may be a whole function, cut to a few lines."""
+    if message.startswith(_CURRENT_OPERATION) and len(message) > _MAX_OPERATION_CHARACTERS:
+        return message[:_MAX_OPERATION_CHARACTERS].rstrip() + " ..."
+    return message
+
+
+@dataclass(slots=True)
+class Expectation:
+    """One `expected-*` comment: the severity, the line it speaks of (0 for none), and how often it is still to be met."""
+
+    severity: str
+    line: int
+    pattern: re.Pattern[str]
+    text: str
+    position: Position
+    left: int = 1
+
+
+_DESIGNATOR = re.compile(
+    r"expected-(?P<severity>error|warning|remark|note)(?P<re>-re)?\s*"
+    r"(?:@(?P<at>[+-]\d+|above|below|unknown)\s*)?(?P<count>\d+)?\s*\{\{(?P<text>.*)\}\}"
+)
+
+
+def expectations(text: str, file: str) -> list[Expectation]:
+    """The `expected-*` comments of a source text.
+
+    `@+N` and `@-N` count lines, `@above` and `@below` mean the nearest line without such a comment, `@unknown` no line at
+    all. `-re` makes the parts in inner {{..}} regular expressions. A number before the braces asks for that many.
+    """
+    found: list[Expectation] = []
+    waiting: list[Expectation] = []  # for the next line without a designator
+    last_plain = 0
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        here = list(_line_expectations(line, Position(file, number), last_plain))
+        waiting += [e for e in here if e.line < 0]
+        if not here:
+            for expectation in waiting:
+                expectation.line = number
+            waiting = []
+            last_plain = number
+        found += here
+    return found
+
+
+def _line_expectations(line: str, position: Position, above: int) -> Iterator[Expectation]:
+    starts = [m.start() for m in re.finditer(r"expected-(?=error|warning|remark|note)", line)]
+    for start, end in zip(starts, [*starts[1:], len(line)], strict=True):
+        match = _DESIGNATOR.match(line[start:end].rstrip())
+        if match is None:
+            continue
+        at = match["at"]
+        target = position.line
+        if at == "above":
+            target = above
+        elif at == "below":
+            target = -1
+        elif at == "unknown":
+            target = 0
+        elif at:
+            target += int(at)
+        pattern = _regex(match["text"]) if match["re"] else re.compile(re.escape(match["text"]))
+        where = replace(position, column=start + 1)
+        yield Expectation(match["severity"], target, pattern, match["text"], where, int(match["count"] or 1))
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    """A pattern from text whose parts in {{..}} are regular expressions."""
+    parts = re.split(r"\{\{(.*?)\}\}", text)
+    return re.compile("".join(part if i % 2 else re.escape(part) for i, part in enumerate(parts)))
+
+
+def compare(wanted: list[Expectation], reported: list[Diagnostic], file: str) -> list[Diagnostic]:
+    """The differences between expected and reported diagnostics, as errors; empty when they agree."""
+    wrong: list[Diagnostic] = []
+    flat = [each for diagnostic in reported for each in (diagnostic, *diagnostic.notes)]
+    for diagnostic in flat:
+        if diagnostic.severity == "note" and diagnostic.message.startswith(_CURRENT_OPERATION):
+            continue
+        line = diagnostic.position.line if diagnostic.position.file in (file, "-") else 0
+        for expectation in wanted:
+            if (
+                expectation.left
+                and expectation.severity == diagnostic.severity
+                and expectation.line == line
+                and expectation.pattern.search(diagnostic.message)
+            ):
+                expectation.left -= 1
+                break
+        else:
+            message = f"unexpected {diagnostic.severity}: {diagnostic.message}"
+            wrong.append(Diagnostic("error", message, diagnostic.position))
+    for expectation in wanted:
+        if expectation.left:
+            message = f'expected {expectation.severity} "{expectation.text}" was not produced'
+            wrong.append(Diagnostic("error", message, expectation.position))
+    return wrong

@@ -1,0 +1,104 @@
+"""What rhino-opt reads: the bytes of a file or of standard input, cut into parts, and each part parsed.
+
+Owns telling text, bytecode and neither apart. Knows nothing of passes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rhino.passes.diagnostics import Diagnostic, Position
+
+if TYPE_CHECKING:
+    from jaxlib.mlir import ir
+
+BYTECODE_MAGIC = b"ML\xefR"
+DEFAULT_MARKER = "// -----"
+
+
+class InputError(Exception):
+    """The input cannot be read, or is no MLIR; holds the diagnostic to print."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(str(diagnostic))
+        self.diagnostic = diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One module to process. `data` is padded with newlines, so that its line numbers are those of the whole input.
+
+    `path` is the file if the part is all of it, and None otherwise: MLIR then calls the file `-`.
+    """
+
+    name: str
+    data: bytes
+    path: str | None = None
+
+    @property
+    def is_bytecode(self) -> bool:
+        """Whether the part is MLIR bytecode."""
+        return self.data.startswith(BYTECODE_MAGIC)
+
+    @property
+    def text(self) -> str:
+        """The text of the part, empty for bytecode."""
+        return "" if self.is_bytecode else self.data.decode()
+
+    def parse(self, context: ir.Context) -> ir.Module:
+        """The module. Raises ir.MLIRError; the reasons go to the context's diagnostic handlers."""
+        from rhino.dialect.context import parse_bytes, parse_file
+
+        return parse_file(self.path, context) if self.path is not None else parse_bytes(self.data, context)
+
+
+def read_parts(name: str, marker: str | None) -> list[Part]:
+    """The parts of a file, or of standard input for `-`; one part when `marker` is None.
+
+    Raises:
+      InputError: the file cannot be read, is empty, or is neither text nor bytecode.
+    """
+    shown = "<stdin>" if name == "-" else name
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(Diagnostic("error", f"cannot read the file: {reason}", Position(shown))) from None
+    if data.startswith(BYTECODE_MAGIC):
+        return [Part(shown, data, None if name == "-" else name)]
+    _check_text(data, shown)
+    if marker is None:
+        return [Part(shown, data, None if name == "-" else name)]
+    return [Part(shown, b"\n" * line + text.encode()) for line, text in _split(data.decode(), marker)]
+
+
+def _check_text(data: bytes, shown: str) -> None:
+    if not data.strip():
+        message = "the file is empty" if shown != "<stdin>" else "standard input is empty"
+        note = Diagnostic("note", "a module with nothing in it is written `module {}`", Position(shown))
+        raise InputError(Diagnostic("error", message, Position(shown), (note,)))
+    bad = data.find(b"\0")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        bad = error.start if bad < 0 else min(bad, error.start)
+    if bad >= 0:
+        line = data.count(b"\n", 0, bad) + 1
+        column = bad - data.rfind(b"\n", 0, bad)
+        message = f"neither MLIR text nor bytecode: byte {bad} is 0x{data[bad]:02x}"
+        raise InputError(Diagnostic("error", message, Position(shown, line, column)))
+
+
+def _split(text: str, marker: str) -> Iterator[tuple[int, str]]:
+    """The parts between lines that start with the marker, each with the number of lines before it."""
+    start, line = 0, 0
+    for found in re.finditer(rf"^{re.escape(marker)}.*$\n?", text, flags=re.MULTILINE):
+        yield line, text[start : found.start()]
+        line += text.count("\n", start, found.end())
+        start = found.end()
+    yield line, text[start:]

@@ -1,0 +1,197 @@
+"""Measures the devices of this process: matmul rates, memory bandwidth, and the links that join the devices.
+
+Owns the experiments and the fit. Imports jax when called, never at import; prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from rhino.cluster.local import host_memory_bytes
+from rhino.cluster.model import Cluster, Device, Level
+from rhino.errors import RhinoError
+
+# (kind, bytes of the full tensor, seconds)
+Sample = tuple[str, int, float]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Sizes of the experiments: side of a matrix, bytes of a streamed array, bytes of collectives, seconds of each."""
+
+    matrix: int
+    stream_bytes: int
+    collective_bytes: tuple[int, ...]
+    seconds: float
+
+
+CPU = Effort(512, 32 << 20, (4 << 10, 64 << 10, 1 << 20, 4 << 20), 0.3)
+GPU = Effort(8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.3)
+
+
+def calibrate(name: str, effort: Effort | None = None, progress: Progress | None = None) -> Cluster:
+    """One host as measured: all its devices busy at once, so that devices which share cores share their rates.
+
+    Args:
+      name: the cluster's name.
+      effort: sizes; by default those of the platform.
+      progress: called with (experiment, done, total) before each experiment.
+
+    Returns:
+      A cluster of one host with one level of links. Links between hosts are not measured: add them to the file.
+
+    Raises:
+      RhinoError: jax has no devices.
+    """
+    import jax
+
+    try:
+        devices: list[Any] = jax.local_devices()
+    except RuntimeError as error:
+        cause = " ".join(str(error).split())
+        raise RhinoError(f"calibrate: jax has no devices: {cause}", "set JAX_PLATFORMS=cpu to use the CPU") from None
+    cpu = devices[0].platform == "cpu"
+    effort = effort or (CPU if cpu else GPU)
+    bench = _Bench(devices, effort)
+    dtypes = ("f32", "f64", "bf16", "f16") if cpu else ("f32", "tf32", "f64", "bf16", "f16", "f8", "i8")
+    kinds = ("all-reduce", "all-gather") if len(devices) > 1 else ()
+    todo: list[tuple[str, Callable[[], Any]]] = [(f"matmul {d}", partial(bench.matmul, d)) for d in dtypes]
+    todo.append(("memory", bench.memory))
+    todo += [(f"{k} {n} bytes", partial(bench.collective, k, n)) for k in kinds for n in effort.collective_bytes]
+    found: dict[str, Any] = {}
+    for index, (label, experiment) in enumerate(todo):
+        if progress:
+            progress(label, index, len(todo))
+        found[label] = experiment()
+    if progress:
+        progress("done", len(todo), len(todo))
+    samples = [sample for label, sample in found.items() if label.partition(" ")[0] in kinds]
+    rates = {dtype: rate for dtype in dtypes if (rate := found[f"matmul {dtype}"]) is not None}
+    return _cluster(name, devices, rates, found["memory"], samples, f"measured with jax {jax.__version__}")
+
+
+def _cluster(
+    name: str, devices: Sequence[Any], rates: dict[str, float], memory_bytes_s: float, samples: list[Sample], by: str
+) -> Cluster:
+    """The measured values as a cluster, each with its source."""
+    first, n = devices[0], len(devices)
+    cpu = first.platform == "cpu"
+    limit = int((first.memory_stats() or {}).get("bytes_limit", 0))
+    kind = "cpu" if cpu else str(first.device_kind).lower()
+    sources = {"device": f"{by}, {n} devices busy at once", "levels.intra-host": f"{by}, all-reduce and all-gather"}
+    latency_s, bandwidth = fit_link(samples, n) if samples else (0.0, memory_bytes_s / 2)
+    if not samples:
+        sources["levels.intra-host"] = "one device: a copy within its memory"
+    sources["device.memory_bytes"] = "bytes_limit of jax.Device.memory_stats()" if limit else "physical memory, shared"
+    target = next((known for known in ("v100", "a100", "h100", "h200", "b200") if known in kind), kind)
+    return Cluster(
+        name=name,
+        hosts=1,
+        devices_per_host=n,
+        device=Device(target, target, rates, limit or host_memory_bytes() // n, memory_bytes_s),
+        levels=(Level("intra-host", n, bandwidth, latency_s),),
+        reduce_scatter=not cpu,
+        description=f"{n} x {first.device_kind}, measured by rhino cluster calibrate",
+        sources=sources,
+    )
+
+
+def fit_link(samples: Sequence[Sample], n: int) -> tuple[float, float]:
+    """(seconds per hop, bytes/s) of the ring model that fit the samples best in relative error.
+
+    The model is 2-search section 4: all-gather `(n-1)a + V(n-1)/(nB)`, all-reduce twice that. Neither term may be
+    negative: when the best fit says so it is refitted with that term at zero.
+    """
+    rounds = {"all-reduce": 2 * (n - 1), "all-gather": n - 1}
+    times = np.array([seconds for _, _, seconds in samples])
+    terms = np.array([[rounds[kind], rounds[kind] * nbytes / n] for kind, nbytes, _ in samples])
+    scaled = terms / times[:, None]
+    latency_s, per_byte = np.linalg.lstsq(scaled, np.ones(len(samples)), rcond=None)[0]
+    if latency_s < 0 or per_byte <= 0:
+        # The largest message alone decides the bandwidth, the smallest alone the latency.
+        largest = int(np.argmax(terms[:, 1]))
+        smallest = int(np.argmin(terms[:, 1]))
+        per_byte = times[largest] / terms[largest, 1]
+        latency_s = max(0.0, (times[smallest] - terms[smallest, 1] * per_byte) / terms[smallest, 0])
+    return float(latency_s), float(1 / per_byte)
+
+
+class _Bench:
+    """Experiments that run on every device at once, each repeated inside one executable to hide dispatch."""
+
+    def __init__(self, devices: Sequence[Any], effort: Effort) -> None:
+        import jax
+
+        self.effort, self.n = effort, len(devices)
+        self.mesh = jax.sharding.Mesh(np.array(devices), ("d",))
+
+    def _seconds(self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int) -> float:
+        """Median seconds of one application of `step` to a [devices, *shape] array, one row per device."""
+        import jax
+        import jax.numpy as jnp
+
+        rows = jax.sharding.PartitionSpec("d")
+
+        def body(x: Any) -> Any:
+            return jax.lax.fori_loop(0, repeat, lambda _, carry: step(carry), x[0])[None]
+
+        run = jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=rows, out_specs=rows, check_vma=False))
+        sharding = jax.sharding.NamedSharding(self.mesh, rows)
+        x = jax.jit(lambda: jnp.ones((self.n, *shape), dtype), out_shardings=sharding)()
+        run(x).block_until_ready()
+        times: list[float] = []
+        start = perf_counter()
+        while len(times) < 3 or perf_counter() - start < self.effort.seconds:
+            before = perf_counter()
+            run(x).block_until_ready()
+            times.append(perf_counter() - before)
+        return median(times) / repeat
+
+    def matmul(self, dtype: str) -> float | None:
+        """FLOP/s of one device in square matmuls, or None for a type the device does not run."""
+        import jax
+        import jax.numpy as jnp
+
+        names = {"f64": "float64", "bf16": "bfloat16", "f16": "float16", "f8": "float8_e4m3fn", "i8": "int8"}
+        element = jnp.dtype(names.get(dtype, "float32"))
+        precision = {"f32": "highest", "tf32": "tensorfloat32"}.get(dtype)
+        result = {"f8": jnp.float32, "i8": jnp.int32}.get(dtype, element)
+
+        def step(x: Any) -> Any:
+            # The product feeds the next one, so none can be dropped or hoisted.
+            return jnp.matmul(x, x, precision=precision, preferred_element_type=result).astype(element)
+
+        side = self.effort.matrix
+        try:
+            with jax.enable_x64(dtype == "f64"):
+                return 2.0 * side**3 / self._seconds(step, (side, side), element, 4)
+        except (jax.errors.JaxRuntimeError, TypeError, ValueError):
+            return None
+
+    def memory(self) -> float:
+        """Bytes/s, reads plus writes, of one device that updates a large array in place."""
+        count = self.effort.stream_bytes // 4
+        return 2.0 * self.effort.stream_bytes / self._seconds(lambda x: x + 1, (count,), np.float32, 4)
+
+    def collective(self, kind: str, nbytes: int) -> Sample:
+        """Seconds of one collective whose full tensor has about `nbytes` bytes."""
+        import jax
+
+        shard = max(1, nbytes // 4 // self.n)
+
+        def gather(x: Any) -> Any:
+            whole = jax.lax.all_gather(x, "d", tiled=True)
+            return jax.lax.dynamic_slice(whole, (jax.lax.axis_index("d") * shard,), (shard,))
+
+        # A maximum can be taken again and again without a rescaling pass that would be timed too.
+        step = gather if kind == "all-gather" else (lambda x: jax.lax.pmax(x, "d"))
+        count = shard if kind == "all-gather" else shard * self.n
+        return kind, shard * self.n * 4, self._seconds(step, (count,), np.float32, 8)

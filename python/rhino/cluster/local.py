@@ -1,0 +1,107 @@
+"""The cluster this process runs on, from `jax.devices()`: a preset's rates, the local number of devices and memory.
+
+Owns the match from a device's name to a preset. Imports jax when called, never at import.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from rhino.cluster.catalog import preset_names, read_preset
+from rhino.cluster.model import Cluster
+from rhino.errors import RhinoError
+
+
+def local_cluster() -> Cluster:
+    """One host per jax process, named "local:<processes>". Rates are a preset's; `rhino cluster calibrate` measures.
+
+    Raises:
+      RhinoError: jax has no backend, the processes have unequal numbers of devices, or the GPU has no preset.
+    """
+    import jax
+
+    try:
+        devices: list[Any] = jax.devices()
+        hosts = int(jax.process_count())
+    except RuntimeError as error:
+        cause = " ".join(str(error).split())
+        raise RhinoError(
+            f"cluster 'local': jax has no devices: {cause}", "set JAX_PLATFORMS=cpu to use the CPU"
+        ) from None
+    if len(devices) % hosts:
+        raise RhinoError(
+            f"cluster 'local': {len(devices)} devices do not divide into {hosts} processes",
+            "start every process with the same number of devices",
+        )
+    return describe(devices[0], hosts, len(devices) // hosts)
+
+
+def describe(device: Any, hosts: int, per_host: int) -> Cluster:
+    """The local cluster of a jax device's kind: pure but for the memory it asks of the device or the machine."""
+    if device.platform == "cpu":
+        return share_host(read_preset("cpu"), per_host, host_memory_bytes()).with_hosts(hosts)
+    memory_bytes = _limit_bytes(device)
+    base = _preset_of(str(device.device_kind), memory_bytes)
+    sources = {**base.sources, "devices_per_host": "jax.devices()"}
+    if memory_bytes:
+        base = replace(base, device=replace(base.device, memory_bytes=memory_bytes))
+        sources["device.memory_bytes"] = "bytes_limit of jax.Device.memory_stats()"
+    return replace(_resized(base, per_host), hosts=hosts, name="local", sources=sources, description=device.device_kind)
+
+
+def share_host(base: Cluster, per_host: int, memory_bytes: int) -> Cluster:
+    """Virtual CPU devices share one host's cores, memory and caches: each has its share of the preset's whole host."""
+    share = base.devices_per_host / per_host
+    device = base.device
+    shared = replace(
+        device,
+        peak_flops={dtype: rate * share for dtype, rate in device.peak_flops.items()},
+        memory_bandwidth_bytes_s=device.memory_bandwidth_bytes_s * share,
+        memory_bytes=max(1, memory_bytes // per_host),
+    )
+    levels = list(_resized(base, per_host).levels)
+    levels[0] = replace(levels[0], bandwidth_bytes_s=levels[0].bandwidth_bytes_s * share)
+    sources = {**base.sources, "devices_per_host": "jax.devices()", "device.memory_bytes": "physical memory, shared"}
+    return Cluster(
+        name="local",
+        hosts=1,
+        devices_per_host=per_host,
+        device=shared,
+        levels=tuple(levels),
+        reduce_scatter=base.reduce_scatter,
+        efficiency=base.efficiency,
+        description="virtual CPU devices that share one host",
+        sources=sources,
+    )
+
+
+def _resized(base: Cluster, per_host: int) -> Cluster:
+    """The preset with another number of devices in a host; its NICs stay."""
+    levels = (replace(base.levels[0], size=per_host), *base.levels[1:])
+    return replace(base, devices_per_host=per_host, levels=levels)
+
+
+def _preset_of(kind: str, memory_bytes: int) -> Cluster:
+    """The one-host preset whose chip is named in jax's device kind; of several, the smallest that has the memory jax reports."""
+    words = kind.lower().replace("-", " ").split()
+    presets = [read_preset(name) for name in preset_names()]
+    found = [preset for preset in presets if preset.device.kind in words]
+    if not found:
+        known = ", ".join(sorted({preset.device.kind for preset in presets}))
+        raise RhinoError(
+            f"cluster 'local': no values for device {kind!r}; known: {known}",
+            "`rhino cluster calibrate -o FILE` measures them",
+        )
+    return min(found, key=lambda preset: (preset.device.memory_bytes < memory_bytes, preset.device.memory_bytes))
+
+
+def _limit_bytes(device: Any) -> int:
+    """Bytes that XLA's allocator will give on the device, 0 when it does not say."""
+    return int((device.memory_stats() or {}).get("bytes_limit", 0))
+
+
+def host_memory_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,242 @@
+"""The only file that may use jax's private modules; each use says why, and which versions it was tried on.
+
+Owns: devices (virtual, real, compile-only), a `Lowered` for a given signature, and swapping a `Lowered`'s module.
+Must not know: how a module is read or what is done with the executable. Private uses were tried on 0.10.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import importlib.util
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxlib.mlir import ir
+
+from rhino.compile.module import Signature, TensorSpec
+from rhino.errors import RhinoError
+
+_GPU_WHEELS_REMEDY = "pip install 'rhino-jax[gpu-aot]'"
+_GPU_PLUGINS = {"jax_plugins.xla_cuda13": "jax-cuda13-plugin", "jax_plugins.xla_cuda12": "jax-cuda12-plugin"}
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+
+def ensure_cpu_devices(count: int) -> None:
+    """Makes at least `count` CPU devices exist; only possible before jax's first operation in the process.
+
+    Raises:
+      RhinoError: jax is already initialised with fewer.
+    """
+    asked = max(jax.config.jax_num_cpu_devices, _flag_cpu_devices())
+    if asked < count:
+        # jax's own validator raises RuntimeError once the backends exist; the count is checked below.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", count)
+    have = len(_devices("cpu"))
+    if have < count:
+        raise RhinoError(
+            f"{count} CPU devices are needed, and this process has {have}",
+            f"call rhino.compile.ensure_cpu_devices({count}) before the first use of jax, or set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={count}",
+        )
+
+
+def prefer_cpu() -> None:
+    """Keeps jax from starting accelerators in a process that only compiles; no effect if the user chose platforms."""
+    if not jax.config.jax_platforms:
+        jax.config.update("jax_platforms", "cpu")
+
+
+def cpu_devices(count: int) -> list[Any]:
+    """The first `count` virtual CPU devices."""
+    ensure_cpu_devices(count)
+    return _devices("cpu")[:count]
+
+
+def cuda_devices(count: int) -> list[Any]:
+    """The first `count` GPUs of the machine (or of the job, when jax.distributed runs)."""
+    devices = _devices("cuda")
+    if len(devices) < count:
+        raise RhinoError(
+            f"the module is written for {count} devices, and {len(devices)} CUDA devices are here",
+            "plan for the devices you have, or compile for a deviceless target such as h100",
+        )
+    return devices[:count]
+
+
+def compile_only_gpus(target_config: str, hosts: int, devices_per_host: int) -> list[Any]:
+    """Devices that XLA's GPU compiler can compile for although no GPU is there, host by host.
+
+    Args:
+      target_config: GpuTargetConfigProto text.
+
+    Raises:
+      RhinoError: the wheels with the GPU compiler are missing, of another version, or cannot be loaded.
+    """
+    arguments = {"target_config": target_config, "topology": f"1x{hosts}x{devices_per_host}"}
+    try:
+        return list(topologies.get_topology_desc("", "cuda", **arguments).devices)
+    except NotImplementedError:
+        # Either no plugin is installed, or jax tried it without a driver and gave it up; a second registration that
+        # skips the check of the CUDA libraries (which compiling does not use) brings it back.
+        _register_gpu_plugin()
+    try:
+        return list(topologies.get_topology_desc("", "cuda", **arguments).devices)
+    except (NotImplementedError, jax.errors.JaxRuntimeError) as error:
+        raise RhinoError(f"XLA's GPU compiler cannot be loaded: {first_line(error)}", _GPU_WHEELS_REMEDY) from None
+
+
+def check_gpu_wheels() -> None:
+    """Raises RhinoError unless the GPU compiler wheels are installed and were built for this jax."""
+    for module, distribution in _GPU_PLUGINS.items():
+        if _installed(module):
+            version = metadata.version(distribution)
+            if _release(version) != _release(jax.__version__):
+                raise RhinoError(
+                    f"{distribution} {version} does not match jax {jax.__version__}",
+                    f"pip install '{distribution}=={jax.__version__}'",
+                )
+            return
+    raise RhinoError("XLA's GPU compiler is not installed", _GPU_WHEELS_REMEDY)
+
+
+def _devices(platform: str) -> list[Any]:
+    try:
+        return list(jax.devices(platform))
+    except RuntimeError as error:
+        remedy = "unset JAX_PLATFORMS or add cpu to it" if platform == "cpu" else "compile for h100 or another known GPU"
+        raise RhinoError(f"jax has no {platform} devices here: {first_line(error)}", remedy) from None
+
+
+def _flag_cpu_devices() -> int:
+    found = re.findall(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    return int(found[-1]) if found else 1
+
+
+def _register_gpu_plugin() -> None:
+    check_gpu_wheels()
+    name = next(module for module in _GPU_PLUGINS if _installed(module))
+    skip = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
+    before = os.environ.get(skip)
+    os.environ[skip] = "1"
+    try:
+        importlib.import_module(name).initialize()
+    except Exception as error:  # a plugin may fail in any way when its libraries do not load
+        raise RhinoError(f"{name} cannot be loaded: {first_line(error)}", _GPU_WHEELS_REMEDY) from None
+    finally:
+        if before is None:
+            del os.environ[skip]
+        else:
+            os.environ[skip] = before
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _release(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:3])
+
+
+# --- lowering -------------------------------------------------------------------------------------------------------
+
+
+def lower_signature(signature: Signature, devices: Sequence[Any]) -> jax.stages.Lowered:
+    """A `Lowered` of an empty function that takes and returns what the signature says, over these devices.
+
+    It carries everything jax needs to compile and call (avals, shardings, donation) except the program.
+    """
+    mesh = _mesh(signature, devices)
+    arguments = [jax.ShapeDtypeStruct(spec.shape, _dtype(spec)) for spec in signature.arguments]
+
+    def main(*_: Any) -> tuple[Any, ...]:
+        return tuple(jnp.zeros(spec.shape, _dtype(spec)) for spec in signature.results)
+
+    jitted = jax.jit(
+        main,
+        in_shardings=tuple(_sharding(mesh, spec) or NamedSharding(mesh, PartitionSpec()) for spec in signature.arguments),
+        out_shardings=tuple(_sharding(mesh, spec) for spec in signature.results),
+        donate_argnums=signature.donated,
+        keep_unused=True,  # the signature is flat and fixed: no argument may be dropped
+    )
+    with wide_types(signature), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "some donated buffers were not usable": the empty function uses none
+        return jitted.lower(*arguments)
+
+
+def lowered_module(lowered: jax.stages.Lowered) -> ir.Module:
+    """The module a `Lowered` would compile."""
+    return lowered.compiler_ir("stablehlo")
+
+
+def swap_module(lowered: jax.stages.Lowered, bytecode: bytes) -> jax.stages.Lowered:
+    """The same `Lowered` with another program; the one given stays as it is.
+
+    Private: `Lowered._lowering` and `MeshComputation._hlo`/`_executable`, because jax offers no way to compile a
+    module together with a function's avals, shardings, callbacks and calling convention.
+    """
+    computation = copy.copy(lowered._lowering)
+    with lowered_module(lowered).context:
+        computation._hlo = ir.Module.parse(bytecode)
+    computation._executable = None
+    swapped = copy.copy(lowered)
+    swapped._lowering = computation
+    return swapped
+
+
+def lowered_devices(lowered: jax.stages.Lowered) -> list[Any]:
+    """The devices a `Lowered` compiles for, in the order of its device assignment.
+
+    Private: `MeshComputation._device_list`; the public shardings do not say it for a function without arguments.
+    """
+    return list(lowered._lowering._device_list)
+
+
+@contextlib.contextmanager
+def wide_types(signature: Signature) -> Iterator[None]:
+    """Turns 64-bit types on where the signature has them, or jax would silently narrow them."""
+    wide = any(_dtype(s).itemsize * (1 if s.dtype[0] != "c" else 0.5) > 4 for s in signature.arguments + signature.results)
+    with jax.enable_x64(True) if wide else contextlib.nullcontext():
+        yield
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text; XLA's are pages long."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _mesh(signature: Signature, devices: Sequence[Any]) -> Mesh:
+    axes = signature.axes or (("device", 1),)
+    grid = np.empty(math.prod(size for _, size in axes), dtype=object)
+    for position, device in enumerate(signature.device_ids):
+        grid[position] = devices[device]
+    return Mesh(grid.reshape([size for _, size in axes]), tuple(name for name, _ in axes))
+
+
+def _sharding(mesh: Mesh, spec: TensorSpec) -> NamedSharding | None:
+    if spec.sharding is None:
+        return None
+    return NamedSharding(mesh, PartitionSpec(*(axes or None for axes in spec.sharding)))
+
+
+def _dtype(spec: TensorSpec) -> Any:
+    return np.dtype(getattr(ml_dtypes, spec.dtype, spec.dtype))

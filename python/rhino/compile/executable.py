@@ -1,0 +1,247 @@
+"""Compiles annotated modules with XLA and reads back what came out: memory and collectives per device.
+
+Owns: `compile_module`, `compile_lowered`, `Executable`. Must not know: jax's private modules, how plans are made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+
+from rhino.compile import _jax
+from rhino.compile.collectives import Collective, read_collectives
+from rhino.compile.module import Signature, prepare, read
+from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
+from rhino.errors import RhinoError
+
+_DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemoryAnalysis:
+    """XLA's buffer assignment for one device, in bytes.
+
+    Attributes:
+      peak_bytes: most bytes live at one time, arguments and results included; see docs/guide/compile.md.
+      argument_bytes: all arguments.
+      output_bytes: all results, those that reuse an argument's buffer included.
+      temp_bytes: the arena of intermediate values.
+      alias_bytes: results that reuse a donated argument's buffer.
+    """
+
+    peak_bytes: int
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+    alias_bytes: int
+
+
+class Executable:
+    """A compiled program: XLA's answer to an annotated module on `devices` devices of a target.
+
+    Attributes:
+      target: "cpu", "cuda" or the name of a deviceless GPU.
+      devices: number of devices it was compiled for.
+      seconds: wall time XLA took to compile.
+      compiled: jax's own handle, for what is not wrapped here (cost_analysis, input_shardings, serialization).
+    """
+
+    __slots__ = ("__dict__", "compiled", "devices", "seconds", "target")
+
+    def __init__(self, target: str, devices: int, seconds: float, compiled: jax.stages.Compiled) -> None:
+        self.target = target
+        self.devices = devices
+        self.seconds = seconds
+        self.compiled = compiled
+
+    def __repr__(self) -> str:
+        return f"Executable(target={self.target!r}, devices={self.devices}, seconds={self.seconds:.2f})"
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        """Bytes of one device, from XLA's buffer assignment."""
+        return self._memory
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """What one device sends in one execution, from the optimized HLO; loops count every iteration."""
+        return self._collectives
+
+    def hlo_text(self) -> str:
+        """The optimized, partitioned program of one device."""
+        return self._hlo
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of `rhino compile --json`; bytes are integers, times are seconds."""
+        return {
+            "target": self.target,
+            "devices": self.devices,
+            **dataclasses.asdict(self._memory),
+            "collectives": [collective.to_json() for collective in self._collectives],
+            "seconds": self.seconds,
+        }
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Runs it on global arrays, in the order of @main's arguments; donated ones are consumed.
+
+        Raises:
+          RhinoError: compiled for a GPU that is not here.
+        """
+        if self.target in DEVICELESS:
+            raise RhinoError(
+                f"this executable was compiled for {self.target} without a device and cannot run",
+                "compile for cpu or cuda to run it",
+            )
+        return self.compiled(*arguments)
+
+    @cached_property
+    def _memory(self) -> MemoryAnalysis:
+        stats = self.compiled.memory_analysis()
+        if stats is None:
+            raise RhinoError(f"XLA reports no memory analysis for target {self.target}")
+        return MemoryAnalysis(
+            peak_bytes=stats.peak_memory_in_bytes,
+            argument_bytes=stats.argument_size_in_bytes,
+            output_bytes=stats.output_size_in_bytes,
+            temp_bytes=stats.temp_size_in_bytes,
+            alias_bytes=stats.alias_size_in_bytes,
+        )
+
+    @cached_property
+    def _hlo(self) -> str:
+        return self.compiled.as_text() or ""
+
+    @cached_property
+    def _collectives(self) -> tuple[Collective, ...]:
+        return read_collectives(self._hlo)
+
+
+def compile_module(
+    module: str | bytes,
+    target: str = "cpu",
+    *,
+    devices: int | None = None,
+    hosts: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Executable:
+    """Compiles an annotated StableHLO module (MLIR text or bytecode).
+
+    Args:
+      target: a name in `rhino.compile.TARGETS`. Only `cpu` and `cuda` executables can be called.
+      devices: how many devices; must be what the module's mesh says, which is the default. 1 without a mesh.
+      hosts: how many hosts hold them, in equal runs of consecutive devices; default: what the module's
+        `rhino.cluster` says, else eight GPUs to a host. Read by deviceless targets only.
+      options: XLA compiler options, such as {"xla_gpu_enable_latency_hiding_scheduler": True}.
+
+    Raises:
+      RhinoError: bad module, unknown target, device counts that differ, GPU compiler missing, or XLA refused.
+    """
+    check_target(target)
+    signature, bytecode = prepare(module)
+    _check_devices(signature, devices)
+    lowered = _jax.lower_signature(signature, target_devices(target, signature.devices, hosts or signature.hosts))
+    return _compile(_jax.swap_module(lowered, bytecode), target, signature, options)
+
+
+def compile_lowered(
+    lowered: jax.stages.Lowered,
+    module: str | bytes,
+    *,
+    target: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Executable:
+    """Compiles `module` in place of the program of `lowered`, and keeps everything else of it.
+
+    The executable is called like the function that `lowered` came from: its pytrees, its donation, its callbacks.
+
+    Args:
+      lowered: of the user's function, jitted with the plan's in_shardings and out_shardings over real or
+        compile-only devices.
+      module: the annotated module of the same function.
+      target: what to write into `Executable.target`; default: the devices' platform.
+
+    Raises:
+      RhinoError: the module's @main takes or returns something else than `lowered` does, or is sharded differently.
+    """
+    signature, bytecode = prepare(module)
+    _check_same(read(_jax.lowered_module(lowered)), signature)
+    if target is None:
+        target = "cpu" if _jax.lowered_devices(lowered)[0].platform == "cpu" else "cuda"
+    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, options)
+
+
+def target_devices(target: str, count: int, hosts: int | None = None) -> list[Any]:
+    """The jax devices a target compiles for: virtual CPUs, local GPUs, or compile-only GPUs.
+
+    Deviceless GPUs stand on `hosts` hosts in equal runs; default: eight to a host.
+    """
+    check_target(target)
+    if target == "cpu":
+        return _jax.cpu_devices(count)
+    if target == "cuda":
+        return _jax.cuda_devices(count)
+    if hosts is None:
+        hosts = max(1, count // _DEVICES_PER_HOST) if count % _DEVICES_PER_HOST == 0 else 1
+    if count % hosts:
+        raise RhinoError(f"{count} devices cannot be split evenly over {hosts} hosts")
+    _jax.check_gpu_wheels()
+    return _jax.compile_only_gpus(gpu_target_config(target), hosts, count // hosts)
+
+
+def _compile(
+    lowered: jax.stages.Lowered, target: str, signature: Signature, options: Mapping[str, Any] | None
+) -> Executable:
+    start = time.perf_counter()
+    try:
+        compiled = lowered.compile(dict(options) if options else None)
+    except jax.errors.JaxRuntimeError as error:
+        text = str(error)
+        if "ptxas" in text or "libdevice" in text:
+            raise RhinoError(
+                f"XLA's GPU compiler needs NVIDIA's ptxas and libdevice: {_jax.first_line(error)}",
+                "pip install 'rhino-jax[gpu-aot]', or install the CUDA toolkit",
+            ) from None
+        raise RhinoError(f"XLA cannot compile the module for {target}: {_jax.first_line(error)}") from error
+    return Executable(target, signature.devices, time.perf_counter() - start, compiled)
+
+
+def _check_devices(signature: Signature, devices: int | None) -> None:
+    if devices is None or devices == signature.devices:
+        return
+    if not signature.axes:
+        raise RhinoError(
+            f"the module has no mesh, so it cannot be compiled for {devices} devices",
+            "annotate it first: rhino plan FILE.mlir --cluster C -o OUT.mlir",
+        )
+    mesh = " x ".join(f"{name}={size}" for name, size in signature.axes)
+    raise RhinoError(f"the module's mesh ({mesh}) has {signature.devices} devices, and {devices} were asked for")
+
+
+def _check_same(lowered: Signature, module: Signature) -> None:
+    """The module must have the calling convention jax will use for the lowered function."""
+    if lowered.devices != module.devices:
+        raise RhinoError(f"the function is lowered for {lowered.devices} devices, the module for {module.devices}")
+    for what, ours, theirs in (
+        ("argument", module.arguments, lowered.arguments),
+        ("result", module.results, lowered.results),
+    ):
+        _check_tensors(what, ours, theirs)
+
+
+def _check_tensors(what: str, module: Sequence[Any], lowered: Sequence[Any]) -> None:
+    if len(module) != len(lowered):
+        raise RhinoError(f"@main of the module has {len(module)} {what}s, the lowered function {len(lowered)}")
+    for index, (ours, theirs) in enumerate(zip(module, lowered, strict=True)):
+        if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+            raise RhinoError(
+                f"{what} {index} is {ours.dtype}{list(ours.shape)} in the module and "
+                f"{theirs.dtype}{list(theirs.shape)} in the lowered function"
+            )
+        # jax reads a sharding it was not given from the executable, so only a given one can disagree.
+        if theirs.sharding is not None and ours.sharding is not None and ours.sharding != theirs.sharding:
+            raise RhinoError(
+                f"{what} {index} is sharded {ours.sharding} in the module and {theirs.sharding} in the lowered function"
+            )

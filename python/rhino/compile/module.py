@@ -1,0 +1,362 @@
+"""Reads an annotated StableHLO module: what `@main` takes and returns, on which mesh, and makes it fit for XLA.
+
+Owns: `read` (text, bytecode or MLIR module -> `Signature`) and `prepare` (the same, and the module as XLA wants it).
+Must not know: jax, devices, targets. It refuses here, with a message, what would make XLA abort the process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, mpmd, sdy, stablehlo
+
+from rhino.errors import RhinoError
+
+# Per dimension, the mesh axes that split it, the one that varies slowest first.
+DimAxes = tuple[tuple[str, ...], ...]
+
+# MLIR element types -> numpy (or ml_dtypes) names; everything else is refused by `_dtype`.
+_DTYPES = {
+    "i1": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
+    "complex<f32>": "complex64", "complex<f64>": "complex128",
+    "i2": "int2", "i4": "int4", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "ui2": "uint2", "ui4": "uint4", "ui8": "uint8", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One argument or result of `@main`: global shape, numpy dtype name, axes per dimension.
+
+    `sharding` is None where the module has no annotation; for arguments that means replicated.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    sharding: DimAxes | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
+    """What `@main` looks like from outside.
+
+    Attributes:
+      axes: (name, size) of the mesh axes, outermost first; an axis that a sharding splits into sub-axes appears
+        as its parts. Empty when the module has no mesh, that is, for one device.
+      device_ids: the device at each row-major mesh position.
+      donated: indices of the arguments whose buffers may be reused.
+      hosts: number of hosts named by `rhino.cluster`, if it is there.
+    """
+
+    arguments: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    axes: tuple[tuple[str, int], ...]
+    device_ids: tuple[int, ...]
+    donated: tuple[int, ...]
+    hosts: int | None
+
+    @property
+    def devices(self) -> int:
+        """Number of devices the module is written for."""
+        return math.prod(size for _, size in self.axes)
+
+
+def prepare(module: str | bytes) -> tuple[Signature, bytes]:
+    """Reads a module and returns it ready for XLA, as MLIR bytecode.
+
+    In the returned module the `rhino.*` attributes are gone (XLA rejects unknown dialects), the shardings of arguments
+    and results are closed, an argument without one is replicated, the mesh lists its devices in order (the caller
+    permutes the devices instead), a donated argument that no longer has its result's shape on a device is a
+    `jax.buffer_donor`, and `mhlo.num_partitions` is the device count.
+
+    Raises:
+      RhinoError: not MLIR, no `@main`, dynamic shapes, several meshes, a dimension its axes do not divide.
+    """
+    parsed = parse(module)
+    signature = read(parsed)
+    with parsed.context:
+        _strip_rhino(parsed)
+        _set_mesh_in_order(parsed)
+        _write_boundary(parsed, signature)
+        i32 = ir.IntegerType.get_signless(32)
+        attributes = parsed.operation.attributes
+        attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, signature.devices)
+        attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
+        if not parsed.operation.verify():
+            raise RhinoError("the module does not verify")
+    out = io.BytesIO()
+    parsed.operation.write_bytecode(out)
+    return signature, out.getvalue()
+
+
+def parse(module: str | bytes) -> ir.Module:
+    """Parses MLIR text or bytecode in a context that knows StableHLO, Shardy and their companions."""
+    if not module:
+        raise RhinoError("the module is empty")
+    try:
+        return ir.Module.parse(module, _context())
+    except (ir.MLIRError, ValueError, UnicodeDecodeError) as error:
+        first = str(error).strip().splitlines()
+        detail = next((line.strip() for line in first if "error:" in line), first[-1] if first else "no reason given")
+        raise RhinoError(f"not a valid StableHLO module: {detail}") from None
+
+
+def read(module: ir.Module) -> Signature:
+    """Reads the signature of an MLIR module that may live in any context (jax's own included)."""
+    main = _main(module)
+    meshes = _meshes(module)
+    raw_arguments = [
+        _boundary_tensor(type_, attrs, f"argument {i}")
+        for i, (type_, attrs) in enumerate(zip(main.type.inputs, _attr_dicts(main, "arg_attrs"), strict=True))
+    ]
+    raw_results = [
+        _boundary_tensor(type_, attrs, f"result {i}")
+        for i, (type_, attrs) in enumerate(zip(main.type.results, _attr_dicts(main, "res_attrs"), strict=True))
+    ]
+    mesh = _single_mesh(meshes)
+    shardings = [s for _, _, s in raw_arguments + raw_results if s is not None]
+    axes, parts = _split_axes(mesh, shardings)
+    sizes = dict(axes)
+
+    def spec(raw: tuple[tuple[int, ...], str, Any], what: str) -> TensorSpec:
+        shape, dtype, sharding = raw
+        return TensorSpec(shape, dtype, _dim_axes(sharding, shape, parts, sizes, what))
+
+    return Signature(
+        arguments=tuple(spec(raw, f"argument {i}") for i, raw in enumerate(raw_arguments)),
+        results=tuple(spec(raw, f"result {i}") for i, raw in enumerate(raw_results)),
+        axes=axes,
+        device_ids=_device_ids(mesh, math.prod(sizes.values())),
+        donated=tuple(i for i, attrs in enumerate(_attr_dicts(main, "arg_attrs")) if _is_donated(attrs)),
+        hosts=_hosts(module),
+    )
+
+
+def _context() -> ir.Context:
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context = ir.Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    for dialect in (sdy, mpmd, stablehlo, chlo):
+        dialect.register_dialect(context)
+    return context
+
+
+def _main(module: ir.Module) -> Any:
+    for op in module.body.operations:
+        if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
+            return op
+    raise RhinoError("the module has no function @main", "name the step's entry function main")
+
+
+def _attr_dicts(main: Any, which: str) -> list[dict[str, ir.Attribute]]:
+    """The attributes of each argument ("arg_attrs") or result ("res_attrs"); MLIR omits the array when all are empty."""
+    count = len(main.type.inputs if which == "arg_attrs" else main.type.results)
+    if which not in main.attributes:
+        return [{} for _ in range(count)]
+    return [{e.name: e.attr for e in ir.DictAttr(d)} for d in ir.ArrayAttr(main.attributes[which])]
+
+
+def _is_donated(attrs: dict[str, ir.Attribute]) -> bool:
+    return "tf.aliasing_output" in attrs or "jax.buffer_donor" in attrs
+
+
+def _hosts(module: ir.Module) -> int | None:
+    attributes = module.operation.attributes
+    if "rhino.cluster" not in attributes:
+        return None
+    cluster = ir.DictAttr(attributes["rhino.cluster"])
+    return int(ir.IntegerAttr(cluster["hosts"]).value) if "hosts" in cluster else None
+
+
+def _boundary_tensor(
+    type_: ir.Type, attrs: dict[str, ir.Attribute], what: str
+) -> tuple[tuple[int, ...], str, Any]:
+    if not str(type_).startswith("tensor<"):
+        raise RhinoError(f"{what} of @main has type {type_}, which is not a tensor")
+    tensor = ir.RankedTensorType(type_)
+    if not tensor.has_static_shape:
+        raise RhinoError(
+            f"{what} of @main has the dynamic shape {type_}", "lower the step for the shapes that it will run with"
+        )
+    sharding = attrs.get("sdy.sharding")
+    return tuple(tensor.shape), _dtype(tensor.element_type, what), sharding and sdy.TensorShardingAttr(sharding)
+
+
+def _dtype(element: ir.Type, what: str) -> str:
+    text = str(element)
+    if text.startswith("f8") or text.startswith("f4") or text.startswith("f6"):
+        return "float" + text[1:].lower().replace("e", "_e", 1)
+    if text not in _DTYPES:
+        raise RhinoError(f"{what} of @main has element type {text}, which jax has no dtype for")
+    return _DTYPES[text]
+
+
+# --- the mesh -------------------------------------------------------------------------------------------------------
+
+_Mesh = tuple[tuple[tuple[str, int], ...], tuple[int, ...]]  # axes, device ids (empty = in order)
+
+
+def _meshes(module: ir.Module) -> dict[str, _Mesh]:
+    found = {}
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            mesh = sdy.MeshAttr(op.attributes["mesh"])
+            axes = tuple((a.name, int(a.size)) for a in map(sdy.MeshAxisAttr, mesh.axes))
+            found[op.attributes["sym_name"].value] = (axes, tuple(int(i) for i in mesh.device_ids))
+    return found
+
+
+def _single_mesh(meshes: dict[str, _Mesh]) -> _Mesh:
+    """The one mesh that says how devices are laid out; a mesh without axes (jax writes some) says nothing."""
+    real = {mesh: name for name, mesh in meshes.items() if mesh[0]}
+    if len(real) > 1:
+        names = " and ".join("@" + name for name in real.values())
+        raise RhinoError(f"the module has different meshes {names}", "compile one mesh's program at a time")
+    return next(iter(real), ((), ()))
+
+
+def _device_ids(mesh: _Mesh, count: int) -> tuple[int, ...]:
+    return mesh[1] or tuple(range(count))
+
+
+def _split_axes(
+    mesh: _Mesh, shardings: Iterable[Any]
+) -> tuple[tuple[tuple[str, int], ...], dict[str, list[tuple[int, int, str]]]]:
+    """Cuts each axis where some sharding uses a part of it.
+
+    Returns the refined axes, and per original axis its parts as (size of what is outside it, size, name).
+    """
+    sizes = dict(mesh[0])
+    cuts: dict[str, list[int]] = {name: [1, size] for name, size in mesh[0]}
+    for sharding in shardings:
+        for dim in sharding.dimension_shardings:
+            for name, pre, size in _axis_refs(sdy.DimensionShardingAttr(dim), sizes):
+                cuts[name] += [pre, pre * size]
+    axes: list[tuple[str, int]] = []
+    parts: dict[str, list[tuple[int, int, str]]] = {}
+    for name, _ in mesh[0]:
+        at = sorted(dict.fromkeys(cuts[name]))
+        spans = list(zip(at, at[1:], strict=False)) or [(1, 1)]
+        if any(high % low for low, high in spans):
+            raise RhinoError(f"sub-axes of mesh axis {name!r} overlap without nesting")
+        parts[name] = [
+            (low, high // low, name if len(spans) == 1 else f"{name}:({low}){high // low}") for low, high in spans
+        ]
+        axes += [(part, size) for _, size, part in parts[name]]
+    return tuple(axes), parts
+
+
+def _axis_refs(dim: Any, sizes: dict[str, int]) -> Iterator[tuple[str, int, int]]:
+    """(axis, size of what is outside the used part, size of the used part) for each axis of a dimension."""
+    for ref in map(sdy.AxisRefAttr, dim.axes):
+        if ref.name not in sizes:
+            raise RhinoError(f"a sharding uses axis {ref.name!r}, which the mesh does not have")
+        if ref.sub_axis_info is None:
+            yield ref.name, 1, sizes[ref.name]
+        else:
+            info = sdy.SubAxisInfoAttr(ref.sub_axis_info)
+            yield ref.name, int(info.pre_size), int(info.size)
+
+
+def _dim_axes(
+    sharding: Any,
+    shape: tuple[int, ...],
+    parts: dict[str, list[tuple[int, int, str]]],
+    sizes: dict[str, int],
+    what: str,
+) -> DimAxes | None:
+    if sharding is None:
+        return None
+    if sharding.unreduced_axes:
+        raise RhinoError(f"{what} of @main is left unreduced over mesh axes", "reduce it inside the step")
+    whole = {name: math.prod(size for _, size, _ in spans) for name, spans in parts.items()}
+    out = []
+    for index, dim in enumerate(map(sdy.DimensionShardingAttr, sharding.dimension_shardings)):
+        names = [
+            part
+            for axis, pre, size in _axis_refs(dim, whole)
+            for low, _, part in parts[axis]
+            if pre <= low < pre * size or (size == 1 and low == pre)
+        ]
+        ways = math.prod(sizes[name] for name in names)
+        if shape[index] % ways:
+            raise RhinoError(
+                f"{what} of @main: dim {index} with size {shape[index]} is not divisible by its sharded size {ways}"
+            )
+        out.append(tuple(names))
+    return tuple(out)
+
+
+# --- rewriting ------------------------------------------------------------------------------------------------------
+
+
+def _strip_rhino(module: ir.Module) -> None:
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        for name in [name for name in op.attributes if name.startswith("rhino.")]:
+            del op.attributes[name]
+        for which in ("arg_attrs", "res_attrs"):
+            if which in op.attributes:
+                dicts = [{e.name: e.attr for e in ir.DictAttr(d)} for d in ir.ArrayAttr(op.attributes[which])]
+                if any(name.startswith("rhino.") for d in dicts for name in d):
+                    kept = [{n: a for n, a in d.items() if not n.startswith("rhino.")} for d in dicts]
+                    op.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in kept])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
+def _set_mesh_in_order(module: ir.Module) -> None:
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            mesh = sdy.MeshAttr(op.attributes["mesh"])
+            if mesh.axes and mesh.device_ids:
+                op.attributes["mesh"] = sdy.MeshAttr.get(mesh.axes)
+
+
+def _write_boundary(module: ir.Module, signature: Signature) -> None:
+    """Closes the shardings of arguments and results, and keeps an alias only where both sides have one local shape."""
+    mesh = next((op for op in module.body.operations if op.operation.name == "sdy.mesh" and _has_axes(op)), None)
+    if mesh is None:
+        return
+    symbol = mesh.attributes["sym_name"].value
+    main = _main(module)
+    arguments = _attr_dicts(main, "arg_attrs")
+    for attrs, spec in zip(arguments, signature.arguments, strict=True):
+        if spec.sharding is None:
+            open_dims = ", ".join("{}" for _ in spec.shape)
+            attrs["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{symbol}, [{open_dims}]>")
+        else:
+            attrs["sdy.sharding"] = _closed(attrs["sdy.sharding"])
+        if "tf.aliasing_output" in attrs:
+            result = signature.results[ir.IntegerAttr(attrs["tf.aliasing_output"]).value]
+            if result.sharding != (spec.sharding or tuple(() for _ in spec.shape)):
+                del attrs["tf.aliasing_output"]
+                attrs["jax.buffer_donor"] = ir.BoolAttr.get(True)
+    results = _attr_dicts(main, "res_attrs")
+    for attrs, spec in zip(results, signature.results, strict=True):
+        if spec.sharding is not None:
+            attrs["sdy.sharding"] = _closed(attrs["sdy.sharding"])
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in arguments])
+    main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in results])
+
+
+def _has_axes(mesh_op: Any) -> bool:
+    return len(sdy.MeshAttr(mesh_op.attributes["mesh"]).axes) > 0
+
+
+def _closed(attr: ir.Attribute) -> ir.Attribute:
+    """The same sharding with every dimension closed, which is how jax states the shardings of a jitted function."""
+    sharding = sdy.TensorShardingAttr(attr)
+    dims = [
+        sdy.DimensionShardingAttr.get(list(dim.axes), is_closed=True)
+        for dim in map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
+    ]
+    return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims)

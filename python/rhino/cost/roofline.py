@@ -1,0 +1,29 @@
+"""Seconds of compute: per op, the slower of arithmetic and memory traffic.
+
+Owns the roofline of 2-search section 4. Knows a device, not meshes: callers divide by the shards that really divide.
+"""
+
+from __future__ import annotations
+
+from rhino.cluster import Cluster
+from rhino.graph.data import Graph, Op
+from rhino.graph.fusion import materialised, traffic_bytes
+
+_MATMUL = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+
+
+def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
+    """For each op, `max(flops / peak(dtype), bytes / memory bandwidth)` over all its executions in a step, undivided."""
+    real = materialised(graph)
+    return [_one(graph, op, cluster, real) for op in graph.ops]
+
+
+def _one(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
+    if not op.results:
+        return 0.0
+    device, efficiency = cluster.device, cluster.efficiency
+    memory_s = traffic_bytes(graph, op, real) / (device.memory_bandwidth_bytes_s * efficiency.memory)
+    if op.name in _MATMUL:
+        peak = device.matmul_peak(graph.values[op.operands[0]].dtype) * efficiency.matmul
+        return max(op.flops / peak, memory_s) * op.trips
+    return memory_s * op.trips

@@ -1,0 +1,20 @@
+"""The one exception users see: a message that names the place, the cause and the remedy.
+
+Every command prints it as one line and exits 1; a Python pass raises it and `rhino-opt` shows it at its location.
+"""
+
+from __future__ import annotations
+
+
+class RhinoError(Exception):
+    """Bad input or an unsatisfiable request.
+
+    Args:
+      message: lower-case sentence naming both values that disagree.
+      remedy: what the user can do about it, printed as a note; empty when the message says it already.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message if not remedy else f"{message}; {remedy}")
+        self.message = message
+        self.remedy = remedy

@@ -1,0 +1,113 @@
+"""Values, operations and arguments of one program, flat and indexed by integers.
+
+Owns the data model only. Built by `rhino.passes.import_graph` from MLIR, or by hand in tests; knows neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+_DTYPE_BITS = {
+    "i1": 8, "i2": 2, "i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64,
+    "ui2": 2, "ui4": 4, "ui8": 8, "ui16": 16, "ui32": 32, "ui64": 64,
+    "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "tf32": 32,
+    "complex<f32>": 64, "complex<f64>": 128,
+}  # fmt: skip
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one element of an MLIR element type; booleans take a byte, unknown f4/f6/f8 kinds by their digits."""
+    bits = _DTYPE_BITS.get(dtype)
+    if bits is None:
+        digits = dtype[1:2]
+        bits = int(digits) if dtype.startswith("f") and digits in "468" else 0
+    return bits / 8
+
+
+@dataclass(slots=True, frozen=True)
+class Rule:
+    """Shardy's factor mapping of an op: every operand and result dimension is a list of factors, major first.
+
+    `reduction` factors leave the result partial when sharded; `replicate` factors must not be sharded;
+    `permutation` factors can be sharded at the price of a collective-permute.
+    """
+
+    factor_sizes: tuple[int, ...]
+    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    results: tuple[tuple[tuple[int, ...], ...], ...]
+    reduction: tuple[int, ...] = ()
+    replicate: tuple[int, ...] = ()
+    permutation: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Value:
+    """One tensor. `producer` is the op's index, or -1 for an argument of @main; `loop` the innermost enclosing while op or -1."""
+
+    index: int
+    shape: tuple[int, ...]
+    dtype: str
+    producer: int
+    loop: int = -1
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return int(prod(self.shape) * dtype_bytes(self.dtype))
+
+
+@dataclass(slots=True)
+class Op:
+    """One operation. Ops of a region follow their parent in `Graph.ops`, up to the parent's `region_end`.
+
+    `trips` is how often the op runs in one step (product of the enclosing loops' trip counts). For a `while`,
+    `ties` lists groups of values that are one buffer: operand, block arguments, yielded value and result.
+    """
+
+    index: int
+    name: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    rule: Rule | None
+    flops: int = 0
+    trips: int = 1
+    parent: int = -1
+    region_end: int = -1
+    ties: tuple[tuple[int, ...], ...] = ()
+    where: str = ""
+    tag: str = ""
+
+
+@dataclass(slots=True)
+class Argument:
+    """One @main argument. `alias` is the index of the output that reuses its buffer, or -1; `donated` without alias is a plain donor."""
+
+    value: int
+    name: str
+    role: str = "other"
+    donated: bool = False
+    alias: int = -1
+    pinned: tuple[tuple[str, ...], ...] | None = None
+
+
+@dataclass(slots=True)
+class Graph:
+    """The whole program. `outputs` are the value indices @main returns, in order."""
+
+    values: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    arguments: list[Argument] = field(default_factory=list)
+    outputs: tuple[int, ...] = ()
+    output_names: tuple[str, ...] = ()
+
+    def users(self) -> list[list[int]]:
+        """For each value, the indices of the ops that read it, in program order."""
+        users: list[list[int]] = [[] for _ in self.values]
+        for op in self.ops:
+            for v in dict.fromkeys(op.operands):
+                users[v].append(op.index)
+        return users

@@ -1,0 +1,81 @@
+"""Which values XLA really writes to memory, and which share one buffer: the part of fusion that time and memory need.
+
+Owns two linear sweeps over a graph. The rule: element-wise values live only inside fusions and are computed again by
+each of them, unless something that cannot fuse (a dot, a loop, the caller) reads them. Knows no mesh and no costs.
+"""
+
+from __future__ import annotations
+
+from rhino.graph.data import Graph, Op
+
+# Ops that XLA fuses into their readers.
+_FUSIBLE_MISC = frozenset(
+    f"stablehlo.{name}"
+    for name in ("broadcast_in_dim", "reshape", "transpose", "iota", "slice", "pad", "concatenate", "reverse", "constant",
+                 "dynamic_slice")
+)  # fmt: skip
+_UNFUSIBLE = frozenset(
+    f"stablehlo.{name}"
+    for name in ("dot_general", "dot", "convolution", "gather", "scatter", "sort", "reduce", "reduce_window",
+                 "select_and_scatter", "while", "case", "if", "optimization_barrier", "dynamic_update_slice", "fft",
+                 "cholesky", "triangular_solve", "custom_call", "rng_bit_generator", "rng")
+)  # fmt: skip
+# A reduction fuses its input; these read memory.
+_READS_MEMORY = _UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice"}
+_IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
+
+
+def is_fusible(op: Op) -> bool:
+    """Whether XLA computes the op inside the fusion of whatever reads it."""
+    return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in _UNFUSIBLE)
+
+
+def materialised(graph: Graph) -> list[bool]:
+    """For each value, whether it gets memory of its own."""
+    real = [True] * len(graph.values)
+    for op in graph.ops:
+        if is_fusible(op):
+            for v in op.results:
+                real[v] = False
+    for op in graph.ops:
+        if op.name in _READS_MEMORY:
+            for v in op.operands:
+                real[v] = True
+        for tie in op.ties:
+            for v in tie:
+                real[v] = True
+    for v in graph.outputs:
+        real[v] = True
+    # Constants and scalars are folded into their readers whoever reads them.
+    for op in graph.ops:
+        if op.name == "stablehlo.constant" and op.tag == "splat":
+            real[op.results[0]] = False
+    return real
+
+
+def buffers(graph: Graph) -> list[int]:
+    """For each value, the value whose buffer it uses: loop carries, barriers and in-place updates share their operand's."""
+    owner = list(range(len(graph.values)))
+    for op in graph.ops:
+        for tie in op.ties:
+            root = owner[tie[0]]
+            for v in tie[1:]:
+                owner[v] = root
+        if op.name in _IN_PLACE:
+            owner[op.results[0]] = owner[op.operands[0]]
+    return owner
+
+
+def traffic_bytes(graph: Graph, op: Op, real: list[bool]) -> float:
+    """Bytes of memory traffic of one execution of an op, on one device holding everything."""
+    values = graph.values
+    if op.ties or op.name in ("stablehlo.constant", "stablehlo.iota"):
+        return 0.0
+    if op.name == "stablehlo.dynamic_update_slice":
+        return 2.0 * values[op.operands[1]].nbytes
+    written = sum(values[v].nbytes for v in op.results if real[v])
+    if op.name in ("stablehlo.gather", "stablehlo.dynamic_slice", "stablehlo.slice"):
+        return 2.0 * written
+    if op.name == "stablehlo.scatter":
+        return 3.0 * sum(values[v].nbytes for v in op.operands[2:])
+    return float(written + sum(values[v].nbytes for v in dict.fromkeys(op.operands) if real[v]))

@@ -1,0 +1,229 @@
+"""A plan: what was chosen for a program on a cluster, what it is predicted to cost, what lost, and the annotated module.
+
+Owns the data and its forms (annotated module, JSON file, text, HTML). Knows nothing of tracing or searching; jax only
+through the binding that `rhino.api` gives to the plans it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rhino.errors import RhinoError
+
+if TYPE_CHECKING:
+    from jaxlib.mlir import ir
+
+    from rhino.api_binding import Binding
+
+SCHEMA = 1
+
+Sharding = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One argument or result of the step.
+
+    Attributes:
+      name: the user's name for it, `state.params['h_0']['mlp']['kernel']`.
+      role: "param", "opt_state", "batch" or "other" for arguments; empty for results.
+      dtype: MLIR element type, "f32".
+      sharding: for each dimension the mesh axes that split it, major first.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    sharding: Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What the cost model expects of one step, per device.
+
+    Attributes:
+      step_time_s: seconds of a step: computing, communication that is not hidden, and idling.
+      compute_s, comm_s, bubble_s: seconds of computing, of communication, and of waiting in a pipeline.
+      peak_bytes: the most memory in use at once.
+      comm_bytes: bytes sent by each device, by kind of collective, under ring formulas.
+      collectives: executions by kind of collective.
+      memory: `argument_bytes`, `output_bytes` and `temp_bytes`.
+    """
+
+    step_time_s: float = 0.0
+    compute_s: float = 0.0
+    comm_s: float = 0.0
+    bubble_s: float = 0.0
+    peak_bytes: int = 0
+    comm_bytes: Mapping[str, int] = field(default_factory=dict)
+    collectives: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How the plan was found: candidates compared, and the relative gap to the proved bound (0 is optimal)."""
+
+    candidates: int = 0
+    gap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A candidate that lost, and why; its predictions where they were made."""
+
+    name: str
+    why: str
+    step_time_s: float | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of one program on one cluster.
+
+    Plans come from `Parallelized.plan`, `Plan.load` and `Plan.from_module`. Only the first kind is bound to the pytrees
+    of a function, and so has `in_shardings` and `out_shardings`.
+
+    Attributes:
+      level: the optimization level of the search, "O0" to "O2".
+      cluster: name of the cluster, "dgx-h100:4".
+      mesh: (axis, size) pairs from the outermost (slowest links) to the innermost.
+      stages, microbatches, schedule: the pipeline; 1, 1 and "none" without one.
+      arguments, outputs: every tensor that the step takes and returns, in the flat order of the module.
+      program: fingerprint of the module before planning: another program needs its own annotations.
+    """
+
+    level: str
+    cluster: str
+    mesh: tuple[tuple[str, int], ...]
+    stages: int
+    microbatches: int
+    schedule: str
+    arguments: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    predicted: Predicted
+    search: Search = Search()
+    alternatives: tuple[Alternative, ...] = ()
+    program: str = ""
+    source: str | ir.Module | None = field(default=None, compare=False, repr=False)
+    binding: Binding | None = field(default=None, compare=False, repr=False)
+
+    # --- where plans come from ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_module(module: str | bytes | ir.Module) -> Plan:
+        """The plan written in an annotated module: text, bytecode, or a parsed module (which the plan then holds).
+
+        Raises:
+          RhinoError: not a module, or one without a valid `rhino.plan`.
+        """
+        from rhino.plan_module import read_plan
+
+        return read_plan(module)
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """The plan in a file that `save` wrote.
+
+        Raises:
+          RhinoError: the file cannot be read, is not a plan, or has another schema version.
+        """
+        from rhino.plan_file import load
+
+        return load(Path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan with its module as JSON; equal plans give equal bytes.
+
+        Raises:
+          RhinoError: the file cannot be written.
+        """
+        from rhino.plan_file import save
+
+        save(self, Path(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan without its module as plain data, with the keys of the JSON file."""
+        from rhino.plan_file import plan_data
+
+        return plan_data(self)
+
+    # --- what a plan says ------------------------------------------------------------------------------------------
+
+    @property
+    def devices(self) -> int:
+        """The number of devices of the mesh."""
+        devices = 1
+        for _, size in self.mesh:
+            devices *= size
+        return devices
+
+    @property
+    def module(self) -> str:
+        """The annotated module as MLIR text. Raises RhinoError when the plan was loaded without one."""
+        if self.source is None:
+            raise RhinoError("the plan has no module", "write the plan with Plan.save, which stores its module")
+        return self.source if isinstance(self.source, str) else str(self.source)
+
+    def summary(self, measured: Any = None) -> str:
+        """What was chosen and why, for people.
+
+        Args:
+          measured: the executable that `Parallelized.compile` returned, to show what XLA measured beside the predictions.
+        """
+        from rhino.report.measured import measure
+        from rhino.report.text import summary
+
+        return summary(self, measure(measured))
+
+    def report_html(self, measured: Any = None) -> str:
+        """The same as one self-contained HTML page. `measured` is as for `summary`."""
+        from rhino.report.html import page
+        from rhino.report.measured import measure
+
+        return page(self, measure(measured))
+
+    # --- use with plain jax ----------------------------------------------------------------------------------------
+
+    @property
+    def in_shardings(self) -> Any:
+        """A tuple with one pytree per positional argument, for `jax.jit(step, in_shardings=...)`.
+
+        Leaves are `NamedSharding` over the real devices, or `PartitionSpec` when the cluster is not this process's.
+
+        Raises:
+          RhinoError: the plan is not bound to a function.
+        """
+        return self._bound().in_shardings
+
+    @property
+    def keyword_shardings(self) -> Any:
+        """As `in_shardings`, for keyword-only arguments: a dictionary by name, which `jax.jit` cannot take."""
+        return self._bound().keyword_shardings
+
+    @property
+    def out_shardings(self) -> Any:
+        """A pytree like the step's result, for `jax.jit(step, out_shardings=...)`; leaves as in `in_shardings`."""
+        return self._bound().out_shardings
+
+    @property
+    def partition_specs(self) -> Any:
+        """As `in_shardings`, but always with `PartitionSpec` leaves."""
+        return self._bound().partition_specs
+
+    def bind(self, binding: Binding) -> Plan:
+        """The same plan for the pytrees and devices of `binding`."""
+        return replace(self, binding=binding)
+
+    def _bound(self) -> Binding:
+        if self.binding is None:
+            raise RhinoError(
+                "the plan is not bound to a function's pytrees",
+                "get a bound one from rhino.parallelize(step, plan=plan).plan(state, batch)",
+            )
+        return self.binding

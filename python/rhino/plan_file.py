@@ -1,0 +1,224 @@
+"""The plan's JSON: the file that `Plan.save` writes and `Plan.load` checks field by field.
+
+Owns the schema of the file. Bytes depend on the plan alone: no time, no path, keys in a fixed order, floats as Python
+writes them, and the module without locations, compressed when it is long.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from rhino.errors import RhinoError
+from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Tensor
+
+_INLINE_BYTES = 16384  # a module up to this size stays readable in the file
+_REMEDY = "save the plan again with Plan.save"
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """The plan without its module, as plain data in the order of the file."""
+    return {
+        "schema": SCHEMA,
+        "level": plan.level,
+        "cluster": plan.cluster,
+        "mesh": [list(axis) for axis in plan.mesh],
+        "stages": plan.stages,
+        "microbatches": plan.microbatches,
+        "schedule": plan.schedule,
+        "program": plan.program,
+        "predicted": asdict(plan.predicted),
+        "search": asdict(plan.search),
+        "alternatives": [_without_none(asdict(entry)) for entry in plan.alternatives],
+        "arguments": [_tensor_data(tensor) for tensor in plan.arguments],
+        "outputs": [_without_role(_tensor_data(tensor)) for tensor in plan.outputs],
+    }
+
+
+def save(plan: Plan, path: Path) -> None:
+    """See `Plan.save`."""
+    data = plan_data(plan)
+    if plan.source is not None:
+        data["module"] = _pack(plan.module)
+    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RhinoError(f"{path}: cannot write: {error.strerror}", "give a path that can be written") from None
+
+
+def load(path: Path) -> Plan:
+    """See `Plan.load`."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RhinoError(f"{path}: cannot read: {error.strerror}", "give a file that Plan.save wrote") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RhinoError(f"{path}: not JSON: {error}", "give a file that Plan.save wrote") from None
+    if not isinstance(data, dict) or "schema" not in data:
+        raise RhinoError(f"{path}: not a plan: it has no schema", "give a file that Plan.save wrote")
+    if data["schema"] != SCHEMA:
+        newer = isinstance(data["schema"], int) and data["schema"] > SCHEMA
+        remedy = "use a newer rhino, or plan again with this one" if newer else "plan again with this rhino"
+        raise RhinoError(f"{path}: schema {data['schema']!r} is not {SCHEMA}", remedy)
+    try:
+        return _plan(data)
+    except _Bad as bad:
+        raise RhinoError(f"{path}: {bad}", _REMEDY) from None
+
+
+class _Bad(Exception):
+    """A field of the file is missing or ill-typed; the text names it."""
+
+
+def _plan(data: dict[str, Any]) -> Plan:
+    mesh = tuple((_text(a, "mesh"), _whole(n, "mesh")) for a, n in _pairs(_get(data, "mesh", ""), "mesh"))
+    axes = [axis for axis, _ in mesh]
+    return Plan(
+        level=_text(_get(data, "level", ""), "level"),
+        cluster=_text(_get(data, "cluster", ""), "cluster"),
+        mesh=mesh,
+        stages=_whole(_get(data, "stages", ""), "stages"),
+        microbatches=_whole(_get(data, "microbatches", ""), "microbatches"),
+        schedule=_text(_get(data, "schedule", ""), "schedule"),
+        arguments=_each(data, "arguments", lambda entry, path: _tensor(entry, path, axes)),
+        outputs=_each(data, "outputs", lambda entry, path: _tensor(entry, path, axes)),
+        predicted=_predicted(_record(_get(data, "predicted", ""), "predicted")),
+        search=_search(_record(_get(data, "search", ""), "search")),
+        alternatives=_each(data, "alternatives", _alternative),
+        program=_text(data.get("program", ""), "program"),
+        source=_unpack(data["module"]) if "module" in data else None,
+    )
+
+
+def _tensor_data(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "role": tensor.role,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype,
+        "sharding": [list(axes) for axes in tensor.sharding],
+    }
+
+
+def _without_role(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != "role"}
+
+
+def _without_none(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if value is not None}
+
+
+def _tensor(entry: dict[str, Any], path: str, axes: list[str]) -> Tensor:
+    shape = tuple(_whole(n, f"{path}.shape") for n in _list(_get(entry, "shape", path), f"{path}.shape"))
+    dims = _list(_get(entry, "sharding", path), f"{path}.sharding")
+    sharding = tuple(tuple(_text(a, f"{path}.sharding") for a in _list(dim, f"{path}.sharding")) for dim in dims)
+    if len(sharding) != len(shape):
+        raise _Bad(f"{path}.sharding has {len(sharding)} dimensions, but the shape has {len(shape)}")
+    for axis in (axis for dim in sharding for axis in dim):
+        if axis.partition(":")[0] not in axes:
+            raise _Bad(f"{path}.sharding names axis {axis!r}, but the mesh has {', '.join(axes) or 'none'}")
+    role = _text(entry.get("role", ""), f"{path}.role")
+    return Tensor(_text(_get(entry, "name", path), f"{path}.name"), role, shape, _text(_get(entry, "dtype", path), path), sharding)
+
+
+def _predicted(data: dict[str, Any]) -> Predicted:
+    values: dict[str, Any] = {}
+    for field in fields(Predicted):
+        path = f"predicted.{field.name}"
+        value = _get(data, field.name, "predicted")
+        if field.name in ("comm_bytes", "collectives", "memory"):
+            values[field.name] = {key: _whole(n, f"{path}.{key}") for key, n in _record(value, path).items()}
+        else:
+            values[field.name] = _whole(value, path) if field.name == "peak_bytes" else _number(value, path)
+    return Predicted(**values)
+
+
+def _search(data: dict[str, Any]) -> Search:
+    gap = _number(_get(data, "gap", "search"), "search.gap")
+    return Search(_whole(_get(data, "candidates", "search"), "search.candidates"), gap)
+
+
+def _alternative(entry: dict[str, Any], path: str) -> Alternative:
+    time_s = _number(entry["step_time_s"], f"{path}.step_time_s") if "step_time_s" in entry else None
+    peak = _whole(entry["peak_bytes"], f"{path}.peak_bytes") if "peak_bytes" in entry else None
+    return Alternative(
+        _text(_get(entry, "name", path), f"{path}.name"), _text(_get(entry, "why", path), f"{path}.why"), time_s, peak
+    )
+
+
+def _pack(text: str) -> dict[str, str]:
+    raw = text.encode()
+    if len(raw) <= _INLINE_BYTES:
+        return {"encoding": "text", "data": text}
+    packed = gzip.compress(raw, compresslevel=6, mtime=0)
+    return {"encoding": "gzip+base64", "data": base64.b64encode(packed).decode()}
+
+
+def _unpack(value: Any) -> str:
+    entry = _record(value, "module")
+    encoding, data = (_text(_get(entry, key, "module"), f"module.{key}") for key in ("encoding", "data"))
+    if encoding == "text":
+        return data
+    if encoding != "gzip+base64":
+        raise _Bad(f"module.encoding is {encoding!r}, neither 'text' nor 'gzip+base64'")
+    try:
+        return gzip.decompress(base64.b64decode(data, validate=True)).decode()
+    except (ValueError, EOFError, OSError, zlib.error):
+        raise _Bad("module.data is damaged") from None
+
+
+# --- reading typed values, each error with the path of the field ----------------------------------------------------
+
+
+def _get(data: dict[str, Any], key: str, path: str) -> Any:
+    if key not in data:
+        raise _Bad(f"{path}.{key} is missing" if path else f"{key} is missing")
+    return data[key]
+
+
+def _typed(value: Any, kinds: type | tuple[type, ...], path: str, what: str) -> Any:
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise _Bad(f"{path} is {json.dumps(value)[:40]}, not {what}")
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    return str(_typed(value, str, path, "a text"))
+
+
+def _whole(value: Any, path: str) -> int:
+    number = int(_typed(value, int, path, "a whole number"))
+    if number < 0:
+        raise _Bad(f"{path} is {number}, below zero")
+    return number
+
+
+def _number(value: Any, path: str) -> float:
+    return float(_typed(value, (int, float), path, "a number"))
+
+
+def _list(value: Any, path: str) -> list[Any]:
+    return list(_typed(value, list, path, "a list"))
+
+
+def _record(value: Any, path: str) -> dict[str, Any]:
+    return dict(_typed(value, dict, path, "an object"))
+
+
+def _pairs(value: Any, path: str) -> list[list[Any]]:
+    pairs = [_list(pair, path) for pair in _list(value, path)]
+    if any(len(pair) != 2 for pair in pairs):
+        raise _Bad(f"{path} is not a list of [axis, size] pairs")
+    return pairs
+
+
+def _each(data: dict[str, Any], key: str, read: Callable[[dict[str, Any], str], Any]) -> tuple[Any, ...]:
+    entries = _list(_get(data, key, ""), key)
+    return tuple(read(_record(entry, f"{key}[{i}]"), f"{key}[{i}]") for i, entry in enumerate(entries))

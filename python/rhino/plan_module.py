@@ -1,0 +1,218 @@
+"""Plans in IR: running the planning pipeline on a module, and reading the plan back from the annotated one.
+
+Owns the way between `Plan` and MLIR. Must not know jax, pytrees or the plan's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions, sdy
+from rhino.dialect.attributes import RhinoPlan
+from rhino.dialect.context import make_context, parse_bytes
+from rhino.dialect.locations import argument_name
+from rhino.dialect.schema import from_attr, to_attr
+from rhino.errors import RhinoError
+from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Sharding, Tensor
+
+if TYPE_CHECKING:
+    from rhino.cluster import Cluster
+    from rhino.passes.diagnostics import Diagnostic, PassLog
+    from rhino.passes.registry import Pass
+
+Progress = Callable[[int, int, str], None]
+
+_BYTECODE = b"ML\xefR"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to plan for. `memory_limit_bytes` 0 means the device's memory; `mesh` is "2x4", or empty to let the search choose."""
+
+    cluster: Cluster
+    level: str = "O1"
+    mesh: str = ""
+    memory_limit_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with what only the run knows: its seconds, and the remarks and warnings of the passes."""
+
+    plan: Plan
+    seconds: float
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def fingerprint(module: ir.Module) -> str:
+    """SHA-256 (hex) of a module's text without locations: tells whether two traces are one program."""
+    return hashlib.sha256(str(module).encode()).hexdigest()
+
+
+def plan_module(
+    module: ir.Module, request: Request, progress: Progress | None = None, program: str = ""
+) -> Planned:
+    """Run `rhino-auto` on a module, in place, and read the plan, which then holds the module.
+
+    Args:
+      progress: called as (done, total, label) while the search runs.
+      program: the `fingerprint` to record; by default that of the module given.
+
+    Raises:
+      RhinoError: a pass failed; the message names the place in the module where it is known.
+    """
+    from rhino.passes.pass_manager import PassManager
+    from rhino.passes.pipelines import Auto
+
+    start = time.perf_counter()
+    program = program or fingerprint(module)
+    manager = PassManager(module.context)
+    with _topology(request.cluster) as topology:
+        limit = request.memory_limit_bytes
+        auto = Auto(topology=topology, level=request.level, mesh=request.mesh, memory_limit=limit)
+        for part in auto.expand():
+            manager.add(part if progress is None else _reporting(part, progress))
+        result = manager.run(module)
+    seconds = time.perf_counter() - start
+    attributes = module.operation.attributes
+    if RhinoPlan.name in attributes:
+        data = {**from_attr(attributes[RhinoPlan.name]), "program": program}
+        attributes[RhinoPlan.name] = to_attr(data, module.context)
+    return Planned(read_plan(module), seconds, tuple(result.diagnostics))
+
+
+def _reporting(part: Pass | str, progress: Progress) -> Pass | str:
+    """The same pass, telling `progress` how far its search is; other passes as they are."""
+    from rhino.passes.plan.plan_sharding import PlanSharding
+
+    if not isinstance(part, PlanSharding):
+        return part
+
+    class Reporting(PlanSharding):
+        def run(self, module: ir.Module, log: PassLog) -> None:
+            self.plan(module, log, progress)
+
+    return Reporting(**{spec.name: getattr(part, spec.name) for spec in fields(part)})
+
+
+@contextmanager
+def _topology(cluster: Cluster) -> Iterator[str]:
+    """The text by which a pass's option names the cluster: a preset's name, or a file that lives during the run."""
+    from rhino.cluster.catalog import preset_names, read_preset
+
+    name = cluster.base_name
+    if name in preset_names() and read_preset(name).with_hosts(cluster.hosts).digest() == cluster.digest():
+        yield cluster.name
+        return
+    with tempfile.TemporaryDirectory(prefix="rhino-") as folder:
+        path = os.path.join(folder, "cluster.yaml")
+        cluster.save(path)
+        yield path
+
+
+def parse_module(data: bytes | str, where: str) -> ir.Module:
+    """A module from text or bytecode, in a fresh context.
+
+    Args:
+      where: what errors call the source, a path or "<stdin>".
+
+    Raises:
+      RhinoError: "<where>:line:column: error: cause" for the first thing that is wrong.
+    """
+    from rhino.passes.diagnostics import Diagnostic
+    from rhino.passes.pass_manager import native_diagnostics
+
+    raw = data.encode() if isinstance(data, str) else data
+    if not raw.strip():
+        raise RhinoError(f"{where}: the file is empty", "give the StableHLO text or bytecode of a step")
+    if not raw.startswith(_BYTECODE) and b"\0" in raw[:4096]:
+        raise RhinoError(f"{where}: neither MLIR text nor MLIR bytecode", "give a .mlir or .mlirbc file")
+    context = make_context()
+    found: list[Diagnostic] = []
+    try:
+        with native_diagnostics(context, found.append):
+            return parse_bytes(raw, context)
+    except ir.MLIRError as error:
+        first = next((d for d in found if d.severity == "error"), None)
+        if first is None:
+            raise RhinoError(f"{where}: {str(error).splitlines()[0]}") from None
+        place = f"{where}:{max(first.position.line, 1)}:{max(first.position.column, 1)}"
+        raise RhinoError(f"{place}: {first.message.splitlines()[0]}") from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise RhinoError(f"{where}: not a module: {str(error).splitlines()[0]}") from None
+
+
+def read_plan(module: str | bytes | ir.Module) -> Plan:
+    """See `Plan.from_module`."""
+    parsed = module if isinstance(module, ir.Module) else parse_module(module, "module")
+    attributes = parsed.operation.attributes
+    if RhinoPlan.name not in attributes:
+        raise RhinoError("the module has no rhino.plan", "plan it first: rhino plan FILE.mlir --cluster C -o OUT.mlir")
+    try:
+        data = from_attr(attributes[RhinoPlan.name])
+    except TypeError as error:
+        raise RhinoError(f"rhino.plan: {error}") from None
+    for problem in RhinoPlan.schema.check(data, RhinoPlan.name):
+        raise RhinoError(problem, "plan the module again with this version of rhino")
+    if data["schema"] != SCHEMA:
+        raise RhinoError(f"rhino.plan: schema {data['schema']} is not {SCHEMA}", "plan the module again with this rhino")
+    main = functions.find(parsed, "main")
+    if main is None:
+        raise RhinoError("the module has no function @main")
+    predicted = data["predicted"]
+    search = data.get("search", {})
+    return Plan(
+        level=data["level"],
+        cluster=data["cluster"],
+        mesh=tuple((axis, size) for axis, size in data["mesh"]),
+        stages=data["stages"],
+        microbatches=data["microbatches"],
+        schedule=data["schedule"],
+        arguments=_arguments(main),
+        outputs=_outputs(main),
+        predicted=Predicted(**{key: predicted[key] for key in Predicted.__slots__ if key in predicted}),
+        search=Search(search.get("candidates", 0), search.get("gap", 0.0)),
+        alternatives=tuple(
+            Alternative(entry["name"], entry["why"], entry.get("step_time_s"), entry.get("peak_bytes"))
+            for entry in data.get("alternatives", ())
+        ),
+        program=str(data.get("program", "")),
+        source=parsed,
+    )
+
+
+def _arguments(main: ir.Operation) -> tuple[Tensor, ...]:
+    block = main.regions[0].blocks[0]
+    found = []
+    for i, attributes in enumerate(functions.argument_attributes(main)):
+        given = attributes.get("rhino.name")
+        name = given.value if given is not None else argument_name(block.arguments[i], i)
+        role = attributes["rhino.role"].value if "rhino.role" in attributes else "other"
+        found.append(_tensor(name, role, block.arguments[i].type, attributes))
+    return tuple(found)
+
+
+def _outputs(main: ir.Operation) -> tuple[Tensor, ...]:
+    types = main.attributes["function_type"].value.results
+    found = []
+    for i, attributes in enumerate(functions.result_attributes(main)):
+        given = attributes.get("rhino.name", attributes.get("jax.result_info"))
+        found.append(_tensor(given.value if given is not None else f"result{i}", "", types[i], attributes))
+    return tuple(found)
+
+
+def _tensor(name: str, role: str, type_: Any, attributes: Mapping[str, ir.Attribute]) -> Tensor:
+    shape = tuple(type_.shape)
+    sharding: Sharding = tuple(() for _ in shape)
+    if sdy.SHARDING in attributes:
+        sharding = sdy.dims_of(attributes[sdy.SHARDING])
+    return Tensor(name, role, shape, str(type_.element_type), sharding)

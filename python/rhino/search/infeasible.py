@@ -1,0 +1,45 @@
+"""Why nothing fits: the tensors that take the room, and what would be enough.
+
+Owns the one error a user sees when a memory limit cannot be met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rhino.cluster import Cluster
+from rhino.cost.memory import lifetimes
+from rhino.errors import RhinoError
+from rhino.graph.data import Graph
+from rhino.search.costs import Costs
+from rhino.search.descent import Descent
+from rhino.search.evaluate import local_bytes, memory
+
+_NAMED = 4
+
+
+def explain(graph: Graph, cluster: Cluster, limit: int, failed: Sequence[tuple[Costs, Descent]]) -> RhinoError:
+    """The error for a program of which no plan found fits; names the largest tensors of the smallest plan."""
+    costs, smallest = min(failed, key=lambda entry: entry[1].peak_bytes)
+    used = memory(costs, smallest.states, lifetimes(graph))
+    arguments = [(local_bytes(costs, smallest.states, a.value), a.name) for a in graph.arguments]
+    temporaries = []
+    for v, nbytes in used.live:
+        value = graph.values[v]
+        op = graph.ops[value.producer] if value.producer >= 0 else None
+        what = op.name.split(".")[-1] if op else "loop value"
+        shape = "x".join(map(str, value.shape))
+        temporaries.append((nbytes, f"{what} tensor<{shape}x{value.dtype}>{' at ' + op.where if op and op.where else ''}"))
+    largest = sorted([*arguments, *temporaries], key=lambda entry: (-entry[0], entry[1]))[:_NAMED]
+    needed = used.peak_bytes
+    tensors = ", ".join(f"{name} {_mib(nbytes)}" for nbytes, name in largest)
+    devices = -(-needed // limit) * cluster.num_devices
+    return RhinoError(
+        f"memory limit {_mib(limit)} per device cannot be met on {cluster.name}: the smallest plan found needs "
+        f"{_mib(needed)}, {_mib(used.argument_bytes)} of it arguments; largest: {tensors}",
+        f"raise the limit to {needed} bytes, use about {devices} devices, or make the batch smaller",
+    )
+
+
+def _mib(nbytes: float) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"

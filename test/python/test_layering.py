@@ -1,0 +1,232 @@
+"""The rules between packages, which keep planning fast to test, `rhino-opt` fast to start, and upgrades of jax local.
+
+Each rule is checked on the source (nothing hides in a function) and, where it is about what is loaded, in a process.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"rhino": ROOT / "python/rhino", "rhino.passes": ROOT / "passes", "rhino.dialect": ROOT / "dialect"}
+SOURCES = sorted(path for folder in PACKAGES.values() for path in folder.rglob("*.py"))
+OURS = [*SOURCES, *sorted((ROOT / "bench").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
+
+PLANNING = ("graph", "cost", "search", "cluster")
+# Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
+PRIVATE_ROOTS = (
+    "jax._src",
+    "jax.interpreters",
+    "jaxlib._jax",
+    "jaxlib.xla_client",
+    "jaxlib.xla_extension",
+    "jax.extend",
+)
+PRIVATE_HOME = ROOT / "python/rhino/compile/_jax.py"
+MAX_LINES = 450
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Every absolute module name that `path` imports, wherever in the file, with its line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import; write the full name"
+            # `from jax import _src` names a module too.
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def where(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level names and rhino's modules in `sys.modules` of a fresh process that ran `statement`."""
+    program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_every_package_is_found() -> None:
+    assert all((ROOT / "python/rhino" / name / "__init__.py").is_file() for name in PLANNING)
+    assert PRIVATE_HOME.is_file()
+
+
+@pytest.mark.parametrize("package", PLANNING)
+def test_planning_package_imports_neither_jax_nor_mlir_in_its_source(package: str) -> None:
+    allowed = ("rhino.errors", *(f"rhino.{name}" for name in PLANNING))
+    # Reading the devices of this machine is what `cluster/local.py` and `cluster/calibrate.py` are for; they import
+    # jax inside the function that does it.
+    measures_devices = {ROOT / "python/rhino/cluster/local.py", ROOT / "python/rhino/cluster/calibrate.py"}
+    wrong = []
+    for path in sorted((ROOT / "python/rhino" / package).rglob("*.py")):
+        for line, name in imports(path):
+            if name.split(".")[0] in ("jax", "jaxlib", "flax", "optax") and path not in measures_devices:
+                wrong.append(f"{where(path, line)}: {name}")
+            if within(name, "rhino") and not any(within(name, ok) for ok in allowed) and path not in measures_devices:
+                wrong.append(f"{where(path, line)}: {name} is not a planning package")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_planning_packages_load_neither_jax_nor_mlir() -> None:
+    modules = [
+        ".".join(("rhino", *path.relative_to(ROOT / "python/rhino").with_suffix("").parts)).removesuffix(".__init__")
+        for package in PLANNING
+        for path in sorted((ROOT / "python/rhino" / package).rglob("*.py"))
+    ]
+    assert len(modules) >= 12
+    loaded = loaded_by("\n".join(f"import {name}" for name in modules))
+    assert set(modules) <= loaded
+    assert not loaded & {"jax", "jaxlib", "flax", "optax"}
+
+
+def test_import_rhino_is_light() -> None:
+    loaded = loaded_by("import rhino")
+    heavy = {"jax", "jaxlib", "numpy", "scipy", "highspy", "flax", "optax", "rich", "yaml"}
+    assert not loaded & heavy
+
+
+def test_rhino_opt_help_loads_neither_jax_nor_mlir() -> None:
+    program = (
+        "import contextlib\nfrom rhino.cli.opt import main\nwith contextlib.suppress(SystemExit):\n    main(['--help'])"
+    )
+    assert not loaded_by(program) & {"jax", "jaxlib"}
+
+
+def test_rhino_opt_runs_without_jax(tmp_path: Path) -> None:
+    module = tmp_path / "empty.mlir"
+    module.write_text("func.func @main() {\n  return\n}\n")
+    program = (
+        "import contextlib\nfrom rhino.cli.opt import main\n"
+        f"with contextlib.suppress(SystemExit):\n    main([{str(module)!r}, '-o', {str(tmp_path / 'out.mlir')!r}])"
+    )
+    loaded = loaded_by(program)
+    assert (tmp_path / "out.mlir").read_text().startswith("module")
+    assert "jaxlib.mlir.ir" in loaded
+    assert "jax" not in loaded
+
+
+def test_private_modules_of_jax_are_imported_in_one_file() -> None:
+    wrong = [
+        f"{where(path, line)}: {name}"
+        for path in OURS
+        if path != PRIVATE_HOME
+        for line, name in imports(path)
+        if any(within(name, private) for private in PRIVATE_ROOTS)
+        or (name.split(".")[0] == "jax" and any(part.startswith("_") for part in name.split(".")))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_dialect_does_not_know_passes_nor_the_library() -> None:
+    wrong = [
+        f"{where(path, line)}: {name}"
+        for path in sorted(PACKAGES["rhino.dialect"].rglob("*.py"))
+        for line, name in imports(path)
+        if within(name, "rhino") and not within(name, "rhino.dialect") and not within(name, "rhino.errors")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_passes_do_not_know_the_api_the_compiler_nor_jax() -> None:
+    above = ("rhino.api", "rhino.compile", "rhino.runtime", "rhino.report", "rhino.cli", "jax", "flax", "optax")
+    wrong = [
+        f"{where(path, line)}: {name}"
+        for path in sorted(PACKAGES["rhino.passes"].rglob("*.py"))
+        for line, name in imports(path)
+        if any(within(name, package) for package in above)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def complaints(path: Path) -> Iterator[str]:
+    """What is wrong with the shape of one file."""
+    text = path.read_text(encoding="utf-8")
+    if not text.strip():
+        return
+    name = path.relative_to(ROOT)
+    if text.count("\n") > MAX_LINES:
+        yield f"{name}: {text.count(chr(10))} lines, more than are read in one sitting; split it by what its parts know"
+    tree = ast.parse(text)
+    if not ast.get_docstring(tree):
+        yield f"{name}: no docstring; say what the file owns and what it must not know"
+    defines = any(not isinstance(node, ast.Expr | ast.ImportFrom | ast.Import) for node in tree.body)
+    if defines and "from __future__ import annotations" not in text:
+        yield f"{name}: no 'from __future__ import annotations'"
+
+
+def test_files_are_short_and_say_what_they_own() -> None:
+    wrong = [complaint for path in OURS for complaint in complaints(path)]
+    assert not wrong, "\n".join(wrong)
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether `handler` catches everything and does nothing about it."""
+    names = (
+        [node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)] if handler.type else ["Exception"]
+    )
+    nothing = all(
+        isinstance(node, ast.Pass | ast.Continue)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in handler.body
+    )
+    return bool({"Exception", "BaseException"} & set(names)) and nothing
+
+
+def test_nothing_swallows_every_exception() -> None:
+    wrong = []
+    for path in OURS:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ExceptHandler) and swallows(node):
+                wrong.append(where(path, node.lineno))
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+                broad = [a for a in node.args if isinstance(a, ast.Name) and a.id in ("Exception", "BaseException")]
+                wrong += [where(path, node.lineno)] if broad else []
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "source", ["except Exception:\n    pass", "except:\n    ...", "except (OSError, Exception):\n    continue"]
+)
+def test_a_swallowed_exception_is_recognised(source: str) -> None:
+    tree = ast.parse(f"for _ in ():\n  try:\n    f()\n  {source.replace(chr(10), chr(10) + '  ')}")
+    assert [swallows(node) for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)] == [True]
+
+
+def test_a_handled_exception_is_not_called_swallowed() -> None:
+    tree = ast.parse("try:\n  f()\nexcept OSError:\n  pass\nexcept Exception as e:\n  report(e)")
+    assert [swallows(node) for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)] == [False, False]
+
+
+def test_no_function_rebinds_a_module_global() -> None:
+    wrong = [
+        where(path, node.lineno)
+        for path in OURS
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Global)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pyproject_lists_every_package() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = [
+        ".".join((package, *path.parent.relative_to(folder).parts))
+        for package, folder in PACKAGES.items()
+        for path in folder.rglob("__init__.py")
+    ]
+    assert sorted(listed) == sorted(found)
