@@ -1,7 +1,7 @@
 """What every benchmark shares: options, timed processes, interleaved rounds, tables, and the JSON record.
 
-Owns how things are measured and printed; knows nothing of what is measured. Imports neither jax nor MLIR: the peak memory
-that Linux reports for a child is at least what its parent held when it started it, so the parent must stay small.
+Owns how things are measured and printed; knows nothing of what is measured. Imports neither jax nor MLIR: the peak
+memory that Linux reports of a child is at least what its parent held when starting it, so the parent must stay small.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Table:
         lines = (self.columns, *self.rows)
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
         text = [
-            "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True)))
+            "  ".join(
+                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+            )
             for line in lines
         ]
         return "\n".join([self.title, "-" * len(self.title), *(line.rstrip() for line in text)])
@@ -193,7 +195,9 @@ def publish(name: str, args: argparse.Namespace, results: Mapping[str, Any], tab
         Path(args.json).parent.mkdir(parents=True, exist_ok=True)
         Path(args.json).write_text(text, encoding="utf-8")
     versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items() if value)
-    print(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load_1min']:.1f}; Python {facts['python']}, {versions}\n")
+    print(
+        f"{facts['cpu']}, {facts['cores']} cores, load {facts['load_1min']:.1f}; Python {facts['python']}, {versions}\n"
+    )
     print("\n\n".join(map(str, tables)))
 
 

@@ -1,7 +1,7 @@
 """The modules that benchmarks read: GPT training steps as StableHLO text, made once and kept in out/bench.
 
-Owns names and contents of those files. The tracing runs in a process of its own (`python -m bench._inputs`), because the
-benchmarks themselves must stay small; see _common.
+Owns names and contents of those files. The tracing runs in a process of its own (`python -m bench._inputs`), because
+the benchmarks themselves must stay small; see _common.
 """
 
 from __future__ import annotations

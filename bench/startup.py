@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from bench._common import CACHE, Table, interleave, main, note, parser, publish, run, spread, tool
 from bench._inputs import GPT, module
@@ -36,7 +37,7 @@ def body() -> None:
     out = CACHE / "startup-out.mlir"
     size = f"{big.stat().st_size / 1e6:.1f} MB"
     opt = tool("rhino-opt")
-    commands = {
+    commands: dict[str, list[str | Path]] = {
         "python -c pass": [sys.executable, "-c", "pass"],
         "python -c 'import jax'": [sys.executable, "-c", "import jax"],
         "rhino-opt --help": [*opt, "--help"],

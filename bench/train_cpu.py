@@ -2,9 +2,9 @@
 
     python -m bench.train_cpu [--preset 10m] [--batch 16] [--seq 128] [--devices 8] [--rounds N] [--json FILE|-]
 
-The devices share the cores of this machine, so no plan can be faster than one device that uses all the cores as well; what
-shows is the cost of what a plan adds (communication, repeated work) and the memory it saves. All three take the same
-batches from the host, and their losses are compared.
+The devices share the cores of this machine, so no plan can be faster than one device that uses all the cores as well;
+what shows is the cost of what a plan adds (communication, repeated work) and the memory it saves. All three take the
+same batches from the host, and their losses are compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench._common import BenchError, Table, gib, interleave, main, note, parser, publish, spread
+from bench._common import BenchError, Table, interleave, main, mib, note, parser, publish, spread
 
 # Sums over devices are added in another order than on one; in float32 the losses agree to this.
 RTOL = 1e-4
@@ -36,10 +36,11 @@ def ways(args: argparse.Namespace) -> tuple[dict[str, Way], list[Any], dict[str,
     from itertools import islice
 
     import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
     import rhino
     from examples.data import text
     from examples.models import gpt
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     preset = gpt.PRESETS[args.preset]
     config = dataclasses.replace(preset, vocab=text.VOCAB, dtype="float32", seq_len=min(args.seq, preset.seq_len))
@@ -67,7 +68,9 @@ def ways(args: argparse.Namespace) -> tuple[dict[str, Way], list[Any], dict[str,
         "predicted_peak_bytes": plan.predicted.peak_bytes,
     }
     table = {
-        "rhino": Way(lambda: found.init(init_fn, key), found, lambda state, batch: found.compile(state, batch).compiled),
+        "rhino": Way(
+            lambda: found.init(init_fn, key), found, lambda state, batch: found.compile(state, batch).compiled
+        ),
         "data parallel by hand": Way(lambda: jax.jit(init_fn, out_shardings=whole)(key), by_hand, lowered(by_hand)),
         "one device": Way(lambda: jax.jit(init_fn)(key), alone, lowered(alone)),
     }
@@ -77,7 +80,8 @@ def ways(args: argparse.Namespace) -> tuple[dict[str, Way], list[Any], dict[str,
 def measure(table: dict[str, Way], data: list[Any], rounds: int) -> dict[str, dict[str, Any]]:
     """For each way: step times of interleaved rounds, its losses, and what XLA says of its executable."""
     import jax
-    from rhino.compile import read_collectives
+
+    from rhino.compile.collectives import read_collectives
 
     states: dict[str, Any] = {}
     results: dict[str, dict[str, Any]] = {}
@@ -87,8 +91,8 @@ def measure(table: dict[str, Way], data: list[Any], rounds: int) -> dict[str, di
         compiled = way.compiled(state, data[0])
         memory = compiled.memory_analysis()
         results[name] = {
-            "peak_bytes": memory.peak_memory_in_bytes,
             "argument_bytes": memory.argument_size_in_bytes,
+            "temp_bytes": memory.temp_size_in_bytes,
             "comm_bytes": sum(c.bytes for c in read_collectives(compiled.as_text())),
             "collectives": sum(c.count for c in read_collectives(compiled.as_text())),
         }
@@ -154,20 +158,22 @@ def body() -> None:
             f"{r['step_time_s']['median']:.3f}",
             f"{r['step_time_s']['min']:.3f}",
             f"{slowest / r['step_time_s']['median']:.2f}x",
-            gib(r["peak_bytes"]),
+            mib(r["argument_bytes"]),
+            mib(r["temp_bytes"]),
             f"{r['comm_bytes'] / 1e6:.1f}",
             str(r["collectives"]),
         )
         for name, r in results.items()
     )
     shape = " x ".join(f"{axis}={size}" for axis, size in facts["mesh"])
-    title = f"GPT, {facts['params'] / 1e6:.1f} M parameters, batch {args.batch} x {args.seq}, {args.devices} CPU devices, {shape}"
-    columns = ("way", "median s", "min s", "vs one", "peak GiB/device", "MB sent/device", "collectives")
+    model = f"GPT, {facts['params'] / 1e6:.1f} M parameters, batch {args.batch} x {args.seq}"
+    title = f"{model}; {args.devices} CPU devices, found {shape}; losses agree to {worst:.0e}"
+    columns = ("way", "median s", "min s", "vs one", "arguments MiB", "temporaries MiB", "sent MB", "collectives")
     publish(
         "train_cpu",
         args,
         {"plan": facts, "ways": results, "loss_difference": worst},
-        [Table(f"{title}; losses agree to {worst:.0e}", columns, rows)],
+        [Table(title, columns, rows)],
     )
 
 

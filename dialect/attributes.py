@@ -1,102 +1,25 @@
 """The rhino dialect: discardable attributes with builtin values, one class each.
 
-Owns every `rhino.*` name: its meaning, where it may stand, the schema of its value, building and reading it, and what its
-verifier checks beyond the schema. jaxlib cannot register a dialect from Python, so structure stays in sdy and mpmd ops.
+Owns every `rhino.*` name: its meaning, where it may stand, the schema of its value, and what its verifier checks beyond
+the schema. jaxlib cannot register a dialect from Python, so structure stays in sdy and mpmd ops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxlib.mlir import ir
 
 from rhino.dialect import mpmd
-from rhino.dialect.schema import Field, Float, Int, ListOf, MapOf, Record, Schema, String, TupleOf, from_attr, to_attr
+from rhino.dialect.base import RhinoAttribute, Scene
+from rhino.dialect.schema import Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, from_attr, to_attr
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROLES = ("param", "opt_state", "batch", "other")
 SCHEDULES = ("none", "gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
 TASKS = ("forward", "backward", "weight", "send", "recv", "accumulate", "apply", "free")
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What a verifier knows of the place of an attribute: the meshes of the module, and its cluster's device count.
-
-    `type` is the type of the argument or result that carries the attribute, `op` the operation.
-    """
-
-    op: ir.Operation
-    type: ir.Type | None = None
-    mesh_devices: Mapping[str, int] = field(default_factory=dict)
-    cluster_devices: int | None = None
-
-
-class RhinoAttribute:
-    """Base of the attributes. `name` is the full name, `places` a subset of module, function, argument, result, op.
-
-    The docstring of a subclass is its documentation, `example` a value in MLIR text.
-    """
-
-    name: ClassVar[str]
-    places: ClassVar[tuple[str, ...]]
-    schema: ClassVar[Schema]
-    example: ClassVar[str]
-
-    @classmethod
-    def to_attr(cls, data: Any, context: ir.Context) -> ir.Attribute:
-        """The attribute for plain data.
-
-        Raises:
-          ValueError: the data does not have the schema; names the path and both values.
-        """
-        data = cls.schema.normalize(data)
-        problems = list(cls.schema.check(data, cls.name))
-        if problems:
-            raise ValueError("; ".join(problems))
-        return to_attr(data, context)
-
-    @classmethod
-    def from_attr(cls, attribute: ir.Attribute) -> Any:
-        """The plain data of the attribute, as `to_attr` took it. Raises ValueError if it does not have the schema."""
-        data = from_attr(attribute)
-        problems = list(cls.schema.check(data, cls.name))
-        if problems:
-            raise ValueError("; ".join(problems))
-        return data
-
-    @classmethod
-    def of(cls, op: ir.Operation | ir.Module) -> Any | None:
-        """The data attached to an operation or module, None without it. Raises ValueError if it is malformed."""
-        operation = op.operation
-        return cls.from_attr(operation.attributes[cls.name]) if cls.name in operation.attributes else None
-
-    @classmethod
-    def attach(cls, op: ir.Operation | ir.Module, data: Any) -> None:
-        """Attach the data to an operation or module. Raises ValueError if it does not have the schema."""
-        operation = op.operation
-        operation.attributes[cls.name] = cls.to_attr(data, operation.context)
-
-    @classmethod
-    def problems(cls, attribute: ir.Attribute, scene: Scene) -> Iterator[str]:
-        """What is wrong with the attribute at its place, one sentence per problem."""
-        try:
-            data = from_attr(attribute)
-        except TypeError as error:
-            yield f"{cls.name}: {error}"
-            return
-        found = list(cls.schema.check(data, cls.name))
-        yield from found
-        if not found:
-            yield from cls.check(data, scene)
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        """What the schema cannot say; called with data that has the schema."""
-        return iter(())
 
 
 class RhinoRole(RhinoAttribute):
@@ -123,7 +46,7 @@ class RhinoName(RhinoAttribute):
 
 
 class RhinoStage(RhinoAttribute):
-    """The pipeline stage of an operation, before fragments exist. Backward and update run on the devices of their forward stage."""
+    """The pipeline stage of an operation, before fragments exist. Backward and update run where their forward does."""
 
     name = "rhino.stage"
     places = ("op",)
@@ -176,11 +99,13 @@ class RhinoPlacement(RhinoAttribute):
             for device in devices:
                 if device in owner:
                     both = f"mesh '{owner[device]}' and mesh '{mesh}'"
-                    yield f"{cls.name} places device {device} in {both}" if owner[device] != mesh else (
-                        f"{cls.name}.{mesh} lists device {device} twice"
+                    yield (
+                        f"{cls.name} places device {device} in {both}"
+                        if owner[device] != mesh
+                        else (f"{cls.name}.{mesh} lists device {device} twice")
                     )
                 elif scene.cluster_devices is not None and device >= scene.cluster_devices:
-                    yield f"{cls.name}.{mesh} lists device {device}, but the cluster has {scene.cluster_devices} devices"
+                    yield f"{cls.name}.{mesh} lists device {device}, but the cluster has {scene.cluster_devices}"
                 owner.setdefault(device, mesh)
 
 
@@ -260,7 +185,9 @@ class RhinoMulticast(RhinoAttribute):
     places = ("op",)
     schema = Record(
         {
-            "strategy": Field(String(("send-recv", "local-all-gather", "global-all-gather", "broadcast")), "how a unit travels"),
+            "strategy": Field(
+                String(("send-recv", "local-all-gather", "global-all-gather", "broadcast")), "how a unit travels"
+            ),
             "units": Field(
                 ListOf(
                     Record(
@@ -311,7 +238,7 @@ class RhinoMulticast(RhinoAttribute):
 
 
 class RhinoSchedule(RhinoAttribute):
-    """The task lists of a pipeline: per device group, in execution order. Data only; the runtime executes exactly these."""
+    """The task lists of a pipeline: per device group, in execution order. The runtime executes exactly these."""
 
     name = "rhino.schedule"
     places = ("module",)
@@ -338,15 +265,20 @@ class RhinoSchedule(RhinoAttribute):
         }
     )
     example = (
-        'rhino.schedule = {microbatches = 1 : i64, schedule = "gpipe", stages = 1 : i64, tasks = [[{microbatch = 0 : i64, '
-        'stage = 0 : i64, task = "forward"}, {microbatch = 0 : i64, stage = 0 : i64, task = "backward"}]]}'
+        'rhino.schedule = {microbatches = 1 : i64, schedule = "gpipe", stages = 1 : i64, tasks = [['
+        '{microbatch = 0 : i64, stage = 0 : i64, task = "forward"}, '
+        '{microbatch = 0 : i64, stage = 0 : i64, task = "backward"}]]}'
     )
 
     @classmethod
     def check(cls, data: Any, scene: Scene) -> Iterator[str]:
         for group, tasks in enumerate(data["tasks"]):
             for i, task in enumerate(tasks):
-                for key, limit in (("stage", data["stages"]), ("peer", data["stages"]), ("microbatch", data["microbatches"])):
+                for key, limit in (
+                    ("stage", data["stages"]),
+                    ("peer", data["stages"]),
+                    ("microbatch", data["microbatches"]),
+                ):
                     if task.get(key, 0) >= limit:
                         counted = "microbatches" if key == "microbatch" else "stages"
                         yield f"{cls.name}.tasks[{group}][{i}].{key} is {task[key]}, but there are {limit} {counted}"
@@ -409,9 +341,10 @@ class RhinoPlan(RhinoAttribute):
         extensible=True,
     )
     example = (
-        'rhino.plan = {cluster = "dgx-h100:1", level = "O1", mesh = [["x", 2 : i64], ["y", 4 : i64]], microbatches = 1 : i64, '
-        "predicted = {bubble_s = 0.0, comm_bytes = {\"all-reduce\" = 1024 : i64}, comm_s = 1.0e-4, compute_s = 1.0e-3, "
-        'peak_bytes = 4096 : i64, step_time_s = 1.1e-3}, schedule = "none", schema = 1 : i64, stages = 1 : i64}'
+        'rhino.plan = {cluster = "dgx-h100:1", level = "O1", mesh = [["x", 2 : i64], ["y", 4 : i64]], '
+        'microbatches = 1 : i64, predicted = {bubble_s = 0.0 : f64, comm_bytes = {"all-reduce" = 1024 : i64}, '
+        "comm_s = 1.0e-4 : f64, compute_s = 1.0e-3 : f64, peak_bytes = 4096 : i64, step_time_s = 1.1e-3 : f64}, "
+        'schedule = "none", schema = 1 : i64, stages = 1 : i64}'
     )
 
     @classmethod

@@ -32,7 +32,7 @@ class MeshTensor:
     memory_kind: str | None = None
 
     def to_type(self, context: ir.Context) -> ir.Type:
-        """The MLIR type. Raises ir.MLIRError when the members contradict each other (rank, unknown axes, divisibility)."""
+        """The MLIR type. Raises ir.MLIRError when the members disagree (rank, axes, divisibility)."""
         text = f'!mpmd.mesh_tensor<"{self.mesh}", {self.tensor}'
         if self.sharding is not None:
             text += f", sharding={str(self.sharding).removeprefix('#sdy.sharding')}"

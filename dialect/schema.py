@@ -146,7 +146,11 @@ class ListOf(Schema):
         return [self.element.normalize(v) for v in value] if isinstance(value, list | tuple) else value
 
     def describe(self) -> str:
-        return f"[{self.element.describe()}, ...]" if self.length is None else f"[{self.length} x {self.element.describe()}]"
+        return (
+            f"[{self.element.describe()}, ...]"
+            if self.length is None
+            else f"[{self.length} x {self.element.describe()}]"
+        )
 
 
 @dataclass(frozen=True, slots=True)

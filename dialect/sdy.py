@@ -1,4 +1,4 @@
-"""Shardings, meshes and their axes as plain Python, and back: what Shardy's bindings offer only as nested attribute objects.
+"""Shardings, meshes and their axes as plain Python, and back: in Shardy's bindings they are nested attribute objects.
 
 Owns the conversion. Dimensions are tuples of axis texts, major first; an axis text is `x`, or `x:(1)2` for a sub-axis.
 """
@@ -85,10 +85,9 @@ def axis_size(axis: str, sizes: Mapping[str, int]) -> int:
 
 def results_of(op: ir.Operation) -> list[ir.Attribute | None]:
     """The sharding of each result of an operation, None where it has none."""
-    found = op.attributes[SHARDING] if SHARDING in op.attributes else None
-    if found is None:
+    if SHARDING not in op.attributes:
         return [None] * len(op.results)
-    return list(sdy.TensorShardingPerValueAttr(found).shardings)
+    return list(sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings)
 
 
 def add_mesh(module: ir.Module, name: str, axes: Sequence[tuple[str, int]]) -> None:
@@ -113,7 +112,7 @@ def mesh_axes(module: ir.Module) -> dict[str, list[tuple[str, int]]]:
 
 
 def sharded_values(module: ir.Module) -> Iterator[tuple[ir.Operation, tuple[int, ...], ir.Attribute]]:
-    """Every sharding of an argument, result or operation result, with its op (the function for the former two) and shape."""
+    """Each sharding with the shape of its value and its op: the function, for those of arguments and results."""
     for function in functions.all_functions(module):
         kind = function.attributes["function_type"].value
         for types, attributes in (

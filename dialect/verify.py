@@ -1,7 +1,7 @@
 """The rhino dialect's verifier: every `rhino.*` attribute, and what the C++ verifiers of sdy and mpmd let pass.
 
-Owns walking the module once, linear in its operations, and reporting each problem at its operation. What an attribute must
-look like is the attribute's own business.
+Owns walking the module once, linear in its operations, and reporting each problem at its operation. What an attribute
+must look like is the attribute's own business.
 """
 
 from __future__ import annotations
@@ -74,8 +74,12 @@ class _Checker:
     ) -> None:
         cls = ATTRIBUTES.get(name)
         if cls is None:
-            close = difflib.get_close_matches(name, list(ATTRIBUTES), n=1)
-            remedy = f"did you mean '{close[0]}'?" if close else f"known attributes are {', '.join(ATTRIBUTES)}"
+            # Without the prefix, which all names share and which would make any two of them similar.
+            words = [known.removeprefix(_PREFIX) for known in ATTRIBUTES]
+            close = difflib.get_close_matches(name.removeprefix(_PREFIX), words, n=1)
+            remedy = (
+                f"did you mean '{_PREFIX}{close[0]}'?" if close else f"known attributes are {', '.join(ATTRIBUTES)}"
+            )
             self.log.error(where, f"unknown attribute '{name}' in the rhino dialect{of}", [remedy])
         elif place not in cls.places:
             wanted = " or ".join(_PLACES[p] for p in cls.places)
@@ -113,9 +117,7 @@ class _Checker:
             self.log.error(function, f"topology has two meshes named '{name}'", ["give each mesh its own name"])
         return names
 
-    def signature_mesh(
-        self, value_type: ir.Type, place: str, i: int, known: list[str], where: ir.Location
-    ) -> None:
+    def signature_mesh(self, value_type: ir.Type, place: str, i: int, known: list[str], where: ir.Location) -> None:
         tensor = mpmd.mesh_tensor(value_type)
         if tensor is not None and tensor.mesh not in known:
             have = f"it has {', '.join(known)}" if known else "the function has no topology"

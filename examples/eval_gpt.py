@@ -1,6 +1,7 @@
 """Train a GPT and evaluate it on held-out text, with an evaluation step that follows the training step's plan.
 
-python -m examples.eval_gpt --cpu-devices 8
+Usage:
+    python -m examples.eval_gpt --cpu-devices 8
 """
 
 from __future__ import annotations

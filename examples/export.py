@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import importlib
 import inspect
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,4 +134,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    # Tracing needs no accelerator, and starting one takes seconds; a choice made by the user stands.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     main()

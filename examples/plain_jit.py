@@ -1,6 +1,7 @@
 """Use only the plan: its shardings, given to plain `jax.jit`, run the training step without Rhino's runtime.
 
-python -m examples.plain_jit --cpu-devices 8
+Usage:
+    python -m examples.plain_jit --cpu-devices 8
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Train a GPT on the shipped novel, on every local device, with a plan that Rhino finds.
 
-python -m examples.train_gpt                             # on the devices of this machine
-python -m examples.train_gpt --cpu-devices 8 --check     # on 8 virtual CPU devices, against one device
+Usage:
+    python -m examples.train_gpt                             # on the devices of this machine
+    python -m examples.train_gpt --cpu-devices 8 --check     # on 8 virtual CPU devices, against one device
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = options.parser("train_gpt", __doc__.splitlines()[0], steps=20)
     parser.add_argument("--level", choices=("O1", "O2"), default="O1", help="effort of the search (default: O1)")
     parser.add_argument("--check", action="store_true", help="train on one device too, and compare the losses")
+    parser.add_argument("--compare", action="store_true", help="show what XLA compiled beside what was predicted")
     parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan as JSON")
     args = parser.parse_args(argv)
     options.use_devices(args)
@@ -55,8 +57,9 @@ def main(argv: list[str] | None = None) -> None:
 
     # All there is to do: hand the step over, and let it plan from the shapes.
     step = rhino.parallelize(train_step, cluster=rhino.Cluster.local(), level=args.level, donate_argnums=(0,))
-    plan = step.plan(jax.eval_shape(init_fn, key), data[0])
-    print(plan.summary())
+    state_shapes = jax.eval_shape(init_fn, key)
+    plan = step.plan(state_shapes, data[0])
+    print(plan.summary(step.compile(state_shapes, data[0]) if args.compare else None))
     if args.save_plan:
         plan.save(args.save_plan)
         print(f"plan written to {args.save_plan}")

@@ -1,6 +1,7 @@
 """What every pass says about itself, read from its source: summary, documentation, options. Imports no pass.
 
-Owns the docstring conventions. `rhino-opt --help` and the reference page print this; a test holds it equal to the classes.
+Owns the docstring conventions. `rhino-opt --help` and the reference page print this; a test holds it equal to the
+classes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def all_docs() -> Iterator[PassDoc]:
 
 @cache
 def pass_doc(name: str) -> PassDoc:
-    """The documentation of one registered pass. Raises KeyError for another name, SyntaxError for a file that is not Python."""
+    """The documentation of one registered pass. Raises KeyError for any other name."""
     module, _, cls = TABLE[name].partition(":")
     spec = find_spec(module)
     if spec is None or spec.origin is None:
@@ -48,7 +49,7 @@ def pass_doc(name: str) -> PassDoc:
 
 
 def parse_doc(name: str, docstring: str, options: tuple[Option, ...]) -> PassDoc:
-    """Split a pass's docstring (already dedented) into its parts; options without documentation take it from `Options:`."""
+    """The parts of a dedented docstring; options without documentation take theirs from `Options:`."""
     parts = re.split(rf"^({'|'.join(SECTIONS)}):", docstring, flags=re.MULTILINE)
     summary, _, description = parts[0].strip().partition("\n\n")
     sections = {title: _dedent(text) for title, text in zip(parts[1::2], parts[2::2], strict=True)}

@@ -1,7 +1,7 @@
-"""Diagnostics as plain data: errors, warnings, remarks and notes with a source position, from C++ and from Python passes alike.
+"""Diagnostics as plain data: errors, warnings, remarks and notes with a source position, from C++ and Python passes.
 
-Owns their shape, how MLIR locations become positions, and PassLog, the channel a pass writes to. Knows nothing of printing.
-MLIR's own diagnostics cannot be created from Python except as errors, hence this second, wider channel.
+Owns their shape, how MLIR locations become positions, and PassLog, the channel a pass writes to. Knows nothing of
+printing. MLIR's own diagnostics cannot be created from Python except as errors, hence this second, wider channel.
 """
 
 from __future__ import annotations

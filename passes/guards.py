@@ -1,7 +1,7 @@
 """Checks that run before a C++ pass which would otherwise end the whole process: an abort or a segmentation fault.
 
-Owns the list of such cases, each found by feeding every sdy pass small odd modules under jaxlib 0.10.2 and 0.12.0.1. Must be
-cheap: they run before every C++ pass, on modules of any size.
+Owns the list of such cases, each found by feeding every sdy pass small odd modules under jaxlib 0.10.2 and 0.12.0.1.
+Must be cheap: they run before every C++ pass, on modules of any size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from rhino.passes.diagnostics import PassError
 _NEED_ENTRY = frozenset(
     """sdy-propagation-pipeline sdy-export-pipeline sdy-basic-propagate sdy-aggressive-propagate
     sdy-op-priority-propagate sdy-user-priority-propagate sdy-apply-sharding-constraints
-    sdy-remove-sub-axes-in-input-output-shardings sdy-propagate-to-func-results sdy-per-instruction-partitioning""".split()
+    sdy-remove-sub-axes-in-input-output-shardings sdy-propagate-to-func-results
+    sdy-per-instruction-partitioning""".split()
 )
 # They visit the terminator of every function, and a declaration has none.
 _NEED_BODIES = frozenset(
@@ -62,15 +63,15 @@ def _has_body(function: ir.Operation) -> bool:
 
 
 def _check_entry(name: str, module: ir.Module) -> None:
-    functions = functions.all_functions(module)
-    mains = [f for f in functions if functions.name_of(f) == "main"]
-    if not mains and len(functions) != 1:
+    found = functions.all_functions(module)
+    mains = [f for f in found if functions.name_of(f) == "main"]
+    if not mains and len(found) != 1:
         raise PassError(
             module.operation,
             f"'{name}' needs a function @main, and the module has none",
             ["rename the entry function to @main"],
         )
-    entry = mains[0] if mains else functions[0]
+    entry = mains[0] if mains else found[0]
     if not _has_body(entry):
         raise PassError(entry, f"'{name}' needs the entry function to have a body")
 

@@ -1,7 +1,7 @@
 """The C++ passes that jaxlib registers and that are useful here: a sentence each, and their errors made readable.
 
-Owns the catalogue for --help and for spelling suggestions: MLIR's Python bindings cannot list what is registered. Any other
-registered C++ pass works too.
+Owns the catalogue for --help and for spelling suggestions: MLIR's Python bindings cannot list what is registered. Any
+other registered C++ pass works too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SDY = {
     "sdy-basic-propagate": "Propagate shardings as far as they agree.",
     "sdy-populate-op-sharding-rules": "Write each op's factor mapping as `sdy.sharding_rule` (functions).",
     "sdy-drop-sharding-rules": "Remove `sdy.sharding_rule` (functions).",
-    "sdy-insert-explicit-reshards": "Insert `sdy.reshard` and `sdy.all_reduce` where shardings differ (functions, once).",
+    "sdy-insert-explicit-reshards": "Insert `sdy.reshard` and `sdy.all_reduce` where needed (functions, once).",
     "sdy-reshard-to-collectives": "Turn each `sdy.reshard` into sdy collectives (functions).",
     "sdy-convert-global-to-local": "Rewrite the program to the shapes one device holds.",
     "sdy-apply-sharding-constraints": "Move `sdy.sharding_constraint` onto the values constrained.",
@@ -69,8 +69,13 @@ def reason(name: str, error: str, stderr: str) -> str:
     if found := re.search(r"no such option ([\w-]+)", said):
         return f"'{name}' has no option '{found[1]}'"
     # A bad value and a bad nesting may come together; the value is what the user must repair.
-    if found := re.search(r"for the --([\w-]+) option: (.+)", said):
-        return f"'{name}': option '{found[1]}': {found[2].strip().rstrip('!').replace('long argument', 'an integer')}"
+    if found := re.search(
+        r"for the --([\w-]+) option: '?(.*?)'? (?:is invalid value for|value invalid for) (\w+)", said
+    ):
+        wanted = {"boolean": "true or false", "long": "an integer", "uint": "a natural number"}.get(
+            found[3], f"a {found[3]}"
+        )
+        return f"'{name}': option '{found[1]}' is '{found[2]}' but must be {wanted}"
     if "restricted to 'func.func'" in said:
         return NEEDS_FUNCTION
     if found := re.search(r"restricted to '([\w.]+)'", said):

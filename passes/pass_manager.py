@@ -1,7 +1,8 @@
 """Runs a list of passes, Python ones and C++ ones, over a module, and turns every failure into one located error.
 
-Owns resolving names to passes, the order of steps, verification between them and their timing and statistics. A step is one
-pass: each C++ pass gets a pass manager of MLIR's own, so that guards see the module as it is when the pass starts.
+Owns resolving names to passes, the order of steps, verification between them and their timing and statistics. A step
+is one pass: each C++ pass gets a pass manager of MLIR's own, so that guards see the module as it is when the pass
+starts.
 """
 
 from __future__ import annotations
@@ -191,7 +192,9 @@ class PassManager:
             return error
         except Exception as error:  # a pass must never end the process with a traceback
             message, notes = describe_exception(error)
-            collect(make_diagnostic("error", log.blame(error), f"'{step.name}': {message}", notes))
+            if f"'{step.name}'" not in message:
+                message = f"'{step.name}': {message}"
+            collect(make_diagnostic("error", log.blame(error), message, notes))
             return error
         return None
 
@@ -213,13 +216,14 @@ class PassManager:
                 message = f"'{element.name}' runs on 'builtin.module', not on '{nest[-1]}'"
                 raise PipelineSyntaxError(message, text, element.column)
             try:
-                made = build(element.name, parse_options(element.options))
+                self.add(build(element.name, parse_options(element.options)))
+            except PipelineError:  # from inside a pipeline, with its own text
+                raise
             except PipelineSyntaxError as error:
                 offset = text.find(element.options, element.column) if element.options else 0
                 raise PipelineSyntaxError(error.message, text, offset + error.column, error.remedy) from None
             except RhinoError as error:
                 raise PipelineSyntaxError(error.message, text, element.column, error.remedy) from None
-            self.add(made)
         else:
             self._add_native(element, nest, text)
 

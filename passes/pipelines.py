@@ -20,13 +20,15 @@ class Auto(Pipeline):
     `rhino.cluster` on the module.
 
     Example:
+      ```sh
       rhino-opt step.mlir --rhino-auto="topology=dgx-h100:1 level=O1"
+      ```
     """
 
     name: ClassVar[str] = "rhino-auto"
 
     topology: str = option("local", "cluster: a preset with the number of hosts (dgx-h100:4), or a YAML file")
-    level: str = option("O1", "how hard to search", choices=("O0", "O1", "O2"))
+    level: str = option("O1", "how hard to search, as rhino-plan-sharding")
     mesh: str = option("", "shape of the mesh, such as 2x4; by default the search chooses")
     memory_limit: int = option(0, "bytes per device that a plan may use; 0 for the memory of the device")
 

@@ -147,7 +147,7 @@ def load(name: str) -> type[Pass]:
 
 
 def build(name: str, given: Sequence[tuple[str, str]]) -> Pass:
-    """A registered pass with the options given as (name, text). Raises RhinoError for an unknown or ill-typed option."""
+    """A registered pass with the options given as (name, text). Raises RhinoError."""
     cls = load(name)
     specs = {spec.name: spec for spec in options_of(cls)}
     values: dict[str, Any] = {}

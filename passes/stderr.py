@@ -1,6 +1,7 @@
 """Catches what C++ code writes to the process's standard error, which Python's sys.stderr never sees.
 
-Owns the file descriptor juggling. Used around calls that cannot abort the process, because an abort would lose the text.
+Owns the file descriptor juggling. Used around calls that cannot abort the process, because an abort would lose the
+text.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def make_train_step(
             return next_token_loss(logits, targets)
 
         loss, grads = jax.value_and_grad(loss_fn)(state.params)
-        metrics = {"loss": loss, "grad_norm": optax.global_norm(grads)}
+        metrics = {"loss": loss, "grad_norm": optax.tree.norm(grads)}
         return state.apply_gradients(grads=grads), metrics
 
     return init_fn, train_step

@@ -80,7 +80,7 @@ def make_train_step(
             return optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
 
         loss, grads = jax.value_and_grad(loss_fn)(state.params)
-        return state.apply_gradients(grads=grads), {"loss": loss, "grad_norm": optax.global_norm(grads)}
+        return state.apply_gradients(grads=grads), {"loss": loss, "grad_norm": optax.tree.norm(grads)}
 
     return init_fn, train_step
 

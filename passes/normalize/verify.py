@@ -14,17 +14,19 @@ from rhino.passes.registry import Pass, PassLog, register
 class Verify(Pass):
     """Check every rhino attribute, and what the C++ verifiers of sdy and mpmd let pass.
 
-    Each `rhino.*` attribute must be known, stand where it belongs, and have a value of its schema. In addition: a mesh in
-    a function's signature is in its topology, mesh names are unique, meshes share no device, a transfer leaves its mesh.
-    It also runs by itself after each rhino pass, unless --verify-each=false.
+    Each `rhino.*` attribute must be known, stand where it belongs, and have a value of its schema. In addition: a
+    mesh in a function's signature is in its topology, mesh names are unique, meshes share no device, a transfer
+    leaves its mesh. It also runs by itself after each rhino pass, unless --verify-each=false.
 
     Requires: nothing.
 
     Ensures: the module is unchanged; every problem is an error at its operation.
 
     Example:
+      ```mlir
       func.func @main(%a: tensor<4xf32> {rhino.role = "weight"}) -> tensor<4xf32>
       // error: rhino.role must be one of "param", "opt_state", "batch", "other", got "weight" (argument 0)
+      ```
     """
 
     name: ClassVar[str] = "rhino-verify"

@@ -137,41 +137,17 @@ class _Writer:
         self._boundary()
         for op, record in zip(self.ops, self.graph.ops, strict=True):
             dims = [self.solution.dims(v) for v in record.results]
-            # A sharding on a loop itself breaks when XLA drops its unused carries; its values carry it in.
-            if any(dims) and not record.ties:
+            if any(dims):
                 given = [
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)
                 ]
                 op.attributes[sdy_attributes.SHARDING] = sdy_attributes.per_value(given, self.module.context)
-        self._copies()
-        self._anchors()
-
-    def _copies(self) -> None:
         for copy, dims in self.solution.copies():
             first = self.ops[copy.readers[0][0]]
             with self.module.context, first.location, ir.InsertionPoint(first):
                 changed = sdy.ShardingConstraintOp(self.values[copy.value], self._sharding(dims)).result
             for reader, slot in copy.readers:
                 self.ops[reader].operands[slot] = changed
-
-    def _anchors(self) -> None:
-        """Constraints on what ops with a decision of their own produce, and on what loops carry.
-
-        XLA reads shardings from arguments, results and constraints alone: it drops those on other ops when it imports
-        them, since its own rewrites copy attributes to ops of other shapes. Propagation fills in what lies between.
-        """
-        heavy = [self.graph.ops[node.ops[0]] for node in self.solution.problem.nodes if node.kind == "op"]
-        anchored = [v for op in heavy for v in op.results]
-        for op in self.graph.ops:
-            if op.name == "stablehlo.while":
-                anchored += [v for tie in op.ties for v in (tie[0], tie[3]) if self.graph.values[v].producer >= 0]
-        for v in dict.fromkeys(anchored):
-            dims = self.solution.dims(v)
-            if dims:
-                value = self.values[v]
-                with self.module.context, value.owner.location, ir.InsertionPoint.after(value.owner):
-                    pinned = sdy.ShardingConstraintOp(value, self._sharding(dims))
-                value.replace_all_uses_except(pinned.result, pinned.operation)
 
     def _boundary(self) -> None:
         arguments = functions.argument_attributes(self.main)

@@ -1,13 +1,13 @@
 """`rhino.parallelize`: a step written for one device, planned for a cluster, compiled and called like the step itself.
 
-Owns the public object and its cache of plans. Tracing, binding, pinning and compiling are in the `api_*` modules beside it.
+Owns the public object and its cache of plans. Tracing, binding, pinning and compiling are in the `api_*` modules.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import jax
 
@@ -73,7 +73,7 @@ class Parallelized:
         return jax.jit(init_fn, out_shardings=shardings)(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the step on global arrays. Arguments placed otherwise than planned are moved first; donated ones are consumed.
+        """Run the step on global arrays: those placed otherwise than planned are moved first, donated ones consumed.
 
         Raises:
           RhinoError: the cluster's devices are not here.
@@ -95,7 +95,9 @@ class Parallelized:
         key = (tree, call.statics, tuple(map(leaf_key, leaves)))
         built = self._built.get(key)
         if built is None:
-            built = self._built[key] = build(self._fn, self._signature, call, self._settings, follow or self._followed())
+            built = self._built[key] = build(
+                self._fn, self._signature, call, self._settings, follow or self._followed()
+            )
         self._latest = built
         return built
 
@@ -108,10 +110,23 @@ class Parallelized:
         return other._latest
 
 
+class _Options(TypedDict, total=False):
+    """The keywords of `parallelize`, for type checkers."""
+
+    cluster: Cluster | str | None
+    level: str
+    donate_argnums: int | Sequence[int]
+    static_argnums: int | Sequence[int]
+    memory_limit: int | float | str | None
+    mesh: Sequence[int] | str | None
+    follow: Parallelized | None
+    plan: Plan | None
+
+
 @overload
-def parallelize(fn: Callable[..., Any], **options: Any) -> Parallelized: ...
+def parallelize(fn: Callable[..., Any], **options: Unpack[_Options]) -> Parallelized: ...
 @overload
-def parallelize(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Parallelized]: ...
+def parallelize(fn: None = None, **options: Unpack[_Options]) -> Callable[[Callable[..., Any]], Parallelized]: ...
 def parallelize(
     fn: Callable[..., Any] | None = None,
     *,
@@ -119,7 +134,7 @@ def parallelize(
     level: str = "O1",
     donate_argnums: int | Sequence[int] = (),
     static_argnums: int | Sequence[int] = (),
-    memory_limit: int | str | None = None,
+    memory_limit: int | float | str | None = None,
     mesh: Sequence[int] | str | None = None,
     follow: Parallelized | None = None,
     plan: Plan | None = None,
@@ -128,7 +143,7 @@ def parallelize(
 
     Args:
       fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
-      cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); the devices of this process by default.
+      cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default this process's devices.
       level: how hard to search, "O1" or "O2"; "O0" only propagates the annotations in the function.
       donate_argnums, static_argnums: as for `jax.jit`.
       memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; the device's memory by default.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 for the device's memory."""
+    """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 means the device's."""
 
     cluster: Cluster
     level: str
@@ -55,6 +55,7 @@ class Built:
     keys: tuple[Any, ...]
     compiled: Any = None
     _avals: list[Any] = field(default_factory=list)
+    _shardings: list[Any] = field(default_factory=list)
 
     def accepts(self, leaves: Sequence[Any], tree: Any, statics: tuple[Any, ...]) -> bool:
         """Whether a call with these flat arguments is this one."""
@@ -82,10 +83,11 @@ class Built:
     def run(self, call: Call, leaves: Sequence[Any]) -> Any:
         """Place what is not placed as planned, and run."""
         args, kwargs = call.traced_args, call.traced_kwargs
+        placed_as = self._shardings
         moved = [
             i
-            for i, (leaf, wanted) in enumerate(zip(leaves, self.binding.flat_in, strict=True))
-            if isinstance(leaf, jax.Array) and leaf.sharding is not wanted and not _alike(leaf, wanted)
+            for i, leaf in enumerate(leaves)
+            if isinstance(leaf, jax.Array) and leaf.sharding is not placed_as[i] and not self._fits(leaf, i)
         ]
         if moved:
             placed = list(leaves)
@@ -95,10 +97,13 @@ class Built:
             args, kwargs = jax.tree.unflatten(self.trace.in_tree, placed)
         return self.compiled(*args, kwargs) if kwargs else self.compiled(*args)
 
-
-def _alike(leaf: jax.Array, wanted: Any) -> bool:
-    sharding = leaf.sharding
-    return sharding == wanted or bool(sharding.is_equivalent_to(wanted, leaf.ndim))
+    def _fits(self, leaf: jax.Array, i: int) -> bool:
+        sharding, wanted = leaf.sharding, self.binding.flat_in[i]
+        if sharding != wanted and not sharding.is_equivalent_to(wanted, leaf.ndim):
+            return False
+        # A step returns its arrays with the same sharding object each time: remember it, comparing is slow.
+        self._shardings[i] = sharding
+        return True
 
 
 def build(fn: Callable[..., Any], signature: Signature, call: Call, settings: Settings, follow: Built | None) -> Built:
@@ -108,7 +113,9 @@ def build(fn: Callable[..., Any], signature: Signature, call: Call, settings: Se
     binding = bind(plan, traced, local_devices(settings.cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
-    return Built(traced, plan.bind(binding), binding, call.statics, keys, None, [None] * len(keys))
+    return Built(
+        traced, plan.bind(binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in)
+    )
 
 
 def _plan(traced: Trace, settings: Settings, follow: Built | None) -> Plan:

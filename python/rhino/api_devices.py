@@ -22,7 +22,7 @@ def is_here(cluster: Cluster) -> bool:
 
 
 def local_devices(cluster: Cluster) -> list[Any] | None:
-    """The first devices of this process, one for each of the cluster's; None if there are too few, or of another kind."""
+    """This process's devices, one for each of the cluster's; None if there are too few, or of another kind."""
     if not is_here(cluster):
         return None
     devices = jax.devices("cpu") if cluster.device.xla_target == "cpu" else jax.devices()
@@ -33,7 +33,9 @@ def too_few(cluster: Cluster) -> RhinoError:
     """The error of compiling or running for a cluster of this process's kind that is larger than this process."""
     if cluster.device.xla_target == "cpu":
         have = len(jax.devices("cpu"))
-        remedy = f"set XLA_FLAGS=--xla_force_host_platform_device_count={cluster.num_devices} before the first use of jax"
+        remedy = (
+            f"set XLA_FLAGS=--xla_force_host_platform_device_count={cluster.num_devices} before the first use of jax"
+        )
     else:
         have = len(jax.devices())
         remedy = "start jax.distributed on all hosts, or give a smaller cluster"

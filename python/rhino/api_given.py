@@ -28,12 +28,12 @@ def check_fits(plan: Plan, trace: Trace, module: ir.Module, cluster: Cluster) ->
     for leaf, kind, tensor in zip(trace.leaves, types, plan.arguments, strict=False):
         shape, dtype = tuple(kind.shape), str(kind.element_type)
         if leaf.name != tensor.name:
-            raise RhinoError(f"the plan is of another function: it has {tensor.name} where this has {leaf.name}", _REMEDY)
-        if (shape, dtype) != (tensor.shape, tensor.dtype):
             raise RhinoError(
-                f"the plan has {tensor.name} as {_type(tensor.dtype, tensor.shape)}, and this call as {_type(dtype, shape)}",
-                _REMEDY,
+                f"the plan is of another function: it has {tensor.name} where this has {leaf.name}", _REMEDY
             )
+        if (shape, dtype) != (tensor.shape, tensor.dtype):
+            ours, here = _type(tensor.dtype, tensor.shape), _type(dtype, shape)
+            raise RhinoError(f"the plan has {tensor.name} as {ours}, and this call as {here}", _REMEDY)
     if len(trace.leaves) != len(plan.arguments):
         raise RhinoError(f"the plan has {len(plan.arguments)} arguments, and this call {len(trace.leaves)}", _REMEDY)
 

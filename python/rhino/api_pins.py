@@ -22,7 +22,7 @@ def find_pins(trace: Trace, plan: Plan, source: Trace) -> dict[int, Sharding]:
     """For each flat argument of `trace` that is state of the step `source`, the sharding that `plan` gives it there.
 
     An argument is state of the other step if its leaves, in order and under the same keys, are a run of leaves there:
-    the whole state, or a part of it such as `state.params`. Runs of parameters are preferred to runs of optimizer state.
+    the whole state, or a part such as `state.params`. Runs of parameters are preferred to runs of optimizer state.
     """
     pins: dict[int, Sharding] = {}
     start = 0
@@ -64,7 +64,7 @@ def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Sharding]) -> None
     Raises:
       RhinoError: the module has a mesh of its own.
     """
-    if sdy.mesh_axes(module):
+    if any(sdy.mesh_axes(module).values()):
         raise RhinoError("the function has a mesh of its own", "remove its sharding annotations, or do not use follow=")
     sdy.add_mesh(module, _MESH, plan.mesh)
     main = functions.find(module, "main")

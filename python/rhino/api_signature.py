@@ -47,7 +47,9 @@ class Signature:
         self.donated = self._positions(donated, "donate_argnums")
         both = [i for i in self.static if i in self.donated]
         if both:
-            raise RhinoError(f"argument {both[0]} is both static and donated", "a static argument has no buffer to donate")
+            raise RhinoError(
+                f"argument {both[0]} is both static and donated", "a static argument has no buffer to donate"
+            )
         self._static_names = tuple(self._positional[i] for i in self.static if i < len(self._positional))
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:

@@ -1,4 +1,4 @@
-"""From a call to a StableHLO module in rhino's context, with the user's names on its arguments; and back to jax's `Lowered`.
+"""From a call to a StableHLO module with the user's names on its arguments, and back to a `Lowered` of jax.
 
 Owns tracing and lowering through jax's public stages. Knows nothing of plans, clusters or devices.
 """
@@ -17,7 +17,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
 from rhino.api_signature import Call, Signature, abstract
-from rhino.dialect import functions, sdy
+from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes
 from rhino.errors import RhinoError
 
@@ -66,11 +66,10 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call) -> Trace:
       What jax raises when the function cannot be traced.
     """
     jitted = jax.jit(fn, static_argnums=signature.static, donate_argnums=signature.donated, keep_unused=True)
-    args = tuple(
-        value if i in signature.static else jax.tree.map(abstract, value) for i, value in enumerate(call.args)
-    )
+    args = tuple(value if i in signature.static else jax.tree.map(abstract, value) for i, value in enumerate(call.args))
     kwargs = {
-        name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value for name, value in call.kwargs.items()
+        name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value
+        for name, value in call.kwargs.items()
     }
     traced = jitted.trace(*args, **kwargs)
     with warnings.catch_warnings():
@@ -104,13 +103,10 @@ def _leaf(path: tuple[Any, ...], call: Call, aval: Any) -> Leaf:
 def import_module(trace: Trace) -> ir.Module:
     """The traced program as a module in a fresh rhino context, `rhino.name` on every argument.
 
-    Meshes without axes, and constraints to them, are dropped: jax writes them around PRNG keys, and they say nothing.
-
     Raises:
       RhinoError: jax gave @main other arguments than the function has (ordered effects do that).
     """
     module = parse_bytes(trace.bytecode, make_context())
-    _drop_empty_meshes(module)
     main = functions.find(module, "main")
     assert main is not None
     attributes = functions.argument_attributes(main)
@@ -123,18 +119,6 @@ def import_module(trace: Trace) -> ir.Module:
         given["rhino.name"] = ir.StringAttr.get(leaf.name, module.context)
     functions.set_argument_attributes(main, attributes)
     return module
-
-
-def _drop_empty_meshes(module: ir.Module) -> None:
-    empty = [name for name, axes in sdy.mesh_axes(module).items() if not axes]
-    if not empty:
-        return
-    for op in list(functions.walk(module.operation)):
-        if op.name == "sdy.sharding_constraint" and sdy.mesh_of(op.attributes["sharding"]) in empty:
-            op.results[0].replace_all_uses_with(op.operands[0])
-            op.erase()
-        elif op.name == "sdy.mesh" and op.attributes["sym_name"].value in empty:
-            op.erase()
 
 
 def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings: Any) -> jax.stages.Lowered:

@@ -1,4 +1,4 @@
-"""A plan: what was chosen for a program on a cluster, what it is predicted to cost, what lost, and the annotated module.
+"""A plan: what was chosen for a program on a cluster, what it should cost, what lost, and the annotated module.
 
 Owns the data and its forms (annotated module, JSON file, text, HTML). Knows nothing of tracing or searching; jax only
 through the binding that `rhino.api` gives to the plans it makes.
@@ -174,7 +174,7 @@ class Plan:
         """What was chosen and why, for people.
 
         Args:
-          measured: the executable that `Parallelized.compile` returned, to show what XLA measured beside the predictions.
+          measured: the executable `Parallelized.compile` returned: what XLA measured is shown beside the predictions.
         """
         from rhino.report.measured import measure
         from rhino.report.text import summary

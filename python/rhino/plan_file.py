@@ -125,7 +125,9 @@ def _tensor(entry: dict[str, Any], path: str, axes: list[str]) -> Tensor:
         if axis.partition(":")[0] not in axes:
             raise _Bad(f"{path}.sharding names axis {axis!r}, but the mesh has {', '.join(axes) or 'none'}")
     role = _text(entry.get("role", ""), f"{path}.role")
-    return Tensor(_text(_get(entry, "name", path), f"{path}.name"), role, shape, _text(_get(entry, "dtype", path), path), sharding)
+    return Tensor(
+        _text(_get(entry, "name", path), f"{path}.name"), role, shape, _text(_get(entry, "dtype", path), path), sharding
+    )
 
 
 def _predicted(data: dict[str, Any]) -> Predicted:

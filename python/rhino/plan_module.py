@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
-from rhino.dialect.attributes import RhinoPlan
-from rhino.dialect.context import make_context, parse_bytes
+from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole
+from rhino.dialect.context import make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError
 from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan_meshes import put_aside, put_back
 
 if TYPE_CHECKING:
     from rhino.cluster import Cluster
@@ -31,12 +32,13 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 
+_NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
 _BYTECODE = b"ML\xefR"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to plan for. `memory_limit_bytes` 0 means the device's memory; `mesh` is "2x4", or empty to let the search choose."""
+    """What to plan for. `memory_limit_bytes` 0 means the device's memory; `mesh` is "2x4", empty for a search."""
 
     cluster: Cluster
     level: str = "O1"
@@ -58,9 +60,7 @@ def fingerprint(module: ir.Module) -> str:
     return hashlib.sha256(str(module).encode()).hexdigest()
 
 
-def plan_module(
-    module: ir.Module, request: Request, progress: Progress | None = None, program: str = ""
-) -> Planned:
+def plan_module(module: ir.Module, request: Request, progress: Progress | None = None, program: str = "") -> Planned:
     """Run `rhino-auto` on a module, in place, and read the plan, which then holds the module.
 
     Args:
@@ -70,24 +70,45 @@ def plan_module(
     Raises:
       RhinoError: a pass failed; the message names the place in the module where it is known.
     """
-    from rhino.passes.pass_manager import PassManager
+    from rhino.passes.pass_manager import PassManager, PipelineError
     from rhino.passes.pipelines import Auto
 
     start = time.perf_counter()
+    _keep_names(module)
     program = program or fingerprint(module)
+    aside = put_aside(module)
     manager = PassManager(module.context)
     with _topology(request.cluster) as topology:
         limit = request.memory_limit_bytes
         auto = Auto(topology=topology, level=request.level, mesh=request.mesh, memory_limit=limit)
         for part in auto.expand():
             manager.add(part if progress is None else _reporting(part, progress))
-        result = manager.run(module)
+        try:
+            result = manager.run(module)
+        except PipelineError as error:
+            first = error.diagnostics[0]
+            if first.position.file != _NOWHERE:
+                raise
+            raise RhinoError(first.message, "; ".join(note.message for note in first.notes[:1])) from error
+    put_back(module, aside)
     seconds = time.perf_counter() - start
     attributes = module.operation.attributes
     if RhinoPlan.name in attributes:
         data = {**from_attr(attributes[RhinoPlan.name]), "program": program}
         attributes[RhinoPlan.name] = to_attr(data, module.context)
     return Planned(read_plan(module), seconds, tuple(result.diagnostics))
+
+
+def _keep_names(module: ir.Module) -> None:
+    """Write the names that jax keeps in locations as attributes: text is often written without locations."""
+    main = functions.find(module, "main")
+    if main is None or not main.regions[0].blocks:
+        return
+    attributes = functions.argument_attributes(main)
+    for i, (given, argument) in enumerate(zip(attributes, main.regions[0].blocks[0].arguments, strict=True)):
+        if RhinoName.name not in given and isinstance(argument.location, ir.NameLoc):
+            given[RhinoName.name] = ir.StringAttr.get(argument_name(argument, i), module.context)
+    functions.set_argument_attributes(main, attributes)
 
 
 def _reporting(part: Pass | str, progress: Progress) -> Pass | str:
@@ -119,16 +140,16 @@ def _topology(cluster: Cluster) -> Iterator[str]:
         yield path
 
 
-def parse_module(data: bytes | str, where: str) -> ir.Module:
+def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.Module:
     """A module from text or bytecode, in a fresh context.
 
     Args:
       where: what errors call the source, a path or "<stdin>".
+      path: the file that `data` was read from, if any: the module's locations then name it.
 
     Raises:
       RhinoError: "<where>:line:column: error: cause" for the first thing that is wrong.
     """
-    from rhino.passes.diagnostics import Diagnostic
     from rhino.passes.pass_manager import native_diagnostics
 
     raw = data.encode() if isinstance(data, str) else data
@@ -140,7 +161,7 @@ def parse_module(data: bytes | str, where: str) -> ir.Module:
     found: list[Diagnostic] = []
     try:
         with native_diagnostics(context, found.append):
-            return parse_bytes(raw, context)
+            return parse_bytes(raw, context) if path is None else parse_file(path, context)
     except ir.MLIRError as error:
         first = next((d for d in found if d.severity == "error"), None)
         if first is None:
@@ -164,7 +185,9 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
     for problem in RhinoPlan.schema.check(data, RhinoPlan.name):
         raise RhinoError(problem, "plan the module again with this version of rhino")
     if data["schema"] != SCHEMA:
-        raise RhinoError(f"rhino.plan: schema {data['schema']} is not {SCHEMA}", "plan the module again with this rhino")
+        raise RhinoError(
+            f"rhino.plan: schema {data['schema']} is not {SCHEMA}", "plan the module again with this rhino"
+        )
     main = functions.find(parsed, "main")
     if main is None:
         raise RhinoError("the module has no function @main")
@@ -194,9 +217,9 @@ def _arguments(main: ir.Operation) -> tuple[Tensor, ...]:
     block = main.regions[0].blocks[0]
     found = []
     for i, attributes in enumerate(functions.argument_attributes(main)):
-        given = attributes.get("rhino.name")
+        given = attributes.get(RhinoName.name)
         name = given.value if given is not None else argument_name(block.arguments[i], i)
-        role = attributes["rhino.role"].value if "rhino.role" in attributes else "other"
+        role = attributes[RhinoRole.name].value if RhinoRole.name in attributes else "other"
         found.append(_tensor(name, role, block.arguments[i].type, attributes))
     return tuple(found)
 
@@ -205,7 +228,7 @@ def _outputs(main: ir.Operation) -> tuple[Tensor, ...]:
     types = main.attributes["function_type"].value.results
     found = []
     for i, attributes in enumerate(functions.result_attributes(main)):
-        given = attributes.get("rhino.name", attributes.get("jax.result_info"))
+        given = attributes.get(RhinoName.name, attributes.get("jax.result_info"))
         found.append(_tensor(given.value if given is not None else f"result{i}", "", types[i], attributes))
     return tuple(found)
 

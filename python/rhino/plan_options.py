@@ -26,7 +26,9 @@ def memory_bytes(limit: int | float | str | None) -> int:
     unit = _UNITS.get(found[2].upper()) if found else None
     nbytes = int(float(found[1]) * unit) if found and unit else 0
     if nbytes < 1:
-        raise RhinoError(f"memory limit {limit!r} is not a positive number of bytes", 'write it as 40000000000 or "40GiB"')
+        raise RhinoError(
+            f"memory limit {limit!r} is not a positive number of bytes", 'write it as 40000000000 or "40GiB"'
+        )
     return nbytes
 
 
@@ -40,5 +42,7 @@ def mesh_text(mesh: Sequence[int] | str | None) -> str:
         return ""
     parts = re.split(r"[x,]", mesh.lower()) if isinstance(mesh, str) else [str(size) for size in mesh]
     if not parts or not all(re.fullmatch(r"\s*[1-9]\d*\s*", part) for part in parts):
-        raise RhinoError(f"mesh {mesh!r} is not a list of positive sizes", 'write it as (2, 4) or "2x4", outermost first')
+        raise RhinoError(
+            f"mesh {mesh!r} is not a list of positive sizes", 'write it as (2, 4) or "2x4", outermost first'
+        )
     return "x".join(part.strip() for part in parts)

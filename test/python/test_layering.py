@@ -28,7 +28,6 @@ PRIVATE_ROOTS = (
     "jaxlib._jax",
     "jaxlib.xla_client",
     "jaxlib.xla_extension",
-    "jax.extend",
 )
 PRIVATE_HOME = ROOT / "python/rhino/compile/_jax.py"
 MAX_LINES = 450

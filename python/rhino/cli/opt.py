@@ -11,10 +11,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rhino.cli.opt_arguments import Arguments, parse_arguments
+from rhino.cli.opt_arguments import Arguments, parse_arguments, print_style
 from rhino.cli.opt_diagnostics import Printer, compare, expectations
 from rhino.cli.opt_input import DEFAULT_MARKER, InputError, Part, read_parts
 from rhino.errors import RhinoError
@@ -64,8 +63,7 @@ class _Run:
         self.arguments = arguments
         self.seconds: list[tuple[str, float]] = []
         self.statistics: list[tuple[str, dict[str, int]]] = []
-        self.native_statistics = ""
-        self.style = _style(arguments)
+        self.style = print_style(arguments)
 
     def run(self) -> int:
         start = time.perf_counter()
@@ -76,10 +74,13 @@ class _Run:
         except InputError as error:
             Printer(sys.stderr, error.diagnostic.position.file)(error.diagnostic)
             return 1
+        prepared = self.prepare()
+        if prepared is None:
+            return 1
         outputs: list[bytes] = []
         succeeded = True
         for part in parts:
-            passed, output = self.part(part)
+            passed, output = self.part(part, *prepared)
             succeeded &= passed
             if output is not None:
                 outputs.append(output)
@@ -87,12 +88,36 @@ class _Run:
         self.report(time.perf_counter() - start)
         return 0 if succeeded else 1
 
-    def part(self, part: Part) -> tuple[bool, bytes | None]:
+    def prepare(self) -> tuple[PassManager, ir.Context] | None:
+        """The passes asked for, in a fresh context; None when there are no such passes, which was said."""
+        from rhino.dialect.context import make_context
+        from rhino.passes.pass_manager import PassManager, PipelineError
+
+        flags = self.arguments.flags
+        context = make_context(self.arguments.has("allow-unregistered-dialect"))
+        verify_each = flags.get("verify-each", "true") not in ("false", "0")
+        try:
+            if "pass-pipeline" in flags:
+                manager = PassManager.parse(flags["pass-pipeline"], context, verify_each)
+            else:
+                manager = PassManager(context, verify_each)
+                for text in self.arguments.passes:
+                    manager.add(text)
+        except PipelineError as error:
+            file = error.diagnostics[0].position.file
+            for diagnostic in error.diagnostics:
+                Printer(sys.stderr, file, {file: error.source})(diagnostic)
+            return None
+        if self.arguments.has("dump-pass-pipeline"):
+            print(f"Pass Manager with {len(manager.steps)} passes:\n{manager}", file=sys.stderr, flush=True)
+        return manager, context
+
+    def part(self, part: Part, manager: PassManager, context: ir.Context) -> tuple[bool, bytes | None]:
         """Process one part: whether it went as it should, and its output, None when there is none."""
         reported: list[Diagnostic] = []
         printer = Printer(sys.stderr, part.name, {part.name: part.text})
         verifying = self.arguments.has("verify-diagnostics")
-        output = self.process(part, reported.append if verifying else printer, printer)
+        output = self.process(part, manager, context, reported.append if verifying else printer)
         if not verifying:
             return output is not None, output
         wrong = compare(expectations(part.text, part.name), reported, part.name)
@@ -100,26 +125,16 @@ class _Run:
             printer(difference)
         return not wrong, output
 
-    def process(self, part: Part, sink: Callable[[Diagnostic], None], printer: Printer) -> bytes | None:
+    def process(
+        self, part: Part, manager: PassManager, context: ir.Context, sink: Callable[[Diagnostic], None]
+    ) -> bytes | None:
         """Parse, run the passes and print; None after an error, which went to `sink`."""
         from jaxlib.mlir import ir
 
-        from rhino.cli.opt_reports import IRPrinter, NativeStatistics, write_stderr
-        from rhino.dialect.context import make_context
+        from rhino.cli.opt_reports import IRPrinter, Selection
         from rhino.passes.pass_manager import PipelineError, native_diagnostics
-        from rhino.passes.stderr import captured_stderr
 
         arguments = self.arguments
-        context = make_context(arguments.has("allow-unregistered-dialect"))
-        try:
-            manager = self.pipeline(context)
-        except PipelineError as error:
-            printer.sources[error.diagnostics[0].position.file] = error.source
-            for diagnostic in error.diagnostics:
-                sink(diagnostic)
-            return None
-        if arguments.has("dump-pass-pipeline"):
-            write_stderr(f"Pass Manager with {len(manager.steps)} passes:\n{manager}")
         start = time.perf_counter()
         try:
             with native_diagnostics(context, sink):
@@ -127,37 +142,19 @@ class _Run:
         except ir.MLIRError:
             return None
         self.seconds.append(("Parser", time.perf_counter() - start))
-        hooks = [IRPrinter(_selection(arguments), self.style, sys.stderr)]
-        counting = arguments.has("mlir-pass-statistics")
-        if counting:
-            hooks.append(NativeStatistics())
+        hooks = [IRPrinter(Selection.of(arguments), self.style, sys.stderr)]
         try:
-            with captured_stderr() if counting else nullcontext() as said:
-                result = manager.run(module, sink, hooks)
+            result = manager.run(module, sink, hooks)
         except PipelineError as error:
             if arguments.has("debug") and error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)
             return None
-        self.native_statistics += said.text if said is not None else ""
         self.statistics += result.statistics
         self.seconds += result.timings_s
         start = time.perf_counter()
         output = self.serialize(module)
         self.seconds.append(("Output", time.perf_counter() - start))
         return output
-
-    def pipeline(self, context: ir.Context) -> PassManager:
-        """The passes asked for. Raises PipelineError."""
-        from rhino.passes.pass_manager import PassManager
-
-        flags = self.arguments.flags
-        verify_each = flags.get("verify-each", "true") not in ("false", "0")
-        if "pass-pipeline" in flags:
-            return PassManager.parse(flags["pass-pipeline"], context, verify_each)
-        manager = PassManager(context, verify_each)
-        for text in self.arguments.passes:
-            manager.add(text)
-        return manager
 
     def serialize(self, module: ir.Module) -> bytes:
         """The module as text or bytecode."""
@@ -183,52 +180,12 @@ class _Run:
 
     def report(self, total_s: float) -> None:
         """Print the reports asked for."""
-        from rhino.cli.opt_reports import statistics_report, timing_report, write_stderr
+        from rhino.cli.opt_reports import statistics_report, timing_report
 
         if self.arguments.has("mlir-pass-statistics"):
-            write_stderr(statistics_report(self.statistics, self.native_statistics))
+            print(statistics_report(self.statistics), file=sys.stderr)
         if self.arguments.has("mlir-timing"):
-            write_stderr(timing_report(self.seconds, total_s))
-
-
-def _style(arguments: Arguments) -> dict[str, Any]:
-    """How to print modules, as arguments of MLIR's get_asm."""
-    style: dict[str, Any] = {
-        name: True
-        for name, flag in (
-            ("print_generic_op_form", "mlir-print-op-generic"),
-            ("enable_debug_info", "mlir-print-debuginfo"),
-            ("pretty_debug_info", "mlir-pretty-debuginfo"),
-            ("use_local_scope", "mlir-print-local-scope"),
-            ("skip_regions", "mlir-print-skip-regions"),
-            ("use_name_loc_as_prefix", "mlir-use-nameloc-as-prefix"),
-        )
-        if arguments.has(flag)
-    }
-    if "pretty_debug_info" in style:
-        style["enable_debug_info"] = True
-    for name, flag in (
-        ("large_elements_limit", "mlir-elide-elementsattrs-if-larger"),
-        ("large_resource_limit", "mlir-elide-resource-strings-if-larger"),
-    ):
-        limit = arguments.number(flag)
-        if limit is not None:
-            style[name] = limit
-    return style
-
-
-def _selection(arguments: Arguments) -> Any:
-    """Which IR dumps were asked for."""
-    from rhino.cli.opt_reports import Selection
-
-    return Selection(
-        arguments.names("mlir-print-ir-before"),
-        arguments.names("mlir-print-ir-after"),
-        arguments.has("mlir-print-ir-before-all"),
-        arguments.has("mlir-print-ir-after-all"),
-        arguments.has("mlir-print-ir-after-change"),
-        arguments.has("mlir-print-ir-after-failure"),
-    )
+            print(timing_report(self.seconds, total_s), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rhino.errors import RhinoError
 from rhino.passes.native import PASSES as NATIVE_PASSES
@@ -15,7 +16,7 @@ from rhino.passes.registry import TABLE, suggest
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag: `value` names its argument in --help, empty for a switch; `optional` if the switch also takes a value."""
+    """One flag: `value` names its argument in --help, empty for a switch; `optional`: it may be left out."""
 
     doc: str
     value: str = ""
@@ -26,7 +27,9 @@ class Flag:
 FLAGS: dict[str, dict[str, Flag]] = {
     "Input and output": {
         "o": Flag("write the result to FILE instead of standard output", "FILE"),
-        "split-input-file": Flag("process the parts between lines of the marker (`// -----`) one by one", "MARKER", True),
+        "split-input-file": Flag(
+            "process the parts between lines of the marker (`// -----`) one by one", "MARKER", True
+        ),
         "allow-unregistered-dialect": Flag("accept operations and attributes of unknown dialects"),
         "emit-bytecode": Flag("write MLIR bytecode instead of text"),
         "mlir-print-op-generic": Flag("print operations in their generic form"),
@@ -43,7 +46,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "verify-each": Flag("verify the module after each pass (default true)", "BOOL", True),
         "dump-pass-pipeline": Flag("print the pipeline on standard error before running it"),
         "mlir-timing": Flag("report the time each pass takes on standard error"),
-        "mlir-pass-statistics": Flag("report the statistics of each pass on standard error"),
+        "mlir-pass-statistics": Flag("report what the Python passes counted on standard error"),
     },
     "Looking at the IR (on standard error)": {
         "mlir-print-ir-before": Flag("print the module before these passes", "PASS,.."),
@@ -55,7 +58,9 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "mlir-print-ir-module-scope": Flag("accepted for compatibility: dumps always show the whole module"),
     },
     "Diagnostics and information": {
-        "verify-diagnostics": Flag("check diagnostics against `expected-error {{..}}` comments instead of printing them"),
+        "verify-diagnostics": Flag(
+            "check diagnostics against `expected-error {{..}}` comments instead of printing them"
+        ),
         "debug": Flag("show the Python traceback of an error inside a pass"),
         "show-dialects": Flag("list the dialects"),
         "list-passes": Flag("list the names of the rhino passes and of the C++ passes documented below"),
@@ -124,7 +129,9 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
             raise RhinoError(f"{word}: --{name} takes no value")
         parsed.flags[name] = value
     if len(inputs) > 1:
-        raise RhinoError(f"more than one input: {', '.join(inputs)}", "rhino-opt reads one file; use --split-input-file")
+        raise RhinoError(
+            f"more than one input: {', '.join(inputs)}", "rhino-opt reads one file; use --split-input-file"
+        )
     if "pass-pipeline" in parsed.flags and parsed.passes:
         raise RhinoError("--pass-pipeline cannot be combined with passes as flags", "put all passes into the pipeline")
     if inputs:
@@ -135,8 +142,36 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
 def _pass_text(word: str, name: str, value: str) -> str:
     """The pipeline text of a pass given as a flag."""
     # Other registered C++ passes are accepted by their dialect's prefix; MLIR itself says if there is no such pass.
-    known = name in TABLE or name in NATIVE_PASSES or name.startswith(("rhino-", "sdy-", "stablehlo-", "chlo-", "vhlo-"))
+    known = (
+        name in TABLE or name in NATIVE_PASSES or name.startswith(("rhino-", "sdy-", "stablehlo-", "chlo-", "vhlo-"))
+    )
     if not known:
         remedy = suggest(name, [*TABLE, *NATIVE_PASSES, *_BY_NAME]) or "see rhino-opt --help"
         raise RhinoError(f"unknown flag or pass '{word}'", remedy)
     return f"{name}{{{value}}}" if value else name
+
+
+def print_style(arguments: Arguments) -> dict[str, Any]:
+    """How to print modules, as arguments of MLIR's get_asm."""
+    style: dict[str, Any] = {
+        name: True
+        for name, flag in (
+            ("print_generic_op_form", "mlir-print-op-generic"),
+            ("enable_debug_info", "mlir-print-debuginfo"),
+            ("pretty_debug_info", "mlir-pretty-debuginfo"),
+            ("use_local_scope", "mlir-print-local-scope"),
+            ("skip_regions", "mlir-print-skip-regions"),
+            ("use_name_loc_as_prefix", "mlir-use-nameloc-as-prefix"),
+        )
+        if arguments.has(flag)
+    }
+    if "pretty_debug_info" in style:
+        style["enable_debug_info"] = True
+    for name, flag in (
+        ("large_elements_limit", "mlir-elide-elementsattrs-if-larger"),
+        ("large_resource_limit", "mlir-elide-resource-strings-if-larger"),
+    ):
+        limit = arguments.number(flag)
+        if limit is not None:
+            style[name] = limit
+    return style

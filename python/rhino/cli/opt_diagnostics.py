@@ -56,7 +56,7 @@ class Printer:
                     text = Path(file).read_text(encoding="utf-8") if not file.startswith("<") else ""
                 except (OSError, UnicodeDecodeError):
                     text = ""
-            self._lines[file] = text.split("\n")
+            self._lines[file] = text.split("\n") if text else []
         return self._lines[file]
 
 
@@ -69,7 +69,7 @@ def _shorten(message: str) -> str:
 
 @dataclass(slots=True)
 class Expectation:
-    """One `expected-*` comment: the severity, the line it speaks of (0 for none), and how often it is still to be met."""
+    """One `expected-*` comment: severity, the line it speaks of (0 for none), how often it is still to be met."""
 
     severity: str
     line: int
@@ -88,8 +88,9 @@ _DESIGNATOR = re.compile(
 def expectations(text: str, file: str) -> list[Expectation]:
     """The `expected-*` comments of a source text.
 
-    `@+N` and `@-N` count lines, `@above` and `@below` mean the nearest line without such a comment, `@unknown` no line at
-    all. `-re` makes the parts in inner {{..}} regular expressions. A number before the braces asks for that many.
+    `@+N` and `@-N` count lines, `@above` and `@below` mean the nearest line without such a comment, `@unknown` no
+    line at all. `-re` makes the parts in inner {{..}} regular expressions. A number before the braces asks for that
+    many.
     """
     found: list[Expectation] = []
     waiting: list[Expectation] = []  # for the next line without a designator
@@ -109,7 +110,8 @@ def expectations(text: str, file: str) -> list[Expectation]:
 
 def _line_expectations(line: str, position: Position, above: int) -> Iterator[Expectation]:
     starts = [m.start() for m in re.finditer(r"expected-(?=error|warning|remark|note)", line)]
-    for start, end in zip(starts, [*starts[1:], len(line)], strict=True):
+    ends = [*starts[1:], len(line)]
+    for start, end in zip(starts, ends, strict=False):
         match = _DESIGNATOR.match(line[start:end].rstrip())
         if match is None:
             continue

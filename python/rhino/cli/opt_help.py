@@ -23,8 +23,8 @@ Python passes (rhino-*) and C++ passes (sdy-*, stablehlo-*, cse, ..) mix freely.
 
 EXAMPLE: rhino-opt step.mlir --inline --rhino-classify-args --rhino-plan-sharding=\"topology=dgx-h100:1 level=O1\"
 """
-_KNOWN_DIALECTS = """affine arith builtin cf chlo complex func gpu llvm math memref mpmd nvgpu nvvm scf sdy shape stablehlo
-tensor ub vector vhlo""".split()
+_KNOWN_DIALECTS = """affine arith builtin cf chlo complex func gpu llvm math memref mpmd nvgpu nvvm scf sdy shape
+stablehlo tensor ub vector vhlo""".split()
 
 
 def help_text() -> str:

@@ -5,14 +5,13 @@ Owns these formats, which are MLIR's. Everything goes to standard error.
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from jaxlib.mlir import ir, passmanager
 
+from rhino.cli.opt_arguments import Arguments
 from rhino.passes.pass_manager import Instrumentation, Step
 
 
@@ -27,10 +26,17 @@ class Selection:
     only_changes: bool = False
     on_failure: bool = False
 
-    @property
-    def any(self) -> bool:
-        """Whether there is anything to print at all."""
-        return bool(self.before or self.after) or self.before_all or self.after_all or self.on_failure
+    @classmethod
+    def of(cls, arguments: Arguments) -> Selection:
+        """The dumps a command line asks for."""
+        return cls(
+            arguments.names("mlir-print-ir-before"),
+            arguments.names("mlir-print-ir-after"),
+            arguments.has("mlir-print-ir-before-all"),
+            arguments.has("mlir-print-ir-after-all"),
+            arguments.has("mlir-print-ir-after-change"),
+            arguments.has("mlir-print-ir-after-failure"),
+        )
 
 
 class IRPrinter(Instrumentation):
@@ -80,13 +86,6 @@ class IRPrinter(Instrumentation):
         print(module.operation.get_asm(**self._style).rstrip() + "\n\n", file=self._out, flush=True)
 
 
-class NativeStatistics(Instrumentation):
-    """Switches on MLIR's own statistics for C++ passes."""
-
-    def native(self, manager: passmanager.PassManager) -> None:
-        manager.enable_statistics()
-
-
 def _banner(title: str) -> str:
     line = "===" + "-" * 73 + "==="
     return f"{line}\n{title:^79}".rstrip() + f"\n{line}"
@@ -102,16 +101,10 @@ def timing_report(rows: Sequence[tuple[str, float]], total_s: float) -> str:
     return "\n".join(lines)
 
 
-def statistics_report(python: Sequence[tuple[str, Mapping[str, int]]], native: str) -> str:
-    """The table of --mlir-pass-statistics, of Python passes and then of C++ ones (`native`: what MLIR printed)."""
+def statistics_report(rows: Sequence[tuple[str, Mapping[str, int]]]) -> str:
+    """The table of --mlir-pass-statistics. C++ passes have none: jaxlib is built without LLVM's counters."""
     lines = [_banner("... Pass statistics report ...")]
-    for name, counts in python:
+    for name, counts in rows:
         lines.append(f"'{name}' Pass")
         lines += [f"  (S) {n:8d} {what}" for what, n in counts.items()]
-    lines += [line for line in native.splitlines() if re.match(r"\s+\(S\)|\s*\S+Pass|'", line)]
     return "\n".join(lines)
-
-
-def write_stderr(text: str) -> None:
-    """Print a report."""
-    print(text, file=sys.stderr, flush=True)

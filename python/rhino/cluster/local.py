@@ -84,7 +84,7 @@ def _resized(base: Cluster, per_host: int) -> Cluster:
 
 
 def _preset_of(kind: str, memory_bytes: int) -> Cluster:
-    """The one-host preset whose chip is named in jax's device kind; of several, the smallest that has the memory jax reports."""
+    """The preset whose chip is named in jax's device kind; of several, the smallest with the memory jax reports."""
     words = kind.lower().replace("-", " ").split()
     presets = [read_preset(name) for name in preset_names()]
     found = [preset for preset in presets if preset.device.kind in words]
@@ -94,7 +94,12 @@ def _preset_of(kind: str, memory_bytes: int) -> Cluster:
             f"cluster 'local': no values for device {kind!r}; known: {known}",
             "`rhino cluster calibrate -o FILE` measures them",
         )
-    return min(found, key=lambda preset: (preset.device.memory_bytes < memory_bytes, preset.device.memory_bytes))
+    return min(found, key=lambda preset: _fit(preset.device.memory_bytes, memory_bytes))
+
+
+def _fit(preset_bytes: int, reported_bytes: int) -> tuple[bool, int]:
+    # jax reports what it may allocate, three quarters of the memory by default: enough is what counts, not nearest.
+    return preset_bytes < reported_bytes, preset_bytes
 
 
 def _limit_bytes(device: Any) -> int:

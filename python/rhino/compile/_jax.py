@@ -10,6 +10,7 @@ import contextlib
 import copy
 import importlib
 import importlib.util
+import logging
 import math
 import os
 import re
@@ -60,6 +61,11 @@ def prefer_cpu() -> None:
     """Keeps jax from starting accelerators in a process that only compiles; no effect if the user chose platforms."""
     if not jax.config.jax_platforms:
         jax.config.update("jax_platforms", "cpu")
+
+
+def quiet_plugins() -> None:
+    """Keeps jax from logging a traceback per plugin that cannot start; what is missing is said by our own error."""
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.CRITICAL)
 
 
 def cpu_devices(count: int) -> list[Any]:
@@ -119,7 +125,9 @@ def _devices(platform: str) -> list[Any]:
     try:
         return list(jax.devices(platform))
     except RuntimeError as error:
-        remedy = "unset JAX_PLATFORMS or add cpu to it" if platform == "cpu" else "compile for h100 or another known GPU"
+        remedy = (
+            "unset JAX_PLATFORMS or add cpu to it" if platform == "cpu" else "compile for h100 or another known GPU"
+        )
         raise RhinoError(f"jax has no {platform} devices here: {first_line(error)}", remedy) from None
 
 
@@ -165,6 +173,7 @@ def lower_signature(signature: Signature, devices: Sequence[Any]) -> jax.stages.
     It carries everything jax needs to compile and call (avals, shardings, donation) except the program.
     """
     mesh = _mesh(signature, devices)
+    replicated = NamedSharding(mesh, PartitionSpec())
     arguments = [jax.ShapeDtypeStruct(spec.shape, _dtype(spec)) for spec in signature.arguments]
 
     def main(*_: Any) -> tuple[Any, ...]:
@@ -172,7 +181,7 @@ def lower_signature(signature: Signature, devices: Sequence[Any]) -> jax.stages.
 
     jitted = jax.jit(
         main,
-        in_shardings=tuple(_sharding(mesh, spec) or NamedSharding(mesh, PartitionSpec()) for spec in signature.arguments),
+        in_shardings=tuple(_sharding(mesh, spec) or replicated for spec in signature.arguments),
         out_shardings=tuple(_sharding(mesh, spec) for spec in signature.results),
         donate_argnums=signature.donated,
         keep_unused=True,  # the signature is flat and fixed: no argument may be dropped
@@ -213,7 +222,8 @@ def lowered_devices(lowered: jax.stages.Lowered) -> list[Any]:
 @contextlib.contextmanager
 def wide_types(signature: Signature) -> Iterator[None]:
     """Turns 64-bit types on where the signature has them, or jax would silently narrow them."""
-    wide = any(_dtype(s).itemsize * (1 if s.dtype[0] != "c" else 0.5) > 4 for s in signature.arguments + signature.results)
+    tensors = signature.arguments + signature.results
+    wide = any(t.dtype in ("float64", "int64", "uint64", "complex128") for t in tensors)
     with jax.enable_x64(True) if wide else contextlib.nullcontext():
         yield
 

@@ -9,17 +9,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rhino.compile.hlo import (
-    Computation,
-    Groups,
-    HloModule,
-    Instruction,
-    called_computations,
-    parse_hlo,
-    replica_groups,
-    source_target_pairs,
-    trip_count,
-)
+from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
+from rhino.compile.hlo_groups import Groups, replica_groups, source_target_pairs
+from rhino.compile.hlo_loops import trip_count
 
 KINDS = (
     "all-reduce",
@@ -150,17 +142,17 @@ def _walk(module: HloModule, computation: Computation, executions: int, unknown:
 
 
 def _run_once(instruction: Instruction, called: dict[str, list[str]]) -> list[str]:
-    """The computations an instruction runs as a whole: of fusions, calls and async ops, not the bodies of reductions."""
+    """The computations an instruction runs: of fusions, calls and async ops, not what a reduction applies."""
     keys = ["calls", "called_computations", *(["to_apply"] if instruction.opcode.startswith("call") else [])]
     return [name for key in keys for name in called.get(key, [])]
 
 
-def _dearest_branch(
-    module: HloModule, called: dict[str, list[str]], executions: int, unknown: bool
-) -> Iterator[Site]:
+def _dearest_branch(module: HloModule, called: dict[str, list[str]], executions: int, unknown: bool) -> Iterator[Site]:
     """Only one branch runs; the one that sends most stands for all, so the sum is an upper bound."""
     branches = [
-        list(_walk(module, module.computations[name], executions, unknown)) for names in called.values() for name in names
+        list(_walk(module, module.computations[name], executions, unknown))
+        for names in called.values()
+        for name in names
     ]
     yield from max(branches, key=lambda sites: sum(s.executions * s.sent_bytes for s in sites), default=[])
 

@@ -1,13 +1,13 @@
-"""Reads an annotated StableHLO module: what `@main` takes and returns, on which mesh, and makes it fit for XLA.
+"""Reads an annotated StableHLO module: what `@main` takes and returns, on which mesh.
 
-Owns: `read` (text, bytecode or MLIR module -> `Signature`) and `prepare` (the same, and the module as XLA wants it).
+Owns: `parse` (text or bytecode -> MLIR module) and `read` (MLIR module -> `Signature`).
 Must not know: jax, devices, targets. It refuses here, with a message, what would make XLA abort the process.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import io
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -67,34 +67,6 @@ class Signature:
         return math.prod(size for _, size in self.axes)
 
 
-def prepare(module: str | bytes) -> tuple[Signature, bytes]:
-    """Reads a module and returns it ready for XLA, as MLIR bytecode.
-
-    In the returned module the `rhino.*` attributes are gone (XLA rejects unknown dialects), the shardings of arguments
-    and results are closed, an argument without one is replicated, the mesh lists its devices in order (the caller
-    permutes the devices instead), a donated argument that no longer has its result's shape on a device is a
-    `jax.buffer_donor`, and `mhlo.num_partitions` is the device count.
-
-    Raises:
-      RhinoError: not MLIR, no `@main`, dynamic shapes, several meshes, a dimension its axes do not divide.
-    """
-    parsed = parse(module)
-    signature = read(parsed)
-    with parsed.context:
-        _strip_rhino(parsed)
-        _set_mesh_in_order(parsed)
-        _write_boundary(parsed, signature)
-        i32 = ir.IntegerType.get_signless(32)
-        attributes = parsed.operation.attributes
-        attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, signature.devices)
-        attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
-        if not parsed.operation.verify():
-            raise RhinoError("the module does not verify")
-    out = io.BytesIO()
-    parsed.operation.write_bytecode(out)
-    return signature, out.getvalue()
-
-
 def parse(module: str | bytes) -> ir.Module:
     """Parses MLIR text or bytecode in a context that knows StableHLO, Shardy and their companions."""
     if not module:
@@ -102,22 +74,23 @@ def parse(module: str | bytes) -> ir.Module:
     try:
         return ir.Module.parse(module, _context())
     except (ir.MLIRError, ValueError, UnicodeDecodeError) as error:
-        first = str(error).strip().splitlines()
-        detail = next((line.strip() for line in first if "error:" in line), first[-1] if first else "no reason given")
+        lines = str(error).strip().splitlines() or ["no reason given"]
+        detail = next((line.strip() for line in lines if "error:" in line), lines[-1])
+        detail = detail.removeprefix("error: ").replace('"-":', "line ")
         raise RhinoError(f"not a valid StableHLO module: {detail}") from None
 
 
 def read(module: ir.Module) -> Signature:
     """Reads the signature of an MLIR module that may live in any context (jax's own included)."""
-    main = _main(module)
+    main = main_function(module)
     meshes = _meshes(module)
     raw_arguments = [
         _boundary_tensor(type_, attrs, f"argument {i}")
-        for i, (type_, attrs) in enumerate(zip(main.type.inputs, _attr_dicts(main, "arg_attrs"), strict=True))
+        for i, (type_, attrs) in enumerate(zip(main.type.inputs, attribute_dicts(main, "arg_attrs"), strict=True))
     ]
     raw_results = [
         _boundary_tensor(type_, attrs, f"result {i}")
-        for i, (type_, attrs) in enumerate(zip(main.type.results, _attr_dicts(main, "res_attrs"), strict=True))
+        for i, (type_, attrs) in enumerate(zip(main.type.results, attribute_dicts(main, "res_attrs"), strict=True))
     ]
     mesh = _single_mesh(meshes)
     shardings = [s for _, _, s in raw_arguments + raw_results if s is not None]
@@ -133,7 +106,7 @@ def read(module: ir.Module) -> Signature:
         results=tuple(spec(raw, f"result {i}") for i, raw in enumerate(raw_results)),
         axes=axes,
         device_ids=_device_ids(mesh, math.prod(sizes.values())),
-        donated=tuple(i for i, attrs in enumerate(_attr_dicts(main, "arg_attrs")) if _is_donated(attrs)),
+        donated=tuple(i for i, attrs in enumerate(attribute_dicts(main, "arg_attrs")) if _is_donated(attrs)),
         hosts=_hosts(module),
     )
 
@@ -149,15 +122,15 @@ def _context() -> ir.Context:
     return context
 
 
-def _main(module: ir.Module) -> Any:
+def main_function(module: ir.Module) -> Any:
     for op in module.body.operations:
         if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
             return op
-    raise RhinoError("the module has no function @main", "name the step's entry function main")
+    raise RhinoError("the module has no function @main", "name the entry function of the step @main")
 
 
-def _attr_dicts(main: Any, which: str) -> list[dict[str, ir.Attribute]]:
-    """The attributes of each argument ("arg_attrs") or result ("res_attrs"); MLIR omits the array when all are empty."""
+def attribute_dicts(main: Any, which: str) -> list[dict[str, ir.Attribute]]:
+    """The attributes of each argument ("arg_attrs") or result ("res_attrs"); MLIR omits an array of empty ones."""
     count = len(main.type.inputs if which == "arg_attrs" else main.type.results)
     if which not in main.attributes:
         return [{} for _ in range(count)]
@@ -176,9 +149,7 @@ def _hosts(module: ir.Module) -> int | None:
     return int(ir.IntegerAttr(cluster["hosts"]).value) if "hosts" in cluster else None
 
 
-def _boundary_tensor(
-    type_: ir.Type, attrs: dict[str, ir.Attribute], what: str
-) -> tuple[tuple[int, ...], str, Any]:
+def _boundary_tensor(type_: ir.Type, attrs: dict[str, ir.Attribute], what: str) -> tuple[tuple[int, ...], str, Any]:
     if not str(type_).startswith("tensor<"):
         raise RhinoError(f"{what} of @main has type {type_}, which is not a tensor")
     tensor = ir.RankedTensorType(type_)
@@ -192,7 +163,7 @@ def _boundary_tensor(
 
 def _dtype(element: ir.Type, what: str) -> str:
     text = str(element)
-    if text.startswith("f8") or text.startswith("f4") or text.startswith("f6"):
+    if text.startswith(("f4", "f6", "f8")):
         return "float" + text[1:].lower().replace("e", "_e", 1)
     if text not in _DTYPES:
         raise RhinoError(f"{what} of @main has element type {text}, which jax has no dtype for")
@@ -244,7 +215,7 @@ def _split_axes(
     parts: dict[str, list[tuple[int, int, str]]] = {}
     for name, _ in mesh[0]:
         at = sorted(dict.fromkeys(cuts[name]))
-        spans = list(zip(at, at[1:], strict=False)) or [(1, 1)]
+        spans = list(itertools.pairwise(at)) or [(1, 1)]
         if any(high % low for low, high in spans):
             raise RhinoError(f"sub-axes of mesh axis {name!r} overlap without nesting")
         parts[name] = [
@@ -293,70 +264,3 @@ def _dim_axes(
             )
         out.append(tuple(names))
     return tuple(out)
-
-
-# --- rewriting ------------------------------------------------------------------------------------------------------
-
-
-def _strip_rhino(module: ir.Module) -> None:
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        for name in [name for name in op.attributes if name.startswith("rhino.")]:
-            del op.attributes[name]
-        for which in ("arg_attrs", "res_attrs"):
-            if which in op.attributes:
-                dicts = [{e.name: e.attr for e in ir.DictAttr(d)} for d in ir.ArrayAttr(op.attributes[which])]
-                if any(name.startswith("rhino.") for d in dicts for name in d):
-                    kept = [{n: a for n, a in d.items() if not n.startswith("rhino.")} for d in dicts]
-                    op.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in kept])
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-
-
-def _set_mesh_in_order(module: ir.Module) -> None:
-    for op in module.body.operations:
-        if op.operation.name == "sdy.mesh":
-            mesh = sdy.MeshAttr(op.attributes["mesh"])
-            if mesh.axes and mesh.device_ids:
-                op.attributes["mesh"] = sdy.MeshAttr.get(mesh.axes)
-
-
-def _write_boundary(module: ir.Module, signature: Signature) -> None:
-    """Closes the shardings of arguments and results, and keeps an alias only where both sides have one local shape."""
-    mesh = next((op for op in module.body.operations if op.operation.name == "sdy.mesh" and _has_axes(op)), None)
-    if mesh is None:
-        return
-    symbol = mesh.attributes["sym_name"].value
-    main = _main(module)
-    arguments = _attr_dicts(main, "arg_attrs")
-    for attrs, spec in zip(arguments, signature.arguments, strict=True):
-        if spec.sharding is None:
-            open_dims = ", ".join("{}" for _ in spec.shape)
-            attrs["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{symbol}, [{open_dims}]>")
-        else:
-            attrs["sdy.sharding"] = _closed(attrs["sdy.sharding"])
-        if "tf.aliasing_output" in attrs:
-            result = signature.results[ir.IntegerAttr(attrs["tf.aliasing_output"]).value]
-            if result.sharding != (spec.sharding or tuple(() for _ in spec.shape)):
-                del attrs["tf.aliasing_output"]
-                attrs["jax.buffer_donor"] = ir.BoolAttr.get(True)
-    results = _attr_dicts(main, "res_attrs")
-    for attrs, spec in zip(results, signature.results, strict=True):
-        if spec.sharding is not None:
-            attrs["sdy.sharding"] = _closed(attrs["sdy.sharding"])
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in arguments])
-    main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in results])
-
-
-def _has_axes(mesh_op: Any) -> bool:
-    return len(sdy.MeshAttr(mesh_op.attributes["mesh"]).axes) > 0
-
-
-def _closed(attr: ir.Attribute) -> ir.Attribute:
-    """The same sharding with every dimension closed, which is how jax states the shardings of a jitted function."""
-    sharding = sdy.TensorShardingAttr(attr)
-    dims = [
-        sdy.DimensionShardingAttr.get(list(dim.axes), is_closed=True)
-        for dim in map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
-    ]
-    return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims)

@@ -30,11 +30,13 @@ class Memory:
 class Lifetimes:
     """When each buffer is born and last read, as op indices; buffers of arguments are not in it.
 
-    `reads[v]` is the last op that needs value v in memory, after following the fusions that recompute through it.
+    `reads[v]` is the last op that needs value v in memory, after following the fusions that recompute through it;
+    `first_reads[v]` the first.
     """
 
     intervals: tuple[tuple[int, int, int], ...]
     reads: tuple[int, ...]
+    first_reads: tuple[int, ...]
     fresh_outputs: tuple[int, ...]
 
 
@@ -43,13 +45,16 @@ def lifetimes(graph: Graph) -> Lifetimes:
     real, owner = materialised(graph), buffers(graph)
     count = len(graph.ops)
     reads = [-1] * len(graph.values)
+    first_reads = [count] * len(graph.values)
     for v in graph.outputs:
         reads[v] = count
     for op in reversed(graph.ops):
         fused = is_fusible(op) and bool(op.results) and not real[op.results[0]]
         when = max(op.index, reads[op.results[0]]) if fused else op.index
+        soonest = first_reads[op.results[0]] if fused else op.index
         for v in op.operands:
             reads[v] = max(reads[v], _loop_end(graph, op.index, graph.values[v].loop, when))
+            first_reads[v] = min(first_reads[v], soonest)
         for tie in op.ties:
             # A loop reads its carried buffers until its end.
             if op.name == "stablehlo.while":
@@ -70,7 +75,7 @@ def lifetimes(graph: Graph) -> Lifetimes:
     fresh = tuple(
         dict.fromkeys(owner[v] for v in graph.outputs if owner[v] not in arguments and owner[v] not in aliased)
     )
-    return Lifetimes(tuple((r, first[r], last[r]) for r in first if first[r] < count), tuple(reads), fresh)
+    return Lifetimes(tuple((r, first[r], last[r]) for r in first if first[r] < count), tuple(reads), tuple(first_reads), fresh)
 
 
 def _loop_end(graph: Graph, index: int, loop: int, when: int) -> int:

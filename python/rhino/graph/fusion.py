@@ -20,8 +20,8 @@ _UNFUSIBLE = frozenset(
                  "select_and_scatter", "while", "case", "if", "optimization_barrier", "dynamic_update_slice", "fft",
                  "cholesky", "triangular_solve", "custom_call", "rng_bit_generator", "rng")
 )  # fmt: skip
-# A reduction fuses its input; these read memory.
-_READS_MEMORY = _UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice"}
+# A reduction or a gather fuses its input; these read memory.
+_READS_MEMORY = _UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice", "stablehlo.gather"}
 _IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
 
 
@@ -33,6 +33,7 @@ def is_fusible(op: Op) -> bool:
 def materialised(graph: Graph) -> list[bool]:
     """For each value, whether it gets memory of its own."""
     real = [True] * len(graph.values)
+    splats = _splats(graph)
     for op in graph.ops:
         if is_fusible(op):
             for v in op.results:
@@ -42,8 +43,9 @@ def materialised(graph: Graph) -> list[bool]:
             for v in op.operands:
                 real[v] = True
         for tie in op.ties:
+            # XLA sinks constants that a loop only carries into its body.
             for v in tie:
-                real[v] = True
+                real[v] = not (is_invariant(op, tie) and tie[0] in splats)
     for v in graph.outputs:
         real[v] = True
     # Constants and scalars are folded into their readers whoever reads them.
@@ -51,6 +53,22 @@ def materialised(graph: Graph) -> list[bool]:
         if op.name == "stablehlo.constant" and op.tag == "splat":
             real[op.results[0]] = False
     return real
+
+
+def is_invariant(op: Op, tie: tuple[int, ...]) -> bool:
+    """Whether a loop hands a carried value on unchanged: (operand, cond argument, body argument, yielded, result)."""
+    return op.name == "stablehlo.while" and tie[2] == tie[3]
+
+
+def _splats(graph: Graph) -> set[int]:
+    """Values whose elements are all one constant."""
+    found: set[int] = set()
+    for op in graph.ops:
+        if (op.name == "stablehlo.constant" and op.tag == "splat") or (
+            op.name == "stablehlo.broadcast_in_dim" and op.operands[0] in found
+        ):
+            found.add(op.results[0])
+    return found
 
 
 def buffers(graph: Graph) -> list[int]:

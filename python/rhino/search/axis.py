@@ -13,7 +13,7 @@ from math import prod
 from rhino.errors import RhinoError
 from rhino.search.costs import Costs, States
 from rhino.search.milp import Milp
-from rhino.search.problem import PARTIAL, Transfer
+from rhino.search.problem import Transfer
 
 _TIE_BREAK_S = 1e-9
 # A row of a memory cut: for each class, bytes as a function of its states.
@@ -108,7 +108,7 @@ class AxisProgram:
                         seconds, _ = costs.transfer(transfer, start, end)
                         if seconds == 0.0:
                             continue
-                        if several and (transfer.kind == "use" or PARTIAL in start):
+                        if several and costs.once(transfer, start):
                             entries.setdefault((start, end), []).append((u, s, w, t))
                             price[start, end] = count * seconds
                         else:

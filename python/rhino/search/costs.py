@@ -12,7 +12,7 @@ from math import prod
 
 from rhino.cost.collectives import CommModel
 from rhino.search.layout import Layout, Step, convert
-from rhino.search.problem import End, Problem, Transfer
+from rhino.search.problem import PARTIAL, End, Problem, Transfer
 from rhino.search.symmetry import Quotient
 
 # States of one node, one per mesh axis.
@@ -22,7 +22,8 @@ States = tuple[int, ...]
 @dataclass(slots=True)
 class Costs:
     """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o; `host_bytes_s` the rate at which a
-    device gets its part of the batch from its host.
+    device gets its part of the batch from its host. What XLA makes of collectives differs by target: `sums_merge`,
+    whether it adds partial results before it reduces them once; `widens`, whether it sends 2-byte floats as f32.
     """
 
     problem: Problem
@@ -30,6 +31,8 @@ class Costs:
     comm: CommModel
     seconds: Sequence[float]
     host_bytes_s: float = float("inf")
+    sums_merge: bool = True
+    widens: bool = False
     masks: dict[int, dict[int, float]] = field(default_factory=dict)
     known: dict[tuple[float, Layout, Layout], tuple[float, tuple[Step, ...]]] = field(default_factory=dict)
 
@@ -85,14 +88,23 @@ class Costs:
                 classes = self.problem.classes[v]
                 source = tuple(classes.index(s - 1) if s > 0 and s - 1 in classes else -1 for s in states)
                 target = tuple(-1 if s == c + 1 else d for s, d in zip(states, source, strict=True))
-                seconds, steps = self.convert(graph.values[v].nbytes, source, target)
+                seconds, steps = self.convert(self.sent(v), source, target)
                 found.append((seconds, steps, graph.ops[op].trips))
         return found
 
     def transfer(self, transfer: Transfer, source: Layout, target: Layout) -> tuple[float, tuple[Step, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
-        seconds, steps = self.convert(self.problem.graph.values[transfer.value].nbytes, source, target)
+        seconds, steps = self.convert(self.sent(transfer.value), source, target)
         return seconds * transfer.trips, steps
+
+    def sent(self, v: int) -> int:
+        """Bytes of a value on the wire."""
+        value = self.problem.graph.values[v]
+        return value.nbytes * (2 if self.widens and value.dtype in ("bf16", "f16") else 1)
+
+    def once(self, transfer: Transfer, source: Layout) -> bool:
+        """Whether equal conversions from `source` by several ends of a transfer are made once."""
+        return transfer.kind == "use" or (self.sums_merge and PARTIAL in source)
 
     def _masks(self, k: int) -> dict[int, float]:
         """Work of a cone by the set of classes that divide it."""
@@ -124,7 +136,7 @@ def paid(costs: Costs, transfer: Transfer, states: Sequence[States]) -> list[tup
         source = costs.layout(s, states[s.node])
         for t in transfer.targets:
             target = costs.layout(t, states[t.node]) if t.node >= 0 else (-1,) * len(costs.sizes)
-            if source == target or ((source, target) in seen and (transfer.kind == "use" or -2 in source)):
+            if source == target or ((source, target) in seen and costs.once(transfer, source)):
                 continue
             seen.add((source, target))
             seconds, steps = costs.transfer(transfer, source, target)

@@ -150,11 +150,15 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     for transfer in problem.transfers:
         if transfer.kind != "define" or transfer.targets[0].node < 0:
             continue
+        scatters = costs.comm.reduce_scatter and transfer.trips == 1
         for source in transfer.sources:
             node = problem.nodes[source.node]
             layout = costs.layout(source, states[klass[source.node]])
             if PARTIAL in layout and node.kind == "op":
-                spans.append((transfer.value, _split(costs, transfer.value, layout), node.ops[0], node.ops[0] + 1))
+                # XLA combines reduce-scatters of gradients into few large ones, late: the whole partial results wait.
+                born = node.ops[0]
+                last = max(born + 1, life.first_reads[transfer.value]) if scatters else born + 1
+                spans.append((transfer.value, _split(costs, transfer.value, layout), born, last))
     return peak(graph, life, local, spans)
 
 

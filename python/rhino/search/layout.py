@@ -1,7 +1,7 @@
 """From one layout of a value to another: which collectives, over which axes, on how many bytes.
 
 A layout is a tuple with, per mesh axis, the sharded dimension, REPLICATED or PARTIAL. Owns the order of the steps,
-which is the order XLA's partitioner takes them in: slice, reduce-scatter, all-to-all, all-reduce, all-gather.
+which is the order XLA's partitioner takes them in: slice, reduce-scatter, all-gather, all-to-all, all-reduce.
 """
 
 from __future__ import annotations
@@ -57,6 +57,19 @@ def convert(source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: floa
         for a in scatter:
             now[a] = target[a]
     moved = [a for a in range(count) if now[a] >= 0 and target[a] >= 0 and now[a] != target[a]]
+    if any(now[a] == now[b] or target[a] == now[b] for a in moved for b in range(count) if b != a):
+        # XLA cannot move one of two axes that share a dimension: it gathers the whole tensor and slices it again
+        # ("involuntary full rematerialization").
+        gathered = tuple(a for a in range(count) if now[a] >= 0)
+        now = [REPLICATED if s >= 0 else s for s in now]
+        steps.append(Step("all-gather", gathered, _local(now, sizes, nbytes)))
+        now = [t if s == REPLICATED else s for s, t in zip(now, target, strict=True)]
+        moved = []
+    gather = [a for a in range(count) if now[a] >= 0 and target[a] < 0]
+    for a in gather:
+        now[a] = REPLICATED
+    if gather:
+        steps.append(Step("all-gather", tuple(gather), _local(now, sizes, nbytes)))
     for a in moved:
         steps.append(Step("all-to-all", (a,), _local(now, sizes, nbytes) * sizes[a]))
         now[a] = target[a]
@@ -64,11 +77,6 @@ def convert(source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: floa
         steps.append(Step("all-reduce", tuple(reduce_), _local(now, sizes, nbytes)))
         for a in reduce_:
             now[a] = target[a] if a in sliced else REPLICATED
-    gather = [a for a in range(count) if now[a] >= 0 and target[a] < 0]
-    if gather:
-        for a in gather:
-            now[a] = REPLICATED
-        steps.append(Step("all-gather", tuple(gather), _local(now, sizes, nbytes)))
     return steps
 
 

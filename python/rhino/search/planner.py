@@ -142,7 +142,9 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     for i, shape in enumerate(shapes):
         if progress:
             progress(i, 2 * len(shapes), "mesh " + "x".join(map(str, shape)))
-        costs = Costs(problem, quotient, make(cluster, shape), seconds, _HOST_BYTES_S if options.comm is None else inf)
+        gpu = cluster.device.xla_target != "cpu"
+        host_bytes_s = _HOST_BYTES_S if options.comm is None else inf
+        costs = Costs(problem, quotient, make(cluster, shape), seconds, host_bytes_s, sums_merge=gpu, widens=not gpu)
         pinned = pinned_states(problem, quotient, shape, options.axes or AXIS_NAMES[: len(shape)])
         orders = [list(range(len(shape)))[::-1]]
         if len(shape) > 1:

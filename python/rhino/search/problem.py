@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from rhino.graph.data import Graph, Op, Rule
+from rhino.graph.fusion import is_invariant
 
 REPLICATED = -1
 PARTIAL = -2
@@ -79,7 +80,7 @@ class Problem:
 
     `node_of[v]` is the cone of value v, or -1 when any layout is free; `classes[v]` the classes of its dims, -1 for a
     dim no state shards. `losses[n]` lists (class, value, op) where an op inside cone n cannot keep a sharded dim.
-    `free_reads[v]` are the heavy ops that read a free value, which takes the layout they want.
+    `free_reads[v]` are ends whose layout a free value takes: the heavy and element-wise ops that read it.
     """
 
     graph: Graph
@@ -161,11 +162,11 @@ class _Builder:
                 free[op.results[0]] = values[op.results[0]].shape != () and all(
                     free[v] or not values[v].shape for v in op.operands
                 )
-        # A loop carries its initial value on: what starts free does not stay so.
-        for op in graph.ops:
             for tie in op.ties:
+                # What a loop changes does not stay free; what it only carries does.
+                kept = free[tie[0]] and is_invariant(op, tie)
                 for v in tie:
-                    free[v] = False
+                    free[v] = kept
         return free
 
     def build(self) -> Problem:
@@ -199,7 +200,7 @@ class _Builder:
         first = tie[0]
         shape = self.graph.values[first].shape
         for other in tie[1:]:
-            if self.graph.values[other].shape != shape or not shape:
+            if self.graph.values[other].shape != shape or not shape or self.free[first]:
                 continue
             self.groups.join(first, other)
             for d in range(len(shape)):
@@ -293,6 +294,7 @@ class _Wiring:
         problem, graph = self.problem, self.graph
         for op in graph.ops:
             role = self.role[op.index]
+            self._free(op)
             if role == "heavy":
                 self._heavy(op)
             elif role == "reduce":
@@ -301,6 +303,20 @@ class _Wiring:
                 self._broadcast(op)
             elif role == "merge" and problem.node_of[op.results[0]] >= 0:
                 problem.nodes[problem.node_of[op.results[0]]].ops.append(op.index)
+
+    def _free(self, op: Op) -> None:
+        """Free values follow the element-wise op that reads them, into loops too."""
+        problem, values = self.problem, self.graph.values
+        if self.role[op.index] == "merge":
+            r = op.results[0]
+            for v in op.operands:
+                if problem.node_of[v] < 0 <= problem.node_of[r] and values[v].shape == values[r].shape:
+                    problem.free_reads.setdefault(v, []).append(End(problem.node_of[r], problem.view(r)))
+        for tie in op.ties:
+            if problem.node_of[tie[0]] < 0 and values[tie[0]].shape:
+                shared = problem.free_reads.setdefault(tie[0], [])
+                for v in tie[1:]:
+                    problem.free_reads[v] = shared
 
     def _heavy(self, op: Op) -> None:
         problem = self.problem

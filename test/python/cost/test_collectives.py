@@ -262,6 +262,13 @@ def clusters_with_meshes(draw: st.DrawFn) -> tuple[Cluster, tuple[int, ...]]:
     return cluster, (*mesh, left)
 
 
+def assert_each_line_is_best_somewhere(lines: tuple[tuple[float, float], ...]) -> None:
+    """Starts rise, slopes fall, and each line takes over from the one before at more bytes than that one did."""
+    assert all(p[0] < q[0] and p[1] > q[1] for p, q in pairwise(lines))
+    takeovers = [(q[0] - p[0]) / (p[1] - q[1]) for p, q in pairwise(lines)]
+    assert all(p < q for p, q in pairwise(takeovers))
+
+
 def axis_sets(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
     live = [axis for axis, size in enumerate(sizes) if size > 1]
     return [axes for count in range(1, len(live) + 1) for axes in combinations(live, count)]
@@ -294,9 +301,7 @@ def test_times_grow_with_bytes_and_no_choice_is_worse_than_the_flat_ring(
         for kind in KINDS:
             low, high = model.time(kind, axes, small), model.time(kind, axes, large)
             assert 0 <= low <= high
-            # The lines are a lower hull: each is the best one somewhere.
-            lines = model.lines(kind, axes)
-            assert all(p[0] < q[0] and p[1] > q[1] for p, q in pairwise(lines))
+            assert_each_line_is_best_somewhere(model.lines(kind, axes))
         for kind, rounds in (("all-reduce", 2 * (n - 1)), ("all-gather", n - 1), ("reduce-scatter", n - 1)):
             assert model.time(kind, axes, large) <= (rounds * hop + slope * ring_bytes(kind, n, large)) * (1 + 1e-12)
         a, b = direct_exchange(cluster, groups)
@@ -390,3 +395,12 @@ def test_alpha_beta_over_several_axes_is_never_worse_than_one_ring(
             kind, n, nbytes
         )
         assert 0 <= model.time(kind, axes, nbytes) <= worst * (1 + 1e-9) + 1e-12
+        assert_each_line_is_best_somewhere(model.lines(kind, axes))
+
+
+def test_a_line_that_is_never_the_lowest_is_dropped() -> None:
+    # Three candidates start at 5, 7 and 11; the one at 7 is flatter than the first, yet 5 or 11 is always lower.
+    model = AlphaBeta((2, 3, 2), (0, 1, 5), (2, 2, 1))
+    lines = model.lines("all-reduce", (0, 1, 2))
+    assert [line[0] for line in lines] == [5, 11]
+    assert [line[1] for line in lines] == pytest.approx([2 * 2 * 11 / 12, 8 / 3])

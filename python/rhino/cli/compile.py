@@ -1,0 +1,167 @@
+"""`rhino compile FILE.mlir --target h100`: compiles an annotated module and reports memory and collectives.
+
+Owns this command's options and outputs. Knows nothing of how modules are compiled; jax is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rhino.compile.target import TARGETS, check_target
+from rhino.errors import RhinoError
+
+if TYPE_CHECKING:
+    from rhino.compile.executable import Executable
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the `compile` command to the subparsers of `rhino`."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "compile",
+        help="compile an annotated module and report memory and collectives",
+        description="Compile the annotated step in FILE with XLA; one device if it has no mesh.",
+    )
+    parser.add_argument("file", metavar="FILE", help="StableHLO text or bytecode, or - for standard input")
+    parser.add_argument("--target", metavar="T", default="cpu", help=f"one of {', '.join(TARGETS)} (default: cpu)")
+    parser.add_argument("--devices", type=_count, metavar="N", help="check that the module is for N devices")
+    parser.add_argument(
+        "--hosts",
+        type=_count,
+        metavar="N",
+        help="hosts that hold the GPUs (default: the module's cluster, else 8 to a host)",
+    )
+    parser.add_argument("--json", metavar="F", help="write what was measured as JSON to F, or - for standard output")
+    parser.add_argument("--hlo", metavar="F", help="write the optimized HLO of one device to F, or -")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile, then write what was asked for. RhinoError on bad input, for the caller to print."""
+    # XLA logs the devices it finds, which is noise here; read when jaxlib is loaded. Its warnings stay.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    from rhino.plan_module import parse_module
+
+    check_target(args.target)
+    if args.json == "-" and args.hlo == "-":
+        raise RhinoError("--json and --hlo cannot both go to standard output", "give one of them a file")
+    for path in (args.json, args.hlo):
+        _check_writable(path)
+    source = _read(args.file)
+    parse_module(source, "<stdin>" if args.file == "-" else args.file)  # for its errors, which say file and line
+    from rhino.compile import compile_module, prefer_cpu, quiet_plugins
+
+    if args.target == "cuda":
+        quiet_plugins()
+    else:
+        prefer_cpu()
+    with _spinner(f"compiling for {args.target}", args.quiet):
+        executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts)
+        executable.collectives()
+    if args.hlo:
+        _write(args.hlo, executable.hlo_text())
+    if args.json:
+        _write(args.json, json.dumps(executable.to_json(), indent=1) + "\n")
+    # Standard output belongs to one reader: a machine when JSON or HLO goes there.
+    if not args.quiet and "-" not in (args.json, args.hlo):
+        _print(executable)
+    return 0
+
+
+def _print(executable: Executable) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    memory = executable.memory_analysis()
+    devices = "1 device" if executable.devices == 1 else f"{executable.devices} devices"
+    console.print(f"compiled for {executable.target}, {devices}, in {executable.seconds:.2f} s; per device:")
+    table = Table("memory", "bytes", "", box=None, pad_edge=False)
+    table.columns[1].justify = table.columns[2].justify = "right"
+    for name, size in (
+        ("arguments", memory.argument_bytes),
+        ("results", memory.output_bytes),
+        ("temporaries", memory.temp_bytes),
+        ("aliases", -memory.alias_bytes),
+        ("peak", memory.peak_bytes),
+    ):
+        table.add_row(name, f"{size:,}", _human(size))
+    console.print(table)
+    collectives = executable.collectives()
+    if not collectives:
+        console.print("\nno collectives")
+        return
+    table = Table("collective", "type", "groups", "executions", "bytes sent", "", box=None, pad_edge=False)
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for row in collectives:
+        groups = f"{len(row.groups)} of {row.group_size}"
+        count = f"{row.count:,}" + (" or more" if row.in_unknown_loop else "")
+        table.add_row(row.kind, row.dtype, groups, count, f"{row.bytes:,}", _human(row.bytes))
+    console.print()
+    console.print(table)
+
+
+def _human(size: int) -> str:
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1024
+    return f"{value:.2f} TiB"
+
+
+@contextlib.contextmanager
+def _spinner(what: str, quiet: bool) -> Iterator[None]:
+    """Time elapsed on standard error, where a person watches; XLA does not say how far it is."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return int(text)
+
+
+def _read(path: str) -> bytes:
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise RhinoError(f"{path}: cannot read: {error.strerror}", "give a .mlir or .mlirbc file, or -") from None
+
+
+def _check_writable(path: str | None) -> None:
+    """A compilation may take minutes: say before it that its answer has nowhere to go."""
+    if path and path != "-":
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder) or not os.access(folder, os.W_OK) or os.path.isdir(path):
+            raise RhinoError(f"{path}: cannot write there", "give a file in a folder that exists")
+
+
+def _write(path: str, text: str) -> None:
+    if path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RhinoError(f"{path}: cannot write: {error.strerror}") from None

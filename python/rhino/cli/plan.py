@@ -1,0 +1,172 @@
+"""`rhino plan FILE.mlir --cluster C`: plans a module and shows what was chosen, as a table, module, JSON or page.
+
+Owns this command's options and outputs. Knows nothing of how plans are found. Does not import jax.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rhino.errors import RhinoError
+
+if TYPE_CHECKING:
+    from jaxlib.mlir import ir
+    from rich.progress import Progress as Bar
+
+    from rhino.plan_module import Planned
+
+_QUIET_S = 1.0  # no progress bar before this
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the `plan` command to the subparsers of `rhino`."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "plan",
+        help="find a distributed plan for a StableHLO module",
+        description="Find how to distribute the step in FILE over a cluster.",
+    )
+    parser.add_argument(
+        "file", metavar="FILE", help="StableHLO text (.mlir) or bytecode (.mlirbc), or - for standard input"
+    )
+    parser.add_argument("--cluster", metavar="C", required=True, help="preset[:hosts], a YAML file[:hosts], or local")
+    parser.add_argument("--level", default="O1", choices=("O0", "O1", "O2"), help="how hard to search (default: O1)")
+    parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh's axes, outermost first (default: searched)")
+    parser.add_argument(
+        "--memory-limit", metavar="BYTES", help="per device, 40e9 or 40GiB (default: the memory of the device)"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"
+    )
+    parser.add_argument("--json", metavar="F", help="write the plan as JSON to F, or - for standard output")
+    parser.add_argument("--report", metavar="F.html", help="write a page that shows the plan")
+    parser.add_argument("--save", metavar="F", help="write the plan for rhino.Plan.load, its module included")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, then write what was asked for. RhinoError on bad input, for the caller to print."""
+    from rhino.cluster import Cluster
+    from rhino.plan_module import Request, parse_module
+    from rhino.plan_options import memory_bytes, mesh_text
+
+    for path in (args.output, args.json, args.report, args.save):
+        _check_writable(path)
+    cluster = Cluster.load(args.cluster)
+    request = Request(cluster, args.level, mesh_text(args.mesh), memory_bytes(args.memory_limit))
+    path = None if args.file == "-" else args.file
+    module = parse_module(_read(args.file), path or "<stdin>", path)
+    planned = _plan(module, request, quiet=args.quiet)
+    if args.output:
+        _write(args.output, _module_bytes(module, bytecode=args.output.endswith(".mlirbc")))
+    if args.save:
+        planned.plan.save(args.save)
+    if args.report:
+        _write(args.report, planned.plan.report_html().encode())
+    if args.json:
+        _write(args.json, (json.dumps(_json(planned), indent=1) + "\n").encode())
+    # Standard output belongs to one reader: a machine when JSON or the module goes there.
+    if not args.quiet and "-" not in (args.json, args.output):
+        _print(planned)
+    return 0
+
+
+def _read(path: str) -> bytes:
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise RhinoError(f"{path}: cannot read: {error.strerror}", "give a .mlir or .mlirbc file, or -") from None
+
+
+def _check_writable(path: str | None) -> None:
+    """A search may take minutes: say before it that its answer has nowhere to go."""
+    if path and path != "-":
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder) or not os.access(folder, os.W_OK) or os.path.isdir(path):
+            raise RhinoError(f"{path}: cannot write there", "give a file in a folder that exists")
+
+
+def _write(path: str, data: bytes) -> None:
+    if path == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise RhinoError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _module_bytes(module: ir.Module, bytecode: bool) -> bytes:
+    if not bytecode:
+        return str(module).encode()
+    import io
+
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _json(planned: Planned) -> dict[str, Any]:
+    data = planned.plan.to_dict()
+    data["search"]["seconds"] = round(planned.seconds, 6)
+    return data
+
+
+def _print(planned: Planned) -> None:
+    from rich.console import Console
+
+    from rhino.report.text import print_summary
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        sys.stdout.write(planned.plan.summary())
+    else:
+        print_summary(planned.plan, console)
+    console.print(f"planned in {planned.seconds:.2f} s", style="dim")
+
+
+def _plan(module: ir.Module, request: Any, quiet: bool) -> Planned:
+    from rhino.plan_module import plan_module
+
+    if quiet or not sys.stderr.isatty():
+        return plan_module(module, request)
+    with _Progress() as progress:
+        return plan_module(module, request, progress)
+
+
+class _Progress:
+    """A bar with the time left on standard error, from the first report after a second on."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._bar: Bar | None = None
+        self._task: Any = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        if self._bar is None:
+            if time.monotonic() - self._start < _QUIET_S:
+                return
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(label, total=total)
+            self._bar.start()
+        self._bar.update(self._task, completed=done, total=total, description=label)

@@ -1,0 +1,169 @@
+"""Makes an annotated module fit for XLA: what XLA would drop or reject is written in a form it keeps.
+
+Owns: `prepare` (text or bytecode -> `Signature` and bytecode for XLA). Must not know: jax, devices, targets.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from rhino.compile.module import Signature, attribute_dicts, main_function, parse, read
+from rhino.errors import RhinoError
+
+
+def prepare(module: str | bytes) -> tuple[Signature, bytes]:
+    """Reads a module and returns it ready for XLA, as MLIR bytecode.
+
+    In the returned module the `rhino.*` attributes are gone (XLA rejects unknown dialects), the shardings of arguments
+    and results are closed, an argument without one is replicated, the mesh lists its devices in order (the caller
+    permutes the devices instead), a donated argument that no longer has its result's shape on a device is a
+    `jax.buffer_donor`, and `mhlo.num_partitions` is the device count.
+
+    Raises:
+      RhinoError: not MLIR, no `@main`, dynamic shapes, several meshes, a dimension its axes do not divide.
+    """
+    parsed = parse(module)
+    signature = read(parsed)
+    with parsed.context:
+        _strip_rhino(parsed)
+        _set_mesh_in_order(parsed)
+        _pin_op_shardings(parsed)
+        _write_boundary(parsed, signature)
+        i32 = ir.IntegerType.get_signless(32)
+        attributes = parsed.operation.attributes
+        if "sym_name" not in attributes:
+            attributes["sym_name"] = ir.StringAttr.get("main")  # jax keys its compilation cache with it
+        attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, signature.devices)
+        attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
+        if not parsed.operation.verify():
+            raise RhinoError("the module does not verify")
+    out = io.BytesIO()
+    parsed.operation.write_bytecode(out)
+    return signature, out.getvalue()
+
+
+def _strip_rhino(module: ir.Module) -> None:
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        for name in [name for name in op.attributes if name.startswith("rhino.")]:
+            del op.attributes[name]
+        for which in ("arg_attrs", "res_attrs"):
+            if which in op.attributes:
+                dicts = [{e.name: e.attr for e in ir.DictAttr(d)} for d in ir.ArrayAttr(op.attributes[which])]
+                if any(name.startswith("rhino.") for d in dicts for name in d):
+                    kept = [{n: a for n, a in d.items() if not n.startswith("rhino.")} for d in dicts]
+                    op.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in kept])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
+def _pin_op_shardings(module: ir.Module) -> None:
+    """Turns the sharding written on an op into a `sdy.sharding_constraint` on each of its results.
+
+    XLA's Shardy import keeps shardings of arguments, results and constraints, and drops those of all other ops
+    (seen in the dumps of 0.10.2 and 0.12.0.1): without this its own propagation would plan the step anew. A
+    `sdy.reshard`, which it cannot import at all, becomes a constraint too.
+    """
+    annotated: list[ir.Operation] = []
+    reshards: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "sdy.reshard":
+            reshards.append(op)
+        elif "sdy.sharding" in op.attributes and not op.name.startswith(("sdy.", "mpmd.", "func.")):
+            annotated.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in annotated:
+        shardings = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings
+        for index, sharding in enumerate(shardings):
+            if not sdy.TensorShardingAttr(sharding).dimension_shardings:
+                continue  # a scalar has nothing to pin
+            _pin(op.results[index], sharding, ir.InsertionPoint.after(op))
+            if op.name == "stablehlo.while":
+                _pin_carry(op, index, sharding)
+        del op.attributes["sdy.sharding"]
+    for op in reshards:
+        pin = sdy.ShardingConstraintOp(
+            op.operands[0], op.attributes["sharding"], loc=op.location, ip=ir.InsertionPoint(op)
+        )
+        op.results[0].replace_all_uses_with(pin.result)
+        op.erase()
+
+
+def _pin(value: ir.Value, sharding: ir.Attribute, where: ir.InsertionPoint) -> ir.Value:
+    """Puts a constraint on a value and lets all its users read the constrained one."""
+    pin = sdy.ShardingConstraintOp(value, sdy.TensorShardingAttr(sharding), loc=value.location, ip=where)
+    value.replace_all_uses_except(pin.result, [pin.operation])
+    return pin.result
+
+
+def _pin_carry(loop: ir.Operation, index: int, sharding: ir.Attribute) -> None:
+    """Pins a loop-carried value on all sides: initial value, inside both regions, and what the body hands on.
+
+    Propagation runs through every side that is left open, and would shard the carried value further than planned.
+    """
+    attr = sdy.TensorShardingAttr(sharding)
+    loop.operands[index] = sdy.ShardingConstraintOp(
+        loop.operands[index], attr, loc=loop.location, ip=ir.InsertionPoint(loop)
+    ).result
+    for region in loop.regions:
+        _pin(region.blocks[0].arguments[index], sharding, ir.InsertionPoint.at_block_begin(region.blocks[0]))
+    handed_on = loop.regions[1].blocks[0].operations[-1]  # stablehlo.return of the body
+    handed_on.operands[index] = sdy.ShardingConstraintOp(
+        handed_on.operands[index], attr, loc=loop.location, ip=ir.InsertionPoint(handed_on)
+    ).result
+
+
+def _set_mesh_in_order(module: ir.Module) -> None:
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            mesh = sdy.MeshAttr(op.attributes["mesh"])
+            if mesh.axes and mesh.device_ids:
+                op.attributes["mesh"] = sdy.MeshAttr.get(mesh.axes)
+
+
+def _write_boundary(module: ir.Module, signature: Signature) -> None:
+    """Closes the shardings of arguments and results, and keeps an alias only where both sides have one local shape."""
+    mesh = next((op for op in module.body.operations if op.operation.name == "sdy.mesh" and _has_axes(op)), None)
+    if mesh is None:
+        return
+    symbol = mesh.attributes["sym_name"].value
+    main = main_function(module)
+    arguments = attribute_dicts(main, "arg_attrs")
+    for attrs, spec in zip(arguments, signature.arguments, strict=True):
+        if spec.sharding is None:
+            open_dims = ", ".join("{}" for _ in spec.shape)
+            attrs["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{symbol}, [{open_dims}]>")
+        else:
+            attrs["sdy.sharding"] = _closed(attrs["sdy.sharding"])
+        if "tf.aliasing_output" in attrs:
+            result = signature.results[ir.IntegerAttr(attrs["tf.aliasing_output"]).value]
+            if result.sharding != (spec.sharding or tuple(() for _ in spec.shape)):
+                del attrs["tf.aliasing_output"]
+                attrs["jax.buffer_donor"] = ir.BoolAttr.get(True)
+    results = attribute_dicts(main, "res_attrs")
+    for attrs, spec in zip(results, signature.results, strict=True):
+        if spec.sharding is not None:
+            attrs["sdy.sharding"] = _closed(attrs["sdy.sharding"])
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in arguments])
+    main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in results])
+
+
+def _has_axes(mesh_op: Any) -> bool:
+    return len(sdy.MeshAttr(mesh_op.attributes["mesh"]).axes) > 0
+
+
+def _closed(attr: ir.Attribute) -> ir.Attribute:
+    """The same sharding with every dimension closed, which is how jax states the shardings of a jitted function."""
+    sharding = sdy.TensorShardingAttr(attr)
+    dims = [
+        sdy.DimensionShardingAttr.get(list(dim.axes), is_closed=True)
+        for dim in map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
+    ]
+    return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims)

@@ -1,0 +1,126 @@
+"""What a report says, as rows of text without a layout: the terminal and the page show the same rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rhino.plan import Plan
+from rhino.report.groups import group
+from rhino.report.measured import Measured
+from rhino.report.units import device_bytes, nbytes, percent, seconds, sharding_text, tensor_type
+
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+ROLES = {"param": "parameter", "opt_state": "optimizer state", "batch": "batch", "other": "other"}
+_PARTS = (("argument_bytes", "arguments"), ("output_bytes", "results"), ("temp_bytes", "temporaries"))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A predicted quantity beside what XLA measured; `error` is the prediction's distance from it."""
+
+    name: str
+    predicted: str
+    measured: str = ""
+    error: str = ""
+
+
+def time_rows(plan: Plan) -> list[tuple[str, float]]:
+    """(what, seconds) of the parts of a step that take time, computing first."""
+    predicted = plan.predicted
+    rows = [
+        ("computing", predicted.compute_s),
+        ("communication", predicted.comm_s),
+        ("pipeline idle", predicted.bubble_s),
+    ]
+    return [row for row in rows if row[1] > 0 or row[0] == "computing"]
+
+
+def memory_rows(plan: Plan, measured: Measured | None) -> list[Compared]:
+    """Peak memory of a device and its parts."""
+    predicted = plan.predicted
+    pairs = [("peak memory", predicted.peak_bytes, measured.peak_bytes if measured else None)]
+    for key, name in _PARTS:
+        if key in predicted.memory:
+            pairs.append((name, predicted.memory[key], measured.memory.get(key) if measured else None))
+    return [
+        Compared(name, nbytes(ours), "" if xla is None else nbytes(xla), "" if xla is None else percent(ours, xla))
+        for name, ours, xla in pairs
+    ]
+
+
+def collective_rows(plan: Plan, measured: Measured | None) -> list[Compared]:
+    """Bytes that a device sends per step by kind of collective, with the number of executions."""
+    predicted = plan.predicted
+    rows = []
+    for kind in KINDS:
+        ours, xla = predicted.comm_bytes.get(kind, 0), measured.comm_bytes.get(kind, 0) if measured else 0
+        if ours or xla or predicted.collectives.get(kind):
+            count = measured.collectives.get(kind, 0) if measured else 0
+            rows.append(
+                Compared(
+                    kind,
+                    _sent(ours, predicted.collectives.get(kind)),
+                    _sent(xla, count) if measured else "",
+                    percent(ours, xla) if measured else "",
+                )
+            )
+    return rows
+
+
+def _sent(sent_bytes: int, count: int | None) -> str:
+    return nbytes(sent_bytes) + (f" in {count}" if count else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRow:
+    """Tensors of one kind: `count` of them, `device_bytes` each on every device."""
+
+    role: str
+    name: str
+    type: str
+    sharding: str
+    count: int
+    device_bytes: int
+    split: bool
+
+
+def tensor_rows(plan: Plan) -> list[TensorRow]:
+    """The arguments, parameters first, repeated layers as one row."""
+    order = list(ROLES)
+    groups = sorted(group(plan.arguments), key=lambda g: order.index(g.tensor.role) if g.tensor.role in order else 9)
+    return [
+        TensorRow(
+            ROLES.get(g.tensor.role, g.tensor.role),
+            g.name,
+            tensor_type(g.tensor),
+            sharding_text(g.tensor.sharding),
+            g.count,
+            device_bytes(g.tensor, plan),
+            any(g.tensor.sharding),
+        )
+        for g in groups
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class AlternativeRow:
+    """A candidate and its fate; the first row is the one chosen."""
+
+    name: str
+    step_time: str
+    peak: str
+    why: str
+
+
+def alternative_rows(plan: Plan) -> list[AlternativeRow]:
+    """The chosen mesh, then those that lost."""
+    shape = "x".join(str(size) for _, size in plan.mesh) or "1"
+    rows = [
+        AlternativeRow(
+            f"mesh {shape}", seconds(plan.predicted.step_time_s), nbytes(plan.predicted.peak_bytes), "chosen"
+        )
+    ]
+    for entry in plan.alternatives:
+        time = "" if entry.step_time_s is None else seconds(entry.step_time_s)
+        rows.append(AlternativeRow(entry.name, time, nbytes(entry.peak_bytes) if entry.peak_bytes else "", entry.why))
+    return rows

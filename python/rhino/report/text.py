@@ -1,0 +1,84 @@
+"""The summary of a plan for terminals, with rich's tables: as a string, or printed in colour by the command line."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rhino.plan import Plan
+from rhino.report import rows
+from rhino.report.measured import Measured
+from rhino.report.units import mesh_text, nbytes, seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+_WIDTH = 120
+
+
+def summary(plan: Plan, measured: Measured | None = None) -> str:
+    """The summary as plain text of 120 columns at most."""
+    from rich.console import Console
+
+    buffer = io.StringIO()
+    print_summary(plan, Console(file=buffer, width=_WIDTH, color_system=None), measured)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def print_summary(plan: Plan, console: Console, measured: Measured | None = None) -> None:
+    """Print the summary on a console."""
+    for part in _parts(plan, measured):
+        console.print(part)
+
+
+def _parts(plan: Plan, measured: Measured | None) -> list[RenderableType]:
+    from rich.text import Text
+
+    devices = f"{plan.devices} device{'s' if plan.devices > 1 else ''}"
+    head = Text.assemble(("Plan", "bold"), f" for {plan.cluster}, {devices}, level {plan.level}\n")
+    head.append(f"mesh  {mesh_text(plan)}" + ("  (outermost first)" if len(plan.mesh) > 1 else ""))
+    if plan.stages > 1:
+        head.append(f"\npipeline  {plan.stages} stages, {plan.microbatches} micro-batches, {plan.schedule}")
+    parts: list[RenderableType] = [head, Text(""), Text(_time_line(plan), "bold")]
+    compared = [*rows.memory_rows(plan, measured), *rows.collective_rows(plan, measured)]
+    columns = ["per device and step", "predicted", *(["measured by XLA", "predicted is off by"] if measured else [])]
+    table = _table(columns, right=range(1, len(columns)))
+    for row in compared:
+        table.add_row(*([row.name, row.predicted, row.measured, row.error][: len(columns)]))
+    parts += [table, Text("")]
+    table = _table(["", "argument", "type", "sharding", "", "bytes on a device"], right=(4, 5))
+    role = ""
+    for tensor in rows.tensor_rows(plan):
+        count = f"x {tensor.count}" if tensor.count > 1 else ""
+        table.add_row(
+            tensor.role if tensor.role != role else "",
+            Text(tensor.name),
+            Text(tensor.type),
+            Text(tensor.sharding, "" if tensor.split else "dim"),
+            count,
+            nbytes(tensor.device_bytes),
+        )
+        role = tensor.role
+    parts += [table, Text("")]
+    table = _table(["candidate", "step", "peak", ""], right=(1, 2))
+    for i, entry in enumerate(rows.alternative_rows(plan)):
+        table.add_row(entry.name, entry.step_time, entry.peak, Text(entry.why, "green" if i == 0 else ""))
+    parts.append(table)
+    return parts
+
+
+def _time_line(plan: Plan) -> str:
+    times = ", ".join(f"{name} {seconds(value)}" for name, value in rows.time_rows(plan))
+    return f"predicted step time {seconds(plan.predicted.step_time_s)}  ({times})"
+
+
+def _table(columns: Sequence[str], right: Sequence[int]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i in right else "left", overflow="fold")
+    return table

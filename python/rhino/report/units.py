@@ -1,0 +1,65 @@
+"""Seconds, bytes, tensor types and shardings as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from rhino.graph.data import dtype_bytes
+from rhino.plan import Plan, Sharding, Tensor
+
+
+def seconds(value_s: float) -> str:
+    """Seconds with three digits: "1.76 ms"."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value_s >= scale:
+            return f"{_three_digits(value_s / scale)} {unit}"
+    return "0 s" if value_s == 0 else f"{_three_digits(value_s / 1e-9)} ns"
+
+
+def nbytes(value_bytes: float) -> str:
+    """Bytes with three digits and a binary unit: "1.16 MiB"."""
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if value_bytes >= 1 << shift:
+            return f"{_three_digits(value_bytes / (1 << shift))} {unit}"
+    return f"{int(value_bytes)} B"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def percent(value: float, reference: float) -> str:
+    """How far `value` is from `reference`: "+4 %"; empty when there is nothing to compare."""
+    return f"{round(100 * (value / reference - 1)):+d} %".replace("+0 %", "0 %") if reference > 0 else ""
+
+
+def tensor_type(tensor: Tensor) -> str:
+    """`f32[384,1536]`."""
+    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+
+
+def sharding_text(sharding: Sharding) -> str:
+    """`{-, x}`: the axes of each dimension, several as `(x,y)`; a dash for a whole dimension."""
+    return "{" + ", ".join(_dim(axes) for axes in sharding) + "}"
+
+
+def _dim(axes: Sequence[str]) -> str:
+    return "-" if not axes else axes[0] if len(axes) == 1 else f"({','.join(axes)})"
+
+
+def mesh_text(plan: Plan) -> str:
+    """`x=2, y=4`, outermost first; "one device" without a mesh."""
+    return ", ".join(f"{axis}={size}" for axis, size in plan.mesh) or "one device"
+
+
+def device_bytes(tensor: Tensor, plan: Plan) -> int:
+    """Bytes of one device's part of a tensor."""
+    sizes = dict(plan.mesh)
+    shards = prod(_axis_size(axis, sizes) for axes in tensor.sharding for axis in axes)
+    return int(prod(tensor.shape) * dtype_bytes(tensor.dtype)) // max(shards, 1)
+
+
+def _axis_size(axis: str, sizes: dict[str, int]) -> int:
+    """The shards an axis makes; of a sub-axis `x:(1)2`, the number after the parentheses."""
+    return int(axis.rpartition(")")[2]) if ":(" in axis else sizes.get(axis, 1)

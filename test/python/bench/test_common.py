@@ -1,0 +1,98 @@
+"""The measuring itself: processes, rounds, tables and the JSON record."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench._common import BenchError, Table, interleave, publish, run, spread
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def python(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+def test_run_returns_what_the_process_printed() -> None:
+    ran = run(python("import sys; print('out'); print('err', file=sys.stderr)"))
+    assert (ran.stdout, ran.stderr) == ("out\n", "err\n")
+    assert ran.wall_s > 0
+
+
+def test_run_sees_the_memory_of_the_child_alone() -> None:
+    # In a process of its own: pytest's is large, and Linux reports at least the parent's memory of a child.
+    program = """
+import sys
+from bench._common import run
+programs = "pass", "held = bytearray(b'x') * (300 << 20)", "pass"
+print(*(run([sys.executable, "-c", program]).peak_rss_bytes for program in programs))
+"""
+    done = subprocess.run(python(program), capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    small, large, after = map(int, done.stdout.split())
+    assert large - small > 270 << 20
+    # The usage is that child's, not the largest of all children so far.
+    assert after < large - (200 << 20)
+
+
+def test_run_names_the_command_and_its_message_when_it_fails() -> None:
+    with pytest.raises(BenchError, match=r"exit code 3\nwrong input"):
+        run(python("import sys; sys.exit(print('wrong input', file=sys.stderr) or 3)"))
+
+
+def test_run_reports_a_killed_process() -> None:
+    with pytest.raises(BenchError, match="exit code -6"):
+        run(python("import os; os.abort()"))
+
+
+def test_run_ends_a_process_that_takes_too_long() -> None:
+    with pytest.raises(BenchError, match="not done after 0 s"):
+        run(python("import time; time.sleep(60)"), timeout_s=0.2)
+
+
+def test_interleave_rotates_the_order_and_gives_every_case_every_round() -> None:
+    seen: list[str] = []
+    cases = {name: (lambda name=name: float(seen.append(name) or len(seen))) for name in "abc"}
+    found = interleave(cases, 3)
+    assert "".join(seen) == "abcbcacab"
+    assert {name: len(samples) for name, samples in found.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_spread() -> None:
+    assert spread([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "rounds": 3}
+
+
+def test_table_aligns_names_left_and_numbers_right() -> None:
+    table = Table("Times", ("case", "s"), (("a", "1.00"), ("longer", "10.00")))
+    assert str(table).splitlines() == ["Times", "-----", "case        s", "a        1.00", "longer  10.00"]
+
+
+@pytest.fixture
+def results() -> dict[str, object]:
+    return {"cases": [{"name": "a", "wall_s": 1.5}]}
+
+
+def test_publish_writes_one_json_record_with_the_facts_that_the_numbers_depend_on(
+    tmp_path: Path, results: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "deep" / "record.json"
+    publish("demo", argparse.Namespace(json=str(path), quick=True), results, [Table("T", ("c",), (("x",),))])
+    record = json.loads(path.read_text())
+    assert (record["schema"], record["bench"], record["quick"], record["results"]) == (1, "demo", True, results)
+    assert record["command"][:3] == ["python", "-m", "bench.demo"]
+    assert record["machine"]["cores"] >= 1
+    assert record["machine"]["versions"]["jax"]
+    assert "T\n-\nc\nx" in capsys.readouterr().out
+
+
+def test_publish_to_stdout_prints_json_and_nothing_else(
+    results: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish("demo", argparse.Namespace(json="-", quick=False), results, [Table("T", ("c",), ())])
+    assert json.loads(capsys.readouterr().out)["results"] == results

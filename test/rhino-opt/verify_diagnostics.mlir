@@ -1,0 +1,42 @@
+// Every way to say which line a diagnostic is on.
+// RUN: rhino-opt %s --rhino-verify --verify-diagnostics --split-input-file
+
+func.func @same_line(%x: tensor<4xf32> {rhino.role = "weight"}) { // expected-error {{must be one of "param"}}
+  return
+}
+
+// -----
+
+// expected-error @+2 {{got "two lines down"}}
+
+func.func @lines_below(%x: tensor<4xf32> {rhino.role = "two lines down"}, %y: tensor<4xf32> {rhino.role = "one line up"}) {
+  // expected-error @-1 {{got "one line up"}}
+  return
+}
+
+// -----
+
+// Lines that hold only such comments do not count for @below and @above.
+// expected-error @below {{got "first"}}
+// expected-error @below {{got "second"}}
+func.func @below(%x: tensor<4xf32> {rhino.role = "first"}, %y: tensor<4xf32> {rhino.role = "second"}, %z: tensor<4xf32> {rhino.role = "third"}) {
+  // expected-error @above {{got "third"}}
+  return
+}
+
+// -----
+
+// A note is expected at its own line, like the error it belongs to.
+// expected-error @+2 {{unknown attribute 'rhino.rloe'}}
+// expected-note @+1 {{did you mean 'rhino.role'?}}
+func.func @notes(%x: tensor<4xf32> {rhino.rloe = "param"}) {
+  return
+}
+
+// -----
+
+// A count asks for that many equal ones.
+// expected-error @+1 2 {{rhino.role must be}}
+func.func @count(%x: tensor<4xf32> {rhino.role = "a"}, %y: tensor<4xf32> {rhino.role = "b"}) {
+  return
+}
