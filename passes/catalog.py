@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -61,12 +62,9 @@ def parse_doc(name: str, docstring: str, options: tuple[Option, ...]) -> PassDoc
 
 
 def _dedent(text: str) -> str:
-    """Section text without its indentation; its first line may follow the title."""
-    first, _, rest = text.strip("\n").partition("\n")
-    lines = ([first.strip()] if first.strip() else []) + rest.splitlines()
-    margin = min((len(line) - len(line.lstrip()) for line in rest.splitlines() if line.strip()), default=0)
-    body = [line[margin:] if line[:margin].isspace() else line for line in lines]
-    return "\n".join(body).strip()
+    """Section text without its indentation; its first line may follow the title on the same line."""
+    first, _, rest = text.partition("\n")
+    return f"{first.strip()}\n{textwrap.dedent(rest)}".strip()
 
 
 def _options(node: ast.ClassDef) -> Iterator[Option]:

@@ -11,20 +11,24 @@ from typing import Any
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
+from rhino.dialect import functions
 from rhino.dialect.locations import argument_name, location_text
+from rhino.dialect.sdy import SHARDING, closed_dims, dims_of, results_of
 from rhino.errors import RhinoError
 from rhino.graph.data import Argument, Graph, Op, Rule, Value
 
 # Their regions are scalar combiners: part of the op, not of the program.
 _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
+_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
 _TRANSCENDENTAL = 1  # element-wise work is bound by memory; flops only break ties
 
 
-def import_graph(module: ir.Module) -> Graph:
+def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
     """Reads `@main` of a module whose calls are inlined.
 
     Values and ops are numbered in program order; the ops of a loop body follow the loop. Time is linear in ops.
+    Shardings on arguments, results and constraints become pins; those on other ops if `read_op_shardings`.
 
     Raises:
       RhinoError: a tensor has a dynamic shape, or a call is left.
@@ -32,7 +36,7 @@ def import_graph(module: ir.Module) -> Graph:
     with module.context:
         scratch = ir.Module.parse(_bytecode(module))
         passmanager.PassManager.parse("builtin.module(func.func(sdy-populate-op-sharding-rules))").run(scratch.operation)
-        return _Importer().run(_main(scratch))
+        return _Importer(read_op_shardings).run(_main(scratch))
 
 
 def _bytecode(module: ir.Module) -> bytes:
@@ -78,8 +82,9 @@ def number_program(main: Any) -> tuple[list[Any], list[Any]]:
 class _Importer:
     """State of one walk."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_op_shardings: bool) -> None:
         self.graph = Graph()
+        self.read_op_shardings = read_op_shardings
         self.ids: dict[Any, int] = {}
         self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.rules: dict[Any, Rule] = {}
@@ -87,11 +92,9 @@ class _Importer:
 
     def run(self, main: Any) -> Graph:
         graph = self.graph
-        attributes = main.attributes
-        arg_attrs = list(ir.ArrayAttr(attributes["arg_attrs"])) if "arg_attrs" in attributes else []
         block = main.regions[0].blocks[0]
-        for i, arg in enumerate(block.arguments):
-            attrs = ir.DictAttr(arg_attrs[i]) if arg_attrs else {}
+        given = functions.argument_attributes(main)
+        for i, (arg, attrs) in enumerate(zip(block.arguments, given, strict=True)):
             value = self.value(arg, -1, -1)
             alias = ir.IntegerAttr(attrs["tf.aliasing_output"]).value if "tf.aliasing_output" in attrs else -1
             graph.arguments.append(
@@ -103,8 +106,13 @@ class _Importer:
                     alias=alias,
                 )
             )
+            if SHARDING in attrs:
+                graph.pins[value] = (f"argument {graph.arguments[-1].name}", dims_of(attrs[SHARDING]))
         self.block(block, parent=-1, loop=-1, trips=1)
         graph.outputs = tuple(self.ids[v] for v in block.operations[len(block.operations) - 1].operands)
+        for i, attrs in enumerate(functions.result_attributes(main)):
+            if SHARDING in attrs:
+                graph.pins.setdefault(graph.outputs[i], (f"result {i}", dims_of(attrs[SHARDING])))
         return graph
 
     def value(self, v: Any, producer: int, loop: int) -> int:
@@ -149,14 +157,28 @@ class _Importer:
             record.tag = next((o.operation.name for o in op.regions[0].blocks[0].operations), "")
         elif name == "stablehlo.custom_call":
             record.tag = ir.StringAttr(op.attributes["call_target_name"]).value
+        self.pins(op, record)
         record.flops = self.flops(op, record)
         record.region_end = len(graph.ops)
 
+    def pins(self, op: Any, record: Op) -> None:
+        if record.name in _CONSTRAINTS:
+            place = f"constraint at {location_text(op.location)}"
+            self.graph.pins[record.results[0]] = (place, dims_of(op.attributes["sharding"]))
+        elif self.read_op_shardings and SHARDING in op.attributes:
+            for v, sharding in zip(record.results, results_of(op), strict=True):
+                if sharding is not None and all(closed_dims(sharding)):
+                    place = f"{record.name} at {location_text(op.location)}"
+                    self.graph.pins[v] = (place, dims_of(sharding))
+
     def constant(self, op: Any, record: Op) -> str:
-        value = ir.DenseElementsAttr(op.attributes["value"]) if _is_dense(op.attributes["value"]) else None
-        if value is None or not value.is_splat:
+        try:
+            value = ir.DenseElementsAttr(op.attributes["value"])
+        except ValueError:  # an elided or resource constant
             return "dense"
-        if not graph_shape(self.graph, record) and str(value.type).endswith(("i32>", "i64>")):
+        if not value.is_splat:
+            return "dense"
+        if not self.graph.values[record.results[0]].shape and str(value.type).endswith(("i32>", "i64>")):
             self.scalars[record.results[0]] = int(ir.IntegerAttr(value.get_splat_value()).value)
         return "splat"
 
@@ -193,12 +215,12 @@ class _Importer:
             if rule is None:
                 rule = self.rules[attr] = _read_rule(attr)
             return rule
-        if op.name.startswith("chlo.") and len(op.results) == 1:
+        if (op.name.startswith("chlo.") or op.name in _CONSTRAINTS) and len(op.results) == 1:
             return self.identity_rule(op)
         return None
 
     def identity_rule(self, op: Any) -> Rule | None:
-        """Shardy has no rules for chlo; element-wise ones (all operands of the result's shape) get the obvious one."""
+        """Shardy has no rules for chlo and its own constraints; where all shapes are equal they get the obvious one."""
         shape = _shape_and_dtype(op.results[0].type, op.results[0])[0]
         if any(_shape_and_dtype(v.type, v)[0] != shape for v in op.operands):
             return None
@@ -222,17 +244,6 @@ class _Importer:
         return max(out, max((values[v].elements for v in record.operands), default=0)) * _TRANSCENDENTAL
 
 
-def graph_shape(graph: Graph, op: Op) -> tuple[int, ...]:
-    """Shape of an op's first result."""
-    return graph.values[op.results[0]].shape
-
-
-def _is_dense(attribute: Any) -> bool:
-    return bool(ir.DenseElementsAttr.isinstance(attribute)) if hasattr(ir.DenseElementsAttr, "isinstance") else isinstance(
-        attribute, ir.DenseElementsAttr
-    )
-
-
 def _kernel_output_dim(op: Any) -> int:
     """The kernel's output-feature dimension, from `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
     text = str(op.attributes["dimension_numbers"])
@@ -241,8 +252,6 @@ def _kernel_output_dim(op: Any) -> int:
 
 
 def _shape_and_dtype(kind: Any, v: Any) -> tuple[tuple[int, ...], str]:
-    if not ir.RankedTensorType.isinstance(kind) if hasattr(ir.RankedTensorType, "isinstance") else False:
-        return (), str(kind)
     try:
         tensor = ir.RankedTensorType(kind)
     except ValueError:

@@ -48,11 +48,11 @@ _SDY = {
     "sdy-update-non-divisible-input-output-shardings": "Drop axes that do not divide an input or output evenly.",
 }
 _STABLEHLO = {
-    "stablehlo-aggressive-simplification": "Simplify StableHLO algebraically (functions).",
-    "stablehlo-aggressive-folder": "Fold StableHLO operations on constants (functions).",
     "chlo-legalize-to-stablehlo": "Decompose chlo operations, which have no sharding rules (functions).",
     "stablehlo-canonicalize-dynamism": "Make dynamic operations static where their shapes are constant (functions).",
     "stablehlo-refine-shapes": "Replace dynamic result shapes by the inferred ones.",
+    "stablehlo-legalize-composite-to-call": "Replace composites by calls of their decompositions (functions).",
+    "stablehlo-refine-arguments": "Give the arguments of @main the types listed in its option.",
     "stablehlo-legalize-to-vhlo": "Convert to the versioned dialect for serialization.",
     "vhlo-legalize-to-stablehlo": "Convert back from the versioned dialect.",
 }

@@ -49,17 +49,10 @@ _find_python() {
 # _same FILE TEXT: whether FILE holds exactly TEXT.
 _same() { [ -f "$1" ] && [ "$(cat -- "$1")" = "$2" ]; }
 
-# _step LABEL COMMAND...: runs it quietly; prints how long it took, or all its output if it failed.
-_step() {
-  local label=$1 start log=$VENV/rhino-install.log
-  shift
-  start=$(now_us)
-  say "$label ..."
-  if ! "$@" >"$log" 2>&1; then
-    cat -- "$log" >&2
-    return 1
-  fi
-  say "$label: done in $(elapsed "$start")"
+# _quietly COMMAND...: runs it; all its output is printed if it fails, and none otherwise.
+_quietly() {
+  local log=$VENV/rhino-install.log
+  "$@" >"$log" 2>&1 || { cat -- "$log" >&2; return 1; }
 }
 
 _make_venv() {
@@ -69,17 +62,20 @@ _make_venv() {
   say "making ${VENV#"$ROOT"/} with Python $PYTHON_VERSION ..."
   "$INTERPRETER" -m venv "$VENV" || die "'$INTERPRETER -m venv' failed; see above"
   printf '%s' "$1" >"$VENV/rhino-made"
-  say "making ${VENV#"$ROOT"/}: done in $(elapsed "$start")"
+  say "made in $(elapsed "$start")"
 }
 
 _install() {
+  local start
+  start=$(now_us)
   # Left behind when an installation is cut short: the next run then starts from an empty environment.
   : >"$VENV/rhino-installing"
-  _step "installing rhino[$1,gpu-aot] (the first time: about 400 MB to download)" \
-    "$VENV/bin/python" -m pip install --quiet --progress-bar off -e "$ROOT[$1,gpu-aot]" ||
+  say "installing rhino[$1,gpu-aot]; this downloads about 400 MB unless pip has it in its cache ..."
+  _quietly "$VENV/bin/python" -m pip install --quiet --progress-bar off -e "$ROOT[$1,gpu-aot]" ||
     die "pip could not install the packages (see above); run this again once that is repaired"
   printf '%s' "$2" >"$VENV/rhino-$1"
   rm -f -- "$VENV/rhino-installing"
+  say "installed in $(elapsed "$start")"
 }
 
 rhino_venv() {

@@ -77,7 +77,7 @@ class PlanSharding(Pass):
             raise PassError(module, "module has no function @main", ["name the step function @main, as jax does"])
         graph = import_graph(module)
         given = _given_mesh(module)
-        _read_pins(main, graph, bool(given))
+        _check_pins(main, graph, bool(given))
         sizes = tuple(n for _, n in given) if given else _sizes(self.mesh)
         options = Options(
             level=self.level,
@@ -89,7 +89,7 @@ class PlanSharding(Pass):
             solution = plan_sharding(graph, cluster, options, progress)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        _Writer(module, main, graph, solution).write(fresh_mesh=not given)
+        annotate(module, graph, solution)
         _summarise(module, cluster, solution)
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
@@ -115,12 +115,17 @@ def _given_mesh(module: ir.Module) -> list[tuple[str, int]]:
     return meshes[MESH]
 
 
-def _read_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
-    for argument, given in zip(graph.arguments, functions.argument_attributes(main), strict=True):
-        if sdy_attributes.SHARDING in given:
-            if not has_mesh:
-                raise PassError(main, f"argument {argument.name} has a sharding but there is no sdy.mesh @{MESH}")
-            argument.pinned = sdy_attributes.dims_of(given[sdy_attributes.SHARDING])
+def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
+    if graph.pins and not has_mesh:
+        name = next(iter(graph.pins.values()))[0]
+        raise PassError(main, f"{name} has a sharding but there is no sdy.mesh @{MESH}", ["add the mesh it refers to"])
+
+
+def annotate(module: ir.Module, graph: Graph, solution: Solution) -> None:
+    """Writes a solution into the module its graph was imported from: the mesh unless it is there, and all shardings."""
+    main = functions.find(module, "main")
+    assert main is not None
+    _Writer(module, main, graph, solution).write(fresh_mesh=not sdy_attributes.mesh_axes(module))
 
 
 class _Writer:

@@ -23,7 +23,7 @@ def passes_page() -> str:
     parts = [
         _NOTICE,
         "# Passes",
-        "Run them with `rhino-opt file.mlir --NAME=\"option=value ..\"`, in a pipeline "
+        'Run them with `rhino-opt file.mlir --NAME="option=value .."`, in a pipeline '
         "`--pass-pipeline='builtin.module(NAME{option=value ..},...)'`, or in Python with `PassManager(context).add(..)`. "
         "After each rhino pass the [rhino dialect](dialect.md) is verified.",
     ]

@@ -83,6 +83,7 @@ def parse(module: str | bytes) -> ir.Module:
 def read(module: ir.Module) -> Signature:
     """Reads the signature of an MLIR module that may live in any context (jax's own included)."""
     main = main_function(module)
+    _check_calls(module)
     meshes = _meshes(module)
     raw_arguments = [
         _boundary_tensor(type_, attrs, f"argument {i}")
@@ -125,8 +126,31 @@ def _context() -> ir.Context:
 def main_function(module: ir.Module) -> Any:
     for op in module.body.operations:
         if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
+            if not op.regions[0].blocks:
+                raise RhinoError("the function @main is declared but has no body")
             return op
     raise RhinoError("the module has no function @main", "name the entry function of the step @main")
+
+
+def _check_calls(module: ir.Module) -> None:
+    """Refuses functions that call themselves: XLA inlines every call and would overflow the stack of the process."""
+    calls: dict[str, list[str]] = {}
+    for function in module.body.operations:
+        if function.operation.name == "func.func":
+            callees = calls.setdefault(function.attributes["sym_name"].value, [])
+
+            def visit(op: ir.Operation, callees: list[str] = callees) -> ir.WalkResult:
+                if op.name == "func.call":
+                    callees.append(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+                return ir.WalkResult.ADVANCE
+
+            function.operation.walk(visit)
+    # Removing functions that call nothing left, again and again, leaves the cycles and their callers.
+    while leaves := [name for name, callees in calls.items() if not any(callee in calls for callee in callees)]:
+        for name in leaves:
+            del calls[name]
+    if calls:
+        raise RhinoError(f"the functions {', '.join('@' + name for name in calls)} call each other in a circle")
 
 
 def attribute_dicts(main: Any, which: str) -> list[dict[str, ir.Attribute]]:
@@ -157,8 +181,10 @@ def _boundary_tensor(type_: ir.Type, attrs: dict[str, ir.Attribute], what: str) 
         raise RhinoError(
             f"{what} of @main has the dynamic shape {type_}", "lower the step for the shapes that it will run with"
         )
-    sharding = attrs.get("sdy.sharding")
-    return tuple(tensor.shape), _dtype(tensor.element_type, what), sharding and sdy.TensorShardingAttr(sharding)
+    sharding = sdy.TensorShardingAttr(attrs["sdy.sharding"]) if "sdy.sharding" in attrs else None
+    if sharding is not None and not str(sharding.mesh_or_ref).startswith("@"):
+        raise RhinoError(f"{what} of @main spells out its mesh", "name the mesh with sdy.mesh and refer to it")
+    return tuple(tensor.shape), _dtype(tensor.element_type, what), sharding
 
 
 def _dtype(element: ir.Type, what: str) -> str:

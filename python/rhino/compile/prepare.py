@@ -11,7 +11,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from rhino.compile.module import Signature, attribute_dicts, main_function, parse, read
+from rhino.compile.module import Signature, TensorSpec, attribute_dicts, main_function, parse, read
 from rhino.errors import RhinoError
 
 
@@ -33,6 +33,8 @@ def prepare(module: str | bytes) -> tuple[Signature, bytes]:
         _set_mesh_in_order(parsed)
         _pin_op_shardings(parsed)
         _write_boundary(parsed, signature)
+        if "sym_visibility" in (main := main_function(parsed)).attributes:
+            del main.attributes["sym_visibility"]  # XLA looks for a public @main
         i32 = ir.IntegerType.get_signless(32)
         attributes = parsed.operation.attributes
         if "sym_name" not in attributes:
@@ -142,17 +144,27 @@ def _write_boundary(module: ir.Module, signature: Signature) -> None:
             attrs["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{symbol}, [{open_dims}]>")
         else:
             attrs["sdy.sharding"] = _closed(attrs["sdy.sharding"])
-        if "tf.aliasing_output" in attrs:
-            result = signature.results[ir.IntegerAttr(attrs["tf.aliasing_output"]).value]
-            if result.sharding != (spec.sharding or tuple(() for _ in spec.shape)):
-                del attrs["tf.aliasing_output"]
-                attrs["jax.buffer_donor"] = ir.BoolAttr.get(True)
+        if "tf.aliasing_output" in attrs and not _aliases(attrs["tf.aliasing_output"], spec, signature):
+            del attrs["tf.aliasing_output"]
+            attrs["jax.buffer_donor"] = ir.BoolAttr.get(True)
     results = attribute_dicts(main, "res_attrs")
     for attrs, spec in zip(results, signature.results, strict=True):
         if spec.sharding is not None:
             attrs["sdy.sharding"] = _closed(attrs["sdy.sharding"])
     main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in arguments])
     main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in results])
+
+
+def _aliases(output: ir.Attribute, argument: TensorSpec, signature: Signature) -> bool:
+    """Whether a device holds the same shape of the argument and of the result it is to share a buffer with."""
+    index = ir.IntegerAttr(output).value
+    if index >= len(signature.results):
+        raise RhinoError(f"an argument of @main aliases result {index} of {len(signature.results)}")
+    result = signature.results[index]
+    replicated = tuple(() for _ in argument.shape)
+    return (argument.shape, argument.dtype) == (result.shape, result.dtype) and (
+        (argument.sharding or replicated) == result.sharding
+    )
 
 
 def _has_axes(mesh_op: Any) -> bool:

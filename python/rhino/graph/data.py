@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
+# Mesh axes per dimension, outermost first.
+Dims = tuple[tuple[str, ...], ...]
+
 _DTYPE_BITS = {
     "i1": 8, "i2": 2, "i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64,
     "ui2": 2, "ui4": 4, "ui8": 8, "ui16": 16, "ui32": 32, "ui64": 64,
@@ -43,7 +46,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Value:
-    """One tensor. `producer` is the op's index, or -1 for an argument of @main; `loop` the innermost enclosing while op or -1."""
+    """One tensor. `producer` is its op's index, -1 for arguments; `loop` the innermost enclosing while op, or -1."""
 
     index: int
     shape: tuple[int, ...]
@@ -84,25 +87,30 @@ class Op:
 
 @dataclass(slots=True)
 class Argument:
-    """One @main argument. `alias` is the index of the output that reuses its buffer, or -1; `donated` without alias is a plain donor."""
+    """One @main argument.
+
+    `alias` is the index of the output that reuses its buffer, or -1; `donated` without alias is a plain donor.
+    """
 
     value: int
     name: str
     role: str = "other"
     donated: bool = False
     alias: int = -1
-    pinned: tuple[tuple[str, ...], ...] | None = None
 
 
 @dataclass(slots=True)
 class Graph:
-    """The whole program. `outputs` are the value indices @main returns, in order."""
+    """The whole program. `outputs` are the value indices @main returns, in order.
+
+    `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension.
+    """
 
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     arguments: list[Argument] = field(default_factory=list)
     outputs: tuple[int, ...] = ()
-    output_names: tuple[str, ...] = ()
+    pins: dict[int, tuple[str, Dims]] = field(default_factory=dict)
 
     def users(self) -> list[list[int]]:
         """For each value, the indices of the ops that read it, in program order."""

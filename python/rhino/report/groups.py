@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rhino.plan import Tensor
 
 _NUMBER = re.compile(r"(\d+)")
+_KEY = re.compile(r"\[[^\]]*\]|\.\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,40 @@ def group(tensors: Iterable[Tensor]) -> list[Group]:
 def _common_name(tensors: Sequence[Tensor]) -> str:
     parts = zip(*(_NUMBER.split(tensor.name) for tensor in tensors), strict=True)
     return "".join(same[0] if len(dict.fromkeys(same)) == 1 else "*" for same in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """Optimizer state that is split as the parameters are, such as all first moments: `name` is what holds them."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+
+
+def mirrors(tensors: Sequence[Tensor]) -> tuple[list[Mirror], list[Tensor]]:
+    """Optimizer state split exactly as the parameter of the same keys, by what holds it, and all other tensors."""
+    params = [tensor for tensor in tensors if tensor.role == "param"]
+    shared = _shared_keys([_KEY.findall(tensor.name) for tensor in params])
+    known = {tuple(_KEY.findall(tensor.name)[shared:]): tensor for tensor in params}
+    lengths = sorted({len(keys) for keys in known}, reverse=True)
+    held: dict[str, list[Tensor]] = {}
+    rest = []
+    for tensor in tensors:
+        keys = _KEY.findall(tensor.name) if tensor.role == "opt_state" else []
+        found = next((tuple(keys[-n:]) for n in lengths if n and tuple(keys[-n:]) in known), None)
+        param = known[found] if found else None
+        if found and param and (param.shape, param.sharding) == (tensor.shape, tensor.sharding):
+            held.setdefault(tensor.name[: -len("".join(found))], []).append(tensor)
+        else:
+            rest.append(tensor)
+    return [Mirror(name, tuple(alike)) for name, alike in held.items()], rest
+
+
+def _shared_keys(paths: Sequence[Sequence[str]]) -> int:
+    """How many leading keys all paths share, at least one key left to each."""
+    if not paths:
+        return 0
+    count = 0
+    while all(len(path) > count + 1 and path[count] == paths[0][count] for path in paths):
+        count += 1
+    return count

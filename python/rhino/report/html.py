@@ -121,8 +121,8 @@ def _tensors(plan: Plan) -> str:
             row.role,
             f"<code>{escape(row.type)}</code>",
             split,
+            nbytes(row.device_bytes / row.count),
             nbytes(row.device_bytes),
-            nbytes(row.device_bytes * row.count),
         ]
         body.append(_row(cells, number=(4, 5)))
     head = ["argument", "role", "type", "sharding", "each", "together"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rhino.plan import Plan
-from rhino.report.groups import group
+from rhino.plan import Plan, Tensor
+from rhino.report.groups import group, mirrors
 from rhino.report.measured import Measured
 from rhino.report.units import device_bytes, nbytes, percent, seconds, sharding_text, tensor_type
 
@@ -73,7 +74,7 @@ def _sent(sent_bytes: int, count: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TensorRow:
-    """Tensors of one kind: `count` of them, `device_bytes` each on every device."""
+    """Tensors of one kind: `count` of them, which take `device_bytes` together on every device."""
 
     role: str
     name: str
@@ -86,8 +87,33 @@ class TensorRow:
 
 def tensor_rows(plan: Plan) -> list[TensorRow]:
     """The arguments, parameters first, repeated layers as one row."""
+    return _rows(plan, plan.arguments)
+
+
+def short_tensor_rows(plan: Plan) -> list[TensorRow]:
+    """As `tensor_rows`, but optimizer state that is split as its parameters are is one row for each kind of state."""
+    held, rest = mirrors(plan.arguments)
+    as_param = "as parameter"
+    rows = [
+        TensorRow(
+            ROLES["opt_state"],
+            f"{mirror.name}...",
+            ", ".join(dict.fromkeys(tensor.dtype for tensor in mirror.tensors)),
+            as_param,
+            len(mirror.tensors),
+            sum(device_bytes(tensor, plan) for tensor in mirror.tensors),
+            True,
+        )
+        for mirror in held
+    ]
+    others = _rows(plan, rest)
+    first = next((i for i, row in enumerate(others) if row.role != ROLES["param"]), len(others))
+    return [*others[:first], *rows, *others[first:]]
+
+
+def _rows(plan: Plan, tensors: Sequence[Tensor]) -> list[TensorRow]:
     order = list(ROLES)
-    groups = sorted(group(plan.arguments), key=lambda g: order.index(g.tensor.role) if g.tensor.role in order else 9)
+    groups = sorted(group(tensors), key=lambda g: order.index(g.tensor.role) if g.tensor.role in order else len(order))
     return [
         TensorRow(
             ROLES.get(g.tensor.role, g.tensor.role),
@@ -95,7 +121,7 @@ def tensor_rows(plan: Plan) -> list[TensorRow]:
             tensor_type(g.tensor),
             sharding_text(g.tensor.sharding),
             g.count,
-            device_bytes(g.tensor, plan),
+            device_bytes(g.tensor, plan) * g.count,
             any(g.tensor.sharding),
         )
         for g in groups

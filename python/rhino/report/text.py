@@ -48,9 +48,9 @@ def _parts(plan: Plan, measured: Measured | None) -> list[RenderableType]:
     for row in compared:
         table.add_row(*([row.name, row.predicted, row.measured, row.error][: len(columns)]))
     parts += [table, Text("")]
-    table = _table(["", "argument", "type", "sharding", "", "bytes on a device"], right=(4, 5))
+    table = _table(["", "argument", "type", "sharding", "", "per device"], right=(4, 5))
     role = ""
-    for tensor in rows.tensor_rows(plan):
+    for tensor in rows.short_tensor_rows(plan):
         count = f"x {tensor.count}" if tensor.count > 1 else ""
         table.add_row(
             tensor.role if tensor.role != role else "",

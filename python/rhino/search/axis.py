@@ -34,6 +34,8 @@ def feasible(costs: Costs, k: int, axis: int, fixed: States) -> list[int]:
     node = costs.problem.nodes[costs.quotient.nodes[k]]
     sizes = costs.sizes
     allowed = [0]
+    if sizes[axis] == 1:
+        return allowed
     for s, limit in enumerate(node.limits, start=1):
         parts = sizes[axis] * prod(n for a, n in enumerate(sizes) if a != axis and fixed[a] == s)
         if limit % parts == 0:

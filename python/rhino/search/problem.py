@@ -22,7 +22,7 @@ _HEAVY = frozenset(
         "dot_general", "dot", "convolution", "gather", "scatter", "sort", "reduce_window", "select_and_scatter",
         "fft", "cholesky", "triangular_solve", "dynamic_gather",
     )
-)  # fmt: skip
+) | {"sdy.sharding_constraint", "sdy.reshard"}  # fmt: skip
 _SOURCES = ("stablehlo.constant", "stablehlo.iota")
 
 

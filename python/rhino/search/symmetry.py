@@ -82,7 +82,7 @@ def _node_label(problem: Problem, n: int) -> object:
     )
     ops = tuple((graph.ops[o].name, graph.ops[o].trips) for o in node.ops)
     losses = tuple((c, graph.values[v].shape, graph.ops[o].name) for c, v, o in problem.losses.get(n, ()))
-    pinned = tuple(a.pinned for a in graph.arguments if a.pinned is not None and problem.node_of[a.value] == n)
+    pinned = tuple(dims for v, (_, dims) in graph.pins.items() if problem.node_of[v] == n)
     return ("cone", members, ops, node.limits, losses, pinned)
 
 

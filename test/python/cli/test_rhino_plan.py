@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,16 @@ def test_standard_input_and_bytecode(step: Path, tmp_path: Path) -> None:
     assert main(["plan", str(first), *CLUSTER, "--json", str(second), "-q"]) in (0, 1), (
         "a planned module may be planned again"
     )
+
+
+def test_same_input_same_bytes_in_every_process(step: Path, tmp_path: Path) -> None:
+    saved = []
+    for seed in ("1", "2"):
+        path = tmp_path / f"{seed}.json"
+        command = [sys.executable, "-m", "rhino.cli.main", "plan", str(step), *CLUSTER, "-q", "--save", str(path)]
+        subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})
+        saved.append(path.read_bytes())
+    assert saved[0] == saved[1]
 
 
 BAD = [

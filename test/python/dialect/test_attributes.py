@@ -42,7 +42,9 @@ DATA = st.recursive(
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False)
     | st.text(st.characters(codec="ascii", exclude_categories=("Cc",)), max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b-c", "d e"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b-c", "d e"]), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
@@ -106,5 +108,5 @@ def test_a_problem_of_the_schema_hides_those_that_assume_it(context: ir.Context)
     module = parse_text("module {}", context)
     attribute = ir.Attribute.parse('{schema = 2 : i64, mesh = "no list"}', context)
     problems = list(RhinoPlan.problems(attribute, Scene(module.operation)))
-    assert "rhino.plan.mesh must be an array, got \"no list\"" in problems
+    assert 'rhino.plan.mesh must be an array, got "no list"' in problems
     assert not any("this version" in problem for problem in problems)

@@ -91,7 +91,9 @@ def test_argument_attributes_round_trip(context: ir.Context) -> None:
 
 
 def test_per_value_shardings(context: ir.Context) -> None:
-    module = parse_text("func.func @main(%a: tensor<4xf32>) {\n  %0 = stablehlo.tanh %a : tensor<4xf32>\n  return\n}", context)
+    module = parse_text(
+        "func.func @main(%a: tensor<4xf32>) {\n  %0 = stablehlo.tanh %a : tensor<4xf32>\n  return\n}", context
+    )
     main = functions.find(module, "main")
     assert main is not None
     op = next(functions.walk(main))

@@ -60,7 +60,7 @@ def executable() -> Any:
 
 def test_summary_groups_layers_and_tells_why_others_lost(plan: Plan) -> None:
     text = plan.summary()
-    assert re.search(r"state\.params\['h_\*'\]\['mlp'\]\['kernel'\] +f32\[384,1536\] +\{-, x\} +x 6 +1\.12 MiB", text)
+    assert re.search(r"state\.params\['h_\*'\]\['mlp'\]\['kernel'\] +f32\[384,1536\] +\{-, x\} +x 6 +6\.75 MiB", text)
     assert re.search(r"state\.params\['<wte>'\] +bf16\[512,384\] +\{\(x,y\), -\} +48\.0 KiB", text)
     assert re.search(r"mesh 2x4 +1\.50 ms +3\.00 GiB +chosen", text)
     assert re.search(r"mesh 8x1 +1\.80 ms +2\.00 GiB +20\.0% slower", text)
@@ -136,6 +136,20 @@ def test_groups_star_only_the_numbers_that_differ() -> None:
     assert [(g.name, g.count) for g in group(tensors)] == [("opt[0].mu['h_*']['k2']", 2), ("opt[1].x", 1)]
     other = replace(tensors[1], sharding=(("x",),))
     assert [g.count for g in group([tensors[0], other])] == [1, 1]
+
+
+def test_optimizer_state_split_as_its_parameters_is_one_line(plan: Plan) -> None:
+    moments = tuple(
+        replace(tensor, name=tensor.name.replace("state.params", f"state.opt_state[0].{kind}"), role="opt_state")
+        for kind in ("mu", "nu")
+        for tensor in plan.arguments
+        if tensor.role == "param"
+    )
+    odd = replace(moments[0], sharding=(("y",), ()))
+    text = replace(plan, arguments=plan.arguments + moments[1:] + (odd,)).summary()
+    assert re.search(r"state\.opt_state\[0\]\.mu\.\.\. +f32, bf16 +as parameter +x 6", text)
+    assert re.search(r"state\.opt_state\[0\]\.nu\.\.\. +f32, bf16 +as parameter +x 7 +6\.80 MiB", text)
+    assert re.search(r"state\.opt_state\[0\]\.mu\['h_0'\]\['mlp'\]\['kernel'\] +f32\[384,1536\] +\{y, -\}", text)
 
 
 def test_units(plan: Plan) -> None:
