@@ -1,6 +1,6 @@
 """Step time of a GPT on virtual CPU devices: Rhino's plan, data parallel written by hand, and one device.
 
-    python -m bench.train_cpu [--preset 10m] [--batch 16] [--seq 128] [--devices 8] [--rounds N] [--json FILE|-]
+    python -m bench.train_cpu [--preset 10m] [--batch 8] [--seq 128] [--devices 8] [--rounds N] [--json FILE|-]
 
 The devices share the cores of this machine, so no plan can be faster than one device that uses all the cores as well;
 what shows is the cost of what a plan adds (communication, repeated work) and the memory it saves. All three take the
@@ -135,7 +135,7 @@ def body() -> None:
     """Measure and print."""
     p = parser("bench.train_cpu", __doc__)
     p.add_argument("--preset", default="10m", help="size of the GPT (default: 10m)")
-    p.add_argument("--batch", type=int, default=16, help="sequences in a batch (default: 16)")
+    p.add_argument("--batch", type=int, default=8, help="sequences in a batch (default: 8)")
     p.add_argument("--seq", type=int, default=128, help="bytes in a sequence (default: 128)")
     p.add_argument("--devices", type=int, default=8, help="virtual CPU devices (default: 8)")
     p.add_argument("--level", default="O1", help="effort of the search (default: O1)")

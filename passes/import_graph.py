@@ -19,6 +19,7 @@ from rhino.graph.data import Argument, Graph, Op, Rule, Value
 
 # Their regions are scalar combiners: part of the op, not of the program.
 _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
+_POPULATE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
 _TRANSCENDENTAL = 1  # element-wise work is bound by memory; flops only break ties
@@ -35,7 +36,12 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
     """
     with module.context:
         scratch = ir.Module.parse(_bytecode(module))
-        passmanager.PassManager.parse("builtin.module(func.func(sdy-populate-op-sharding-rules))").run(scratch.operation)
+        # It warns of every op it has no rule for; the importer deals with those itself.
+        quiet = module.context.attach_diagnostic_handler(lambda d: d.severity != ir.DiagnosticSeverity.ERROR)
+        try:
+            passmanager.PassManager.parse(_POPULATE).run(scratch.operation)
+        finally:
+            quiet.detach()
         return _Importer(read_op_shardings).run(_main(scratch))
 
 

@@ -3,6 +3,8 @@
 Parameters: `--param filecheck=PATH` checks with another FileCheck, such as LLVM's, instead of PyPI's filecheck.
 """
 
+# ruff: noqa: F821  (lit defines config and lit_config)
+
 import os
 import shutil
 import sys

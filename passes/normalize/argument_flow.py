@@ -40,50 +40,60 @@ _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd
 
 @dataclass(frozen=True, slots=True)
 class ArgumentFlow:
-    """The facts about one argument.
+    """The facts about one argument. `alias` is the output that takes its buffer, or -1.
 
     `computes`: its elements, at most rescaled or moved, enter a contraction, convolution, gather, or a larger tensor.
     `first_use`: the first such use in program order: "weight" (right-hand side, kernel, table, broadcast along new
     leading dimensions), "data" (left-hand side with its leading dimension kept, image, index), "spread" (broadcast that
     keeps the leading dimension), or "" if there is none.
-    `reaches`, `becomes`: the outputs that depend on it at all, and those of its type that are made of its elements.
+    `becomes`: the outputs of its type that are made of its elements.
     """
 
     shape: tuple[int, ...]
     dtype: str
-    alias: int
-    donated: bool
-    computes: bool
-    first_use: str
-    reaches: frozenset[int]
-    becomes: frozenset[int]
+    alias: int = -1
+    donated: bool = False
+    computes: bool = False
+    first_use: str = ""
+    becomes: frozenset[int] = frozenset()
 
 
-def argument_flows(module: ir.Module, main: ir.Operation) -> list[ArgumentFlow]:
-    """The facts about every argument of @main, in order."""
+@dataclass(frozen=True, slots=True)
+class ProgramFlow:
+    """The facts about all arguments, in order, and for each output of @main the set of arguments it depends on."""
+
+    arguments: tuple[ArgumentFlow, ...]
+    outputs: tuple[int, ...]
+
+
+def program_flow(module: ir.Module, main: ir.Operation) -> ProgramFlow:
+    """The facts about @main."""
     block = main.regions[0].blocks[0]
     walk = _Walk({functions.name_of(f): f for f in functions.all_functions(module)}, block.arguments)
     walk.bind(block.arguments, [(1 << i, 1 << i) for i in range(len(block.arguments))])
     outputs = walk.block(block)
-    kinds = list(main.attributes["function_type"].value.results)
+    types = [argument.type for argument in block.arguments]
+    becomes: list[list[int]] = [[] for _ in types]
+    for o, (kind, (own, _)) in enumerate(zip(main.attributes["function_type"].value.results, outputs, strict=True)):
+        for i in _members(own):
+            if types[i] == kind:
+                becomes[i].append(o)
     flows = []
-    for i, (argument, attributes) in enumerate(zip(block.arguments, functions.argument_attributes(main), strict=True)):
-        bit = 1 << i
-        shape, dtype = walk.shape(argument.type)
+    for i, attributes in enumerate(functions.argument_attributes(main)):
         alias = attributes["tf.aliasing_output"].value if "tf.aliasing_output" in attributes else -1
-        flows.append(
-            ArgumentFlow(
-                shape,
-                dtype,
-                alias,
-                alias >= 0 or "jax.buffer_donor" in attributes,
-                bool(walk.computes & bit),
-                walk.first_use.get(i, ""),
-                frozenset(o for o, (_, all_) in enumerate(outputs) if all_ & bit),
-                frozenset(o for o, (own, _) in enumerate(outputs) if own & bit and kinds[o] == argument.type),
-            )
-        )
-    return flows
+        donated = alias >= 0 or "jax.buffer_donor" in attributes
+        computes = bool(walk.computes >> i & 1)
+        shape, dtype = walk.shape(types[i])
+        first_use = walk.first_use.get(i, "")
+        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, frozenset(becomes[i])))
+    return ProgramFlow(tuple(flows), tuple(everything for _, everything in outputs))
+
+
+def _members(bits: int) -> Iterator[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
 
 
 # For a value: the arguments whose elements it is made of, and all arguments it depends on.
@@ -249,7 +259,4 @@ class _Walk:
         """The arguments of a set whose first use is still unknown; they count as known from here on."""
         fresh = own & self.undecided
         self.undecided &= ~fresh
-        while fresh:
-            low = fresh & -fresh
-            yield low.bit_length() - 1
-            fresh ^= low
+        yield from _members(fresh)

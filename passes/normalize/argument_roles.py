@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from rhino.passes.normalize.argument_flow import ArgumentFlow
+import numpy as np
+
+from rhino.passes.normalize.argument_flow import ArgumentFlow, ProgramFlow
 
 KEY_WORDS = (2, 4)  # 32-bit words of a threefry or rbg key
 
@@ -29,22 +31,54 @@ class Decision:
     why: str
 
 
-def decide(flows: Sequence[ArgumentFlow]) -> list[Decision]:
+def decide(program: ProgramFlow) -> list[Decision]:
     """The role of every argument, in order."""
-    state_outputs = _find_state(flows)
-    returned = frozenset[int]().union(*state_outputs.values())
-    losses = frozenset[int]().union(*(flow.reaches for flow in flows)) - returned
-    widest = max((len(flows[i].reaches & returned) for i in state_outputs if state_outputs[i]), default=0)
-    leading = _batch_size(flows, state_outputs)
-    return [
-        _state_role(flow, losses, returned, widest) if state_outputs[i] else _other_role(flow, leading)
-        for i, flow in enumerate(flows)
-    ]
+    flows = program.arguments
+    state = _find_state(program)
+    returned = frozenset[int]().union(*state)
+    loss_depends = 0
+    for o, depends in enumerate(program.outputs):
+        if o not in returned:
+            loss_depends |= depends
+    # Without a loss among the outputs, a parameter is told by how much of the new state depends on it.
+    spread = [] if loss_depends else _count_members([program.outputs[o] for o in sorted(returned)], len(flows))
+    widest = max((spread[i] for i, outputs in enumerate(state) if outputs), default=0) if spread else 0
+    used = _used(program)
+    leading = _batch_size(program, state)
+    decisions = []
+    for i, flow in enumerate(flows):
+        if not state[i]:
+            decisions.append(_other_role(flow, leading, bool(used >> i & 1)))
+        elif loss_depends:
+            decisions.append(_state_role(flow, bool(loss_depends >> i & 1), "the loss"))
+        else:
+            decisions.append(_state_role(flow, 2 * spread[i] > widest, "most of the updated state"))
+    return decisions
 
 
-def _find_state(flows: Sequence[ArgumentFlow]) -> dict[int, frozenset[int]]:
+def _count_members(sets: Sequence[int], count: int) -> list[int]:
+    """For each of `count` members, the number of sets it is in."""
+    width = (count + 7) // 8
+    rows = np.frombuffer(b"".join(bits.to_bytes(width, "little") for bits in sets), np.uint8).reshape(len(sets), width)
+    counts: list[int] = np.unpackbits(rows, axis=1, count=count, bitorder="little").sum(axis=0, dtype=np.int64).tolist()
+    return counts
+
+
+def _used(program: ProgramFlow) -> int:
+    """The set of arguments that some output depends on."""
+    used = 0
+    for depends in program.outputs:
+        used |= depends
+    return used
+
+
+def _find_state(program: ProgramFlow) -> list[frozenset[int]]:
     """For each argument the outputs that return it updated; none if it is not state."""
-    state = {i: _state_outputs(flow) for i, flow in enumerate(flows)}
+    flows = program.arguments
+    state = [flow.becomes for flow in flows]
+    for i, flow in enumerate(flows):
+        if flow.alias >= 0 and program.outputs[flow.alias] >> i & 1:
+            state[i] |= {flow.alias}
     if any(flow.donated for flow in flows):
         # Data may look like state, so what is not donated must be just like something that is.
         donated = {(flow.shape, flow.dtype) for i, flow in enumerate(flows) if flow.donated and state[i]}
@@ -55,17 +89,11 @@ def _find_state(flows: Sequence[ArgumentFlow]) -> dict[int, frozenset[int]]:
     # x + f(x) of an inference step looks like an update; a training step has data that it does not return.
     data = [i for i, flow in enumerate(flows) if flow.first_use == "data"]
     if all(state[i] for i in data):
-        state.update(dict.fromkeys(data, frozenset()))
+        for i in data:
+            state[i] = frozenset()
     if any(state[i] and _enters(flow) for i, flow in enumerate(flows)):
         return state
-    return dict.fromkeys(state, frozenset())
-
-
-def _state_outputs(flow: ArgumentFlow) -> frozenset[int]:
-    """The outputs that return the argument updated; empty if it is not state."""
-    if flow.alias >= 0 and flow.alias in flow.reaches:
-        return frozenset({flow.alias}) | flow.becomes
-    return flow.becomes
+    return [frozenset() for _ in flows]
 
 
 def _is_float(flow: ArgumentFlow) -> bool:
@@ -80,40 +108,38 @@ def _enters(flow: ArgumentFlow) -> bool:
     return _is_float(flow) and flow.computes
 
 
-def _state_role(flow: ArgumentFlow, losses: frozenset[int], returned: frozenset[int], widest: int) -> Decision:
+def _state_role(flow: ArgumentFlow, matters: bool, what: str) -> Decision:
+    """The role of state; `matters` if `what` depends on it."""
     if _is_key(flow):
         return Decision("other", "random key")
     if not _enters(flow):
         return Decision("opt_state", "returned updated, and only combined element by element")
-    if losses:
-        if flow.reaches & losses:
-            return Decision("param", "returned updated, and the loss depends on it")
-        return Decision("opt_state", "returned updated, and no output beside the state depends on it")
-    if 2 * len(flow.reaches & returned) > widest:
-        return Decision("param", "returned updated, and most of the updated state depends on it")
-    return Decision("opt_state", "returned updated, and little of the updated state depends on it")
+    if matters:
+        return Decision("param", f"returned updated, and {what} depends on it")
+    return Decision("opt_state", f"returned updated, and {what} does not depend on it")
 
 
-def _other_role(flow: ArgumentFlow, leading: int) -> Decision:
+def _other_role(flow: ArgumentFlow, leading: int, used: bool) -> Decision:
     if _is_key(flow):
         return Decision("other", "random key")
     if not flow.shape:
         return Decision("other", "scalar")
     if _is_float(flow) and flow.first_use == "weight":
         return Decision("param", "not returned, and used as a weight")
-    if flow.shape[0] == leading and prod(flow.shape) > 0 and flow.reaches:
+    if flow.shape[0] == leading and prod(flow.shape) > 0 and used:
         return Decision("batch", f"not returned, with the data's leading dimension {leading}")
     if flow.first_use == "data" and len(flow.shape) > 1:
         return Decision("batch", "not returned, and used as data")
     return Decision("other", "neither state, weight nor data")
 
 
-def _batch_size(flows: Sequence[ArgumentFlow], state_outputs: dict[int, frozenset[int]]) -> int:
+def _batch_size(program: ProgramFlow, state: Sequence[frozenset[int]]) -> int:
     """The leading dimension of the data: that of most of its elements, or -1 without data."""
     votes: Counter[int] = Counter()
-    for i, flow in enumerate(flows):
+    used = _used(program)
+    for i, flow in enumerate(program.arguments):
         weight = _is_float(flow) and flow.first_use == "weight"
-        if not state_outputs[i] and flow.shape and not weight and not _is_key(flow) and flow.reaches:
+        if not state[i] and flow.shape and not weight and not _is_key(flow) and used >> i & 1:
             # Data that is looked up or contracted says more about the batch than a mask or a table of constants.
             votes[flow.shape[0]] += prod(flow.shape) * (1000 if flow.first_use == "data" else 1)
     return max(votes, key=lambda size: (votes[size], size)) if votes else -1

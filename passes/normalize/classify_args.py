@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.normalize.argument_flow import argument_flows
+from rhino.passes.normalize.argument_flow import program_flow
 from rhino.passes.normalize.argument_roles import decide
 from rhino.passes.registry import Pass, PassLog, option, register
 
@@ -48,7 +48,7 @@ class ClassifyArgs(Pass):
         require_static_shapes(main, self.name)
         attributes = functions.argument_attributes(main)
         arguments = main.regions[0].blocks[0].arguments
-        for argument, given, decision in zip(arguments, attributes, decide(argument_flows(module, main)), strict=True):
+        for argument, given, decision in zip(arguments, attributes, decide(program_flow(module, main)), strict=True):
             if RhinoRole.name in given:
                 log.count("kept")
                 continue

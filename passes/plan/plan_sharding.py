@@ -76,7 +76,7 @@ class PlanSharding(Pass):
         if main is None:
             raise PassError(module, "module has no function @main", ["name the step function @main, as jax does"])
         graph = import_graph(module)
-        given = _given_mesh(module)
+        given = given_mesh(module)
         _check_pins(main, graph, bool(given))
         sizes = tuple(n for _, n in given) if given else _sizes(self.mesh)
         options = Options(
@@ -105,7 +105,8 @@ def _sizes(text: str) -> tuple[int, ...]:
         raise RhinoError(f"mesh '{text}' is not sizes joined by x", "write 8, 2x4 or 4x2x2") from None
 
 
-def _given_mesh(module: ir.Module) -> list[tuple[str, int]]:
+def given_mesh(module: ir.Module) -> list[tuple[str, int]]:
+    """The axes of the module's `@mesh`, empty if it has no mesh at all. Raises PassError for others."""
     meshes = sdy_attributes.mesh_axes(module)
     if not meshes:
         return []

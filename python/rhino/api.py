@@ -28,14 +28,30 @@ class Parallelized:
     Plans and executables are kept per shapes, dtypes, pytree structures and static values, as `jax.jit` keeps its own.
     """
 
-    def __init__(self, fn: Callable[..., Any], settings: Settings, signature: Signature) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], cluster: Cluster | None, settings: Settings, signature: Signature
+    ) -> None:
         functools.update_wrapper(self, fn)
         self._fn = fn
+        self._cluster = cluster
         self._settings = settings
         self._signature = signature
         self._built: dict[Any, Built] = {}
         self._latest: Built | None = None
         self._running: Built | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster planned for. This process's devices are looked up here, not at decoration: that starts jax."""
+        if self._cluster is None:
+            follow, plan = self._settings.follow, self._settings.plan
+            if follow is not None:
+                self._cluster = follow.cluster
+            elif plan is not None and plan.cluster.split(":")[0] != "local":
+                self._cluster = Cluster.load(plan.cluster)
+            else:
+                self._cluster = Cluster.local()
+        return self._cluster
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for arguments of these shapes: arrays, `jax.ShapeDtypeStruct`, scalars. Reads and makes no array.
@@ -52,7 +68,7 @@ class Parallelized:
           A `rhino.compile` Executable: `memory_analysis()`, `collectives()`, `hlo_text()`; callable like the step where
           the devices are here (keyword-only arguments as one dictionary, last).
         """
-        return executable(self._lookup(self._signature.bind(args, kwargs)), self._settings.cluster)
+        return executable(self._lookup(self._signature.bind(args, kwargs)), self.cluster)
 
     def init(self, init_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run `init_fn` so that each device makes only its part of the state, placed as the latest plan wants it.
@@ -69,7 +85,7 @@ class Parallelized:
             )
         shardings = init_shardings(self._latest, jax.eval_shape(init_fn, *args, **kwargs))
         if self._latest.binding.mesh is None:
-            raise RhinoError(f"cluster {self._settings.cluster.name} is not here, so it can hold no state")
+            raise RhinoError(f"cluster {self.cluster.name} is not here, so it can hold no state")
         return jax.jit(init_fn, out_shardings=shardings)(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,7 +101,7 @@ class Parallelized:
             if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
                 return self._fn(*args, **kwargs)  # inside another transformation the step is just a function
             built = self._lookup(call, follow=self._running)
-            built.prepare(self._settings.cluster)
+            built.prepare(self.cluster)
             self._running = built
         return built.run(call, leaves)
 
@@ -95,9 +111,8 @@ class Parallelized:
         key = (tree, call.statics, tuple(map(leaf_key, leaves)))
         built = self._built.get(key)
         if built is None:
-            built = self._built[key] = build(
-                self._fn, self._signature, call, self._settings, follow or self._followed()
-            )
+            source = follow or self._followed()
+            built = self._built[key] = build(self._fn, self._signature, call, self.cluster, self._settings, source)
         self._latest = built
         return built
 
@@ -160,18 +175,8 @@ def parallelize(
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 
     def wrap(function: Callable[..., Any]) -> Parallelized:
-        where = cluster if cluster is not None or follow is None else follow._settings.cluster
-        settings = Settings(_cluster(where, plan), level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan)
-        return Parallelized(function, settings, Signature(function, static_argnums, donate_argnums))
+        where = cluster if cluster is None or isinstance(cluster, Cluster) else Cluster.load(cluster)
+        settings = Settings(level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan)
+        return Parallelized(function, where, settings, Signature(function, static_argnums, donate_argnums))
 
     return wrap if fn is None else wrap(fn)
-
-
-def _cluster(given: Cluster | str | None, plan: Plan | None) -> Cluster:
-    if isinstance(given, Cluster):
-        return given
-    if given is not None:
-        return Cluster.load(given)
-    if plan is None or plan.cluster.split(":")[0] == "local":
-        return Cluster.local()
-    return Cluster.load(plan.cluster)

@@ -14,13 +14,13 @@ import jax
 from rhino.api_binding import Binding, bind
 from rhino.api_devices import is_here, local_devices, too_few
 from rhino.api_given import check_fits, given_pins
-from rhino.api_pins import find_pins, write_pins
+from rhino.api_pins import find_pins, make_keys_whole, write_pins
 from rhino.api_signature import Call, Signature, leaf_key
 from rhino.api_trace import Trace, import_module, lower, trace
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.plan import Plan
-from rhino.plan_module import Request, fingerprint, plan_module
+from rhino.plan_module import Request, fingerprint, plan_module, read_plan
 
 if TYPE_CHECKING:
     from rhino.api import Parallelized
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 class Settings:
     """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 means the device's."""
 
-    cluster: Cluster
     level: str
     memory_limit_bytes: int
     mesh: str
@@ -106,11 +105,13 @@ class Built:
         return True
 
 
-def build(fn: Callable[..., Any], signature: Signature, call: Call, settings: Settings, follow: Built | None) -> Built:
+def build(
+    fn: Callable[..., Any], signature: Signature, call: Call, cluster: Cluster, settings: Settings, follow: Built | None
+) -> Built:
     """Trace a call and plan it, keeping the shardings of the state it shares with the call it follows."""
     traced = trace(fn, signature, call)
-    plan = _plan(traced, settings, follow)
-    binding = bind(plan, traced, local_devices(settings.cluster))
+    plan = _plan(traced, cluster, settings, follow)
+    binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
     return Built(
@@ -118,12 +119,12 @@ def build(fn: Callable[..., Any], signature: Signature, call: Call, settings: Se
     )
 
 
-def _plan(traced: Trace, settings: Settings, follow: Built | None) -> Plan:
+def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None) -> Plan:
     module = import_module(traced)
     program = fingerprint(module)
     mesh, pins, source = settings.mesh, {}, None
     if settings.plan is not None:
-        check_fits(settings.plan, traced, module, settings.cluster)
+        check_fits(settings.plan, traced, module, cluster)
         if settings.plan.program == program and settings.plan.source is not None:
             return settings.plan
         # Another program over the same arguments (a new learning rate): its values need annotations of their own.
@@ -133,8 +134,9 @@ def _plan(traced: Trace, settings: Settings, follow: Built | None) -> Plan:
     if source is not None:
         write_pins(module, source, pins)
         mesh = "x".join(str(size) for _, size in source.mesh)
-    request = Request(settings.cluster, settings.level, mesh, settings.memory_limit_bytes)
-    return plan_module(module, request, program=program).plan
+    request = Request(cluster, settings.level, mesh, settings.memory_limit_bytes)
+    plan = plan_module(module, request, program=program).plan
+    return read_plan(module) if make_keys_whole(module, traced) else plan
 
 
 def executable(built: Built, cluster: Cluster) -> Any:

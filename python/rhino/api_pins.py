@@ -73,3 +73,30 @@ def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Sharding]) -> None
     for i, sharding in pins.items():
         attributes[i][sdy.SHARDING] = sdy.tensor_sharding(module.context, _MESH, sharding)
     functions.set_argument_attributes(main, attributes)
+
+
+def make_keys_whole(module: ir.Module, trace: Trace) -> bool:
+    """Undo, in a planned module, splits of the bits of PRNG keys: jax cannot say them, for it hides that dimension.
+
+    Returns:
+      Whether there were any.
+    """
+    main = functions.find(module, "main")
+    assert main is not None
+    arguments, results = functions.argument_attributes(main), functions.result_attributes(main)
+    changed = False
+    for attributes, aval in (
+        *zip(arguments, (leaf.aval for leaf in trace.leaves), strict=True),
+        *zip(results, trace.jaxpr.out_avals, strict=True),
+    ):
+        given = attributes.get(sdy.SHARDING)
+        dims = sdy.dims_of(given) if given is not None else ()
+        rank = len(aval.shape)
+        if any(dims[rank:]):
+            whole = (*dims[:rank], *(() for _ in dims[rank:]))
+            attributes[sdy.SHARDING] = sdy.tensor_sharding(module.context, sdy.mesh_of(given), whole)
+            changed = True
+    if changed:
+        functions.set_argument_attributes(main, arguments)
+        functions.set_result_attributes(main, results)
+    return changed

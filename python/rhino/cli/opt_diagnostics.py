@@ -88,7 +88,7 @@ _DESIGNATOR = re.compile(
 def expectations(text: str, file: str) -> list[Expectation]:
     """The `expected-*` comments of a source text.
 
-    `@+N` and `@-N` count lines, `@above` and `@below` mean the nearest line without such a comment, `@unknown` no
+    `@+N` and `@-N` count lines, `@above` and `@below` mean the nearest line that is more than such a comment, `@unknown` no
     line at all. `-re` makes the parts in inner {{..}} regular expressions. A number before the braces asks for that
     many.
     """
@@ -99,7 +99,7 @@ def expectations(text: str, file: str) -> list[Expectation]:
     for number, line in enumerate(lines, start=1):
         here = list(_line_expectations(line, Position(file, number), last_plain))
         waiting += [e for e in here if e.line < 0]
-        if not here:
+        if not here or not line.lstrip().startswith("//"):
             for expectation in waiting:
                 expectation.line = number
             waiting = []

@@ -1,4 +1,4 @@
-"""Writes the reference of passes and of the dialect, docs/reference/*.md, from the code: `python -m rhino.cli.reference`.
+"""Writes docs/reference/*.md, the pages on passes and the dialect, from the code: `python -m rhino.cli.reference`.
 
 Owns the pages' layout; what they say comes from the passes' docstrings and the attributes' schemas. A test asserts that
 the pages in the repository are current.
@@ -23,8 +23,8 @@ def passes_page() -> str:
     parts = [
         _NOTICE,
         "# Passes",
-        'Run them with `rhino-opt file.mlir --NAME="option=value .."`, in a pipeline '
-        "`--pass-pipeline='builtin.module(NAME{option=value ..},...)'`, or in Python with `PassManager(context).add(..)`. "
+        'Run them with `rhino-opt file.mlir --NAME="option=value .."`, in a pipeline, '
+        "`--pass-pipeline='builtin.module(NAME{option=value ..},...)'`, or in Python: `PassManager(context).add(..)`. "
         "After each rhino pass the [rhino dialect](dialect.md) is verified.",
     ]
     for doc in all_docs():
@@ -81,7 +81,8 @@ def dialect_page() -> str:
         "`--allow-unregistered-dialect`, print, round-trip through bytecode, and survive Shardy's passes. "
         "`--rhino-verify` checks them, and runs after each rhino pass. In Python each attribute is a class of "
         "`rhino.dialect.attributes` with `to_attr`, `from_attr`, `of` and `attach`, over plain dictionaries and lists.",
-        "`i64` is an integer, `f64` a float with its type written out (`1.0e-3 : f64`), `[..]` an array, `{..}` a dictionary.",
+        "`i64` is an integer, `f64` a float with its type written out (`1.0e-3 : f64`), `[..]` an array, `{..}` a "
+        "dictionary.",
     ]
     for name, cls in ATTRIBUTES.items():
         parts.append(f"## {name}")
@@ -94,8 +95,8 @@ def dialect_page() -> str:
     parts.append("## Checked besides")
     parts.append(
         "What the C++ verifiers of `sdy` and `mpmd` accept and `--rhino-verify` does not: a mesh in a function's "
-        "signature that its topology lacks, two meshes of one name, meshes placed on the same device, a transfer from a "
-        "mesh to itself, a `rhino.*` name that does not exist or stands where it has no meaning."
+        "signature that its topology lacks, two meshes of one name, meshes placed on the same device, a transfer from "
+        "a mesh to itself, a `rhino.*` name that does not exist or stands where it has no meaning."
     )
     return "\n\n".join(parts) + "\n"
 

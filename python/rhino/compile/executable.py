@@ -29,7 +29,7 @@ class MemoryAnalysis:
 
     Attributes:
       peak_bytes: what the device must have free for the program: arguments + results + temporaries - aliases. XLA's
-        own `peak_memory_in_bytes` leaves temporaries out on CPU, and is the same up to alignment on GPU.
+        own `peak_memory_in_bytes` leaves temporaries out on CPU, and differs by padding only on GPU.
       argument_bytes: all arguments.
       output_bytes: all results, those that reuse an argument's buffer included.
       temp_bytes: the arena of intermediate values.

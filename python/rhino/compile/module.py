@@ -150,7 +150,8 @@ def _check_calls(module: ir.Module) -> None:
         for name in leaves:
             del calls[name]
     if calls:
-        raise RhinoError(f"the functions {', '.join('@' + name for name in calls)} call each other in a circle")
+        names = ", ".join("@" + name for name in calls)
+        raise RhinoError(f"a function calls itself, directly or through others, among {names}")
 
 
 def attribute_dicts(main: Any, which: str) -> list[dict[str, ir.Attribute]]:

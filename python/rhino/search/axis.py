@@ -12,13 +12,14 @@ from math import prod
 
 from rhino.errors import RhinoError
 from rhino.search.costs import Costs, States
+from rhino.search.layout import Layout
 from rhino.search.milp import Milp
 from rhino.search.problem import Transfer
 
 _TIE_BREAK_S = 1e-9
-# A row of a memory cut: for each class, bytes as a function of its states.
-MemoryRow = tuple[dict[int, dict[int, float]], float]
-
+# A conversion (from, to), and a place it may happen: (class, state) of its source and of its target.
+Key = tuple[Layout, Layout]
+Term = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class AxisSolution:
@@ -61,7 +62,9 @@ class AxisProgram:
         self.x: list[dict[int, int]] = []
         self.pairs: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
         self.pair_vars: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
-        self.shared: list[tuple[float, list[list[tuple[int, int, int, int]]]]] = []
+        self.copies: dict[int, list[tuple[Key, list[list[Term]]]]] = {}
+        self.shared: list[tuple[float, tuple[int, Key], list[list[Term]]]] = []
+        self.shared_vars: dict[tuple[int, Key], int] = {}
         quotient = costs.quotient
         for k, count in enumerate(quotient.counts):
             allowed = feasible(costs, k, axis, states[k])
@@ -83,34 +86,35 @@ class AxisProgram:
         names = ("stablehlo.dot_general", "stablehlo.convolution")
         return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in names
 
-    def _with(self, k: int, s: int) -> States:
+    def states_with(self, k: int, s: int) -> States:
+        """The states of class k with s on the program's axis."""
         states = self.states[k]
         return (*states[: self.axis], s, *states[self.axis + 1 :])
 
     def _node(self, k: int, s: int) -> float:
         # Equal costs are common (which dim of a gathered parameter?): prefer the major one, and the same every time.
-        return self.costs.node(k, self._with(k, s)) + _TIE_BREAK_S * s
+        return self.costs.node(k, self.states_with(k, s)) + _TIE_BREAK_S * s
 
     def _transfer(self, transfer: Transfer, count: int) -> None:
         costs = self.costs
         replicated = (-1,) * len(costs.sizes)
-        once: dict[object, list[list[tuple[int, int, int, int]]]] = {}
-        price: dict[object, float] = {}
+        once: dict[Key, list[list[Term]]] = {}
+        price: dict[Key, float] = {}
         several = len(transfer.sources) * len(transfer.targets) > 1
         for source in transfer.sources:
             for target in transfer.targets:
                 u, w = source.node, target.node
-                entries: dict[object, list[tuple[int, int, int, int]]] = {}
+                entries: dict[Key, list[Term]] = {}
                 for s in self.x[u]:
-                    start = costs.layout(source, self._with(u, s))
+                    start = costs.layout(source, self.states_with(u, s))
                     for t in self.x[w] if w >= 0 else (0,):
                         if u == w and s != t:
                             continue
-                        end = costs.layout(target, self._with(w, t)) if w >= 0 else replicated
+                        end = costs.layout(target, self.states_with(w, t)) if w >= 0 else replicated
                         seconds, _ = costs.transfer(transfer, start, end)
                         if seconds == 0.0:
                             continue
-                        if several and costs.once(transfer, start):
+                        if transfer.kind == "use" or (several and costs.once(transfer, start)):
                             entries.setdefault((start, end), []).append((u, s, w, t))
                             price[start, end] = count * seconds
                         else:
@@ -122,7 +126,9 @@ class AxisProgram:
                 for u, s, w, t in members[0]:
                     self._add(u, s, w, t, price[key])
             else:
-                self.shared.append((price[key], members))
+                self.shared.append((price[key], (transfer.index, key), members))
+            if transfer.kind == "use":
+                self.copies.setdefault(transfer.index, []).append((key, members))
 
     def _add(self, u: int, s: int, w: int, t: int, seconds: float) -> None:
         if w < 0 or u == w:
@@ -134,8 +140,8 @@ class AxisProgram:
     def _emit(self) -> None:
         for u, w in self.pairs:
             self._pair(u, w)
-        for seconds, members in self.shared:
-            y = self.milp.variable(seconds)
+        for seconds, key, members in self.shared:
+            y = self.shared_vars[key] = self.milp.variable(seconds)
             for terms in members:
                 self.milp.row(0, float("inf"), [(y, 1.0), *[(self._term(*term), -1.0) for term in terms]])
 
@@ -167,12 +173,17 @@ class AxisProgram:
             self.milp.costs[table[key]] += seconds
         return table
 
-    def limit_memory(self, rows: Sequence[MemoryRow]) -> None:
-        """Add rows `sum over classes of bytes(state) <= room`, in units of the room."""
-        for table, room in rows:
-            scale = 1.0 / max(abs(room), 1.0)
-            terms = [(self.x[k][s], b * scale) for k, by in table.items() for s, b in by.items() if s in self.x[k]]
-            self.milp.row(float("-inf"), room * scale, [(v, c) for v, c in terms if c])
+    def conversions(self, transfer: int) -> list[tuple[Layout, list[int]]]:
+        """The converted copies a transfer can lead to: their layout, and the variables whose sum is 1 when one exists."""
+        found = []
+        for end, members in self.copies.get(transfer, ()):
+            shared = self.shared_vars.get((transfer, end))
+            found.append((end[1], [shared] if shared is not None else [self._term(*term) for term in members[0]]))
+        return found
+
+    def limit(self, terms: Sequence[tuple[int, float]], room: float) -> None:
+        """Add the row `terms <= room`."""
+        self.milp.row(float("-inf"), room, [(v, c) for v, c in terms if c])
 
     def solve(self, time_limit_s: float) -> AxisSolution | None:
         """The best states for the axis; None if the memory rows cannot be met."""

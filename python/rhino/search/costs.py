@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
 from rhino.search.layout import Layout, Step, convert
 from rhino.search.problem import PARTIAL, End, Problem, Transfer
 from rhino.search.symmetry import Quotient
 
+# PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
+_HOST_BYTES_S = 2.5e10
 # States of one node, one per mesh axis.
 States = tuple[int, ...]
 
@@ -35,6 +38,14 @@ class Costs:
     widens: bool = False
     masks: dict[int, dict[int, float]] = field(default_factory=dict)
     known: dict[tuple[float, Layout, Layout], tuple[float, tuple[Step, ...]]] = field(default_factory=dict)
+
+    @classmethod
+    def on(
+        cls, problem: Problem, quotient: Quotient, cluster: Cluster, comm: CommModel, seconds: Sequence[float]
+    ) -> Costs:
+        """The costs with what XLA does for the cluster's target."""
+        gpu = cluster.device.xla_target != "cpu"
+        return cls(problem, quotient, comm, seconds, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu)
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rhino.cost.memory import Lifetimes
-from rhino.search.axis import AxisProgram, MemoryRow
+from rhino.search.axis import AxisProgram
 from rhino.search.costs import Costs, States
-from rhino.search.evaluate import local_bytes, memory
+from rhino.search.cuts import Cut, cut_at, row
+from rhino.search.evaluate import memory
 
 _MAX_ROUNDS = 6
 _MAX_CUTS = 12
-# Keep a little room: a plan exactly at the limit on paper is over it after XLA's padding.
-_SLACK = 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +34,15 @@ def descend(
     pinned: dict[int, States],
     *,
     start: Sequence[States] | None = None,
-    rows: Sequence[tuple[int, frozenset[int], int]] = (),
+    cuts: Sequence[Cut] = (),
     parallel: bool = False,
-    life: Lifetimes | None = None,
     time_limit_s: float = 30.0,
 ) -> Descent | None:
     """Places the axes in `order`, then again until the objective stays.
 
     Args:
       start: states to improve on; all replicated by default.
-      rows: memory cuts (see `with_memory`).
+      cuts: memory rows (see `with_memory`).
       parallel: forbid replicated dots (published conventions do).
 
     Returns: None when a memory row cannot be met on some axis after the first round.
@@ -57,8 +55,9 @@ def descend(
         for position, axis in enumerate(order):
             program = AxisProgram(costs, axis, states, pinned, parallel)
             # Before every axis is placed once, the others hold everything replicated: too early to judge memory.
-            if rows and life is not None and (turn > 0 or start or position == len(order) - 1):
-                program.limit_memory([_memory_row(costs, program, cut) for cut in rows])
+            if turn > 0 or start or position == len(order) - 1:
+                for cut in cuts:
+                    program.limit(*row(program, cut))
             found = program.solve(time_limit_s)
             if found is None:
                 return None
@@ -68,38 +67,6 @@ def descend(
             break
         last = objective
     return Descent(tuple(states), min(objective, last), 0, True)
-
-
-Cut = tuple[int, frozenset[int], int]
-
-
-def _memory_row(costs: Costs, program: AxisProgram, cut: Cut) -> MemoryRow:
-    """Bytes alive at a cut's program point, per class and state of the program's axis."""
-    room, alive, _ = cut
-    problem, klass = costs.problem, costs.quotient.klass
-    by_class: dict[int, dict[int, int]] = {}
-    for v in sorted(alive):
-        n = problem.node_of[v]
-        if n < 0:
-            room -= problem.graph.values[v].nbytes
-            continue
-        table = by_class.setdefault(klass[n], {})
-        table[v] = problem.graph.values[v].nbytes
-    rows: dict[int, dict[int, float]] = {}
-    for k, table in by_class.items():
-        rows[k] = {}
-        for s in program.x[k]:
-            states = program._with(k, s)
-            total = 0.0
-            for v, nbytes in table.items():
-                classes = problem.classes[v]
-                parts = 1
-                for st, size in zip(states, costs.sizes, strict=True):
-                    if st > 0 and st - 1 in classes:
-                        parts *= size
-                total += nbytes / parts
-            rows[k][s] = total
-    return rows, float(room)
 
 
 def with_memory(
@@ -125,18 +92,9 @@ def with_memory(
         if current.fits:
             best = current
             break
-        values = frozenset([v for v, _ in used.live] + [a.value for a in costs.problem.graph.arguments])
-        plain = sum(local_bytes(costs, current.states, v) for v in values)
-        # Copies and partial results at the peak are not variables of the row: they take their room as they are.
-        extra = max(0, used.peak_bytes - plain)
-        cuts.append((int(limit * _SLACK) - extra, values, used.at))
-        candidates = [
-            descend(costs, order, pinned, rows=cuts, life=life, parallel=parallel) for order in orders
-        ]
-        candidates += [
-            descend(costs, order, pinned, rows=cuts, life=life, start=current.states, parallel=parallel)
-            for order in orders[:1]
-        ]
+        cuts.append(cut_at(costs, current.states, life, used.at, limit))
+        candidates = [descend(costs, order, pinned, cuts=cuts, parallel=parallel) for order in orders]
+        candidates.append(descend(costs, orders[0], pinned, cuts=cuts, start=current.states, parallel=parallel))
         found = [c for c in candidates if c is not None]
         if not found:
             break

@@ -13,7 +13,7 @@ from rhino.cost.collectives import ring_bytes
 from rhino.cost.memory import Lifetimes, Memory, peak
 from rhino.search.costs import Costs, States, paid
 from rhino.search.layout import Layout, Step, shards
-from rhino.search.problem import PARTIAL
+from rhino.search.problem import PARTIAL, End, Transfer
 
 # Share of compute behind which gradient and parameter collectives can hide: half a step is backward, whose dots are
 # what XLA's latency-hiding scheduler has to place them under.
@@ -69,7 +69,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             comm_s += count * seconds
             record(steps, count * transfer.trips)
             end = transfer.sources[0] if transfer.kind == "use" else transfer.targets[0]
-            if end.node in persistent:
+            if end.node in persistent or _reads_persistent(costs, transfer, persistent):
                 overlappable_s += count * seconds
     hidden_s = min(overlappable_s, _OVERLAP * compute_s)
     return Prediction(
@@ -90,13 +90,23 @@ def _persistent(costs: Costs) -> frozenset[int]:
     return frozenset(quotient.klass[n] for n in nodes if n >= 0)
 
 
+def _reads_persistent(costs: Costs, transfer: Transfer, persistent: frozenset[int]) -> bool:
+    """Whether a constraint already in the module, rather than the search, gathers a parameter."""
+    problem = costs.problem
+    op = problem.graph.ops[transfer.op]
+    if not op.name.startswith("sdy."):
+        return False
+    n = problem.node_of[op.operands[0]]
+    return n >= 0 and costs.quotient.klass[n] in persistent
+
+
 def local_bytes(costs: Costs, states: Sequence[States], v: int) -> int:
     """Bytes of a value on one device."""
     problem = costs.problem
     n = problem.node_of[v]
     nbytes = problem.graph.values[v].nbytes
     if n < 0:
-        return nbytes // _free_parts(costs, states, v)
+        return nbytes // free_parts(costs, states, v)
     classes = problem.classes[v]
     parts = 1
     for s, size in zip(states[costs.quotient.klass[n]], costs.sizes, strict=True):
@@ -105,7 +115,7 @@ def local_bytes(costs: Costs, states: Sequence[States], v: int) -> int:
     return nbytes // parts
 
 
-def _free_parts(costs: Costs, states: Sequence[States], v: int) -> int:
+def free_parts(costs: Costs, states: Sequence[States], v: int) -> int:
     """Parts of a value any layout suits: as its readers want it."""
     problem, klass = costs.problem, costs.quotient.klass
     parts = 1
@@ -150,16 +160,25 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     for transfer in problem.transfers:
         if transfer.kind != "define" or transfer.targets[0].node < 0:
             continue
-        scatters = costs.comm.reduce_scatter and transfer.trips == 1
         for source in transfer.sources:
-            node = problem.nodes[source.node]
             layout = costs.layout(source, states[klass[source.node]])
-            if PARTIAL in layout and node.kind == "op":
-                # XLA combines reduce-scatters of gradients into few large ones, late: the whole partial results wait.
-                born = node.ops[0]
-                last = max(born + 1, life.first_reads[transfer.value]) if scatters else born + 1
-                spans.append((transfer.value, _split(costs, transfer.value, layout), born, last))
+            span = partial_span(costs, life, transfer, source)
+            if PARTIAL in layout and span is not None:
+                spans.append((transfer.value, _split(costs, transfer.value, layout), *span))
     return peak(graph, life, local, spans)
+
+
+def partial_span(costs: Costs, life: Lifetimes, transfer: Transfer, source: End) -> tuple[int, int] | None:
+    """From when to when a partial result waits, whole, for its reduction; None for those that fuse into it.
+
+    XLA combines the reduce-scatters of gradients into few large ones, late: partial results live until they are read.
+    """
+    node = costs.problem.nodes[source.node]
+    if node.kind != "op" or transfer.targets[0].node < 0:
+        return None
+    born = node.ops[0]
+    waits = costs.comm.reduce_scatter and transfer.trips == 1
+    return born, max(born + 1, life.first_reads[transfer.value]) if waits else born + 1
 
 
 def _split(costs: Costs, v: int, layout: Layout) -> int:

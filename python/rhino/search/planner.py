@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 
 from rhino.cluster import Cluster
@@ -26,8 +26,6 @@ from rhino.search.problem import Problem, build_problem
 from rhino.search.symmetry import tie_repeats
 
 AXIS_NAMES = ("x", "y", "z")
-# PCIe 4.0 x16 as measured by common copy benchmarks; only says that a smaller part of the batch is better.
-_HOST_BYTES_S = 2.5e10
 Progress = Callable[[int, int, str], None]
 Dims = tuple[tuple[str, ...], ...]
 
@@ -142,9 +140,9 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     for i, shape in enumerate(shapes):
         if progress:
             progress(i, 2 * len(shapes), "mesh " + "x".join(map(str, shape)))
-        gpu = cluster.device.xla_target != "cpu"
-        host_bytes_s = _HOST_BYTES_S if options.comm is None else inf
-        costs = Costs(problem, quotient, make(cluster, shape), seconds, host_bytes_s, sums_merge=gpu, widens=not gpu)
+        costs = Costs.on(problem, quotient, cluster, make(cluster, shape), seconds)
+        if options.comm is not None:
+            costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False)
         pinned = pinned_states(problem, quotient, shape, options.axes or AXIS_NAMES[: len(shape)])
         orders = [list(range(len(shape)))[::-1]]
         if len(shape) > 1:

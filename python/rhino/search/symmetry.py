@@ -19,12 +19,14 @@ class Quotient:
     """The tied problem. `klass[n]` is the class of node n; `nodes` and `counts` a representative node and the size of each class.
 
     Each entry of `transfers` stands for `count` equal ones; its ends name classes, and equal ends are listed once.
+    `tied[t]` is the index of the transfer that stands for t.
     """
 
     klass: list[int]
     nodes: list[int]
     counts: list[int]
     transfers: list[tuple[Transfer, int]]
+    tied: list[int]
 
 
 class _Interner:
@@ -101,6 +103,7 @@ def _quotient(problem: Problem, colours: list[int], hyper: list[int]) -> Quotien
         if nodes[k] < 0:
             nodes[k] = n
     transfers: dict[int, tuple[Transfer, int]] = {}
+    tied_to: list[int] = []
     for t, colour in zip(problem.transfers, hyper, strict=True):
         if colour in transfers:
             representative, count = transfers[colour]
@@ -108,7 +111,8 @@ def _quotient(problem: Problem, colours: list[int], hyper: list[int]) -> Quotien
         else:
             tied = Transfer(t.index, t.value, t.kind, t.trips, _tied(t.sources, klass), _tied(t.targets, klass), t.op)
             transfers[colour] = (tied, 1)
-    return Quotient(klass, nodes, counts, list(transfers.values()))
+        tied_to.append(transfers[colour][0].index)
+    return Quotient(klass, nodes, counts, list(transfers.values()), tied_to)
 
 
 def _tied(ends: list[End], klass: list[int]) -> list[End]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -11,6 +14,10 @@ import numpy as np
 import pytest
 
 import rhino
+from rhino.api_pins import make_keys_whole
+from rhino.api_signature import Signature
+from rhino.api_trace import import_module, trace
+from rhino.dialect import functions, sdy
 
 W = np.arange(64, dtype=np.float32).reshape(8, 8)
 
@@ -74,6 +81,26 @@ def test_prng_keys_in_both_styles() -> None:
         assert jnp.all(jax.random.normal(new, (4,)) == jax.random.normal(expected_new, (4,)))
 
 
+def test_the_bits_of_a_key_are_never_split() -> None:
+    def split(keys: Any) -> Any:
+        return jax.vmap(lambda k: jax.random.split(k)[0])(keys)
+
+    keys = jax.random.split(jax.random.key(0), 16)
+    signature = Signature(split, (), ())
+    traced = trace(split, signature, signature.bind((keys,), {}))
+    module = import_module(traced)
+    sdy.add_mesh(module, "mesh", (("x", 4), ("y", 2)))
+    main = functions.find(module, "main")
+    assert main is not None
+    sharding = sdy.tensor_sharding(module.context, "mesh", (("x",), ("y",)))
+    functions.set_argument_attributes(main, [{sdy.SHARDING: sharding}])
+    functions.set_result_attributes(main, [{sdy.SHARDING: sharding}])
+    assert make_keys_whole(module, traced)
+    for attributes in (*functions.argument_attributes(main), *functions.result_attributes(main)):
+        assert sdy.dims_of(attributes[sdy.SHARDING]) == (("x",), ())
+    assert not make_keys_whole(module, traced)
+
+
 def test_python_scalars_keep_their_weak_types() -> None:
     step = rhino.parallelize(lambda x, s: (x * s, s + 1))
     half = jnp.asarray(W, jnp.bfloat16)
@@ -121,6 +148,34 @@ def test_decorator_with_and_without_options() -> None:
     np.testing.assert_array_equal(triple(W), 3 * W)
     assert double.__doc__ == "Twice." and double.__name__ == "double"
     assert triple.plan(W).mesh == (("x", 8),)
+
+
+def test_decorating_does_not_start_jax() -> None:
+    code = (
+        "import jax, rhino\n"
+        "f = rhino.parallelize(lambda x: x + 1)\n"
+        "jax.config.update('jax_num_cpu_devices', 2)\n"  # raises once the backend runs
+        "print(f.cluster.num_devices, f.plan(jax.numpy.ones((4, 4))).devices)"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout.split() == ["2", "2"], done.stderr
+
+
+def test_one_device() -> None:
+    code = (
+        "import jax, rhino\n"
+        "f = rhino.parallelize(lambda w, x: (w - 1, x @ w), donate_argnums=0)\n"
+        "w = jax.numpy.ones((4, 4))\n"
+        "plan = f.plan(w, w)\n"
+        "plain = jax.jit(lambda w, x: (w - 1, x @ w), in_shardings=plan.in_shardings)\n"
+        "print(plan.devices, float(plain(w, w)[1].sum()), float(f(w, w + 0)[1].sum()))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout.split() == ["1", "64.0", "64.0"], done.stderr
 
 
 def test_partials_methods_and_builtins() -> None:

@@ -40,7 +40,7 @@ def test_remote_compile_needs_no_device() -> None:
 def test_more_cpu_devices_than_jax_has() -> None:
     big = rhino.parallelize(lambda x: x + 1, cluster="cpu:16")
     x = np.ones((1024, 8), np.float32)
-    count = big._settings.cluster.num_devices
+    count = big.cluster.num_devices
     assert count > 8 and big.plan(x).devices == count
     remedy = f"set XLA_FLAGS=--xla_force_host_platform_device_count={count}"
     for use in (big, big.compile):

@@ -92,6 +92,13 @@ def test_device_ids_of_the_mesh_move_into_the_signature() -> None:
         ),
         (one("", "!stablehlo.token"), "argument 0 of @main has type !stablehlo.token"),
         (one("", "tensor<4xi7>"), "element type i7"),
+        ("module { func.func private @main(tensor<8xf32>) }", "@main is declared but has no body"),
+        (
+            "module { func.func private @f() { call @f() : () -> () return } func.func @main() { return } }",
+            "a function calls itself, directly or through others, among @f",
+        ),
+        (one("tf.aliasing_output = 3 : i32"), "an argument of @main aliases result 3 of 1"),
+        (one('sdy.sharding = #sdy.sharding<mesh<["x"=2]>, [{"x"}, {}]>'), "argument 0 of @main spells out its mesh"),
         (
             one(has("x", "")).replace("func.func", 'sdy.mesh @other = <["z"=8]>\n  func.func'),
             "different meshes @mesh and @other",
@@ -124,6 +131,20 @@ def test_an_alias_between_different_shardings_becomes_a_donation() -> None:
     assert "tf.aliasing_output = 0" in prepared(text(has("x", "")))
     assert "tf.aliasing_output" not in prepared(text(has("", "x")))
     assert "jax.buffer_donor = true" in prepared(text(has("", "x")))
+
+
+def test_an_alias_between_different_shapes_becomes_a_donation() -> None:
+    text = module(
+        [("a", "tensor<4xf32>", has("") + ", tf.aliasing_output = 0 : i32")],
+        [("tensor<8xf32>", has(""))],
+        "%0 = stablehlo.concatenate %a, %a, dim = 0 : (tensor<4xf32>, tensor<4xf32>) -> tensor<8xf32>\n"
+        "return %0 : tensor<8xf32>",
+    )
+    assert "jax.buffer_donor = true" in prepared(text)
+
+
+def test_a_private_main_is_made_public() -> None:
+    assert "private" not in prepared("module { func.func private @main(%a: tensor<4xf32>) { return } }")
 
 
 def test_shardings_on_ops_become_constraints_because_xla_drops_them() -> None:

@@ -58,7 +58,8 @@ def test_topology_keeps_order_and_duplicates(context: ir.Context) -> None:
         func.func @none() {
           return
         }
-        func.func @main() attributes {topology = #mpmd.topology<<"b": <["x"=2, "y"=3]>>, <"a": <["x"=4]>>, <"b": <["z"=1]>>>} {
+        func.func @main()
+            attributes {topology = #mpmd.topology<<"b": <["x"=2, "y"=3]>>, <"a": <["x"=4]>>, <"b": <["z"=1]>>>} {
           return
         }
         """,
@@ -79,8 +80,8 @@ def test_topology_reads_back_as_built(context: ir.Context) -> None:
 
 def test_device_ids_of_a_mesh_are_read_past(context: ir.Context) -> None:
     module = parse_text(
-        'func.func @main() attributes {topology = #mpmd.topology<<"m": <["x"=2], device_ids=[1, 0]>>, <"n": <["x"=2]>>>} {\n'
-        "  return\n}",
+        "func.func @main() attributes {"
+        'topology = #mpmd.topology<<"m": <["x"=2], device_ids=[1, 0]>>, <"n": <["x"=2]>>>} {\n  return\n}',
         context,
     )
     (main,) = functions.all_functions(module)

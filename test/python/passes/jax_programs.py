@@ -1,7 +1,7 @@
 """Training and evaluation steps as their users write them, lowered by jax, with the role each argument must get.
 
-Roles are told from argument names: `p` is a tree of parameters, `o` of optimizer state, `s` of other state that counts as
-such, `x`, `y` and `t` are data, `k` and `c` are keys and constants.
+Roles are told from argument names: `p` is a tree of parameters, `o` of optimizer state, `s` of other state that counts
+as such, `x`, `y` and `t` are data, `k` and `c` are keys and constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""rhino-classify-args on programs that jax lowers, and its time on a large one. IR-level cases are in test/normalize."""
+"""rhino-classify-args on programs that jax lowers, and its time on a large one. Cases in IR: test/normalize."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.dialect.locations import argument_name
-from rhino.passes.normalize.argument_flow import ArgumentFlow
+from rhino.passes.normalize.argument_flow import ArgumentFlow, ProgramFlow
 from rhino.passes.normalize.argument_roles import decide
 from rhino.passes.pass_manager import PassManager
 
@@ -64,8 +64,9 @@ def test_only_roles_are_added() -> None:
 def large_program(layers: int) -> str:
     """A chain of `layers` blocks of 15 operations with a weight and its momentum each."""
     state = ", ".join(
-        f"%w{i}: tensor<8x8xf32> {{tf.aliasing_output = {2 * i} : i32}}, %m{i}: tensor<8x8xf32> {{tf.aliasing_output = {2 * i + 1} : i32}}"
+        f"%{name}{i}: tensor<8x8xf32> {{tf.aliasing_output = {2 * i + offset} : i32}}"
         for i in range(layers)
+        for offset, name in enumerate("wm")
     )
     matrix, data = "tensor<8x8xf32>", "tensor<16x8xf32>"
     body, results = [], []
@@ -103,34 +104,36 @@ def test_time_is_linear_and_under_a_second_for_45_thousand_operations() -> None:
     assert seconds < 3, seconds
 
 
-def flow(shape: tuple[int, ...] = (8, 8), dtype: str = "f32", **facts: object) -> ArgumentFlow:
-    known: dict[str, object] = {
-        "alias": -1, "donated": False, "computes": False, "first_use": "", "reaches": frozenset({0}), "becomes": frozenset(),
-    }  # fmt: skip
-    return ArgumentFlow(shape, dtype, **{**known, **facts})  # type: ignore[arg-type]
+def decided(*flows: ArgumentFlow, outputs: tuple[int, ...]) -> list[str]:
+    return [decision.role for decision in decide(ProgramFlow(flows, outputs))]
 
 
 def test_data_is_recognised_by_most_of_its_elements() -> None:
     flows = [
-        flow((8, 4), computes=True, first_use="weight"),
-        flow((64, 8), computes=True, first_use="data"),
-        flow((64,), "i1"),
-        flow((12,), "f32"),
-        flow((64, 3), "ui8"),
-        flow((64,), reaches=frozenset()),
+        ArgumentFlow((8, 4), "f32", computes=True, first_use="weight"),
+        ArgumentFlow((64, 8), "f32", computes=True, first_use="data"),
+        ArgumentFlow((64,), "i1"),
+        ArgumentFlow((12,), "f32"),
+        ArgumentFlow((64, 3), "ui8"),
+        ArgumentFlow((64,), "f32"),  # no output depends on it
     ]
-    assert [d.role for d in decide(flows)] == ["param", "batch", "batch", "other", "batch", "other"]
+    assert decided(*flows, outputs=(0b011111,)) == ["param", "batch", "batch", "other", "batch", "other"]
 
 
 def test_keys_in_the_state_are_other() -> None:
-    donated = {"alias": 0, "donated": True}
-    assert decide([flow((2,), "ui32", **donated)])[0].role == "other"  # type: ignore[arg-type]
-    assert decide([flow((), "i32", **donated)])[0].role == "opt_state"  # type: ignore[arg-type]
+    key = ArgumentFlow((2,), "ui32", alias=0, donated=True)
+    count = ArgumentFlow((), "i32", alias=1, donated=True)
+    assert decided(key, count, outputs=(0b01, 0b10)) == ["other", "opt_state"]
 
 
 def test_an_aliased_argument_that_its_output_ignores_is_no_state() -> None:
-    flows = [
-        flow((8, 8), alias=0, donated=True, computes=True, first_use="weight", reaches=frozenset({0, 1})),
-        flow((16, 8), alias=1, donated=True, computes=True, first_use="data", reaches=frozenset({0})),
-    ]
-    assert [d.role for d in decide(flows)] == ["param", "batch"]
+    weight = ArgumentFlow((8, 8), "f32", alias=0, donated=True, computes=True, first_use="weight")
+    data = ArgumentFlow((16, 8), "f32", alias=1, donated=True, computes=True, first_use="data")
+    assert decided(weight, data, outputs=(0b11, 0b01)) == ["param", "batch"]
+
+
+def test_state_that_is_not_donated_is_recognised_by_its_type() -> None:
+    weight = ArgumentFlow((8, 8), "f32", alias=0, donated=True, computes=True, first_use="weight")
+    momentum = ArgumentFlow((8, 8), "f32", becomes=frozenset({0, 1}))
+    data = ArgumentFlow((16, 8), "f32", computes=True, first_use="data")
+    assert decided(weight, momentum, data, outputs=(0b111, 0b111, 0b101)) == ["param", "opt_state", "batch"]

@@ -138,7 +138,7 @@ def test_no_operation_is_blamed_after_the_block_that_named_it(module: ir.Module)
                 operations(module)[0].operation.attributes["seen"] = ir.UnitAttr.get(module.context)
             raise RhinoError("late")
 
-    with pytest.raises(PipelineError, match="-:1:1: error: 'rhino-late': late"):
+    with pytest.raises(PipelineError, match=r"-:1:1: error: 'rhino-late': late"):
         PassManager(module.context).add(Late()).run(module)
 
 
@@ -164,7 +164,7 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
 
 
 def test_a_bad_option_inside_rhino_auto_is_a_pipeline_error(module: ir.Module) -> None:
-    with pytest.raises(PipelineError, match="<pass-pipeline>:1:16: error: .*'level' is 'O9'"):
+    with pytest.raises(PipelineError, match=r"<pass-pipeline>:1:16: error: .*'level' is 'O9'"):
         PassManager.parse("builtin.module(rhino-auto{level=O9})", module.context)
 
 

@@ -160,7 +160,8 @@ def test_reference_pages_are_current(page: str) -> None:
 def test_docstring_sections() -> None:
     doc = catalog.parse_doc(
         "rhino-x",
-        "Do it.\n\nMore\nwords.\n\nRequires: a thing.\n\nEnsures:\n  another\n    indented\n\nOptions:\n  count: how many\n\nExample:\n  a\n  b",
+        "Do it.\n\nMore\nwords.\n\nRequires: a thing.\n\nEnsures:\n  another\n    indented\n\n"
+        "Options:\n  count: how many\n\nExample:\n  a\n  b",
         tuple(options_of(Sample))[1:2],
     )
     assert (doc.summary, doc.description) == ("Do it.", "More\nwords.")

@@ -1,0 +1,100 @@
+"""The memory limit as linear rows: what is alive at one program point, as a function of the decisions.
+
+Owns cutting planes for memory: a plan over the limit yields a row at its peak. Knows nothing of how they are solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rhino.cost.memory import Lifetimes
+from rhino.search.costs import Costs, States
+from rhino.search.evaluate import free_parts, partial_span
+from rhino.search.layout import shards
+from rhino.search.problem import PARTIAL
+
+if TYPE_CHECKING:
+    from rhino.search.axis import AxisProgram
+
+# Aim a little below the limit: rows are exact for values, and close for copies whose readers differ.
+_AIM = 0.97
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What may be alive at one op, whatever the plan.
+
+    `values[class, dim classes]` are undivided bytes of cones' values; `copies[t]` how many of the transfers tied to t
+    could have a converted copy then; `partials[t, class, view]` how many partial results could wait for reduction;
+    `fixed` bytes that no decision divides.
+    """
+
+    room: float
+    values: dict[tuple[int, tuple[int, ...]], int]
+    copies: dict[int, int]
+    partials: dict[tuple[int, int, tuple[int, ...]], int]
+    fixed: int
+
+
+def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, limit: int) -> Cut:
+    """The cut at op `at`; `states` are of the plan that is over the limit, for values of free layout."""
+    problem, quotient = costs.problem, costs.quotient
+    graph = problem.graph
+    alive = [v for v, first, last in life.intervals if first <= at <= last] + [a.value for a in graph.arguments]
+    values: dict[tuple[int, tuple[int, ...]], int] = {}
+    fixed = 0
+    for v in alive:
+        n = problem.node_of[v]
+        if n < 0:
+            fixed += graph.values[v].nbytes // free_parts(costs, states, v)
+        else:
+            key = (quotient.klass[n], problem.classes[v])
+            values[key] = values.get(key, 0) + graph.values[v].nbytes
+    copies: dict[int, int] = {}
+    partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
+    for transfer in problem.transfers:
+        tied = quotient.tied[transfer.index]
+        if transfer.kind == "use":
+            readers = [problem.nodes[t.node].ops[0] for t in transfer.targets if problem.nodes[t.node].kind == "op"]
+            if readers and min(readers) <= at <= max(readers):
+                copies[tied] = copies.get(tied, 0) + 1
+        else:
+            for source in transfer.sources:
+                span = partial_span(costs, life, transfer, source)
+                if span is not None and span[0] <= at <= span[1]:
+                    key3 = (tied, quotient.klass[source.node], source.view)
+                    partials[key3] = partials.get(key3, 0) + 1
+    return Cut(limit * _AIM, values, copies, partials, fixed)
+
+
+def row(program: AxisProgram, cut: Cut) -> tuple[list[tuple[int, float]], float]:
+    """The cut as terms over the variables of one axis's program, and the room they have; all in units of the limit."""
+    costs = program.costs
+    sizes = costs.sizes
+    unit = max(cut.room, 1.0)
+    terms: dict[int, float] = {}
+
+    def add(variable: int, nbytes: float) -> None:
+        terms[variable] = terms.get(variable, 0.0) + nbytes / unit
+
+    for (k, classes), nbytes in cut.values.items():
+        for s, x in program.x[k].items():
+            parts = 1
+            for state, size in zip(program.states_with(k, s), sizes, strict=True):
+                if state > 0 and state - 1 in classes:
+                    parts *= size
+            add(x, nbytes / parts)
+    for (t, k, view), count in cut.partials.items():
+        nbytes = costs.problem.graph.values[costs.problem.transfers[t].value].nbytes
+        for s, x in program.x[k].items():
+            layout = tuple(view[state] for state in program.states_with(k, s))
+            if PARTIAL in layout:
+                add(x, count * nbytes / shards(layout, sizes))
+    for t, count in cut.copies.items():
+        nbytes = costs.problem.graph.values[costs.problem.transfers[t].value].nbytes
+        for end, variables in program.conversions(t):
+            for variable in variables:
+                add(variable, count * nbytes / shards(end, sizes))
+    return list(terms.items()), 1.0 - cut.fixed / unit

@@ -1,0 +1,96 @@
+"""Prediction for a plan that is already there: its shardings are pinned, what they leave open is chosen as XLA would.
+
+Owns that; the numbers come from the same costs as the search's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from rhino.cluster import Cluster
+from rhino.cost.collectives import RingModel, ring_bytes
+from rhino.cost.memory import lifetimes
+from rhino.cost.roofline import op_seconds
+from rhino.errors import RhinoError
+from rhino.graph.data import Graph
+from rhino.search.costs import Costs, paid
+from rhino.search.descent import descend
+from rhino.search.evaluate import Prediction, predict
+from rhino.search.pinning import pinned_states
+from rhino.search.problem import build_problem
+from rhino.search.symmetry import tie_repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One collective of the program: what causes it (an op), its kind and axes, bytes sent and seconds per execution."""
+
+    op: int
+    kind: str
+    axes: tuple[str, ...]
+    nbytes: float
+    seconds: float
+    trips: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """`op_seconds` and `op_parts`: per heavy op, seconds of one execution on one device, and into how many it is split.
+
+    `events` are the collectives, the most expensive first.
+    """
+
+    predicted: Prediction
+    op_seconds: dict[int, float]
+    op_parts: dict[int, int]
+    events: tuple[Event, ...]
+
+
+def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Estimated:
+    """Predicts an annotated program.
+
+    Args:
+      graph: with the module's shardings as pins.
+      mesh: (axis, size) pairs, outermost first.
+
+    Raises:
+      RhinoError: the mesh does not have the cluster's devices, or shardings inside one cone contradict each other.
+    """
+    names, sizes = tuple(n for n, _ in mesh), tuple(s for _, s in mesh)
+    if prod(sizes) != cluster.num_devices:
+        raise RhinoError(
+            f"mesh {'x'.join(map(str, sizes))} has {prod(sizes)} devices but cluster {cluster.name} has "
+            f"{cluster.num_devices}",
+            "estimate for a cluster of the mesh's size",
+        )
+    problem = build_problem(graph)
+    quotient = tie_repeats(problem)
+    costs = Costs.on(problem, quotient, cluster, RingModel(cluster, sizes), op_seconds(graph, cluster))
+    pinned = pinned_states(problem, quotient, sizes, names)
+    found = descend(costs, list(range(len(sizes)))[::-1], pinned)
+    if found is None:
+        raise RhinoError("the shardings cannot be met together")
+    seconds: dict[int, float] = {}
+    parts: dict[int, int] = {}
+    for node in problem.nodes:
+        if node.kind == "op" and graph.ops[node.ops[0]].flops:
+            states = found.states[quotient.klass[node.index]]
+            op = graph.ops[node.ops[0]]
+            parts[op.index] = prod(n for n, s in zip(sizes, states, strict=True) if s > 0)
+            seconds[op.index] = costs.seconds[op.index] / parts[op.index] / op.trips
+    events = []
+    by_class = {t.index: t for t, _ in quotient.transfers}
+    for transfer in problem.transfers:
+        tied = by_class.get(transfer.index)
+        if tied is None:
+            continue
+        for _, steps, _, _ in paid(costs, tied, found.states):
+            for step in steps:
+                axes = tuple(names[a] for a in step.axes)
+                sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
+                one = costs.comm.time(step.kind, step.axes, step.nbytes)
+                events.append(Event(transfer.op, step.kind, axes, sent, one, transfer.trips))
+    events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
+    return Estimated(predict(costs, found.states, lifetimes(graph)), seconds, parts, tuple(events))

@@ -1,0 +1,172 @@
+"""The planner's acceptance table (design, 2-search section 6): closed forms, and collectives counted in compiled HLO.
+
+`AR(V) = alpha + 2 beta (n-1)/n V` and `AG = RS = alpha + beta (n-1)/n V` per mesh axis, float32.
+"""
+
+from __future__ import annotations
+
+import pytest
+from search_programs import (
+    adam_step,
+    attention,
+    by_name,
+    communication,
+    compiled,
+    graph_of,
+    kernel,
+    linear_step,
+    module_of,
+    solve,
+    spec,
+)
+
+from rhino.passes.import_graph import import_graph
+
+ONE = (1.0, 1.0)
+COLUMN = ((), ("y",))
+ROW = (("y",), ())
+
+
+def all_reduce(n: int, nbytes: float, beta: float = 1.0) -> float:
+    return 1 + 2 * beta * (n - 1) / n * nbytes
+
+
+def mlp_row(layers: int, batch: int, width: int, mesh: tuple[int, int], beta: tuple[float, float]) -> tuple[float, dict]:
+    function, arguments = linear_step(layers, batch, width)
+    graph = graph_of(function, *arguments, donate=(0,))
+    solution = solve(graph, mesh, ONE, beta)
+    return communication(solution), by_name(graph, solution)
+
+
+@pytest.mark.parametrize("mesh", [(4, 1), (1, 4)])
+@pytest.mark.parametrize(("layers", "expected"), [(2, 196610), (12, 1179660)])
+def test_a_large_batch_gives_data_parallelism(layers: int, expected: int, mesh: tuple[int, int]) -> None:
+    assert layers * all_reduce(4, 128 * 128 * 4) == expected
+    cost, found = mlp_row(layers, 1024, 128, mesh, ONE)
+    assert cost == pytest.approx(expected, rel=0.01)
+    axis = "x" if mesh[0] > 1 else "y"
+    assert found["x"] == ((axis,), ())
+    assert all(found[f"ws[{i}]"] == ((), ()) for i in range(layers))
+
+
+@pytest.mark.parametrize("mesh", [(4, 1), (1, 4)])
+@pytest.mark.parametrize(("layers", "expected"), [(2, 786433), (12, 8650763)])
+def test_large_weights_give_megatron(layers: int, expected: int, mesh: tuple[int, int]) -> None:
+    # Forward one all-reduce per pair of layers, backward the same, but for the input's gradient, which nobody needs.
+    assert (layers - 1) * all_reduce(4, 128 * 1024 * 4) == expected
+    cost, found = mlp_row(layers, 128, 1024, mesh, ONE)
+    assert cost == pytest.approx(expected, rel=0.01)
+    axis = "x" if mesh[0] > 1 else "y"
+    assert [found[f"ws[{i}]"] for i in range(layers)] == [((), (axis,)), ((axis,), ())] * (layers // 2)
+    assert found["x"] == ((), ())
+
+
+@pytest.mark.parametrize(("mesh", "expected"), [((4, 8), 26872), ((8, 4), 58330)])
+def test_two_axes_give_data_times_megatron(mesh: tuple[int, int], expected: int) -> None:
+    closed = 2 * all_reduce(mesh[0], 128 * 128 * 4 / mesh[1]) + all_reduce(mesh[1], 1024 * 128 * 4 / mesh[0], 0.01)
+    assert closed == pytest.approx(expected, rel=0.01)
+    cost, found = mlp_row(2, 1024, 128, mesh, (1.0, 0.01))
+    assert cost == pytest.approx(expected, rel=0.01)
+    assert (found["x"], found["ws[0]"], found["ws[1]"]) == ((("x",), ()), COLUMN, ROW)
+
+
+def test_an_axis_that_divides_nothing_is_left_alone() -> None:
+    # The row says 46314 for (3, 4), with the batch of 1024 in three parts. Neither 1024 nor 128 is divisible by 3, so
+    # every device of axis 0 does the same here, and data parallelism over axis 1 alone costs strictly less.
+    cost, found = mlp_row(2, 1024, 128, (3, 4), (1.0, 0.01))
+    assert cost == pytest.approx(2 * all_reduce(4, 128 * 128 * 4, 0.01), rel=0.01)
+    assert cost < 46314
+    assert found["x"] == (("y",), ())
+
+
+def test_attention_is_cheaper_than_its_row() -> None:
+    # The row: heads split, one all-reduce of the output. Strictly cheaper: the batch of 4 split, so that nothing is
+    # partial, and the output gathered, at half the bytes.
+    graph, expected = attention_graph(), 1572865
+    assert all_reduce(4, 4 * 128 * 512 * 4) == expected
+    solution = solve(graph, (4, 1), ONE, ONE)
+    assert communication(solution) == pytest.approx(1 + 3 / 4 * 4 * 128 * 512 * 4, rel=0.01)
+    assert communication(solution) < expected
+    assert solution.predicted.collectives == {"all-gather": 1}
+
+
+def test_attention_split_by_heads_costs_what_its_row_says() -> None:
+    graph = attention_graph()
+    graph.pins[graph.arguments[3].value] = ("argument weights[3]", (("x",), (), ()))
+    graph.pins[graph.arguments[4].value] = ("argument x", ((), (), ()))
+    solution = solve(graph, (4, 1), ONE, ONE)
+    assert communication(solution) == pytest.approx(1572865, rel=0.01)
+    assert solution.predicted.collectives == {"all-reduce": 1}
+    # Nobody asked for it: q, k and v follow.
+    assert [solution.dims(a.value) for a in graph.arguments[:3]] == [((), ("x",), ())] * 3
+
+
+def attention_graph():  # type: ignore[no-untyped-def]
+    weights = [spec(512, 16, 32)] * 3 + [spec(16, 32, 512)]
+    graph = graph_of(attention, weights, spec(4, 128, 512))
+    graph.pins[graph.outputs[0]] = ("result 0", ((), (), ()))
+    return graph
+
+
+def test_adam_with_a_large_batch_compiles_to_one_all_reduce() -> None:
+    function, arguments = adam_step(6, 256, 32)
+    module = module_of(function, *arguments, donate=(0,))
+    graph = import_graph(module)
+    solution = solve(graph, (4, 1), ONE, ONE)
+    parameters = 6 * (32 * 32 + 32) * 4
+    assert communication(solution) == pytest.approx(12 * 1 + 2 * 3 / 4 * parameters, rel=0.01)
+    assert by_name(graph, solution)["x"] == (("x",), ())
+    counts, nbytes = compiled(module, graph, solution)
+    # Twelve gradients, which XLA combines.
+    assert counts == {"all-reduce": 1}
+    assert dict(nbytes) == solution.predicted.comm_bytes == {"all-reduce": 2 * 3 * parameters // 4}
+
+
+def test_adam_with_large_weights_compiles_to_five_all_reduces() -> None:
+    function, arguments = adam_step(6, 32, 256)
+    module = module_of(function, *arguments, donate=(0,))
+    graph = import_graph(module)
+    solution = solve(graph, (4, 1), ONE, ONE)
+    assert communication(solution) == pytest.approx(5 * all_reduce(4, 32 * 256 * 4), rel=0.01)
+    found = by_name(graph, solution)
+    assert [found[kernel(i)] for i in range(6)] == [((), ("x",)), (("x",), ())] * 3
+    # Both moments of Adam are held as their parameter.
+    for name, dims in found.items():
+        if ".mu" in name or ".nu" in name:
+            assert dims == found["state[0]" + name.split(".mu")[-1].split(".nu")[-1]]
+    counts, nbytes = compiled(module, graph, solution)
+    assert counts == solution.predicted.collectives == {"all-reduce": 5}
+    assert dict(nbytes) == solution.predicted.comm_bytes
+
+
+def test_adam_on_two_axes_costs_no_more_than_data_times_megatron() -> None:
+    function, arguments = adam_step(6, 256, 32)
+    free = graph_of(function, *arguments, donate=(0,))
+    found = solve(free, (2, 2), ONE, (1.0, 0.1))
+
+    # The row's plan: the batch on axis 0, kernels column and row in turn on axis 1 only.
+    module = module_of(function, *arguments, donate=(0,))
+    graph = import_graph(module)
+    values = {argument.name: argument.value for argument in graph.arguments}
+    graph.pins[values["x"]] = ("argument x", (("x",), ()))
+    for i in range(6):
+        graph.pins[values[kernel(i)]] = (f"argument {kernel(i)}", ROW if i % 2 else COLUMN)
+    row = solve(graph, (2, 2), ONE, (1.0, 0.1))
+    counts, nbytes = compiled(module, graph, row)
+    # Five of activations over axis 1, and the gradients, combined, over axis 0: the row's count.
+    assert counts == {"all-reduce": 6}
+    assert dict(nbytes) == row.predicted.comm_bytes
+    # What the planner finds is strictly cheaper under the row's own convention.
+    assert communication(found) < communication(row)
+
+
+def test_the_plan_found_on_two_axes_compiles_to_what_it_predicts() -> None:
+    function, arguments = adam_step(6, 256, 32)
+    module = module_of(function, *arguments, donate=(0,))
+    graph = import_graph(module)
+    solution = solve(graph, (2, 2), ONE, (1.0, 0.1))
+    _, nbytes = compiled(module, graph, solution)
+    predicted = dict(solution.predicted.comm_bytes)
+    # XLA has no reduce-scatter on CPU: it all-reduces, at twice the bytes, and slices.
+    predicted["all-reduce"] += 2 * predicted.pop("reduce-scatter", 0)
+    assert dict(nbytes) == predicted
