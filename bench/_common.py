@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "out" / "bench"
@@ -40,6 +40,14 @@ class Ran:
     peak_rss_bytes: int
     stdout: str
     stderr: str
+
+
+class Named(Protocol):
+    """A case of a benchmark."""
+
+    @property
+    def name(self) -> str:
+        """Short and unique among the cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,29 @@ def interleave(
         for name in names[shift:] + names[:shift]:
             found[name].append(cases[name]())
     return found
+
+
+def select(cases: Sequence[Named], only: Sequence[str] | None) -> list[Any]:
+    """The cases whose name contains one of the texts, or all. Raises BenchError, listing the names, when there is none."""
+    chosen = [case for case in cases if not only or any(text in case.name for text in only)]
+    if not chosen:
+        names = ", ".join(case.name for case in cases)
+        raise BenchError(f"no case contains {' or '.join(only or ())}; there are {names}")
+    return chosen
+
+
+def measure_all(
+    cases: Sequence[Named], measure: Callable[[Any], dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """The results of all cases that can be measured, and the errors of the others: one failure keeps what others took."""
+    results, failures = [], []
+    for case in cases:
+        try:
+            results.append(measure(case))
+        except BenchError as error:
+            note(f"{case.name} failed: {error}")
+            failures.append({"case": case.name, "error": str(error)})
+    return results, failures
 
 
 def spread(samples: Sequence[float]) -> dict[str, Any]:

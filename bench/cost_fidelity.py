@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from bench._common import CACHE, BenchError, Table, gib, main, note, parser, publish, run, tool
+from bench._common import CACHE, BenchError, Table, gib, main, measure_all, note, parser, publish, run, select, tool
 from bench._inputs import GPT, module
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -156,13 +156,11 @@ def body() -> None:
     p = parser("bench.cost_fidelity", __doc__)
     p.add_argument("--only", nargs="+", metavar="TEXT", help="only the cases whose name contains one of these")
     args = p.parse_args()
-    cases = QUICK if args.quick else CASES
-    if args.only:
-        cases = tuple(case for case in cases if any(text in case.name for text in args.only))
-        if not cases:
-            raise BenchError(f"no case contains {' or '.join(args.only)}; there are {', '.join(c.name for c in CASES)}")
-    results = [measure(case) for case in cases]
-    publish("cost_fidelity", args, {"cases": results}, tables(results))
+    cases = select(QUICK if args.quick else CASES, args.only)
+    results, failures = measure_all(cases, measure)
+    publish("cost_fidelity", args, {"cases": results, "failures": failures}, tables(results) if results else [])
+    if failures:
+        raise BenchError(f"{len(failures)} of {len(cases)} cases failed; see above")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench._common import CACHE, BenchError, Table, interleave, main, note, parser, publish, run, spread, tool
+from bench._common import (
+    CACHE,
+    BenchError,
+    Table,
+    interleave,
+    main,
+    measure_all,
+    note,
+    parser,
+    publish,
+    run,
+    select,
+    spread,
+    tool,
+)
 from bench._inputs import GPT, count_lines, module
 
 
@@ -37,7 +51,7 @@ CASES: tuple[Case, ...] = (
     Case(GPT("1.3b", 64, layers=12), "dgx-h100:1"),
     Case(GPT("1.3b", 64, layers=48), "dgx-h100:1"),
     Case(GPT("1.3b", 64, layers=96), "dgx-h100:1"),
-    Case(GPT("175b", 1024), "dgx-h100:16"),
+    Case(GPT("175b", 256), "dgx-h100:16"),
 )
 QUICK: tuple[Case, ...] = (Case(GPT("125m", 8, layers=2), "dgx-h100:1"), Case(GPT("125m", 8, layers=4), "dgx-h100:1"))
 
@@ -112,13 +126,12 @@ def body() -> None:
     p.add_argument("--only", nargs="+", metavar="TEXT", help="only the cases whose name contains one of these")
     p.add_argument("--rounds", type=int, help="how often each case is planned (default: 3; 1 with --quick)")
     args = p.parse_args()
-    cases = QUICK if args.quick else CASES
-    if args.only:
-        cases = tuple(case for case in cases if any(text in case.name for text in args.only))
-        if not cases:
-            raise BenchError(f"no case contains {' or '.join(args.only)}; there are {', '.join(c.name for c in CASES)}")
-    results = [measure(case, args.rounds or (1 if args.quick else 3)) for case in cases]
-    publish("search_time", args, {"cases": results}, tables(results))
+    cases = select(QUICK if args.quick else CASES, args.only)
+    rounds = args.rounds or (1 if args.quick else 3)
+    results, failures = measure_all(cases, lambda case: measure(case, rounds))
+    publish("search_time", args, {"cases": results, "failures": failures}, tables(results) if results else [])
+    if failures:
+        raise BenchError(f"{len(failures)} of {len(cases)} cases failed; see above")
 
 
 if __name__ == "__main__":

@@ -370,6 +370,6 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     )
 }  # fmt: skip
 
-__all__ = ["ATTRIBUTES", "COLLECTIVES", "ROLES", "RhinoAttribute", "Scene", "from_attr", "to_attr"] + [
+__all__ = ["ATTRIBUTES", "COLLECTIVES", "ROLES", "RhinoAttribute", "from_attr", "to_attr"] + [
     cls.__name__ for cls in ATTRIBUTES.values()
 ]

@@ -14,7 +14,8 @@ from typing import Protocol
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
-from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster, Scene
+from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster
+from rhino.dialect.base import Scene
 
 _PREFIX = "rhino."
 

@@ -290,7 +290,7 @@ def _read_rule(attribute: Any) -> Rule:
 
 
 def _trip_count(op: Any, ids: dict[Any, int], scalars: dict[int, int], record: Op) -> int:
-    """Trips of a counted loop `i = start; i < limit; i += step`, as jax writes scan and fori_loop; 1 when it is not one."""
+    """Trips of a counted loop `i = start; i < limit; i += step`, as jax writes scan and fori_loop; 1 for others."""
     cond, body = (region.blocks[0] for region in op.regions)
     compare = next((o.operation for o in cond.operations if o.operation.name == "stablehlo.compare"), None)
     if compare is None or "LT" not in str(compare.attributes["comparison_direction"]):

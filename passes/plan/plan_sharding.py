@@ -107,7 +107,8 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def given_mesh(module: ir.Module) -> list[tuple[str, int]]:
     """The axes of the module's `@mesh`, empty if it has no mesh at all. Raises PassError for others."""
-    meshes = sdy_attributes.mesh_axes(module)
+    # jax writes meshes without axes for callbacks and for "no mesh": they lay nothing out.
+    meshes = {name: axes for name, axes in sdy_attributes.mesh_axes(module).items() if axes}
     if not meshes:
         return []
     if len(meshes) > 1 or MESH not in meshes:
@@ -126,7 +127,7 @@ def annotate(module: ir.Module, graph: Graph, solution: Solution) -> None:
     """Writes a solution into the module its graph was imported from: the mesh unless it is there, and all shardings."""
     main = functions.find(module, "main")
     assert main is not None
-    _Writer(module, main, graph, solution).write(fresh_mesh=not sdy_attributes.mesh_axes(module))
+    _Writer(module, main, graph, solution).write(fresh_mesh=MESH not in sdy_attributes.mesh_axes(module))
 
 
 class _Writer:
@@ -148,10 +149,10 @@ class _Writer:
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)
                 ]
                 op.attributes[sdy_attributes.SHARDING] = sdy_attributes.per_value(given, self.module.context)
-        for copy, dims in self.solution.copies():
+        for copy, wanted in self.solution.copies():
             first = self.ops[copy.readers[0][0]]
             with self.module.context, first.location, ir.InsertionPoint(first):
-                changed = sdy.ShardingConstraintOp(self.values[copy.value], self._sharding(dims)).result
+                changed = sdy.ShardingConstraintOp(self.values[copy.value], self._sharding(wanted)).result
             for reader, slot in copy.readers:
                 self.ops[reader].operands[slot] = changed
 

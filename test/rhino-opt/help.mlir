@@ -6,8 +6,8 @@
 // CHECK: Input and output:
 // CHECK: --split-input-file[=MARKER]
 // CHECK: Rhino passes:
-// CHECK: --rhino-classify-args {{ +}}Give each argument of @main its role
-// CHECK: explain=<bool> {{ +}}emit a remark
+// CHECK: --rhino-classify-args {{ *}}Give each argument of @main its role
+// CHECK: explain=<bool> {{ *}}emit a remark
 // CHECK: --rhino-plan-sharding
 // CHECK: topology=<str>
 // CHECK: --rhino-verify

@@ -3,8 +3,8 @@
 
 // CHECK: Pass statistics report
 // CHECK: 'rhino-classify-args' Pass
-// CHECK-NEXT: (S) {{ +}}1 kept
-// CHECK-NEXT: (S) {{ +}}2 other
+// CHECK-NEXT: (S) {{ *}}1 kept
+// CHECK-NEXT: (S) {{ *}}2 other
 func.func @main(%a: tensor<4xf32> {rhino.role = "param"}, %b: tensor<f32>, %c: tensor<i32>) {
   return
 }

@@ -5,7 +5,7 @@
 
 // PIPELINE: <pass-pipeline>:1:20: error: unknown pass 'rhino-classfy-args'
 // PIPELINE-NEXT: builtin.module(cse,rhino-classfy-args)
-// PIPELINE-NEXT: {{^ {19}\^}}
+// PIPELINE-NEXT: {{^ +\^}}
 // PIPELINE-NEXT: <pass-pipeline>:1:20: note: did you mean 'rhino-classify-args'?
 // NATIVE: <pass-pipeline>:1:1: error: unknown pass 'sdy-no-such-pass'
 // FLAG: error: unknown pass 'rhino-classfy-args'

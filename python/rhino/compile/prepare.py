@@ -6,6 +6,7 @@ Owns: `prepare` (text or bytecode -> `Signature` and bytecode for XLA). Must not
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -13,6 +14,16 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.compile.module import Signature, TensorSpec, attribute_dicts, main_function, parse, read
 from rhino.errors import RhinoError
+
+_ELEMENTWISE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "negate", "convert",
+        "select", "compare", "and", "or", "not", "xor", "exponential", "exponential_minus_one", "log",
+        "log_plus_one", "logistic", "tanh", "rsqrt", "sqrt", "cbrt", "abs", "sign", "floor", "ceil",
+        "cosine", "sine", "is_finite", "clamp", "remainder",
+    )
+)  # fmt: skip
 
 
 def prepare(module: str | bytes) -> tuple[Signature, bytes]:
@@ -81,7 +92,9 @@ def _pin_op_shardings(module: ir.Module) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    for op in annotated:
+    boundary = _argument_shardings(module)
+    pinned = [op for op in annotated if not _on_no_axes(op, module) and not _follows(op, boundary)]
+    for op in pinned:
         shardings = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings
         for index, sharding in enumerate(shardings):
             if not sdy.TensorShardingAttr(sharding).dimension_shardings:
@@ -89,13 +102,70 @@ def _pin_op_shardings(module: ir.Module) -> None:
             _pin(op.results[index], sharding, ir.InsertionPoint.after(op))
             if op.name == "stablehlo.while":
                 _pin_carry(op, index, sharding)
-        del op.attributes["sdy.sharding"]
+    for op in annotated:
+        if not _on_no_axes(op, module):
+            del op.attributes["sdy.sharding"]
     for op in reshards:
         pin = sdy.ShardingConstraintOp(
             op.operands[0], op.attributes["sharding"], loc=op.location, ip=ir.InsertionPoint(op)
         )
         op.results[0].replace_all_uses_with(pin.result)
         op.erase()
+
+
+def _on_no_axes(op: ir.Operation, module: ir.Module) -> bool:
+    """Whether the op sits on one device (`@maximal_mesh_0`), as jax's callbacks do: XLA insists on that attribute."""
+    first = sdy.TensorShardingAttr(sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings[0])
+    reference = first.mesh_or_ref
+    if not isinstance(reference, ir.FlatSymbolRefAttr):
+        return False
+    return any(
+        other.operation.name == "sdy.mesh"
+        and other.attributes["sym_name"].value == reference.value
+        and not sdy.MeshAttr(other.attributes["mesh"]).axes
+        for other in module.body.operations
+    )
+
+
+def _follows(op: ir.Operation, boundary: Mapping[ir.Value, Any]) -> bool:
+    """Whether propagation cannot but give the op its sharding: an element-wise op whose operands all have it already.
+
+    Half of a training step is such ops; a constraint on each would double the time XLA takes to compile it.
+    """
+    if len(op.results) != 1 or op.name not in _ELEMENTWISE:
+        return False
+    result = op.results[0]
+    if any(use.owner.operation.name == "sdy.sharding_constraint" for use in result.uses):
+        return False  # the constraint's layout would spread backwards to here
+    wanted = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings[0]
+    known = 0
+    for operand in op.operands:
+        if operand.type.shape != result.type.shape:
+            return False
+        if operand in boundary:
+            given = boundary[operand]
+        else:
+            owner = operand.owner
+            if not isinstance(owner, (ir.Operation, ir.OpView)):
+                return False
+            owner = owner.operation
+            if "sdy.sharding" not in owner.attributes:
+                continue  # constants and what is made of them take any sharding
+            given = sdy.TensorShardingPerValueAttr(owner.attributes["sdy.sharding"]).shardings[0]
+            known += 1
+        if given != wanted:
+            return False
+    return known > 0
+
+
+def _argument_shardings(module: ir.Module) -> dict[ir.Value, Any]:
+    main = next(op for op in module.body.operations if op.operation.name == "func.func" and op.name.value == "main")
+    given = list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+    found = {}
+    for argument, attributes in zip(main.regions[0].blocks[0].arguments, given, strict=False):
+        if "sdy.sharding" in attributes:
+            found[argument] = attributes["sdy.sharding"]
+    return found
 
 
 def _pin(value: ir.Value, sharding: ir.Attribute, where: ir.InsertionPoint) -> ir.Value:

@@ -41,7 +41,7 @@ class Lifetimes:
 
 
 def lifetimes(graph: Graph) -> Lifetimes:
-    """One backward sweep: a value that is not written to memory keeps what it is computed from alive for its readers."""
+    """One backward sweep: a value not written to memory keeps what it is computed from alive for its readers."""
     real, owner = materialised(graph), buffers(graph)
     count = len(graph.ops)
     reads = [-1] * len(graph.values)
@@ -75,7 +75,9 @@ def lifetimes(graph: Graph) -> Lifetimes:
     fresh = tuple(
         dict.fromkeys(owner[v] for v in graph.outputs if owner[v] not in arguments and owner[v] not in aliased)
     )
-    return Lifetimes(tuple((r, first[r], last[r]) for r in first if first[r] < count), tuple(reads), tuple(first_reads), fresh)
+    return Lifetimes(
+        tuple((r, first[r], last[r]) for r in first if first[r] < count), tuple(reads), tuple(first_reads), fresh
+    )
 
 
 def _loop_end(graph: Graph, index: int, loop: int, when: int) -> int:
@@ -88,7 +90,9 @@ def _loop_end(graph: Graph, index: int, loop: int, when: int) -> int:
     return when
 
 
-def peak(graph: Graph, life: Lifetimes, local_bytes: Sequence[int], copies: Sequence[tuple[int, int, int, int]]) -> Memory:
+def peak(
+    graph: Graph, life: Lifetimes, local_bytes: Sequence[int], copies: Sequence[tuple[int, int, int, int]]
+) -> Memory:
     """Peak over the program.
 
     Args:

@@ -13,7 +13,7 @@ _MATMUL = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 
 
 def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
-    """For each op, `max(flops / peak(dtype), bytes / memory bandwidth)` over all its executions in a step, undivided."""
+    """For each op, `max(flops / peak(dtype), bytes / memory bandwidth)` of all its executions in a step, undivided."""
     real = materialised(graph)
     return [_one(graph, op, cluster, real) for op in graph.ops]
 

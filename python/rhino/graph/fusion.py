@@ -11,8 +11,8 @@ from rhino.graph.data import Graph, Op
 # Ops that XLA fuses into their readers.
 _FUSIBLE_MISC = frozenset(
     f"stablehlo.{name}"
-    for name in ("broadcast_in_dim", "reshape", "transpose", "iota", "slice", "pad", "concatenate", "reverse", "constant",
-                 "dynamic_slice")
+    for name in ("broadcast_in_dim", "reshape", "transpose", "iota", "slice", "pad", "concatenate", "reverse",
+                 "constant", "dynamic_slice")
 )  # fmt: skip
 _UNFUSIBLE = frozenset(
     f"stablehlo.{name}"
@@ -72,7 +72,7 @@ def _splats(graph: Graph) -> set[int]:
 
 
 def buffers(graph: Graph) -> list[int]:
-    """For each value, the value whose buffer it uses: loop carries, barriers and in-place updates share their operand's."""
+    """For each value, the one whose buffer it uses: loop carries, barriers, in-place updates share their operand's."""
     owner = list(range(len(graph.values)))
     for op in graph.ops:
         for tie in op.ties:

@@ -21,6 +21,7 @@ _TIE_BREAK_S = 1e-9
 Key = tuple[Layout, Layout]
 Term = tuple[int, int, int, int]
 
+
 @dataclass(frozen=True, slots=True)
 class AxisSolution:
     """States of every class on the axis, the objective in seconds and its proved lower bound."""
@@ -174,7 +175,7 @@ class AxisProgram:
         return table
 
     def conversions(self, transfer: int) -> list[tuple[Layout, list[int]]]:
-        """The converted copies a transfer can lead to: their layout, and the variables whose sum is 1 when one exists."""
+        """The converted copies a transfer can lead to: their layout, and the variables whose sum is 1 if one exists."""
         found = []
         for end, members in self.copies.get(transfer, ()):
             shared = self.shared_vars.get((transfer, end))

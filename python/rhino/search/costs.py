@@ -85,12 +85,14 @@ class Costs:
         for argument in problem.graph.arguments:
             v = argument.value
             if argument.role == "batch" and problem.node_of[v] == n:
-                parts = prod(m for m, s in zip(self.sizes, states, strict=True) if s > 0 and s - 1 in problem.classes[v])
+                parts = prod(
+                    m for m, s in zip(self.sizes, states, strict=True) if s > 0 and s - 1 in problem.classes[v]
+                )
                 total += problem.graph.values[v].nbytes / parts / self.host_bytes_s
         return total
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[Step, ...], int]]:
-        """Collectives that ops inside a cone need because they cannot keep a sharded dimension: (seconds, steps, trips)."""
+        """Collectives of ops inside a cone that cannot keep a sharded dimension: (seconds, steps, trips)."""
         n = self.quotient.nodes[k]
         graph = self.problem.graph
         found = []
@@ -139,7 +141,9 @@ class Costs:
         return work
 
 
-def paid(costs: Costs, transfer: Transfer, states: Sequence[States]) -> list[tuple[float, tuple[Step, ...], Layout, Layout]]:
+def paid(
+    costs: Costs, transfer: Transfer, states: Sequence[States]
+) -> list[tuple[float, tuple[Step, ...], Layout, Layout]]:
     """The conversions a transfer makes under given states, each once: (seconds, steps, from, to)."""
     found: list[tuple[float, tuple[Step, ...], Layout, Layout]] = []
     seen: set[tuple[Layout, Layout]] = set()
@@ -153,6 +157,3 @@ def paid(costs: Costs, transfer: Transfer, states: Sequence[States]) -> list[tup
             seconds, steps = costs.transfer(transfer, source, target)
             found.append((seconds, steps, source, target))
     return found
-
-
-

@@ -20,7 +20,7 @@ _MAX_CUTS = 12
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """States per class and the objective they reach, in seconds. `fits` is False when the memory rows could not be met."""
+    """States per class and the objective they reach, in seconds; `fits` is False when the memory rows cannot be met."""
 
     states: tuple[States, ...]
     objective: float
@@ -70,12 +70,17 @@ def descend(
 
 
 def with_memory(
-    costs: Costs, orders: Sequence[Sequence[int]], pinned: dict[int, States], life: Lifetimes, limit: int, first: Descent,
+    costs: Costs,
+    orders: Sequence[Sequence[int]],
+    pinned: dict[int, States],
+    life: Lifetimes,
+    limit: int,
+    first: Descent,
     parallel: bool = False,
 ) -> Descent:
     """The best plan found whose predicted peak is within `limit` bytes.
 
-    Each plan over the limit adds a row for what is alive at its peak (a cutting plane), and the search goes on from there.
+    Each plan over the limit adds a row for what is alive at its peak (a cutting plane), and the search goes on.
 
     Returns: a Descent with `fits` False, the smallest peak seen, when no plan within the limit was found.
     """

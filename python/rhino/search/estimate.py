@@ -25,7 +25,7 @@ from rhino.search.symmetry import tie_repeats
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One collective of the program: what causes it (an op), its kind and axes, bytes sent and seconds per execution."""
+    """One collective: the op that causes it, its kind and axes, bytes sent and seconds per execution."""
 
     op: int
     kind: str

@@ -22,7 +22,7 @@ _OVERLAP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Per device and step. `comm_bytes` and `collectives` by kind; `comm_s` counts what is not hidden behind compute."""
+    """Per device and step. `comm_bytes` and `collectives` by kind; `comm_s` is what compute does not hide."""
 
     step_time_s: float
     compute_s: float
@@ -84,7 +84,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
 
 
 def _persistent(costs: Costs) -> frozenset[int]:
-    """Classes of cones that hold a donated argument: parameters and optimizer state, whose traffic XLA can schedule freely."""
+    """Classes of cones with a donated argument: parameters and optimizer state, whose traffic is off the critical path."""
     problem, quotient = costs.problem, costs.quotient
     nodes = [problem.node_of[a.value] for a in problem.graph.arguments if a.alias >= 0]
     return frozenset(quotient.klass[n] for n in nodes if n >= 0)

@@ -29,7 +29,9 @@ def explain(graph: Graph, cluster: Cluster, limit: int, failed: Sequence[tuple[C
         op = graph.ops[value.producer] if value.producer >= 0 else None
         what = op.name.split(".")[-1] if op else "loop value"
         shape = "x".join(map(str, value.shape))
-        temporaries.append((nbytes, f"{what} tensor<{shape}x{value.dtype}>{' at ' + op.where if op and op.where else ''}"))
+        temporaries.append(
+            (nbytes, f"{what} tensor<{shape}x{value.dtype}>{' at ' + op.where if op and op.where else ''}")
+        )
     largest = sorted([*arguments, *temporaries], key=lambda entry: (-entry[0], entry[1]))[:_NAMED]
     needed = used.peak_bytes
     tensors = ", ".join(f"{name} {_mib(nbytes)}" for nbytes, name in largest)

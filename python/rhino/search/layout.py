@@ -15,7 +15,7 @@ Layout = tuple[int, ...]
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One collective: its kind, the mesh axes it runs over, and the bytes of the full tensor it moves within its group."""
+    """One collective: its kind, the mesh axes it runs over, and the bytes of the full tensor within its group."""
 
     kind: str
     axes: tuple[int, ...]

@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class MilpSolution:
-    """`status` is "optimal", "limit" (best found in time) or "infeasible"; `bound` is a proved lower bound on the objective."""
+    """`status` is "optimal", "limit" (best found in time) or "infeasible"; `bound` is proved below the objective."""
 
     status: str
     objective: float

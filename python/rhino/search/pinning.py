@@ -36,8 +36,7 @@ def pinned_states(
                     )
                 if classes[d] < 0:
                     raise RhinoError(
-                        f"{name}: dim {d} of size {problem.graph.values[v].shape[d]} "
-                        f"cannot be sharded over '{axis}'",
+                        f"{name}: dim {d} of size {problem.graph.values[v].shape[d]} cannot be sharded over '{axis}'",
                         "shard another dimension",
                     )
                 states[list(names).index(axis)] = classes[d] + 1

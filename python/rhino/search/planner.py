@@ -108,8 +108,7 @@ def mesh_shapes(cluster: Cluster) -> list[tuple[int, ...]]:
     """The meshes of one or two axes worth trying: the inner axis stays within a host."""
     n = cluster.num_devices
     inner = [b for b in range(2, cluster.devices_per_host + 1) if n % b == 0 and cluster.devices_per_host % b == 0]
-    shapes = [(n,), *[(n // b, b) for b in inner if n // b > 1]]
-    return shapes
+    return [(n,), *[(n // b, b) for b in inner if n // b > 1]]
 
 
 def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None) -> Solution:
@@ -122,7 +121,7 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
       progress: called with (done, total, label) as meshes are finished.
 
     Raises:
-      RhinoError: no mesh suits the devices, or nothing fits the memory limit; the message names the tensors and the remedy.
+      RhinoError: no mesh suits the devices, or nothing fits the memory limit: the message names tensors and remedy.
     """
     start = time.perf_counter()
     phases: dict[str, float] = {}
@@ -189,7 +188,9 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
         predicted=prediction,
         alternatives=tuple(sorted(losers, key=lambda a: (a.step_time_s, a.name))),
         candidates=len(shapes),
-        gap=max(0.0, 1 - sum(seconds) / cluster.num_devices / prediction.step_time_s) if prediction.step_time_s else 0.0,
+        gap=max(0.0, 1 - sum(seconds) / cluster.num_devices / prediction.step_time_s)
+        if prediction.step_time_s
+        else 0.0,
         seconds=time.perf_counter() - start,
         problem=problem,
         costs=costs,

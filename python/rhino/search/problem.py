@@ -151,7 +151,7 @@ class _Builder:
         self.lost: list[tuple[int, int, int]] = []
 
     def _free_values(self) -> list[bool]:
-        """Values that cost nothing in any layout: constants, iotas, and what is computed from them and scalars alone."""
+        """Values that cost nothing in any layout: constants, iotas, and what is made of them and scalars alone."""
         graph = self.graph
         values = graph.values
         free = [False] * len(values)

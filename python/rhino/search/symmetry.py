@@ -16,8 +16,9 @@ _MAX_ROUNDS = 256
 
 @dataclass(slots=True)
 class Quotient:
-    """The tied problem. `klass[n]` is the class of node n; `nodes` and `counts` a representative node and the size of each class.
+    """The tied problem.
 
+    `klass[n]` is the class of node n; `nodes` and `counts` hold a representative node and the size of each class.
     Each entry of `transfers` stands for `count` equal ones; its ends name classes, and equal ends are listed once.
     `tied[t]` is the index of the transfer that stands for t.
     """
@@ -79,9 +80,7 @@ def _node_label(problem: Problem, n: int) -> object:
     if node.kind == "op":
         op = graph.ops[node.ops[0]]
         return ("op", op.name, op.rule, op.trips, op.flops, node.factors)
-    members = tuple(
-        (graph.values[v].shape, graph.values[v].dtype, problem.classes[v]) for v in node.members
-    )
+    members = tuple((graph.values[v].shape, graph.values[v].dtype, problem.classes[v]) for v in node.members)
     ops = tuple((graph.ops[o].name, graph.ops[o].trips) for o in node.ops)
     losses = tuple((c, graph.values[v].shape, graph.ops[o].name) for c, v, o in problem.losses.get(n, ()))
     pinned = tuple(dims for v, (_, dims) in graph.pins.items() if problem.node_of[v] == n)

@@ -202,7 +202,6 @@ def test_planning_makes_no_arrays() -> None:
     assert all(any(dim) for dim in [plan.arguments[0].sharding])
 
 
-@pytest.mark.xfail(strict=True, reason="rhino.compile.prepare drops the device that a host callback is pinned to")
 def test_callbacks_survive_the_swap_of_the_module() -> None:
     seen: list[float] = []
 

@@ -6,11 +6,12 @@ import argparse
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from bench._common import BenchError, Table, interleave, publish, run, spread
+from bench._common import BenchError, Table, interleave, measure_all, publish, run, select, spread
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -62,6 +63,30 @@ def test_interleave_rotates_the_order_and_gives_every_case_every_round() -> None
     found = interleave(cases, 3)
     assert "".join(seen) == "abcbcacab"
     assert {name: len(samples) for name, samples in found.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+
+
+def test_select_takes_the_cases_that_contain_a_text() -> None:
+    cases = [Case("gpt-small@a"), Case("gpt-large@a"), Case("mlp@b")]
+    assert select(cases, None) == cases
+    assert select(cases, ["large", "@b"]) == cases[1:]
+    with pytest.raises(BenchError, match="no case contains x; there are gpt-small@a, gpt-large@a, mlp@b"):
+        select(cases, ["x"])
+
+
+def test_a_case_that_fails_does_not_lose_the_others() -> None:
+    def measure(case: Case) -> dict[str, str]:
+        if case.name == "bad":
+            raise BenchError("does not fit")
+        return {"case": case.name}
+
+    results, failures = measure_all([Case("a"), Case("bad"), Case("b")], measure)
+    assert results == [{"case": "a"}, {"case": "b"}]
+    assert failures == [{"case": "bad", "error": "does not fit"}]
 
 
 def test_spread() -> None:

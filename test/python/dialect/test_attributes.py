@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxlib.mlir import ir
 
-from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster, RhinoPlan, RhinoRole, Scene, from_attr, to_attr
+from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster, RhinoPlan, RhinoRole, from_attr, to_attr
+from rhino.dialect.base import Scene
 from rhino.dialect.context import make_context, parse_text
 
 PLAN = {

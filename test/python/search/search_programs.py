@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -14,8 +13,9 @@ import optax
 from jaxlib.mlir import ir
 
 from rhino.cluster import Cluster, Device, Level
-from rhino.compile import compile_module
+from rhino.compile import Collective, collective_bytes, collective_counts, compile_module
 from rhino.cost.collectives import AlphaBeta
+from rhino.dialect import functions, sdy
 from rhino.dialect.context import make_context, parse_text
 from rhino.graph import Graph
 from rhino.passes.import_graph import import_graph
@@ -32,7 +32,9 @@ def spec(*shape: int, dtype: Any = F32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def module_of(function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), roles: bool = False) -> ir.Module:
+def module_of(
+    function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), roles: bool = False
+) -> ir.Module:
     """The function as jax lowers it, calls inlined, in a fresh context; with argument roles if `roles`."""
     lowered = jax.jit(function, keep_unused=True, donate_argnums=donate).lower(*arguments).compiler_ir("stablehlo")
     context = make_context()
@@ -78,16 +80,31 @@ def by_name(graph: Graph, solution: Solution) -> dict[str, Any]:
     return {argument.name: solution.dims(argument.value) for argument in graph.arguments}
 
 
-def compiled(module: ir.Module, graph: Graph, solution: Solution) -> tuple[Counter[str], Counter[str]]:
-    """Annotates the module, compiles it for CPU devices, and counts collectives and their bytes by kind."""
+def compiled(module: ir.Module, graph: Graph, solution: Solution) -> tuple[dict[str, int], dict[str, int]]:
+    """Annotates the module, compiles it for CPU devices, and returns counts and bytes of collectives by kind."""
     annotate(module, graph, solution)
-    executable = compile_module(str(module), "cpu", devices=prod(size for _, size in solution.mesh))
-    counts: Counter[str] = Counter()
-    nbytes: Counter[str] = Counter()
-    for collective in executable.collectives():
-        counts[collective.kind] += collective.count
-        nbytes[collective.kind] += collective.bytes
-    return counts, nbytes
+    found = compile_module(str(module), "cpu", devices=prod(size for _, size in solution.mesh)).collectives()
+    return collective_counts(found), collective_bytes(found)
+
+
+def compiled_by_hand(
+    module: ir.Module, mesh: Sequence[tuple[str, int]], shardings: dict[str, Any]
+) -> tuple[Collective, ...]:
+    """What XLA makes of shardings on arguments, and on the results that alias them, and nowhere else."""
+    graph = import_graph(module)
+    main = functions.find(module, "main")
+    assert main is not None
+    sdy.add_mesh(module, "mesh", mesh)
+    arguments, results = functions.argument_attributes(main), functions.result_attributes(main)
+    for argument, attributes in zip(graph.arguments, arguments, strict=True):
+        if argument.name in shardings:
+            given = sdy.tensor_sharding(module.context, "mesh", shardings[argument.name])
+            attributes["sdy.sharding"] = given
+            if argument.alias >= 0:
+                results[argument.alias]["sdy.sharding"] = given
+    functions.set_argument_attributes(main, arguments)
+    functions.set_result_attributes(main, results)
+    return compile_module(str(module), "cpu", devices=prod(size for _, size in mesh)).collectives()
 
 
 def linear_step(layers: int, batch: int, width: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -143,6 +160,9 @@ def attention(weights: list[jax.Array], x: jax.Array) -> jax.Array:
     return jnp.einsum("bqhk,hkd->bqd", jnp.einsum("bhqt,bthk->bqhk", scores, v), weights[3])
 
 
-def kernel(layer: int) -> str:
-    """The name of a layer's kernel among the arguments of `adam_step`."""
-    return f"state[0]['params']['Dense_{layer}']['kernel']"
+def layer_argument(layer: int, part: str, tree: str = "state[0]") -> str:
+    """The name of a layer's kernel or bias among the arguments of `adam_step`: the parameter, or a moment of Adam."""
+    return f"{tree}['params']['Dense_{layer}']['{part}']"
+
+
+MOMENTS = ("state[1][0].mu", "state[1][0].nu")

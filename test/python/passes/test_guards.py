@@ -1,0 +1,98 @@
+"""No C++ pass that --help documents ends the process, whatever small odd module it is given.
+
+Every pass runs on every module in a forked child: it may succeed or raise PipelineError, but not die of a signal.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rhino.dialect.context import make_context, parse_text
+from rhino.passes import guards
+from rhino.passes.diagnostics import PassError
+
+PROGRAM = r"""
+import json, os, sys
+from rhino.dialect.context import make_context, parse_text
+from rhino.passes import native
+from rhino.passes.pass_manager import PassManager, PipelineError
+
+MESH = 'sdy.mesh @mesh = <["x"=2, "y"=2]> '
+ON = '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}'
+BODY = '{ %0 = stablehlo.add %a, %a : TYPE return %0 : TYPE }'
+def function(name, type='tensor<4xf32>', sharding='', body=BODY):
+    return f'func.func @{name}(%a: {type} {sharding}) -> {type} ' + body.replace('TYPE', type) + ' '
+CALL = '{ %0 = func.call @g(%a) : (tensor<4xf32>) -> tensor<4xf32> return %0 : tensor<4xf32> }'
+MODULES = {
+    'empty': 'module {}',
+    'two functions, no main': function('f') + function('g'),
+    'one function, no main': MESH + function('f', sharding=ON),
+    'main': MESH + function('main', sharding=ON),
+    'main declared only': MESH + f'func.func private @main(tensor<4xf32> {ON}) -> tensor<4xf32>',
+    'main and a declaration': MESH
+        + 'func.func private @e(tensor<4xf32>) -> tensor<4xf32> ' + function('main', sharding=ON),
+    'call': MESH + function('main', sharding=ON, body=CALL) + function('g').replace('@g', 'private @g'),
+    'dynamic shape': MESH + function('main', 'tensor<?xf32>', ON),
+    'uneven shards': MESH + function('main', 'tensor<15xf32>', ON),
+    'two meshes': MESH + 'sdy.mesh @n = <["x"=4]> ' + function('main', sharding=ON)
+        + function('g', sharding='{sdy.sharding = #sdy.sharding<@n, [{"x"}]>}').replace('@g', 'private @g'),
+}
+context = make_context()
+died, ran = [], 0
+for name in native.PASSES:
+    for kind, text in MODULES.items():
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            try:
+                PassManager(context).add(name).run(parse_text(text, context))
+            except PipelineError:
+                pass
+            except BaseException:
+                os._exit(3)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        ran += 1
+        if status:
+            died.append([name, kind, status])
+print(json.dumps({'ran': ran, 'died': died}))
+"""
+
+
+def test_no_documented_pass_ends_the_process() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ran"] > 300
+    assert found["died"] == []
+
+
+@pytest.mark.parametrize(
+    ("step", "names"),
+    [
+        ("cse", ["cse"]),
+        ("func.func(sdy-close-shardings{a=b c={d=e}})", ["sdy-close-shardings"]),
+        ("any(builtin.module(x.y-z))", ["x.y-z"]),
+    ],
+)
+def test_names_in_a_step(step: str, names: list[str]) -> None:
+    assert guards._leaf_names(step) == names
+
+
+def test_full_reshards_run_once() -> None:
+    full = "func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
+    part = "func.func(sdy-insert-explicit-reshards)"
+    assert guards.check_order(full, [part, "cse"]) is None
+    assert guards.check_order(part, [full]) is None
+    assert "must run once" in (guards.check_order(full, ["cse", full]) or "")
+
+
+def test_a_refusal_says_where() -> None:
+    module = parse_text("func.func @a() {\n  return\n}\nfunc.func @b() {\n  return\n}\n", make_context())
+    with pytest.raises(PassError, match="'sdy-propagation-pipeline' needs a function @main"):
+        guards.check("sdy-propagation-pipeline", module)
+    guards.check("cse", module)
