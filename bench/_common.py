@@ -147,7 +147,7 @@ def interleave(
 
 
 def select(cases: Sequence[Named], only: Sequence[str] | None) -> list[Any]:
-    """The cases whose name contains one of the texts, or all. Raises BenchError, listing the names, when there is none."""
+    """The cases whose name contains one of the texts, or all. Raises BenchError with the names when none does."""
     chosen = [case for case in cases if not only or any(text in case.name for text in only)]
     if not chosen:
         names = ", ".join(case.name for case in cases)
@@ -158,7 +158,7 @@ def select(cases: Sequence[Named], only: Sequence[str] | None) -> list[Any]:
 def measure_all(
     cases: Sequence[Named], measure: Callable[[Any], dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """The results of all cases that can be measured, and the errors of the others: one failure keeps what others took."""
+    """The results of the cases that can be measured, and the errors of the others: a failure does not lose results."""
     results, failures = [], []
     for case in cases:
         try:

@@ -180,7 +180,7 @@ class _Importer:
     def constant(self, op: Any, record: Op) -> str:
         try:
             value = ir.DenseElementsAttr(op.attributes["value"])
-        except ValueError:  # an elided or resource constant
+        except (ValueError, TypeError):  # an elided or resource constant, or complex numbers, which have no class here
             return "dense"
         if not value.is_splat:
             return "dense"
@@ -245,7 +245,7 @@ class _Importer:
             kernel = values[record.operands[1]]
             numbers = _kernel_output_dim(op)
             return 2 * out * kernel.elements // max(1, kernel.shape[numbers])
-        if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS):
+        if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS, *_CONSTRAINTS):
             return 0
         return max(out, max((values[v].elements for v in record.operands), default=0)) * _TRANSCENDENTAL
 

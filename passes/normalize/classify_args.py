@@ -19,11 +19,11 @@ class ClassifyArgs(Pass):
     """Give each argument of @main its role: param, opt_state, batch or other.
 
     The role follows from donation and dataflow. State is what the step returns updated: aliased by
-    `tf.aliasing_output`, or (donated as `jax.buffer_donor`, or not at all) the source of the elements of an output of its own type.
-    State that enters the computation and on which the loss depends is a parameter, other state is optimizer state;
-    that includes step counts and the running statistics of BatchNorm, which training updates but does not read. What
-    is not returned is a parameter when used as a weight, and batch when it has the leading dimension of the data.
-    Scalars that are not state, PRNG keys and the rest are other.
+    `tf.aliasing_output`, or, when donated as `jax.buffer_donor` or not at all, the source of the elements of an output
+    of its own type. State that enters the computation and on which the loss depends is a parameter, other state is
+    optimizer state; that includes step counts and the running statistics of BatchNorm, which training updates but does
+    not read. What is not returned is a parameter when used as a weight, and batch when it has the leading dimension of
+    the data. Scalars that are not state, PRNG keys and the rest are other.
 
     Requires: a function @main with static shapes. Calls are looked through, so `inline` may come later.
 

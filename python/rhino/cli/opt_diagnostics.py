@@ -88,9 +88,9 @@ _DESIGNATOR = re.compile(
 def expectations(text: str, file: str) -> list[Expectation]:
     """The `expected-*` comments of a source text.
 
-    `@+N` and `@-N` count lines, `@above` and `@below` mean the nearest line that is more than such a comment, `@unknown` no
-    line at all. `-re` makes the parts in inner {{..}} regular expressions. A number before the braces asks for that
-    many.
+    `@+N` and `@-N` count lines, `@above` and `@below` mean the nearest line that is more than such a comment, and
+    `@unknown` means no line at all. `-re` makes the parts in inner {{..}} regular expressions. A number before the
+    braces asks for that many.
     """
     found: list[Expectation] = []
     waiting: list[Expectation] = []  # for the next line without a designator

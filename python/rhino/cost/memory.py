@@ -119,7 +119,7 @@ def peak(
         peak_bytes=argument_bytes + best,
         argument_bytes=argument_bytes,
         output_bytes=output_bytes,
-        temp_bytes=best - sum(local_bytes[v] for v in life.fresh_outputs if local_bytes[v] <= best),
+        temp_bytes=max(0, best - sum(local_bytes[v] for v in life.fresh_outputs)),
         alias_bytes=alias_bytes,
         at=at,
         live=tuple((-v, n) for n, v in live),

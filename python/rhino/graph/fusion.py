@@ -87,7 +87,7 @@ def buffers(graph: Graph) -> list[int]:
 def traffic_bytes(graph: Graph, op: Op, real: list[bool]) -> float:
     """Bytes of memory traffic of one execution of an op, on one device holding everything."""
     values = graph.values
-    if op.ties or op.name in ("stablehlo.constant", "stablehlo.iota"):
+    if op.ties or op.name.startswith("sdy.") or op.name in ("stablehlo.constant", "stablehlo.iota"):
         return 0.0
     if op.name == "stablehlo.dynamic_update_slice":
         return 2.0 * values[op.operands[1]].nbytes

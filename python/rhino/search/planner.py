@@ -172,12 +172,13 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
         del i
     if not ranked:
         raise explain(graph, cluster, limit, failed)
-    ranked.sort(key=lambda entry: (entry[0].step_time_s, entry[1].sizes))
+    # Of equally fast meshes the one with fewer axes.
+    ranked.sort(key=lambda entry: (entry[0].step_time_s, len(entry[1].sizes), entry[1].sizes))
     prediction, costs, descent = ranked[0]
     for other, c, _ in ranked[1:]:
         slower = other.step_time_s / prediction.step_time_s - 1 if prediction.step_time_s else 0.0
         name = "mesh " + "x".join(map(str, c.sizes))
-        losers.append(Alternative(name, other.step_time_s, other.memory.peak_bytes, f"{slower:.1%} slower"))
+        losers.append(Alternative(name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
     phases["memory_s"] = time.perf_counter() - start - sum(phases.values())
     if progress:
         progress(2 * len(shapes), 2 * len(shapes), "done")
@@ -199,6 +200,10 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     )
 
 
+def _slower(share: float) -> str:
+    return f"{share:.1%} slower" if share >= 5e-4 else "as fast"
+
+
 def _gib(nbytes: float) -> str:
     return f"{nbytes / 2**30:.2f} GiB"
 
@@ -207,7 +212,9 @@ def _checked(mesh: tuple[int, ...], cluster: Cluster) -> tuple[int, ...]:
     text = "x".join(map(str, mesh))
     if not 1 <= len(mesh) <= len(AXIS_NAMES):
         raise RhinoError(f"mesh {text} has {len(mesh)} axes", f"give 1 to {len(AXIS_NAMES)}")
-    if any(n < 1 for n in mesh) or prod(mesh) != cluster.num_devices:
+    if any(n < 1 for n in mesh):
+        raise RhinoError(f"mesh {text} has an axis of {min(mesh)} devices", "give sizes of 1 or more")
+    if prod(mesh) != cluster.num_devices:
         raise RhinoError(
             f"mesh {text} has {prod(mesh)} devices but cluster {cluster.name} has {cluster.num_devices}",
             "give sizes whose product is the number of devices",
