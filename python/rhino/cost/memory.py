@@ -31,13 +31,15 @@ class Lifetimes:
     """When each buffer is born and last read, as op indices; buffers of arguments are not in it.
 
     `reads[v]` is the last op that needs value v in memory, after following the fusions that recompute through it;
-    `first_reads[v]` the first.
+    `first_reads[v]` the first. `fresh_outputs` are buffers of results that are not an argument's, `copied_outputs`
+    results that are an argument handed through, which XLA copies.
     """
 
     intervals: tuple[tuple[int, int, int], ...]
     reads: tuple[int, ...]
     first_reads: tuple[int, ...]
     fresh_outputs: tuple[int, ...]
+    copied_outputs: tuple[int, ...]
 
 
 def lifetimes(graph: Graph) -> Lifetimes:
@@ -75,9 +77,9 @@ def lifetimes(graph: Graph) -> Lifetimes:
     fresh = tuple(
         dict.fromkeys(owner[v] for v in graph.outputs if owner[v] not in arguments and owner[v] not in aliased)
     )
-    return Lifetimes(
-        tuple((r, first[r], last[r]) for r in first if first[r] < count), tuple(reads), tuple(first_reads), fresh
-    )
+    copied = tuple(v for v in graph.outputs if owner[v] in arguments and owner[v] not in aliased)
+    intervals = tuple((r, first[r], last[r]) for r in first if first[r] < count)
+    return Lifetimes(intervals, tuple(reads), tuple(first_reads), fresh, copied)
 
 
 def _loop_end(graph: Graph, index: int, loop: int, when: int) -> int:
@@ -114,9 +116,10 @@ def peak(
     argument_bytes = sum(local_bytes[a.value] for a in graph.arguments)
     alias_bytes = sum(local_bytes[a.value] for a in graph.arguments if a.alias >= 0)
     output_bytes = sum(local_bytes[v] for v in graph.outputs)
+    handed_on = sum(local_bytes[v] for v in life.copied_outputs)
     live = sorted(((n, -v) for v, n, a, b in spans if a <= at <= b), reverse=True)
     return Memory(
-        peak_bytes=argument_bytes + best,
+        peak_bytes=argument_bytes + best + handed_on,
         argument_bytes=argument_bytes,
         output_bytes=output_bytes,
         temp_bytes=max(0, best - sum(local_bytes[v] for v in life.fresh_outputs)),

@@ -16,6 +16,7 @@ from rhino.search.evaluate import memory
 
 _MAX_ROUNDS = 6
 _MAX_CUTS = 12
+_HALVINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +109,27 @@ def with_memory(
             break
         current = nxt
     return best or Descent(smallest.states, smallest.objective, smallest.peak_bytes, False)
+
+
+def smallest(
+    costs: Costs,
+    orders: Sequence[Sequence[int]],
+    pinned: dict[int, States],
+    life: Lifetimes,
+    limit: int,
+    over: Descent,
+    parallel: bool = False,
+) -> Descent:
+    """The plan with the lowest peak found by bisection between a limit that was not met and a plan over it.
+
+    It only serves the error message, so a few steps are enough.
+    """
+    low, best = limit, over
+    for _ in range(_HALVINGS):
+        middle = (low + best.peak_bytes) // 2
+        found = with_memory(costs, orders, pinned, life, middle, over, parallel)
+        if not found.fits:
+            low = middle
+        if found.peak_bytes < best.peak_bytes:
+            best = found
+    return best

@@ -18,7 +18,7 @@ from rhino.cost.roofline import op_seconds
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.search.costs import Costs, States
-from rhino.search.descent import Descent, descend, with_memory
+from rhino.search.descent import Descent, descend, smallest, with_memory
 from rhino.search.evaluate import Copy, Prediction, copies, predict
 from rhino.search.infeasible import explain
 from rhino.search.pinning import pinned_states
@@ -153,7 +153,7 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
 
     ranked: list[tuple[Prediction, Costs, Descent]] = []
     losers: list[Alternative] = []
-    failed: list[tuple[Costs, Descent]] = []
+    failed: list[tuple[Costs, list[list[int]], dict[int, States], Descent]] = []
     for done, (_, i, costs, orders, descent, pinned) in enumerate(sorted(tried, key=lambda entry: entry[:2])):
         name = "mesh " + "x".join(map(str, costs.sizes))
         if progress:
@@ -166,12 +166,13 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
         if fitted.fits:
             ranked.append((predict(costs, fitted.states, life), costs, fitted))
         else:
-            failed.append((costs, fitted))
+            failed.append((costs, orders, pinned, fitted))
             why = f"needs {_gib(fitted.peak_bytes)} of {_gib(limit)}"
             losers.append(Alternative(name, fitted.objective, fitted.peak_bytes, why))
         del i
     if not ranked:
-        raise explain(graph, cluster, limit, failed)
+        least = [(c, smallest(c, o, p, life, limit, d, options.parallel_dots)) for c, o, p, d in failed]
+        raise explain(graph, cluster, limit, least)
     # Of equally fast meshes the one with fewer axes.
     ranked.sort(key=lambda entry: (entry[0].step_time_s, len(entry[1].sizes), entry[1].sizes))
     prediction, costs, descent = ranked[0]
