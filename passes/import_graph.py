@@ -16,6 +16,7 @@ from rhino.dialect.locations import argument_name, location_text
 from rhino.dialect.sdy import SHARDING, closed_dims, dims_of, results_of
 from rhino.errors import RhinoError
 from rhino.graph.data import Argument, Graph, Op, Rule, Value
+from rhino.passes.diagnostics import PassError
 
 # Their regions are scalar combiners: part of the op, not of the program.
 _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
@@ -32,7 +33,7 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
     Shardings on arguments, results and constraints become pins; those on other ops if `read_op_shardings`.
 
     Raises:
-      RhinoError: a tensor has a dynamic shape, or a call is left.
+      PassError: a tensor has a dynamic shape, or a call is left; at the op.
     """
     with module.context:
         scratch = ir.Module.parse(_bytecode(module))
@@ -142,9 +143,10 @@ class _Importer:
         graph = self.graph
         name: str = op.name
         if name in ("func.call", "call"):
-            raise RhinoError(
-                f"{location_text(op.location)}: call to {op.attributes['callee']} is not inlined",
-                "run the `inline` pass first (rhino-auto does)",
+            raise PassError(
+                op,
+                f"call to {op.attributes['callee']} is not inlined",
+                ["run the `inline` pass first (rhino-auto does)"],
             )
         index = len(graph.ops)
         operands = tuple([self.ids[v] for v in op.operands])
@@ -263,9 +265,10 @@ def _shape_and_dtype(kind: Any, v: Any) -> tuple[tuple[int, ...], str]:
     except ValueError:
         return (), str(kind)
     if not tensor.has_static_shape:
-        raise RhinoError(
-            f"{location_text(v.location)}: type {kind} has a dynamic dimension",
-            "lower the step with static shapes; XLA's partitioner needs them",
+        raise PassError(
+            v.location,
+            f"type '{kind}' has a dynamic dimension",
+            ["lower the step with static shapes; XLA's partitioner needs them"],
         )
     return tuple(tensor.shape), str(tensor.element_type)
 

@@ -142,13 +142,20 @@ class _Writer:
         if fresh_mesh:
             sdy_attributes.add_mesh(self.module, MESH, self.solution.mesh)
         self._boundary()
+        left = self.solution.outputs()
         for op, record in zip(self.ops, self.graph.ops, strict=True):
-            dims = [self.solution.dims(v) for v in record.results]
+            dims = [left.get(v) or self.solution.dims(v) for v in record.results]
             if any(dims):
                 given = [
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)
                 ]
                 op.attributes[sdy_attributes.SHARDING] = sdy_attributes.per_value(given, self.module.context)
+        for v in left:
+            value = self.values[v]
+            with self.module.context, value.owner.location, ir.InsertionPoint.after(value.owner):
+                kept = sdy.ShardingConstraintOp(value, self._of(v))
+            value.replace_all_uses_except(kept.result, kept.operation)
+            self.values[v] = kept.result
         for copy, wanted in self.solution.copies():
             first = self.ops[copy.readers[0][0]]
             with self.module.context, first.location, ir.InsertionPoint(first):

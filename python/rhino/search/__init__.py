@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from rhino.search.planner import Options, Solution, plan_sharding
+from rhino.search.planner import Options, plan_sharding
+from rhino.search.solution import Solution
 
 __all__ = ["Options", "Solution", "plan_sharding"]

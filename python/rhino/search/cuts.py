@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rhino.search.axis import AxisProgram
 
 # Aim a little below the limit: rows are exact for values, and close for copies whose readers differ.
-_AIM = 0.97
+AIM = 0.97
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
                 if span is not None and span[0] <= at <= span[1]:
                     key3 = (tied, quotient.klass[source.node], source.view)
                     partials[key3] = partials.get(key3, 0) + 1
-    return Cut(limit * _AIM, values, copies, partials, fixed)
+    return Cut(limit * AIM, values, copies, partials, fixed)
 
 
 def row(program: AxisProgram, cut: Cut) -> tuple[list[tuple[int, float]], float]:

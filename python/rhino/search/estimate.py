@@ -15,11 +15,11 @@ from rhino.cost.memory import lifetimes
 from rhino.cost.roofline import op_seconds
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
+from rhino.search.cones import build_problem
 from rhino.search.costs import Costs, paid
 from rhino.search.descent import descend
 from rhino.search.evaluate import Prediction, predict
 from rhino.search.pinning import pinned_states
-from rhino.search.problem import build_problem
 from rhino.search.symmetry import tie_repeats
 
 

@@ -13,7 +13,7 @@ from rhino.cost.collectives import ring_bytes
 from rhino.cost.memory import Lifetimes, Memory, peak
 from rhino.search.costs import Costs, States, paid
 from rhino.search.layout import Layout, Step, shards
-from rhino.search.problem import PARTIAL, End, Transfer
+from rhino.search.problem import PARTIAL, REPLICATED, End, Transfer
 
 # Share of compute behind which gradient and parameter collectives can hide: half a step is backward, whose dots are
 # what XLA's latency-hiding scheduler has to place them under.
@@ -56,7 +56,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             comm_bytes[kind] = comm_bytes.get(kind, 0.0) + times * ring_bytes(kind, n, step.nbytes)
             counts[kind] = counts.get(kind, 0) + times
 
-    persistent = _persistent(costs)
+    persistent = persistent_classes(costs)
     for k, count in enumerate(quotient.counts):
         lost = costs.losses(k, states[k])
         lost_s = sum(seconds * trips for seconds, _, trips in lost)
@@ -83,8 +83,8 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     )
 
 
-def _persistent(costs: Costs) -> frozenset[int]:
-    """Classes of cones with a donated argument: parameters and optimizer state, whose traffic is off the critical path."""
+def persistent_classes(costs: Costs) -> frozenset[int]:
+    """Classes of cones with a donated argument: parameters and optimizer state, whose traffic can be hidden."""
     problem, quotient = costs.problem, costs.quotient
     nodes = [problem.node_of[a.value] for a in problem.graph.arguments if a.alias >= 0]
     return frozenset(quotient.klass[n] for n in nodes if n >= 0)
@@ -138,9 +138,28 @@ def copies(costs: Costs, states: Sequence[States]) -> Iterator[Copy]:
             node = problem.nodes[target.node]
             end = costs.layout(target, states[klass[target.node]])
             if end != start and node.kind == "op":
-                readers.setdefault(end, []).append((node.ops[0], target.slot))
+                readers.setdefault(end, []).append((target.op, target.slot))
         for end, ops in readers.items():
             yield Copy(transfer.value, end, tuple(sorted(ops)))
+
+
+def outputs(costs: Costs, states: Sequence[States]) -> Iterator[tuple[int, Layout]]:
+    """Results (value, layout) that their op leaves in another layout than their cone keeps; reduced where partial."""
+    problem, klass = costs.problem, costs.quotient.klass
+    for transfer in problem.transfers:
+        if transfer.kind != "define":
+            continue
+        for source in transfer.sources:
+            n = problem.node_of[source.value]
+            if n < 0:
+                continue
+            kept = tuple(problem.view(source.value)[s] for s in states[klass[n]])
+            left = costs.layout(source, states[klass[source.node]])
+            reduced = {d >= 0 for d, was in zip(kept, left, strict=True) if was == PARTIAL}
+            # Some axes reduced and others scattered: XLA does both at once only if it is not told the step between.
+            left = tuple(REPLICATED if d == PARTIAL else d for d in left)
+            if left != kept and len(reduced) < 2:
+                yield source.value, left
 
 
 def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:

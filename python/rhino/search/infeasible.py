@@ -12,6 +12,7 @@ from rhino.cost.memory import lifetimes
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.search.costs import Costs
+from rhino.search.cuts import AIM
 from rhino.search.descent import Descent
 from rhino.search.evaluate import local_bytes, memory
 
@@ -34,14 +35,16 @@ def explain(graph: Graph, cluster: Cluster, limit: int, failed: Sequence[tuple[C
         )
     largest = sorted([*arguments, *temporaries], key=lambda entry: (-entry[0], entry[1]))[:_NAMED]
     needed = used.peak_bytes
+    # The search aims below the limit.
+    enough = int(needed / AIM) + 1
     tensors = ", ".join(f"{name} {_mib(nbytes)}" for nbytes, name in largest)
-    devices = -(-needed // limit) * cluster.num_devices
+    devices = -(-enough // limit) * cluster.num_devices
     return RhinoError(
         f"memory limit {_mib(limit)} per device cannot be met on {cluster.name}: the smallest plan found needs "
         f"{_mib(needed)}, {_mib(used.argument_bytes)} of it arguments; largest: {tensors}",
-        f"raise the limit to {needed} bytes, use about {devices} devices, or make the batch smaller",
+        f"raise the limit to {enough} bytes, use about {devices} devices, or make the batch smaller",
     )
 
 
 def _mib(nbytes: float) -> str:
-    return f"{nbytes / 2**20:.1f} MiB"
+    return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 2**10:.1f} KiB"

@@ -57,9 +57,9 @@ def convert(source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: floa
         for a in scatter:
             now[a] = target[a]
     moved = [a for a in range(count) if now[a] >= 0 and target[a] >= 0 and now[a] != target[a]]
-    if any(now[a] == now[b] or target[a] == now[b] for a in moved for b in range(count) if b != a):
-        # XLA cannot move one of two axes that share a dimension: it gathers the whole tensor and slices it again
-        # ("involuntary full rematerialization").
+    if any(now[a] == now[b] or target[a] in (now[b], target[b]) for a in moved for b in range(count) if b != a):
+        # XLA cannot move one of two axes that share a dimension, before or after: it gathers the whole tensor and
+        # slices it again ("involuntary full rematerialization").
         gathered = tuple(a for a in range(count) if now[a] >= 0)
         now = [REPLICATED if s >= 0 else s for s in now]
         steps.append(Step("all-gather", gathered, _local(now, sizes, nbytes)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 from rhino.cluster import Cluster
@@ -17,12 +17,13 @@ from rhino.cost.memory import lifetimes
 from rhino.cost.roofline import op_seconds
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
+from rhino.search.cones import build_problem
 from rhino.search.costs import Costs, States
 from rhino.search.descent import Descent, descend, smallest, with_memory
-from rhino.search.evaluate import Copy, Prediction, copies, predict
+from rhino.search.evaluate import Prediction, predict
 from rhino.search.infeasible import explain
 from rhino.search.pinning import pinned_states
-from rhino.search.problem import Problem, build_problem
+from rhino.search.solution import Alternative, Solution
 from rhino.search.symmetry import tie_repeats
 
 AXIS_NAMES = ("x", "y", "z")
@@ -51,57 +52,6 @@ class Options:
     parallel_dots: bool = False
     comm: Callable[[Cluster, tuple[int, ...]], CommModel] | None = None
     seconds: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """A candidate that lost, and why."""
-
-    name: str
-    step_time_s: float
-    peak_bytes: int
-    why: str
-
-
-@dataclass(slots=True)
-class Solution:
-    """The chosen plan. `mesh` is (axis, size) pairs, outermost first; `seconds` the time the search took.
-
-    `gap` is the relative distance of the predicted step time to a bound no plan can beat: all compute divided
-    perfectly, and no communication.
-    """
-
-    mesh: tuple[tuple[str, int], ...]
-    level: str
-    predicted: Prediction
-    alternatives: tuple[Alternative, ...]
-    candidates: int
-    gap: float
-    seconds: float
-    problem: Problem
-    costs: Costs
-    states: tuple[States, ...]
-    phases: dict[str, float] = field(default_factory=dict)
-
-    def dims(self, value: int) -> Dims | None:
-        """Axes per dimension of a value, outermost first; None where any layout will do."""
-        problem = self.problem
-        n = problem.node_of[value]
-        if n < 0:
-            return None if problem.graph.values[value].shape else ()
-        states = self.states[self.costs.quotient.klass[n]]
-        view = problem.view(value)
-        return self._named(value, tuple(view[s] for s in states))
-
-    def _named(self, value: int, layout: tuple[int, ...]) -> Dims:
-        rank = len(self.problem.graph.values[value].shape)
-        return tuple(
-            tuple(name for (name, _), at in zip(self.mesh, layout, strict=True) if at == d) for d in range(rank)
-        )
-
-    def copies(self) -> list[tuple[Copy, Dims]]:
-        """Values that some readers need in another layout than the one they are kept in."""
-        return [(copy, self._named(copy.value, copy.layout)) for copy in copies(self.costs, self.states)]
 
 
 def mesh_shapes(cluster: Cluster) -> list[tuple[int, ...]]:

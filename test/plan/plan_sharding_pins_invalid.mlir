@@ -1,0 +1,66 @@
+// Shardings that cannot be kept are refused, never dropped.
+// RUN: rhino-opt %s --rhino-plan-sharding=topology=dgx-h100:1 --split-input-file --verify-diagnostics
+
+// Two arguments that are added need one layout.
+module @contradiction {
+  sdy.mesh @mesh = <["x"=8]>
+  // expected-error @+2 {{argument arg0 and argument arg1 have different shardings but are combined element by element}}
+  // expected-note @+1 {{give both the same sharding}}
+  func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+                  %b: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}) -> tensor<8x8xf32> {
+    %0 = stablehlo.add %a, %b : tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}
+
+// -----
+
+// Half an axis is no axis of the mesh.
+module @sub_axis {
+  sdy.mesh @mesh = <["x"=8]>
+  // expected-error @+2 {{argument arg0 is sharded over axis 'x:(1)2' but the mesh has x}}
+  // expected-note @+1 {{use the axes of the mesh}}
+  func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x":(1)2}, {}]>}) -> tensor<8x8xf32> {
+    %0 = stablehlo.tanh %a : tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}
+
+// -----
+
+// Both axes on one dimension, inner first: a layout the search does not have.
+module @order {
+  sdy.mesh @mesh = <["x"=2, "y"=4]>
+  // expected-error @+2 {{argument arg0: dim 0 is sharded over y, x, but the mesh is x, y}}
+  // expected-note @+1 {{list the axes of a dimension in the order of the mesh}}
+  func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y", "x"}, {}]>}) -> tensor<8x8xf32> {
+    %0 = stablehlo.tanh %a : tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}
+
+// -----
+
+// A dimension of size 1 has no parts.
+module @single {
+  sdy.mesh @mesh = <["x"=8]>
+  // expected-error @+2 {{argument arg0: dim 0 of size 1 cannot be sharded over 'x'}}
+  // expected-note @+1 {{shard another dimension}}
+  func.func @main(%a: tensor<1x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<1x8xf32> {
+    %0 = stablehlo.tanh %a : tensor<1x8xf32>
+    return %0 : tensor<1x8xf32>
+  }
+}
+
+// -----
+
+// 12 rows on 8 devices: uneven parts are not planned.
+module @uneven {
+  sdy.mesh @mesh = <["x"=8]>
+  // expected-error @+2 {{a given sharding does not divide its dimension}}
+  // expected-note @+1 {{drop it or choose another mesh}}
+  func.func @main(%a: tensor<12x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<12x8xf32> {
+    %0 = stablehlo.tanh %a : tensor<12x8xf32>
+    return %0 : tensor<12x8xf32>
+  }
+}

@@ -1,0 +1,152 @@
+"""Graphs built by hand, op by op, with the rules Shardy would give; random ones for property tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from hypothesis import strategies as st
+
+from rhino.cost.collectives import CommModel
+from rhino.graph import Argument, Graph, Op, Rule, Value
+from rhino.search.axis import feasible
+from rhino.search.costs import Costs, States, paid
+from rhino.search.cones import build_problem
+from rhino.search.problem import Problem
+from rhino.search.symmetry import Quotient, tie_repeats
+
+
+class Builder:
+    """Appends values and ops to a graph; values are known by their index."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+
+    def value(self, shape: tuple[int, ...], producer: int, dtype: str = "f32", loop: int = -1) -> int:
+        self.graph.values.append(Value(len(self.graph.values), shape, dtype, producer, loop))
+        return len(self.graph.values) - 1
+
+    def argument(self, *shape: int, role: str = "other", dtype: str = "f32") -> int:
+        v = self.value(shape, -1, dtype)
+        self.graph.arguments.append(Argument(v, f"a{v}", role))
+        return v
+
+    def shape(self, v: int) -> tuple[int, ...]:
+        return self.graph.values[v].shape
+
+    def op(self, name: str, operands: Sequence[int], shape: tuple[int, ...], rule: Rule | None, flops: int = 0) -> int:
+        index = len(self.graph.ops)
+        result = self.value(shape, index)
+        self.graph.ops.append(
+            Op(index, f"stablehlo.{name}", tuple(operands), (result,), rule, flops, region_end=index + 1)
+        )
+        return result
+
+    def dot(self, a: int, b: int) -> int:
+        """A product of matrices (m, k) x (k, n)."""
+        (m, k), (_, n) = self.shape(a), self.shape(b)
+        rule = Rule((m, n, k), (((0,), (2,)), ((2,), (1,))), (((0,), (1,)),), reduction=(2,))
+        return self.op("dot_general", (a, b), (m, n), rule, 2 * m * n * k)
+
+    def same(self, name: str, *operands: int) -> int:
+        """An element-wise op."""
+        shape = self.shape(operands[0])
+        dims = tuple((i,) for i in range(len(shape)))
+        return self.op(name, operands, shape, Rule(shape, (dims,) * len(operands), (dims,)), 1)
+
+    def transpose(self, a: int) -> int:
+        m, n = self.shape(a)
+        return self.op("transpose", (a,), (n, m), Rule((n, m), (((1,), (0,)),), (((0,), (1,)),)))
+
+    def reduce(self, a: int, dim: int) -> int:
+        """The sum over one dimension of a matrix."""
+        shape = self.shape(a)
+        kept = 1 - dim
+        rule = Rule(shape, (((0,), (1,)), ()), (((kept,),),), reduction=(dim,))
+        zero = self.constant()
+        return self.op("reduce", (a, zero), (shape[kept],), rule, 1)
+
+    def broadcast(self, a: int, shape: tuple[int, int], dim: int) -> int:
+        """A vector along dimension `dim` of a matrix."""
+        return self.op("broadcast_in_dim", (a,), shape, Rule(shape, (((dim,),),), (((0,), (1,)),)))
+
+    def constant(self, *shape: int) -> int:
+        v = self.op("constant", (), shape, None)
+        self.graph.ops[-1].tag = "splat"
+        return v
+
+    def finish(self, *outputs: int) -> Graph:
+        self.graph.outputs = outputs
+        return self.graph
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """A small random program over matrices whose sides are 2, 8 or 16: some divide by 4, some do not."""
+    build = Builder()
+    sides = st.sampled_from((2, 8, 16))
+    matrices = [build.argument(draw(sides), draw(sides)) for _ in range(draw(st.integers(1, 3)))]
+    for _ in range(draw(st.integers(1, 5))):
+        a = draw(st.sampled_from(matrices))
+        kind = draw(st.sampled_from(("dot", "dot", "add", "tanh", "transpose", "scale")))
+        if kind == "dot":
+            fits = [b for b in matrices if build.shape(b)[0] == build.shape(a)[1]]
+            b = draw(st.sampled_from(fits)) if fits else build.argument(build.shape(a)[1], draw(sides))
+            matrices.append(build.dot(a, b))
+        elif kind == "add":
+            b = draw(st.sampled_from([b for b in matrices if build.shape(b) == build.shape(a)]))
+            matrices.append(build.same("add", a, b))
+        elif kind == "tanh":
+            matrices.append(build.same("tanh", a))
+        elif kind == "transpose":
+            matrices.append(build.transpose(a))
+        else:
+            dim = draw(st.integers(0, 1))
+            scale = build.broadcast(build.reduce(a, dim), build.shape(a), 1 - dim)
+            matrices.append(build.same("multiply", a, scale))
+    count = draw(st.integers(1, 2))
+    return build.finish(*dict.fromkeys([matrices[-1], *draw(st.lists(st.sampled_from(matrices), max_size=count))]))
+
+
+def seconds_of(graph: Graph, per_flop: float) -> list[float]:
+    """Compute times that depend on the op's shape alone, as the roofline's do."""
+    return [per_flop * op.flops for op in graph.ops]
+
+
+def untied(problem: Problem) -> Quotient:
+    """The quotient that ties nothing: every node its own class, every transfer itself."""
+    count = len(problem.nodes)
+    return Quotient(
+        klass=list(range(count)),
+        nodes=list(range(count)),
+        counts=[1] * count,
+        transfers=[(t, 1) for t in problem.transfers],
+        tied=[t.index for t in problem.transfers],
+    )
+
+
+def costs_of(graph: Graph, comm: CommModel, seconds: Sequence[float], tie: bool = True, merge: bool = True) -> Costs:
+    """The costs of a hand-made graph; `merge` is whether partial results are added before they are reduced."""
+    problem = build_problem(graph)
+    return Costs(problem, tie_repeats(problem) if tie else untied(problem), comm, seconds, sums_merge=merge)
+
+
+def total(costs: Costs, states: Sequence[States]) -> float:
+    """The objective of the search, added up plainly."""
+    quotient = costs.quotient
+    nodes = sum(count * costs.node(k, states[k]) for k, count in enumerate(quotient.counts))
+    moved = sum(count * found[0] for t, count in quotient.transfers for found in paid(costs, t, states))
+    return nodes + moved
+
+
+def choices(costs: Costs) -> list[list[States]]:
+    """Every combination of states per axis that divides, for each class."""
+    axes = range(len(costs.sizes))
+    found = []
+    for k in range(len(costs.quotient.counts)):
+        blank = (0,) * len(costs.sizes)
+        alone = [feasible(costs, k, a, blank) for a in axes]
+        found.append(
+            [s for s in product(*alone) if all(s[a] in feasible(costs, k, a, (*s[:a], 0, *s[a + 1 :])) for a in axes)]
+        )
+    return found
