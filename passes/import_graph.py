@@ -173,7 +173,7 @@ class _Importer:
         if record.name in _CONSTRAINTS:
             place = f"constraint at {location_text(op.location)}"
             self.graph.pins[record.results[0]] = (place, dims_of(op.attributes["sharding"]))
-        elif self.read_op_shardings and SHARDING in op.attributes:
+        elif self.read_op_shardings and SHARDING in op.attributes and not _resharded_at_once(op):
             for v, sharding in zip(record.results, results_of(op), strict=True):
                 if sharding is not None and all(closed_dims(sharding)):
                     place = f"{record.name} at {location_text(op.location)}"
@@ -290,6 +290,14 @@ def _read_rule(attribute: Any) -> Rule:
         replicate=tuple(rule.need_replication_factors),
         permutation=tuple(rule.permutation_factors),
     )
+
+
+def _resharded_at_once(op: Any) -> bool:
+    """Whether all that reads an op's result is one constraint: XLA then takes partial sums there in one step."""
+    if len(op.results) != 1:
+        return False
+    readers = [use.owner for use in op.results[0].uses]
+    return len(readers) == 1 and readers[0].name in _CONSTRAINTS
 
 
 def _trip_count(op: Any, ids: dict[Any, int], scalars: dict[int, int], record: Op) -> int:

@@ -2,13 +2,13 @@
 // RUN: rhino-opt %s --rhino-estimate=topology=dgx-h100:1 --verify-diagnostics | filecheck %s
 
 sdy.mesh @mesh = <["x"=8]>
-// Six all-reduces of 8 MiB.
-// expected-remark @+1 {{all-reduce 84.00 MiB in 6}}
-func.func @main(%x: tensor<4096x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>},
-                %w: tensor<512x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
-    -> (tensor<4096x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+// Six all-reduces of 16 MiB, of which each of 8 devices sends 2 x 7/8.
+// expected-remark @+1 {{all-reduce 168.00 MiB in 6}}
+func.func @main(%x: tensor<512x8192xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>},
+                %w: tensor<8192x8192xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+    -> (tensor<512x8192xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
   %zero = stablehlo.constant dense<0> : tensor<i32>
-  %out:2 = stablehlo.while(%i = %zero, %h = %x) : tensor<i32>, tensor<4096x512xf32>
+  %out:2 = stablehlo.while(%i = %zero, %h = %x) : tensor<i32>, tensor<512x8192xf32>
       attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {}]>]>}
   cond {
     %six = stablehlo.constant dense<6> : tensor<i32>
@@ -16,13 +16,13 @@ func.func @main(%x: tensor<4096x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{
     stablehlo.return %more : tensor<i1>
   } do {
     %one = stablehlo.constant dense<1> : tensor<i32>
-    %part = sdy.sharding_constraint %h <@mesh, [{}, {"x"}]> : tensor<4096x512xf32>
-    // CHECK: stablehlo.dot_general {{.*}}rhino.cost = {bytes = {{[0-9]+}} : i64, flops = 268435456 : i64, time_s = {{.*}} : f64, trips = 6 : i64}
-    // expected-remark @+1 {{all-reduce of 14.00 MiB over x, 6 times: }}
-    %dot = stablehlo.dot_general %part, %w, contracting_dims = [1] x [0] : (tensor<4096x512xf32>, tensor<512x512xf32>) -> tensor<4096x512xf32>
-    %next = stablehlo.tanh %dot : tensor<4096x512xf32>
+    %part = sdy.sharding_constraint %h <@mesh, [{}, {"x"}]> : tensor<512x8192xf32>
+    // CHECK: stablehlo.dot_general {{.*}}rhino.cost = {bytes = {{[0-9]+}} : i64, flops = 8589934592 : i64, time_s = {{.*}} : f64, trips = 6 : i64}
+    // expected-remark @+1 {{all-reduce of 28.00 MiB over x, 6 times: }}
+    %dot = stablehlo.dot_general %part, %w, contracting_dims = [1] x [0] : (tensor<512x8192xf32>, tensor<8192x8192xf32>) -> tensor<512x8192xf32>
+    %next = stablehlo.tanh %dot : tensor<512x8192xf32>
     %j = stablehlo.add %i, %one : tensor<i32>
-    stablehlo.return %j, %next : tensor<i32>, tensor<4096x512xf32>
+    stablehlo.return %j, %next : tensor<i32>, tensor<512x8192xf32>
   }
-  return %out#1 : tensor<4096x512xf32>
+  return %out#1 : tensor<512x8192xf32>
 }

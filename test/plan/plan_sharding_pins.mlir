@@ -34,12 +34,12 @@ module @result {
 
 // -----
 
-// Two axes on one dimension stay in the order given.
+// Two axes on one dimension stay in the order given, which need not be the mesh's.
 // CHECK-LABEL: module @two_axes
-// CHECK: %{{[^:]*}}: tensor<64x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a", "b"}, {}]>}
+// CHECK: %{{[^:]*}}: tensor<64x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b", "a"}, {}]>}
 module @two_axes {
   sdy.mesh @mesh = <["a"=2, "b"=4]>
-  func.func @main(%x: tensor<64x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a", "b"}, {}]>}) -> tensor<64x512xf32> {
+  func.func @main(%x: tensor<64x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b", "a"}, {}]>}) -> tensor<64x512xf32> {
     %0 = stablehlo.tanh %x : tensor<64x512xf32>
     return %0 : tensor<64x512xf32>
   }

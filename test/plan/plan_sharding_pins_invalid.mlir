@@ -28,19 +28,6 @@ module @sub_axis {
 
 // -----
 
-// Both axes on one dimension, inner first: a layout the search does not have.
-module @order {
-  sdy.mesh @mesh = <["x"=2, "y"=4]>
-  // expected-error @+2 {{argument arg0: dim 0 is sharded over y, x, but the mesh is x, y}}
-  // expected-note @+1 {{list the axes of a dimension in the order of the mesh}}
-  func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y", "x"}, {}]>}) -> tensor<8x8xf32> {
-    %0 = stablehlo.tanh %a : tensor<8x8xf32>
-    return %0 : tensor<8x8xf32>
-  }
-}
-
-// -----
-
 // A dimension of size 1 has no parts.
 module @single {
   sdy.mesh @mesh = <["x"=8]>

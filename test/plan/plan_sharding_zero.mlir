@@ -19,7 +19,8 @@
 // TIGHT-SAME: %[[X:[^:]*]]: tensor<4096x512xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>
 // TIGHT: %[[WHOLE:.*]] = sdy.sharding_constraint %[[W]] <@mesh, [{}, {}]>
 // TIGHT-NEXT: stablehlo.dot_general %[[X]], %[[WHOLE]], {{.*}}<@mesh, [{"x"}, {}]>
-// TIGHT: %[[G:.*]] = stablehlo.dot_general %[[X]], %{{.*}}, contracting_dims = [0] x [0] {{.*}}<@mesh, [{"x"}, {}]>
+// TIGHT: %[[SUMS:.*]] = stablehlo.dot_general %[[X]], %{{.*}}, contracting_dims = [0] x [0] {{.*}}<@mesh, [{}, {}]>
+// TIGHT-NEXT: %[[G:.*]] = sdy.sharding_constraint %[[SUMS]] <@mesh, [{"x"}, {}]>
 // TIGHT: stablehlo.add %[[M]], %[[G]] {{.*}}<@mesh, [{"x"}, {}]>
 func.func @main(%w: tensor<512x512xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32},
                 %m: tensor<512x512xf32> {rhino.role = "opt_state", tf.aliasing_output = 1 : i32},

@@ -18,6 +18,22 @@ def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
     return [_one(graph, op, cluster, real) for op in graph.ops]
 
 
+def matmul_seconds(graph: Graph, cluster: Cluster) -> dict[int, tuple[float, tuple[float, ...]]]:
+    """For each dot and convolution: seconds of its arithmetic, and of moving each operand and result, undivided.
+
+    A sharded dot is as slow as the slower of its share of the arithmetic and of the tensors it reads whole or in part.
+    """
+    device, efficiency = cluster.device, cluster.efficiency
+    bytes_s = device.memory_bandwidth_bytes_s * efficiency.memory
+    found = {}
+    for op in graph.ops:
+        if op.name in _MATMUL:
+            peak = device.matmul_peak(graph.values[op.operands[0]].dtype) * efficiency.matmul
+            moved = tuple(op.trips * graph.values[v].nbytes / bytes_s for v in (*op.operands, *op.results))
+            found[op.index] = (op.trips * op.flops / peak, moved)
+    return found
+
+
 def _one(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
     if not op.results:
         return 0.0

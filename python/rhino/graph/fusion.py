@@ -74,12 +74,15 @@ def _splats(graph: Graph) -> set[int]:
 def buffers(graph: Graph) -> list[int]:
     """For each value, the one whose buffer it uses: loop carries, barriers, in-place updates share their operand's."""
     owner = list(range(len(graph.values)))
+    # The caller's: what changes them works on a copy.
+    kept = {a.value for a in graph.arguments if not a.donated}
     for op in graph.ops:
         for tie in op.ties:
-            root = owner[tie[0]]
+            changed = op.name == "stablehlo.while" and not is_invariant(op, tie)
+            root = tie[1] if changed and owner[tie[0]] in kept else owner[tie[0]]
             for v in tie[1:]:
                 owner[v] = root
-        if op.name in _IN_PLACE:
+        if op.name in _IN_PLACE and owner[op.operands[0]] not in kept:
             owner[op.results[0]] = owner[op.operands[0]]
     return owner
 

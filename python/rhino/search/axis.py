@@ -121,7 +121,9 @@ class AxisProgram:
                         else:
                             self._add(u, s, w, t, count * seconds)
                 for key, terms in entries.items():
-                    once.setdefault(key, []).append(terms)
+                    members = once.setdefault(key, [])
+                    if terms not in members:
+                        members.append(terms)
         for key, members in once.items():
             if len(members) == 1:
                 for u, s, w, t in members[0]:

@@ -6,14 +6,14 @@ Owns the objective of the search, exact for the tied problem it is given. Choose
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
 from rhino.search.layout import Layout, Step, convert
-from rhino.search.problem import PARTIAL, End, Problem, Transfer
+from rhino.search.problem import PARTIAL, End, Node, Problem, Transfer
 from rhino.search.symmetry import Quotient
 
 # PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
@@ -24,7 +24,8 @@ States = tuple[int, ...]
 
 @dataclass(slots=True)
 class Costs:
-    """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o; `host_bytes_s` the rate at which a
+    """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `matmuls[o]` its arithmetic and tensors
+    apart for dots and convolutions (`rhino.cost.roofline.matmul_seconds`); `host_bytes_s` the rate at which a
     device gets its part of the batch from its host. What XLA makes of collectives differs by target: `sums_merge`,
     whether it adds partial results before it reduces them once; `widens`, whether it sends 2-byte floats as f32.
     """
@@ -33,6 +34,7 @@ class Costs:
     quotient: Quotient
     comm: CommModel
     seconds: Sequence[float]
+    matmuls: Mapping[int, tuple[float, tuple[float, ...]]] = field(default_factory=dict)
     host_bytes_s: float = float("inf")
     sums_merge: bool = True
     widens: bool = False
@@ -41,11 +43,17 @@ class Costs:
 
     @classmethod
     def on(
-        cls, problem: Problem, quotient: Quotient, cluster: Cluster, comm: CommModel, seconds: Sequence[float]
+        cls,
+        problem: Problem,
+        quotient: Quotient,
+        cluster: Cluster,
+        comm: CommModel,
+        seconds: Sequence[float],
+        matmuls: Mapping[int, tuple[float, tuple[float, ...]]],
     ) -> Costs:
         """The costs with what XLA does for the cluster's target."""
         gpu = cluster.device.xla_target != "cpu"
-        return cls(problem, quotient, comm, seconds, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu)
+        return cls(problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -71,11 +79,28 @@ class Costs:
         node = self.problem.nodes[self.quotient.nodes[k]]
         sizes = self.sizes
         if node.kind == "op":
-            return self.seconds[node.ops[0]] / prod(n for n, s in zip(sizes, states, strict=True) if s > 0)
+            return self._op(node, states)
         total = 0.0
         for mask, work in self._masks(k).items():
             total += work / prod(n for n, s in zip(sizes, states, strict=True) if s > 0 and mask >> (s - 1) & 1)
         return total + self._input(k, states) + sum(t * trips for t, _, trips in self.losses(k, states))
+
+    def _op(self, node: Node, states: States) -> float:
+        """Roofline of one heavy op: arithmetic divides by all its shards, each tensor only by those that shard it."""
+        o = node.ops[0]
+        parts = prod(n for n, s in zip(self.sizes, states, strict=True) if s > 0)
+        matmul = self.matmuls.get(o)
+        rule = self.problem.graph.ops[o].rule
+        if matmul is None or rule is None:
+            return self.seconds[o] / parts
+        compute_s, moved = matmul
+        memory_s = 0.0
+        for mapping, seconds in zip((*rule.operands, *rule.results), moved, strict=True):
+            factors = {f for dim in mapping for f in dim}
+            memory_s += seconds / prod(
+                n for n, s in zip(self.sizes, states, strict=True) if s > 0 and node.factors[s - 1] in factors
+            )
+        return max(compute_s / parts, memory_s)
 
     def _input(self, k: int, states: States) -> float:
         """Seconds to bring the batch arguments of a cone from the host."""

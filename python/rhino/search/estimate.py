@@ -12,7 +12,7 @@ from math import prod
 from rhino.cluster import Cluster
 from rhino.cost.collectives import RingModel, ring_bytes
 from rhino.cost.memory import lifetimes
-from rhino.cost.roofline import op_seconds
+from rhino.cost.roofline import matmul_seconds, op_seconds
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.search.cones import build_problem
@@ -67,7 +67,8 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
         )
     problem = build_problem(graph)
     quotient = tie_repeats(problem)
-    costs = Costs.on(problem, quotient, cluster, RingModel(cluster, sizes), op_seconds(graph, cluster))
+    comm = RingModel(cluster, sizes)
+    costs = Costs.on(problem, quotient, cluster, comm, op_seconds(graph, cluster), matmul_seconds(graph, cluster))
     pinned = pinned_states(problem, quotient, sizes, names)
     found = descend(costs, list(range(len(sizes)))[::-1], pinned)
     if found is None:
@@ -79,7 +80,7 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
             states = found.states[quotient.klass[node.index]]
             op = graph.ops[node.ops[0]]
             parts[op.index] = prod(n for n, s in zip(sizes, states, strict=True) if s > 0)
-            seconds[op.index] = costs.seconds[op.index] / parts[op.index] / op.trips
+            seconds[op.index] = costs.node(quotient.klass[node.index], states) / op.trips
     events = []
     by_class = {t.index: t for t, _ in quotient.transfers}
     for transfer in problem.transfers:

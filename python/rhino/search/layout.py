@@ -37,7 +37,7 @@ def convert(source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: floa
     Args:
       sizes: devices along each mesh axis.
       nbytes: bytes of the whole value.
-      reduce_scatter: whether the target reduces and scatters at once; else it reduces, then slices.
+      reduce_scatter: whether XLA reduces and scatters at once on the target; else it reduces, then slices.
     """
     now = list(source)
     steps: list[Step] = []
@@ -48,7 +48,8 @@ def convert(source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: floa
             now[a] = target[a]
     scatter = [a for a in range(count) if now[a] == PARTIAL and target[a] >= 0]
     reduce_ = [a for a in range(count) if now[a] == PARTIAL and target[a] < 0]
-    if not reduce_scatter:
+    # A reduce-scatter divides one dimension; onto several, XLA reduces everything and slices.
+    if not reduce_scatter or len({target[a] for a in scatter}) > 1:
         reduce_, scatter, sliced = sorted(reduce_ + scatter), [], scatter
     else:
         sliced = []

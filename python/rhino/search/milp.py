@@ -52,6 +52,8 @@ class Milp:
 
     def solve(self, time_limit_s: float = 60.0) -> MilpSolution:
         """Solve: the LP relaxation first, branching only where it is fractional (HiGHS does both)."""
+        if not self.costs:  # HiGHS calls it "empty", not optimal
+            return MilpSolution("optimal", 0.0, 0.0, ())
         largest = max((abs(c) for c in self.costs), default=0.0)
         # Seconds are tiny numbers: HiGHS's absolute tolerances want costs around one.
         scale = 1.0 / largest if largest > 0 else 1.0

@@ -28,11 +28,6 @@ def pinned_states(
         states = [0] * len(sizes)
         classes = problem.classes[v]
         for d, axes in enumerate(dims):
-            if [a for a in names if a in axes] != [a for a in axes if a in names]:
-                raise RhinoError(
-                    f"{name}: dim {d} is sharded over {', '.join(axes)}, but the mesh is {', '.join(names)}",
-                    "list the axes of a dimension in the order of the mesh",
-                )
             for axis in axes:
                 if axis not in names:
                     raise RhinoError(

@@ -14,7 +14,7 @@ from math import inf, prod
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel, RingModel
 from rhino.cost.memory import lifetimes
-from rhino.cost.roofline import op_seconds
+from rhino.cost.roofline import matmul_seconds, op_seconds
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.search.cones import build_problem
@@ -82,6 +82,7 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     quotient = tie_repeats(problem)
     phases["tie_s"] = time.perf_counter() - start - phases["problem_s"]
     seconds = list(options.seconds) if options.seconds is not None else op_seconds(graph, cluster)
+    matmuls = matmul_seconds(graph, cluster) if options.seconds is None else {}
     life = lifetimes(graph)
     make = options.comm or RingModel
 
@@ -89,7 +90,7 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     for i, shape in enumerate(shapes):
         if progress:
             progress(i, 2 * len(shapes), "mesh " + "x".join(map(str, shape)))
-        costs = Costs.on(problem, quotient, cluster, make(cluster, shape), seconds)
+        costs = Costs.on(problem, quotient, cluster, make(cluster, shape), seconds, matmuls)
         if options.comm is not None:
             costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False)
         pinned = pinned_states(problem, quotient, shape, options.axes or AXIS_NAMES[: len(shape)])

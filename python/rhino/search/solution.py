@@ -48,6 +48,9 @@ class Solution:
     def dims(self, value: int) -> Dims | None:
         """Axes per dimension of a value, outermost first; None where any layout will do."""
         problem = self.problem
+        if value in problem.graph.pins:
+            # The order of axes on one dimension is the user's too.
+            return problem.graph.pins[value][1]
         n = problem.node_of[value]
         if n < 0:
             return None if problem.graph.values[value].shape else ()

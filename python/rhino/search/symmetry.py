@@ -19,7 +19,7 @@ class Quotient:
     """The tied problem.
 
     `klass[n]` is the class of node n; `nodes` and `counts` hold a representative node and the size of each class.
-    Each entry of `transfers` stands for `count` equal ones; its ends name classes, and equal ends are listed once.
+    Each entry of `transfers` stands for `count` equal ones; its ends name classes, and equal targets are listed once.
     `tied[t]` is the index of the transfer that stands for t.
     """
 
@@ -43,7 +43,8 @@ class _Interner:
 def tie_repeats(problem: Problem) -> Quotient:
     """Refines colours of nodes and transfers until stable, in time O(rounds x transfers)."""
     intern = _Interner()
-    colours = [intern(_node_label(problem, n)) for n in range(len(problem.nodes))]
+    marks = _marks(problem)
+    colours = [intern((_node_label(problem, n), tuple(marks[n]))) for n in range(len(problem.nodes))]
     labels = [_transfer_label(problem, t) for t in problem.transfers]
     incident: list[list[tuple[int, int]]] = [[] for _ in problem.nodes]
     for t in problem.transfers:
@@ -83,8 +84,19 @@ def _node_label(problem: Problem, n: int) -> object:
     members = tuple((graph.values[v].shape, graph.values[v].dtype, problem.classes[v]) for v in node.members)
     ops = tuple((graph.ops[o].name, graph.ops[o].trips) for o in node.ops)
     losses = tuple((c, graph.values[v].shape, graph.ops[o].name) for c, v, o in problem.losses.get(n, ()))
-    pinned = tuple(dims for v, (_, dims) in graph.pins.items() if problem.node_of[v] == n)
-    return ("cone", members, ops, node.limits, losses, pinned)
+    return ("cone", members, ops, node.limits, losses)
+
+
+def _marks(problem: Problem) -> list[list[object]]:
+    """What sets a node apart beyond its structure: shardings the user gave, and data that comes from the host."""
+    marks: list[list[object]] = [[] for _ in problem.nodes]
+    for v, (_, dims) in problem.graph.pins.items():
+        if problem.node_of[v] >= 0:
+            marks[problem.node_of[v]].append((problem.classes[v], dims))
+    for argument in problem.graph.arguments:
+        if argument.role == "batch" and problem.node_of[argument.value] >= 0:
+            marks[problem.node_of[argument.value]].append(argument.role)
+    return marks
 
 
 def _transfer_label(problem: Problem, t: Transfer) -> object:
@@ -108,11 +120,16 @@ def _quotient(problem: Problem, colours: list[int], hyper: list[int]) -> Quotien
             representative, count = transfers[colour]
             transfers[colour] = (representative, count + 1)
         else:
-            tied = Transfer(t.index, t.value, t.kind, t.trips, _tied(t.sources, klass), _tied(t.targets, klass), t.op)
+            tied = Transfer(t.index, t.value, t.kind, t.trips, _named(t.sources, klass), _once(t.targets, klass), t.op)
             transfers[colour] = (tied, 1)
         tied_to.append(transfers[colour][0].index)
     return Quotient(klass, nodes, counts, list(transfers.values()), tied_to)
 
 
-def _tied(ends: list[End], klass: list[int]) -> list[End]:
-    return list(dict.fromkeys(End(klass[e.node] if e.node >= 0 else -1, e.view) for e in ends))
+def _named(ends: list[End], klass: list[int]) -> list[End]:
+    """The ends by class: as often as there are, for each source of partial results may be reduced on its own."""
+    return [End(klass[e.node] if e.node >= 0 else -1, e.view) for e in ends]
+
+
+def _once(ends: list[End], klass: list[int]) -> list[End]:
+    return list(dict.fromkeys(_named(ends, klass)))

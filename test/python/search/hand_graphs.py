@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rhino.cost.collectives import CommModel
 from rhino.graph import Argument, Graph, Op, Rule, Value
 from rhino.search.axis import feasible
-from rhino.search.costs import Costs, States, paid
 from rhino.search.cones import build_problem
+from rhino.search.costs import Costs, States, paid
 from rhino.search.problem import Problem
 from rhino.search.symmetry import Quotient, tie_repeats
 
@@ -84,11 +84,11 @@ class Builder:
 def graphs(draw: st.DrawFn) -> Graph:
     """A small random program over matrices whose sides are 2, 8 or 16: some divide by 4, some do not."""
     build = Builder()
-    sides = st.sampled_from((2, 8, 16))
+    sides = st.sampled_from((2, 8, 8, 16))
     matrices = [build.argument(draw(sides), draw(sides)) for _ in range(draw(st.integers(1, 3)))]
-    for _ in range(draw(st.integers(1, 5))):
+    for _ in range(draw(st.integers(2, 6))):
         a = draw(st.sampled_from(matrices))
-        kind = draw(st.sampled_from(("dot", "dot", "add", "tanh", "transpose", "scale")))
+        kind = draw(st.sampled_from(("dot", "dot", "dot", "add", "tanh", "transpose", "scale")))
         if kind == "dot":
             fits = [b for b in matrices if build.shape(b)[0] == build.shape(a)[1]]
             b = draw(st.sampled_from(fits)) if fits else build.argument(build.shape(a)[1], draw(sides))
@@ -104,8 +104,21 @@ def graphs(draw: st.DrawFn) -> Graph:
             dim = draw(st.integers(0, 1))
             scale = build.broadcast(build.reduce(a, dim), build.shape(a), 1 - dim)
             matrices.append(build.same("multiply", a, scale))
-    count = draw(st.integers(1, 2))
-    return build.finish(*dict.fromkeys([matrices[-1], *draw(st.lists(st.sampled_from(matrices), max_size=count))]))
+    made = [v for v in matrices if build.graph.values[v].producer >= 0]
+    outputs = list(dict.fromkeys([matrices[-1], *draw(st.lists(st.sampled_from(made), max_size=2))]))
+    for i, v in enumerate(outputs):
+        # State that a step hands on: argument and result are one decision.
+        fits = [a for a in build.graph.arguments if a.alias < 0 and build.shape(a.value) == build.shape(v)]
+        if fits and draw(st.booleans()):
+            draw(st.sampled_from(fits)).alias = i
+    return build.finish(*outputs)
+
+
+def given_states(draw: st.DrawFn, costs: Costs) -> dict[int, States]:
+    """Shardings that a user fixed, for a few of the decisions: what makes a plan communicate."""
+    every = choices(costs)
+    some = draw(st.lists(st.integers(0, len(every) - 1), max_size=4, unique=True))
+    return {k: draw(st.sampled_from(every[k])) for k in some}
 
 
 def seconds_of(graph: Graph, per_flop: float) -> list[float]:

@@ -1,0 +1,8 @@
+"""Lets the executable tests import the programs of the search's tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "search"))  # for search_programs
