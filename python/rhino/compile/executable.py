@@ -128,8 +128,8 @@ class Executable:
 
 # By default XLA combines collectives up to what the GPU's memory allows: whole partial gradients and gathered weights
 # then wait for each other. 16 MiB still uses the links well and cut the 1.3 B GPT step on 8 GPUs from 8.0 to 5.7 GiB.
-# Its latency-hiding scheduler puts off weight gradients, whose inputs then wait: on 128 GPUs the model took 16.4 GiB with
-# it and 8.6 GiB without. Collectives still start early and end late: half of them span a matmul.
+# Its latency-hiding scheduler puts off weight gradients, whose inputs then wait: on 128 GPUs the model took 16.4 GiB
+# with it and 8.6 GiB without. Collectives still start early and end late: half of them span a matmul.
 _COMBINE_BYTES = 16 * 2**20
 _GPU_OPTIONS = {
     "xla_gpu_enable_latency_hiding_scheduler": False,

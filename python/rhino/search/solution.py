@@ -80,21 +80,25 @@ def axis_orders(costs: Costs, states: tuple[States, ...]) -> list[tuple[int, ...
     """For each class, its axes from major to minor where several shard one dimension.
 
     The axis over which a parameter is gathered (or its gradient scattered) while another one stays has to be the minor
-    one: removing a major axis makes XLA permute the shards first. Other cones keep the mesh's order, so that they agree.
+    one: removing a major axis makes XLA permute the shards first. Other cones keep the mesh's order, so that they
+    agree with each other.
     """
+    axes = range(len(costs.sizes))
     ordered = persistent_classes(costs)
-    votes = [[0] * len(costs.sizes) for _ in states]
+    votes = [[0 for _ in axes] for _ in states]
     for transfer, count in costs.quotient.transfers:
-        for s in transfer.sources:
-            for t in transfer.targets:
-                if t.node < 0:
-                    continue
-                ends = (costs.layout(s, states[s.node]), costs.layout(t, states[t.node]))
-                for k, here, there in ((s.node, *ends), (t.node, *reversed(ends))):
-                    if k not in ordered:
-                        continue
-                    for a, d in enumerate(here):
-                        shared = [b for b, other in enumerate(here) if b != a and other == d]
-                        if d >= 0 and there[a] != d and any(there[b] == d for b in shared):
-                            votes[k][a] += count
-    return [tuple(sorted(range(len(vote)), key=lambda a, vote=vote: (vote[a], a))) for vote in votes]  # type: ignore[misc]
+        pairs = [(s, t) for s in transfer.sources for t in transfer.targets if t.node >= 0]
+        for s, t in pairs:
+            source, target = costs.layout(s, states[s.node]), costs.layout(t, states[t.node])
+            for k, here, there in ((s.node, source, target), (t.node, target, source)):
+                if k in ordered:
+                    for a in axes:
+                        votes[k][a] += count * _leaves_alone(here, there, a)
+    return [tuple(sorted(axes, key=vote.__getitem__)) for vote in votes]
+
+
+def _leaves_alone(here: Layout, there: Layout, a: int) -> bool:
+    """Whether axis a leaves a dimension that another axis goes on sharding."""
+    if here[a] < 0 or there[a] == here[a]:
+        return False
+    return any(b != a and here[b] == here[a] == there[b] for b in range(len(here)))
