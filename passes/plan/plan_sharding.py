@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
@@ -225,7 +224,7 @@ def _summarise(module: ir.Module, cluster: Cluster, solution: Solution) -> None:
     RhinoCluster.attach(
         module,
         {
-            "name": cluster.name if not os.path.exists(cluster.name) else cluster.base_name,
+            "name": cluster.name,
             "hosts": cluster.hosts,
             "devices_per_host": cluster.devices_per_host,
             "device": cluster.device.kind,

@@ -87,9 +87,9 @@ def plan_module(module: ir.Module, request: Request, progress: Progress | None =
             result = manager.run(module)
         except PipelineError as error:
             first = error.diagnostics[0]
-            if first.position.file != _NOWHERE:
-                raise
-            raise RhinoError(first.message, "; ".join(note.message for note in first.notes[:1])) from error
+            place = "" if first.position.file == _NOWHERE else f"{first.position}: "
+            # Without the severity: whoever shows a RhinoError says that it is an error.
+            raise RhinoError(place + first.message, error.remedy) from error
     put_back(module, aside)
     seconds = time.perf_counter() - start
     attributes = module.operation.attributes
@@ -148,7 +148,7 @@ def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.M
       path: the file that `data` was read from, if any: the module's locations then name it.
 
     Raises:
-      RhinoError: "<where>:line:column: error: cause" for the first thing that is wrong.
+      RhinoError: "<where>:line:column: cause" for the first thing that is wrong.
     """
     from rhino.passes.pass_manager import native_diagnostics
 

@@ -5,8 +5,6 @@ Owns the one error a user sees when a memory limit cannot be met.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rhino.cluster import Cluster
 from rhino.cost.memory import lifetimes
 from rhino.errors import RhinoError
@@ -19,9 +17,8 @@ from rhino.search.evaluate import local_bytes, memory
 _NAMED = 4
 
 
-def explain(graph: Graph, cluster: Cluster, limit: int, failed: Sequence[tuple[Costs, Descent]]) -> RhinoError:
+def explain(graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: Descent) -> RhinoError:
     """The error for a program of which no plan found fits; names the largest tensors of the smallest plan."""
-    costs, smallest = min(failed, key=lambda entry: entry[1].peak_bytes)
     used = memory(costs, smallest.states, lifetimes(graph))
     arguments = [(local_bytes(costs, smallest.states, a.value), a.name) for a in graph.arguments]
     temporaries = []

@@ -61,6 +61,20 @@ def mesh_shapes(cluster: Cluster) -> list[tuple[int, ...]]:
     return [(n,), *[(n // b, b) for b in inner if n // b > 1]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """One mesh: its costs, the orders its axes are placed in, the user's pins, and the best plan on it so far."""
+
+    costs: Costs
+    orders: list[list[int]]
+    pinned: dict[int, States]
+    best: Descent
+
+    @property
+    def name(self) -> str:
+        return "mesh " + "x".join(map(str, self.costs.sizes))
+
+
 def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None) -> Solution:
     """Finds the plan with the least predicted step time within the memory limit.
 
@@ -73,83 +87,91 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     Raises:
       RhinoError: no mesh suits the devices, or nothing fits the memory limit: the message names tensors and remedy.
     """
-    start = time.perf_counter()
-    phases: dict[str, float] = {}
-    limit = options.memory_limit or cluster.device.memory_bytes
+    clock = [time.perf_counter()]
+    tell = progress or (lambda done, total, label: None)
     shapes = [_checked(options.mesh, cluster)] if options.mesh else mesh_shapes(cluster)
     problem = build_problem(graph)
-    phases["problem_s"] = time.perf_counter() - start
+    clock.append(time.perf_counter())
     quotient = tie_repeats(problem)
-    phases["tie_s"] = time.perf_counter() - start - phases["problem_s"]
+    clock.append(time.perf_counter())
     seconds = list(options.seconds) if options.seconds is not None else op_seconds(graph, cluster)
     matmuls = matmul_seconds(graph, cluster) if options.seconds is None else {}
-    life = lifetimes(graph)
-    make = options.comm or RingModel
-
-    tried: list[tuple[float, int, Costs, list[list[int]], Descent, dict[int, States]]] = []
-    for i, shape in enumerate(shapes):
-        if progress:
-            progress(i, 2 * len(shapes), "mesh " + "x".join(map(str, shape)))
-        costs = Costs.on(problem, quotient, cluster, make(cluster, shape), seconds, matmuls)
+    candidates = []
+    for done, shape in enumerate(shapes):
+        tell(done, 2 * len(shapes), "mesh " + "x".join(map(str, shape)))
+        comm = (options.comm or RingModel)(cluster, shape)
+        costs = Costs.on(problem, quotient, cluster, comm, seconds, matmuls)
         if options.comm is not None:
             costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False)
-        pinned = pinned_states(problem, quotient, shape, options.axes or AXIS_NAMES[: len(shape)])
-        orders = [list(range(len(shape)))[::-1]]
-        if len(shape) > 1:
-            orders.append(list(range(len(shape))))
-        found = [descend(costs, order, pinned, parallel=options.parallel_dots) for order in orders]
-        best = min((f for f in found if f is not None), key=lambda f: f.objective)
-        tried.append((best.objective, i, costs, orders, best, pinned))
-    phases["solve_s"] = time.perf_counter() - start - sum(phases.values())
-
-    ranked: list[tuple[Prediction, Costs, Descent]] = []
-    losers: list[Alternative] = []
-    failed: list[tuple[Costs, list[list[int]], dict[int, States], Descent]] = []
-    for done, (_, i, costs, orders, descent, pinned) in enumerate(sorted(tried, key=lambda entry: entry[:2])):
-        name = "mesh " + "x".join(map(str, costs.sizes))
-        if progress:
-            progress(len(shapes) + done, 2 * len(shapes), name + ", memory")
-        # A lower bound even if all that may overlap does: such a mesh cannot win any more.
-        if ranked and 0.5 * descent.objective > min(p.step_time_s for p, _, _ in ranked):
-            losers.append(Alternative(name, descent.objective, 0, "slower even without the memory limit"))
-            continue
-        fitted = with_memory(costs, orders, pinned, life, limit, descent, options.parallel_dots)
-        if fitted.fits:
-            ranked.append((predict(costs, fitted.states, life), costs, fitted))
-        else:
-            failed.append((costs, orders, pinned, fitted))
-            why = f"needs {_gib(fitted.peak_bytes)} of {_gib(limit)}"
-            losers.append(Alternative(name, fitted.objective, fitted.peak_bytes, why))
-        del i
-    if not ranked:
-        least = [(c, smallest(c, o, p, life, limit, d, options.parallel_dots)) for c, o, p, d in failed]
-        raise explain(graph, cluster, limit, least)
-    # Of equally fast meshes the one with fewer axes.
-    ranked.sort(key=lambda entry: (entry[0].step_time_s, len(entry[1].sizes), entry[1].sizes))
-    prediction, costs, descent = ranked[0]
-    for other, c, _ in ranked[1:]:
-        slower = other.step_time_s / prediction.step_time_s - 1 if prediction.step_time_s else 0.0
-        name = "mesh " + "x".join(map(str, c.sizes))
-        losers.append(Alternative(name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
-    phases["memory_s"] = time.perf_counter() - start - sum(phases.values())
-    if progress:
-        progress(2 * len(shapes), 2 * len(shapes), "done")
-    names = options.axes or AXIS_NAMES[: len(costs.sizes)]
+        candidates.append(_unlimited(costs, options))
+    clock.append(time.perf_counter())
+    costs, states, predicted, losers = _limited(candidates, graph, cluster, options, tell)
+    clock.append(time.perf_counter())
+    tell(2 * len(shapes), 2 * len(shapes), "done")
+    perfect_s = sum(seconds) / cluster.num_devices
     return Solution(
-        mesh=tuple(zip(names, costs.sizes, strict=True)),
+        mesh=tuple(zip(options.axes or AXIS_NAMES, costs.sizes, strict=False)),
         level=options.level,
-        predicted=prediction,
+        predicted=predicted,
         alternatives=tuple(sorted(losers, key=lambda a: (a.step_time_s, a.name))),
         candidates=len(shapes),
-        gap=max(0.0, 1 - sum(seconds) / cluster.num_devices / prediction.step_time_s)
-        if prediction.step_time_s
-        else 0.0,
-        seconds=time.perf_counter() - start,
+        gap=max(0.0, 1 - perfect_s / predicted.step_time_s) if predicted.step_time_s else 0.0,
+        seconds=clock[-1] - clock[0],
         problem=problem,
         costs=costs,
-        states=descent.states,
-        phases=phases,
+        states=states,
+        phases={name: clock[i + 1] - clock[i] for i, name in enumerate(("problem_s", "tie_s", "solve_s", "memory_s"))},
     )
+
+
+def _unlimited(costs: Costs, options: Options) -> _Candidate:
+    """The best plan on one mesh, whatever memory it takes: axes placed from the fastest links outwards, and back."""
+    count = len(costs.sizes)
+    pinned = pinned_states(costs.problem, costs.quotient, costs.sizes, options.axes or AXIS_NAMES[:count])
+    orders = [list(range(count))[::-1], list(range(count))][: min(count, 2)]
+    found = [descend(costs, order, pinned, parallel=options.parallel_dots) for order in orders]
+    best = min((f for f in found if f is not None), key=lambda f: f.objective)
+    return _Candidate(costs, orders, pinned, best)
+
+
+def _limited(
+    candidates: list[_Candidate], graph: Graph, cluster: Cluster, options: Options, tell: Progress
+) -> tuple[Costs, tuple[States, ...], Prediction, list[Alternative]]:
+    """The fastest plan within the limit, over all meshes, and why the others lost. Raises RhinoError if none fits."""
+    limit = options.memory_limit or cluster.device.memory_bytes
+    life = lifetimes(graph)
+    ranked: list[tuple[Prediction, _Candidate]] = []
+    losers: list[Alternative] = []
+    failed: list[_Candidate] = []
+    for done, candidate in enumerate(sorted(candidates, key=lambda c: c.best.objective)):
+        tell(len(candidates) + done, 2 * len(candidates), candidate.name + ", memory")
+        objective = candidate.best.objective
+        # Even if everything that may overlap does, such a mesh cannot win any more.
+        if ranked and 0.5 * objective > min(p.step_time_s for p, _ in ranked):
+            losers.append(Alternative(candidate.name, objective, 0, "slower even without the memory limit"))
+            continue
+        fitted = with_memory(
+            candidate.costs, candidate.orders, candidate.pinned, life, limit, candidate.best, options.parallel_dots
+        )
+        candidate = replace(candidate, best=fitted)
+        if fitted.fits:
+            ranked.append((predict(candidate.costs, fitted.states, life), candidate))
+        else:
+            failed.append(candidate)
+            why = f"needs {_gib(fitted.peak_bytes)} of {_gib(limit)}"
+            losers.append(Alternative(candidate.name, fitted.objective, fitted.peak_bytes, why))
+    if not ranked:
+        # Only for the message: one mesh is enough.
+        c = min(failed, key=lambda c: c.best.peak_bytes)
+        least = smallest(c.costs, c.orders, c.pinned, life, limit, c.best, options.parallel_dots)
+        raise explain(graph, cluster, limit, c.costs, least)
+    # Of equally fast meshes the one with fewer axes.
+    ranked.sort(key=lambda entry: (entry[0].step_time_s, len(entry[1].costs.sizes), entry[1].costs.sizes))
+    predicted, chosen = ranked[0]
+    for other, c in ranked[1:]:
+        slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
+        losers.append(Alternative(c.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
+    return chosen.costs, chosen.best.states, predicted, losers
 
 
 def _slower(share: float) -> str:
