@@ -19,7 +19,7 @@ from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text
 
-_LEVELS = ("O0", "O1", "O2")
+_LEVELS = ("O1",)
 
 
 class Parallelized:
@@ -159,7 +159,7 @@ def parallelize(
     Args:
       fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
       cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default this process's devices.
-      level: how hard to search, "O1" or "O2"; "O0" only propagates the annotations in the function.
+      level: how hard to search; "O1" is the level there is.
       donate_argnums, static_argnums: as for `jax.jit`.
       memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; the device's memory by default.
       mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4"; searched by default.
@@ -170,7 +170,7 @@ def parallelize(
       RhinoError: an option is not valid.
     """
     if level not in _LEVELS:
-        raise RhinoError(f"level {level!r} is not one of {', '.join(_LEVELS)}")
+        raise RhinoError(f"level {level!r} is not available; {', '.join(_LEVELS)} is")
     if follow is not None and plan is not None:
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 

@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "file", metavar="FILE", help="StableHLO text (.mlir) or bytecode (.mlirbc), or - for standard input"
     )
     parser.add_argument("--cluster", metavar="C", required=True, help="preset[:hosts], a YAML file[:hosts], or local")
-    parser.add_argument("--level", default="O1", choices=("O0", "O1", "O2"), help="how hard to search (default: O1)")
+    parser.add_argument("--level", default="O1", choices=("O1",), help="how hard to search (default: O1)")
     parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh's axes, outermost first (default: searched)")
     parser.add_argument(
         "--memory-limit", metavar="BYTES", help="per device, 40e9 or 40GiB (default: the memory of the device)"
