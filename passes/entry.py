@@ -1,4 +1,4 @@
-"""What every rhino pass asks of its module before it starts: a function @main with a body and static shapes.
+"""What rhino passes ask before they start: a function @main with a body and static shapes, and a known cluster.
 
 Owns these checks and their messages.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
+from rhino.cluster import Cluster
 from rhino.dialect import functions
+from rhino.errors import RhinoError
 from rhino.passes.diagnostics import PassError
 
 
@@ -21,6 +23,13 @@ def main_function(module: ir.Module, pass_name: str) -> ir.Operation:
     if not len(main.regions[0].blocks):
         raise PassError(main, f"'{pass_name}' needs @main to have a body")
     return main
+
+
+def topology_cluster(topology: str, pass_name: str) -> Cluster:
+    """The cluster a pass's `topology` option names. Raises RhinoError when it is empty or names none."""
+    if not topology:
+        raise RhinoError(f"'{pass_name}' needs a topology", "give topology=dgx-h100:1 or another cluster")
+    return Cluster.load(topology)
 
 
 def require_static_shapes(main: ir.Operation, pass_name: str) -> None:

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
-from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost
 from rhino.errors import RhinoError
 from rhino.graph.fusion import materialised, traffic_bytes
 from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.plan.plan_sharding import MESH, given_mesh
 from rhino.passes.registry import Pass, option, register
@@ -51,12 +50,8 @@ class Estimate(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Predict and annotate. Raises PassError for a module without a mesh or with shardings that contradict."""
-        if not self.topology:
-            raise RhinoError(f"'{self.name}' needs a topology", "give topology=dgx-h100:1 or another cluster")
-        cluster = Cluster.load(self.topology)
-        main = functions.find(module, "main")
-        if main is None:
-            raise PassError(module, "module has no function @main", ["name the step function @main, as jax does"])
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
         mesh = given_mesh(module)
         if not mesh:
             raise PassError(module, f"module has no sdy.mesh @{MESH}", ["plan it first: --rhino-plan-sharding"])

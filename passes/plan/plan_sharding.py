@@ -14,6 +14,7 @@ from rhino.dialect.attributes import RhinoCluster, RhinoPlan
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.registry import Pass, option, register
 from rhino.search import Options, Solution, plan_sharding
@@ -66,14 +67,10 @@ class PlanSharding(Pass):
 
     def plan(self, module: ir.Module, log: PassLog, progress: Progress | None = None) -> Solution:
         """As `run`, with a progress callback; returns the search's answer."""
-        if not self.topology:
-            raise RhinoError(f"'{self.name}' needs a topology", "give topology=dgx-h100:1 or another cluster")
         if self.memory_limit < 0:
             raise RhinoError(f"memory-limit {self.memory_limit} is negative", "give bytes per device, or 0")
-        cluster = Cluster.load(self.topology)
-        main = functions.find(module, "main")
-        if main is None:
-            raise PassError(module, "module has no function @main", ["name the step function @main, as jax does"])
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
         graph = import_graph(module)
         given = given_mesh(module)
         _check_pins(main, graph, bool(given))

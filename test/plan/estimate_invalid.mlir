@@ -14,7 +14,7 @@ module @no_plan {
 
 // -----
 
-// expected-error @+2 {{module has no function @main}}
+// expected-error @+2 {{'rhino-estimate' needs a function @main}}
 // expected-note @+1 {{name the step function @main, as jax does}}
 module @no_main {
   sdy.mesh @mesh = <["x"=8]>

@@ -2,7 +2,7 @@
 // RUN: rhino-opt %s --rhino-plan-sharding=topology=dgx-h100:1 --split-input-file --verify-diagnostics
 
 // The entry function must be called @main.
-// expected-error @+2 {{module has no function @main}}
+// expected-error @+2 {{'rhino-plan-sharding' needs a function @main}}
 // expected-note @+1 {{name the step function @main, as jax does}}
 module @no_main {
   func.func @step(%x: tensor<8xf32>) -> tensor<8xf32> {

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rhino.cli import files
 from rhino.cluster import Cluster
 from rhino.cluster.catalog import preset_names
 from rhino.cluster.document import to_yaml
@@ -148,15 +149,8 @@ def _write_json(target: str | None, data: dict[str, Any]) -> bool:
     """Writes JSON where asked. True when it took standard output, which then carries nothing else."""
     if target is None:
         return False
-    text = json.dumps(data, indent=2) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return True
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RhinoError(f"{target}: cannot write: {error.strerror}", "give a path that can be written") from None
-    return False
+    files.write(target, json.dumps(data, indent=2) + "\n")
+    return target == "-"
 
 
 def _values(cluster: Cluster) -> Table:

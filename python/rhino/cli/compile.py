@@ -11,9 +11,9 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rhino.cli import files
 from rhino.compile.target import TARGETS, check_target
 from rhino.errors import RhinoError
 
@@ -52,9 +52,8 @@ def run(args: argparse.Namespace) -> int:
     check_target(args.target)
     if args.json == "-" and args.hlo == "-":
         raise RhinoError("--json and --hlo cannot both go to standard output", "give one of them a file")
-    for path in (args.json, args.hlo):
-        _check_writable(path)
-    source = _read(args.file)
+    files.check_writable(args.json, args.hlo)
+    source = files.read(args.file)
     parse_module(source, "<stdin>" if args.file == "-" else args.file)  # for its errors, which say file and line
     from rhino.compile import compile_module, prefer_cpu, quiet_plugins
 
@@ -66,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
         executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts)
         executable.collectives()
     if args.hlo:
-        _write(args.hlo, executable.hlo_text())
+        files.write(args.hlo, executable.hlo_text())
     if args.json:
-        _write(args.json, json.dumps(executable.to_json(), indent=1) + "\n")
+        files.write(args.json, json.dumps(executable.to_json(), indent=1) + "\n")
     # Standard output belongs to one reader: a machine when JSON or HLO goes there.
     if not args.quiet and "-" not in (args.json, args.hlo):
         _print(executable)
@@ -137,31 +136,3 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
-
-
-def _read(path: str) -> bytes:
-    if path == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise RhinoError(f"{path}: cannot read: {error.strerror}", "give a .mlir or .mlirbc file, or -") from None
-
-
-def _check_writable(path: str | None) -> None:
-    """A compilation may take minutes: say before it that its answer has nowhere to go."""
-    if path and path != "-":
-        folder = os.path.dirname(path) or "."
-        if not os.path.isdir(folder) or not os.access(folder, os.W_OK) or os.path.isdir(path):
-            raise RhinoError(f"{path}: cannot write there", "give a file in a folder that exists")
-
-
-def _write(path: str, text: str) -> None:
-    if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RhinoError(f"{path}: cannot write: {error.strerror}") from None

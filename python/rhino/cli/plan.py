@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rhino.errors import RhinoError
+from rhino.cli import files
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -56,53 +54,24 @@ def run(args: argparse.Namespace) -> int:
     from rhino.plan_module import Request, parse_module
     from rhino.plan_options import memory_bytes, mesh_text
 
-    for path in (args.output, args.json, args.report, args.save):
-        _check_writable(path)
+    files.check_writable(args.output, args.json, args.report, args.save)
     cluster = Cluster.load(args.cluster)
     request = Request(cluster, args.level, mesh_text(args.mesh), memory_bytes(args.memory_limit))
     path = None if args.file == "-" else args.file
-    module = parse_module(_read(args.file), path or "<stdin>", path)
+    module = parse_module(files.read(args.file), path or "<stdin>", path)
     planned = _plan(module, request, quiet=args.quiet)
     if args.output:
-        _write(args.output, _module_bytes(module, bytecode=args.output.endswith(".mlirbc")))
+        files.write(args.output, _module_bytes(module, bytecode=args.output.endswith(".mlirbc")))
     if args.save:
         planned.plan.save(args.save)
     if args.report:
-        _write(args.report, planned.plan.report_html().encode())
+        files.write(args.report, planned.plan.report_html())
     if args.json:
-        _write(args.json, (json.dumps(_json(planned), indent=1) + "\n").encode())
+        files.write(args.json, json.dumps(_json(planned), indent=1) + "\n")
     # Standard output belongs to one reader: a machine when JSON or the module goes there.
     if not args.quiet and "-" not in (args.json, args.output):
         _print(planned)
     return 0
-
-
-def _read(path: str) -> bytes:
-    if path == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise RhinoError(f"{path}: cannot read: {error.strerror}", "give a .mlir or .mlirbc file, or -") from None
-
-
-def _check_writable(path: str | None) -> None:
-    """A search may take minutes: say before it that its answer has nowhere to go."""
-    if path and path != "-":
-        folder = os.path.dirname(path) or "."
-        if not os.path.isdir(folder) or not os.access(folder, os.W_OK) or os.path.isdir(path):
-            raise RhinoError(f"{path}: cannot write there", "give a file in a folder that exists")
-
-
-def _write(path: str, data: bytes) -> None:
-    if path == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise RhinoError(f"{path}: cannot write: {error.strerror}") from None
 
 
 def _module_bytes(module: ir.Module, bytecode: bool) -> bytes:
