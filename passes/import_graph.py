@@ -241,7 +241,7 @@ class _Importer:
         if not record.results:
             return 0
         out = values[record.results[0]].elements
-        if name == "stablehlo.dot_general" and record.rule is not None:
+        if name in ("stablehlo.dot_general", "stablehlo.dot") and record.rule is not None:
             return 2 * prod(record.rule.factor_sizes)
         if name == "stablehlo.convolution":
             kernel = values[record.operands[1]]

@@ -43,6 +43,18 @@ def test_flops_of_dots(equation: str, shapes: list[tuple[int, ...]], flops: int)
     assert only(graph, "stablehlo.dot_general").flops == flops
 
 
+def test_flops_of_the_short_form_of_dot() -> None:
+    graph = import_graph(
+        parsed(
+            """func.func @main(%a: tensor<3x5xf32>, %b: tensor<5x7xf32>) -> tensor<3x7xf32> {
+  %0 = stablehlo.dot %a, %b : (tensor<3x5xf32>, tensor<5x7xf32>) -> tensor<3x7xf32>
+  return %0 : tensor<3x7xf32>
+}"""
+        )
+    )
+    assert only(graph, "stablehlo.dot").flops == 2 * 3 * 5 * 7
+
+
 @pytest.mark.parametrize(
     ("arguments", "flops"),
     [
