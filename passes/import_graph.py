@@ -5,6 +5,7 @@ Owns every fact the planner takes from IR. Decides nothing, and never changes th
 
 from __future__ import annotations
 
+import io
 from math import prod
 from typing import Any
 
@@ -23,7 +24,6 @@ _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_
 _POPULATE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
-_TRANSCENDENTAL = 1  # element-wise work is bound by memory; flops only break ties
 
 
 def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
@@ -43,22 +43,16 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
             passmanager.PassManager.parse(_POPULATE).run(scratch.operation)
         finally:
             quiet.detach()
-        return _Importer(read_op_shardings).run(_main(scratch))
+        main = functions.find(scratch, "main")
+        if main is None:
+            raise RhinoError("module has no function @main", "name the step function @main, as jax does")
+        return _Importer(read_op_shardings).run(main)
 
 
 def _bytecode(module: ir.Module) -> bytes:
-    import io
-
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()
-
-
-def _main(module: ir.Module) -> Any:
-    for op in module.body.operations:
-        if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main":
-            return op
-    raise RhinoError("module has no function @main", "name the step function @main, as jax does")
 
 
 def number_program(main: Any) -> tuple[list[Any], list[Any]]:
@@ -249,7 +243,7 @@ class _Importer:
             return 2 * out * kernel.elements // max(1, kernel.shape[numbers])
         if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS, *_CONSTRAINTS):
             return 0
-        return max(out, max((values[v].elements for v in record.operands), default=0)) * _TRANSCENDENTAL
+        return max(out, max((values[v].elements for v in record.operands), default=0))
 
 
 def _kernel_output_dim(op: Any) -> int:
