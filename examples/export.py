@@ -8,6 +8,7 @@ Everything is traced over abstract shapes, so the 175 B model needs no more memo
 from __future__ import annotations
 
 import argparse
+import ast
 import collections
 import dataclasses
 import importlib
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-MODELS = ("gpt", "mlp", "convnet")
+from examples.models import MODELS
 
 
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
@@ -80,27 +81,40 @@ def write(module: Any, path: Path, debug_info: bool = False) -> int:
     return path.stat().st_size
 
 
+def setting(text: str) -> tuple[str, Any]:
+    """`NAME=VALUE` as a field's name and value: a Python literal, or else the text itself."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as layers=4")
+    try:
+        return name.replace("-", "_"), ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name.replace("-", "_"), value
+
+
 def build(args: argparse.Namespace) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The training step that the options describe, and its abstract inputs."""
-    model = importlib.import_module(f"examples.models.{args.model}")
+    try:
+        model = importlib.import_module(f"examples.models.{args.model}")
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"the {args.model} model needs {error.name}: pip install {error.name}") from None
     if args.preset not in model.PRESETS:
         raise SystemExit(f"no preset {args.preset!r} of {args.model}; it has: {', '.join(model.PRESETS)}")
     config = model.PRESETS[args.preset]
-    changes = {
-        "remat": args.remat,
-        "scan": args.scan,
-        "tied": args.tied,
-        "dtype": {"bf16": "bfloat16", "f32": "float32", None: None}[args.dtype],
-        # The position table must be as long as the sequences are.
-        "seq_len": args.seq,
-    }
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = {name: getattr(args, name) for name in ("remat", "scan", "tied", "fused", "routing")}
+    changes["dtype"] = {"bf16": "bfloat16", "f32": "float32", None: None}[args.dtype]
+    # A position table must be as long as the sequences are.
+    changes["seq_len"] = args.seq
+    changes = {name: value for name, value in changes.items() if value is not None} | dict(args.set)
     fields = {field.name for field in dataclasses.fields(config)}
     if unknown := sorted(changes.keys() - fields):
         raise SystemExit(f"the {args.model} model has no option {', '.join(unknown)}; drop it from the command line")
-    config = dataclasses.replace(config, **changes)
+    try:
+        config = dataclasses.replace(config, **changes)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     _, train_step = model.make_train_step(config)
-    return train_step, model.abstract_inputs(config, args.batch)
+    return train_step, model.abstract_inputs(config, args.batch or model.BATCH[args.preset])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -108,13 +122,17 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m examples.export", description=__doc__.splitlines()[0])
     p.add_argument("model", choices=MODELS)
     p.add_argument("--preset", default="tiny", help="size of the model (default: tiny)")
-    p.add_argument("--batch", type=int, default=16, help="global batch size (default: 16)")
-    p.add_argument("--seq", type=int, help="sequence length (gpt; default: the preset's)")
+    p.add_argument("--batch", type=int, help="global batch size (default: the preset's)")
+    p.add_argument("--seq", type=int, help="sequence length (default: the preset's)")
     p.add_argument("--dtype", choices=("bf16", "f32"), help="compute type (default: the preset's)")
     flag = argparse.BooleanOptionalAction
-    p.add_argument("--remat", action=flag, help="recompute each block in the backward pass (gpt)")
-    p.add_argument("--scan", action=flag, help="one loop over stacked layers (gpt)")
+    p.add_argument("--remat", action=flag, help="recompute each layer in the backward pass")
+    p.add_argument("--scan", action=flag, help="one loop over stacked layers instead of one after the other")
     p.add_argument("--tied", action=flag, help="share the embedding with the output layer (gpt)")
+    p.add_argument("--fused", action=flag, help="one matrix for query, key and value, or gate and up (gpt, llama)")
+    p.add_argument("--routing", choices=("einsum", "sort"), help="how tokens reach experts (moe)")
+    p.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE",
+                   help="any other field of the model's configuration, such as layers=4; may be repeated")  # fmt: skip
     p.add_argument("--debug-info", action="store_true", help="also print JAX's source locations (text only)")
     p.add_argument("-o", "--output", type=Path, required=True, help="FILE.mlir for text, FILE.mlirbc for bytecode")
     return p

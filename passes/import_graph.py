@@ -5,7 +5,9 @@ Owns every fact the planner takes from IR. Decides nothing, and never changes th
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import re
 from math import prod
 from typing import Any
 
@@ -216,7 +218,7 @@ class _Importer:
             rule = self.rules.get(attr)
             if rule is None:
                 rule = self.rules[attr] = _read_rule(attr)
-            return rule
+            return _without_windows(op, rule) if op.name == "stablehlo.convolution" else rule
         if (op.name.startswith("chlo.") or op.name in _CONSTRAINTS) and len(op.results) == 1:
             return self.identity_rule(op)
         return None
@@ -248,9 +250,28 @@ class _Importer:
 
 def _kernel_output_dim(op: Any) -> int:
     """The kernel's output-feature dimension, from `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
-    text = str(op.attributes["dimension_numbers"])
-    kernel = text.split("x[", 1)[1].split("]", 1)[0]
+    kernel = _dimension_numbers(op).split("x[", 1)[1].split("]", 1)[0]
     return [part.strip() for part in kernel.split(",")].index("o")
+
+
+def _without_windows(op: Any, rule: Rule) -> Rule:
+    """The rule of a convolution whose windows must not be cut: XLA would exchange halos of both operands for them.
+
+    A kernel's gradient is a convolution with windows as large as the image; Shardy takes their dims for contracted ones.
+    """
+    _, kernel, result = (part.strip(" []").split(", ") for part in re.split("x(?=\\[)|->", _dimension_numbers(op)))
+    moving = [d for d in kernel if d.isdigit() and op.results[0].type.shape[result.index(d)] > 1]
+    cut = {f for d in moving for f in rule.operands[1][kernel.index(d)] if f in rule.reduction}
+    if not cut:
+        return rule
+    reduction = tuple(f for f in rule.reduction if f not in cut)
+    return dataclasses.replace(rule, reduction=reduction, replicate=(*rule.replicate, *sorted(cut)))
+
+
+def _dimension_numbers(op: Any) -> str:
+    """Such as `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
+    text = str(op.attributes["dimension_numbers"])
+    return text[text.index("[") : text.rindex("]") + 1]
 
 
 def _shape_and_dtype(kind: Any, v: Any) -> tuple[tuple[int, ...], str]:

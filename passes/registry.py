@@ -22,6 +22,7 @@ __all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "Pipeline", "build
 # name -> "module:class". A row per pass, in the order of the pipeline.
 TABLE = {
     "rhino-classify-args": "rhino.passes.normalize.classify_args:ClassifyArgs",
+    "rhino-expose-strided-dims": "rhino.passes.normalize.expose_strided_dims:ExposeStridedDims",
     "rhino-plan-sharding": "rhino.passes.plan.plan_sharding:PlanSharding",
     "rhino-estimate": "rhino.passes.plan.estimate:Estimate",
     "rhino-verify": "rhino.passes.normalize.verify:Verify",

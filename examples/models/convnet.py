@@ -64,6 +64,8 @@ PRESETS: dict[str, ConvNetConfig] = {
         blocks=(3, 4, 6, 3), width=64, classes=1000, image=224, bottleneck=True, dtype="bfloat16"
     ),
 }
+# 256 images is the batch of He et al.
+BATCH: dict[str, int] = {"tiny": 16, "resnet18": 256, "resnet50": 256}
 
 
 class TrainState(train_state.TrainState):

@@ -26,7 +26,8 @@ class GPTConfig:
 
     `seq_len` is the longest sequence (the size of the position table). `dtype` is the compute type ("float32" or
     "bfloat16"); parameters, optimizer state and the loss are always float32. `remat` recomputes each block in the
-    backward pass; `scan` runs the layers as one loop over stacked parameters.
+    backward pass; `scan` runs the layers as one loop over stacked parameters; `fused` makes query, key and value with
+    one matrix.
     """
 
     layers: int
@@ -38,6 +39,7 @@ class GPTConfig:
     dtype: str = "bfloat16"
     remat: bool = False
     scan: bool = False
+    fused: bool = False
     dropout: float = 0.0
     learning_rate: float = 3e-4
     clip_norm: float = 1.0
@@ -54,15 +56,38 @@ class GPTConfig:
         return embeddings + self.layers * (12 * d * d + 13 * d) + 2 * d
 
 
+def _alpa(layers: int, width: int, heads: int, learning_rate: float) -> GPTConfig:
+    """One row of Alpa's table: sequences of 1,024 tokens, 51,200 words."""
+    return GPTConfig(layers, width, heads, vocab=51200, seq_len=1024, learning_rate=learning_rate)
+
+
 # Sizes after Brown et al. 2020 (arXiv 2005.14165) table 2.1; 1.3b has 16 heads of 128, 2.6b is Megatron-style.
+# 350m, 15b and 39b are as in the GPT table of Alpa (Zheng et al. 2022, arXiv 2201.12023, table 5 and its suite).
 PRESETS: dict[str, GPTConfig] = {
     "tiny": GPTConfig(layers=2, width=64, heads=4, vocab=256, seq_len=64, dtype="float32", learning_rate=3e-3),
     "10m": GPTConfig(layers=6, width=384, heads=8, vocab=256, seq_len=256, dtype="float32", learning_rate=1e-3),
     "125m": GPTConfig(layers=12, width=768, heads=12, vocab=50304, seq_len=2048, learning_rate=6e-4),
+    "350m": _alpa(24, 1024, 16, learning_rate=3e-4),
     "1.3b": GPTConfig(layers=24, width=2048, heads=16, vocab=50304, seq_len=2048, learning_rate=2e-4),
     "2.6b": GPTConfig(layers=32, width=2560, heads=32, vocab=50304, seq_len=2048, learning_rate=1.6e-4),
     "6.7b": GPTConfig(layers=32, width=4096, heads=32, vocab=50304, seq_len=2048, learning_rate=1.2e-4),
+    "15b": _alpa(48, 5120, 40, learning_rate=1e-4),
+    "39b": _alpa(48, 8192, 64, learning_rate=0.8e-4),
     "175b": GPTConfig(layers=96, width=12288, heads=96, vocab=50304, seq_len=2048, learning_rate=0.6e-4),
+}
+# Sequences of a step. GPT-3 has 0.5 M to 3.2 M tokens in a batch and Alpa 1,024 sequences, both in micro-batches; the
+# smaller ones here are what that leaves for a host or two.
+BATCH: dict[str, int] = {
+    "tiny": 16,
+    "10m": 16,
+    "125m": 64,
+    "350m": 64,
+    "1.3b": 64,
+    "2.6b": 128,
+    "6.7b": 128,
+    "15b": 256,
+    "39b": 512,
+    "175b": 1536,
 }
 
 
@@ -81,7 +106,12 @@ class CausalSelfAttention(nn.Module):
         def project(name: str) -> jax.Array:
             return nn.DenseGeneral((cfg.heads, cfg.head_dim), dtype=cfg.dtype, kernel_init=init, name=name)(x)
 
-        query, key, value = project("query"), project("key"), project("value")
+        if cfg.fused:
+            qkv = nn.Dense(3 * cfg.width, dtype=cfg.dtype, kernel_init=init, name="qkv")(x)
+            heads = (*x.shape[:2], cfg.heads, cfg.head_dim)
+            query, key, value = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
+        else:
+            query, key, value = project("query"), project("key"), project("value")
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / cfg.head_dim**0.5
         causal = nn.make_causal_mask(jnp.ones(x.shape[:2]), dtype=bool)
         scores = jnp.where(causal, scores.astype(jnp.float32), jnp.finfo(jnp.float32).min)

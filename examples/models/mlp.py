@@ -45,6 +45,7 @@ PRESETS: dict[str, MLPConfig] = {
     "wide": MLPConfig(features=1024, width=16384, depth=4, classes=1024, dtype="bfloat16", learning_rate=1e-4),
     "deep": MLPConfig(features=1024, width=1024, depth=32, classes=1024, dtype="bfloat16", learning_rate=1e-4),
 }
+BATCH: dict[str, int] = {"tiny": 16, "wide": 1024, "deep": 4096}
 
 
 class MLP(nn.Module):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jaxlib.mlir import ir
+from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
 from rhino.cluster import Cluster
@@ -12,15 +14,20 @@ from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoCluster, RhinoPlan
 from rhino.errors import RhinoError
-from rhino.graph.data import Graph
+from rhino.graph.data import Dims, Graph
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
+from rhino.passes.guards import check
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.registry import Pass, option, register
 from rhino.search import Options, Solution, plan_sharding
+from rhino.search.estimate import estimate
+from rhino.search.evaluate import Prediction
 from rhino.search.planner import Progress
+from rhino.search.solution import Alternative
 
 MESH = "mesh"
+_PROPAGATE = "builtin.module(sdy-propagation-pipeline)"
 
 
 @register
@@ -40,7 +47,7 @@ class PlanSharding(Pass):
 
     Options:
       topology: the cluster to plan for.
-      level, mesh, memory-limit: what to search.
+      level, mesh, memory-limit, budget: what to search, and for how long.
 
     Example:
       ```mlir
@@ -57,13 +64,32 @@ class PlanSharding(Pass):
     name: ClassVar[str] = "rhino-plan-sharding"
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
-    level: str = option("O1", "search effort", ("O1",))
+    level: str = option("O1", "search effort; O0 propagates the shardings that are there", ("O0", "O1", "O2"))
     mesh: str = option("", "sizes of the mesh axes, outermost first, as in 2x4; all shapes are tried when empty")
     memory_limit: int = option(0, "bytes per device; 0 means the device's memory")
+    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
-        self.plan(module, log)
+        if self.level == "O0":
+            self._propagate(module)
+        else:
+            self.plan(module, log)
+
+    def _propagate(self, module: ir.Module) -> None:
+        """Level O0: Shardy's propagation decides everything; only what it comes to is predicted and reported."""
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
+        mesh = given_mesh(module)
+        if not mesh:
+            raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
+        check(_PROPAGATE, module)
+        passmanager.PassManager.parse(_PROPAGATE, module.context).run(module.operation)
+        try:
+            predicted = estimate(import_graph(module, read_op_shardings=True), cluster, mesh).predicted
+        except RhinoError as error:
+            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        summarise(module, cluster, Propagated("O0", tuple(mesh), predicted))
 
     def plan(self, module: ir.Module, log: PassLog, progress: Progress | None = None) -> Solution:
         """As `run`, with a progress callback; returns the search's answer."""
@@ -80,13 +106,14 @@ class PlanSharding(Pass):
             mesh=sizes or None,
             axes=tuple(axis for axis, _ in given),
             memory_limit=self.memory_limit or None,
+            budget_s=self.budget or None,
         )
         try:
             solution = plan_sharding(graph, cluster, options, progress)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         annotate(module, graph, solution)
-        _summarise(module, cluster, solution)
+        summarise(module, cluster, solution)
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
         log.count("decisions", len(solution.problem.nodes))
@@ -140,24 +167,31 @@ class _Writer:
         self._boundary()
         left = self.solution.outputs()
         for op, record in zip(self.ops, self.graph.ops, strict=True):
-            dims = [left.get(v) or self.solution.dims(v) for v in record.results]
+            dims = [left[v][0] if v in left else self.solution.dims(v) for v in record.results]
             if any(dims):
                 given = [
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)
                 ]
                 op.attributes[sdy_attributes.SHARDING] = sdy_attributes.per_value(given, self.module.context)
-        for v in left:
+        for v, stops in left.items():
             value = self.values[v]
             with self.module.context, value.owner.location, ir.InsertionPoint.after(value.owner):
-                kept = sdy.ShardingConstraintOp(value, self._of(v))
-            value.replace_all_uses_except(kept.result, kept.operation)
-            self.values[v] = kept.result
-        for copy, wanted in self.solution.copies():
-            first = self.ops[copy.readers[0][0]]
-            with self.module.context, first.location, ir.InsertionPoint(first):
-                changed = sdy.ShardingConstraintOp(self.values[copy.value], self._sharding(wanted)).result
-            for reader, slot in copy.readers:
-                self.ops[reader].operands[slot] = changed
+                first = sdy.ShardingConstraintOp(value, self._sharding(stops[1]))
+                kept = self._through(first.result, stops[2:])
+            value.replace_all_uses_except(kept, first.operation)
+            self.values[v] = kept
+        for copy, stops in self.solution.copies():
+            reader = self.ops[copy.readers[0][0]]
+            with self.module.context, reader.location, ir.InsertionPoint(reader):
+                changed = self._through(self.values[copy.value], stops)
+            for at, slot in copy.readers:
+                self.ops[at].operands[slot] = changed
+
+    def _through(self, value: ir.Value, stops: Sequence[Dims]) -> ir.Value:
+        """A value led through layouts, one constraint each, at the current insertion point."""
+        for dims in stops:
+            value = sdy.ShardingConstraintOp(value, self._sharding(dims)).result
+        return value
 
     def _boundary(self) -> None:
         arguments = functions.argument_attributes(self.main)
@@ -184,7 +218,20 @@ class _Writer:
         return found
 
 
-def _summarise(module: ir.Module, cluster: Cluster, solution: Solution) -> None:
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """What level O0 comes to, with the fields a `Solution` has for the report."""
+
+    level: str
+    mesh: tuple[tuple[str, int], ...]
+    predicted: Prediction
+    alternatives: tuple[Alternative, ...] = ()
+    candidates: int = 1
+    gap: float = 0.0
+
+
+def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagated) -> None:
+    """Writes `rhino.plan` and `rhino.cluster`."""
     predicted = solution.predicted
     memory = predicted.memory
     RhinoPlan.attach(

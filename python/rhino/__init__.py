@@ -15,15 +15,20 @@ _EXPORTS = {
     "Plan": "rhino.plan",
     "parallelize": "rhino.api",
     "RhinoError": "rhino.errors",
+    "StridedArray": "rhino.api_strided",
+    "original": "rhino.api_strided",
 }
-__all__ = ["Cluster", "Plan", "RhinoError", "parallelize"]
+_PACKAGES = ("experts",)
+__all__ = ["Cluster", "Plan", "RhinoError", "StridedArray", "experts", "original", "parallelize"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         return getattr(import_module(_EXPORTS[name]), name)
+    if name in _PACKAGES:
+        return import_module(f"rhino.{name}")
     raise AttributeError(f"module 'rhino' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+    return sorted([*globals(), *_EXPORTS, *_PACKAGES])

@@ -12,14 +12,15 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 
 from rhino.api_build import Built, Settings, build, executable
-from rhino.api_init import init_shardings
+from rhino.api_init import make_state, place_state
 from rhino.api_signature import Call, Signature, check_static, leaf_key
+from rhino.api_strided import original
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text
 
-_LEVELS = ("O1",)
+_LEVELS = ("O0", "O1", "O2")
 
 
 class Parallelized:
@@ -71,22 +72,24 @@ class Parallelized:
         return executable(self._lookup(self._signature.bind(args, kwargs)), self.cluster)
 
     def init(self, init_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run `init_fn` so that each device makes only its part of the state, placed as the latest plan wants it.
+        """Run `init_fn` so that each device makes only its part of the state, stored as the latest plan wants it.
 
         The values are those `init_fn` gives on one device (with jax's default, partitionable random numbers).
 
         Raises:
           RhinoError: there is no plan yet, or none of its arguments looks like the result of `init_fn`.
         """
-        if self._latest is None:
-            raise RhinoError(
-                "init needs a plan, and the step has none yet",
-                "call step.plan(jax.eval_shape(init_fn, ...), batch) first",
-            )
-        shardings = init_shardings(self._latest, jax.eval_shape(init_fn, *args, **kwargs))
-        if self._latest.binding.mesh is None:
-            raise RhinoError(f"cluster {self.cluster.name} is not here, so it can hold no state")
-        return jax.jit(init_fn, out_shardings=shardings)(*args, **kwargs)
+        return make_state(self._planned("init"), init_fn, args, kwargs)
+
+    def place(self, state: Any) -> Any:
+        """A state from elsewhere, a checkpoint say, split and stored over the devices as the latest plan wants it.
+
+        The one given is not consumed. The step takes it as it is, too, but places it in each call.
+
+        Raises:
+          RhinoError: there is no plan yet, or none of its arguments looks like the state.
+        """
+        return place_state(self._planned("place"), state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on global arrays: those placed otherwise than planned are moved first, donated ones consumed.
@@ -99,11 +102,22 @@ class Parallelized:
         built = self._running
         if built is None or not built.accepts(leaves, tree, call.statics):
             if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-                return self._fn(*args, **kwargs)  # inside another transformation the step is just a function
+                # Inside another transformation the step is just a function.
+                return self._fn(*original(args), **original(kwargs))
             built = self._lookup(call, follow=self._running)
             built.prepare(self.cluster)
             self._running = built
         return built.run(call, leaves)
+
+    def _planned(self, what: str) -> Built:
+        if self._latest is None:
+            raise RhinoError(
+                f"{what} needs a plan, and the step has none yet",
+                "call step.plan(jax.eval_shape(init_fn, ...), batch) first",
+            )
+        if self._latest.binding.mesh is None:
+            raise RhinoError(f"cluster {self.cluster.name} is not here, so it can hold no state")
+        return self._latest
 
     def _lookup(self, call: Call, follow: Built | None = None) -> Built:
         check_static(call)
@@ -136,6 +150,7 @@ class _Options(TypedDict, total=False):
     mesh: Sequence[int] | str | None
     follow: Parallelized | None
     plan: Plan | None
+    search_budget: float | None
 
 
 @overload
@@ -153,30 +168,35 @@ def parallelize(
     mesh: Sequence[int] | str | None = None,
     follow: Parallelized | None = None,
     plan: Plan | None = None,
+    search_budget: float | None = None,
 ) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
     Args:
       fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
       cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default this process's devices.
-      level: how hard to search; "O1" is the level there is.
+      level: how hard to search: "O1" in seconds, "O2" more meshes and several axes at once, in a minute or two;
+        "O0" does not search, it propagates the shardings that are in the step.
       donate_argnums, static_argnums: as for `jax.jit`.
       memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; the device's memory by default.
       mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4"; searched by default.
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
       plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.
+      search_budget: seconds after which the best plan so far is taken; by default the search runs to its end.
 
     Raises:
       RhinoError: an option is not valid.
     """
     if level not in _LEVELS:
         raise RhinoError(f"level {level!r} is not available; {', '.join(_LEVELS)} is")
+    if search_budget is not None and not search_budget > 0:
+        raise RhinoError(f"search_budget {search_budget} is not a time in seconds", "give more than 0, or None")
     if follow is not None and plan is not None:
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 
     def wrap(function: Callable[..., Any]) -> Parallelized:
         where = cluster if cluster is None or isinstance(cluster, Cluster) else Cluster.load(cluster)
-        settings = Settings(level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan)
+        settings = Settings(level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0)
         return Parallelized(function, where, settings, Signature(function, static_argnums, donate_argnums))
 
     return wrap if fn is None else wrap(fn)

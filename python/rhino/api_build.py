@@ -14,12 +14,14 @@ import jax
 from rhino.api_binding import Binding, bind
 from rhino.api_devices import is_here, local_devices, too_few
 from rhino.api_given import check_fits, given_pins
-from rhino.api_pins import find_pins, make_keys_whole, write_pins
+from rhino.api_pins import find_pins, make_keys_whole, pin_strided, write_pins
 from rhino.api_signature import Call, Signature, leaf_key
+from rhino.api_stored import StoredExecutable, lower_stored, store
+from rhino.api_strided import StridedArray, original
 from rhino.api_trace import Trace, import_module, lower, trace
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
-from rhino.plan import Plan
+from rhino.plan import Plan, Tensor
 from rhino.plan_module import Request, fingerprint, plan_module, read_plan
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Settings:
     mesh: str
     follow: Parallelized | None
     plan: Plan | None
+    budget_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -81,22 +84,43 @@ class Built:
 
     def run(self, call: Call, leaves: Sequence[Any]) -> Any:
         """Place what is not placed as planned, and run."""
+        if self.binding.is_strided:
+            placed = store(leaves, self.binding.layouts_in)
+            self._place(placed)
+            return self.compiled.run(placed)
         args, kwargs = call.traced_args, call.traced_kwargs
-        placed_as = self._shardings
-        moved = [
-            i
-            for i, leaf in enumerate(leaves)
-            if isinstance(leaf, jax.Array) and leaf.sharding is not placed_as[i] and not self._fits(leaf, i)
-        ]
-        if moved:
-            placed = list(leaves)
-            arrays = jax.device_put([leaves[i] for i in moved], [self.binding.flat_in[i] for i in moved])
-            for i, array in zip(moved, arrays, strict=True):
-                placed[i] = array
+        placed = list(leaves)
+        if self._place(placed):
             args, kwargs = jax.tree.unflatten(self.trace.in_tree, placed)
         return self.compiled(*args, kwargs) if kwargs else self.compiled(*args)
 
-    def _fits(self, leaf: jax.Array, i: int) -> bool:
+    def _place(self, arrays: list[Any]) -> bool:
+        """Move, in the list, those not placed as planned. Returns whether there were any."""
+        placed_as = self._shardings
+        moved = []
+        for i, array in enumerate(arrays):
+            sharding = getattr(array, "sharding", None)  # a quarter of the time that isinstance takes
+            if sharding is None:
+                continue
+            if array.is_deleted():  # jaxlib 0.10.2 crashes on it
+                raise self._gone(i)
+            if sharding is not placed_as[i] and not self._fits(array, i):
+                moved.append(i)
+        if moved:
+            there = jax.device_put([original(arrays[i]) for i in moved], [self.binding.flat_in[i] for i in moved])
+            for i, array in zip(moved, there, strict=True):
+                arrays[i] = array
+        return bool(moved)
+
+    def _gone(self, i: int) -> RhinoError:
+        return RhinoError(
+            f"{self.trace.leaves[i].name} has been deleted: an earlier call took its buffer, as donated",
+            "use the state that the call returned, or do not donate it",
+        )
+
+    def _fits(self, leaf: jax.Array | StridedArray, i: int) -> bool:
+        if isinstance(leaf, StridedArray):  # this program takes whole what another one stores strided
+            return False
         sharding, wanted = leaf.sharding, self.binding.flat_in[i]
         if sharding != wanted and not sharding.is_equivalent_to(wanted, leaf.ndim):
             return False
@@ -122,7 +146,8 @@ def build(
 def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None) -> Plan:
     module = import_module(traced)
     program = fingerprint(module)
-    mesh, pins, source = settings.mesh, {}, None
+    mesh, source = settings.mesh, None
+    pins: dict[int, Tensor] = {}
     if settings.plan is not None:
         check_fits(settings.plan, traced, module, cluster)
         if settings.plan.program == program and settings.plan.source is not None:
@@ -134,8 +159,8 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
     if source is not None:
         write_pins(module, source, pins)
         mesh = "x".join(str(size) for _, size in source.mesh)
-    request = Request(cluster, settings.level, mesh, settings.memory_limit_bytes)
-    plan = plan_module(module, request, program=program).plan
+    request = Request(cluster, settings.level, mesh, settings.memory_limit_bytes, settings.budget_s)
+    plan = plan_module(module, request, program=program, before_search=lambda m: pin_strided(m, pins)).plan
     return read_plan(module) if make_keys_whole(module, traced) else plan
 
 
@@ -155,10 +180,14 @@ def executable(built: Built, cluster: Cluster) -> Any:
             raise too_few(cluster)
         target = cluster.device.xla_target
         binding = bind(built.plan, built.trace, target_devices(target, built.plan.devices, cluster.hosts))
-    lowered = lower(built.trace, binding.in_shardings, binding.keyword_shardings, binding.out_shardings)
     source = built.plan.source
     assert source is not None
-    built.compiled = compile_lowered(lowered, _serialized(source), target=target)
+    if binding.is_strided:
+        flat = compile_lowered(lower_stored(built.trace, binding), _serialized(source), target=target)
+        built.compiled = StoredExecutable(flat, built.trace, binding)
+    else:
+        lowered = lower(built.trace, binding.in_shardings, binding.keyword_shardings, binding.out_shardings)
+        built.compiled = compile_lowered(lowered, _serialized(source), target=target)
     return built.compiled
 
 

@@ -11,7 +11,7 @@ from rhino.api_trace import Trace
 from rhino.cluster import Cluster
 from rhino.dialect import functions
 from rhino.errors import RhinoError
-from rhino.plan import Plan, Sharding
+from rhino.plan import Plan, Tensor
 
 _REMEDY = "plan again for these arguments, without plan="
 
@@ -42,6 +42,6 @@ def _type(dtype: str, shape: tuple[int, ...]) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def given_pins(plan: Plan) -> dict[int, Sharding]:
-    """The sharding of every argument of the plan."""
-    return {i: tensor.sharding for i, tensor in enumerate(plan.arguments)}
+def given_pins(plan: Plan) -> dict[int, Tensor]:
+    """Every argument of the plan."""
+    return dict(enumerate(plan.arguments))

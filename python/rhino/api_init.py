@@ -1,32 +1,69 @@
-"""Where a state made from scratch goes: the argument of the step that it will be.
+"""State of a planned step, made from scratch or brought from elsewhere, as the plan keeps it.
 
-Owns that match. Knows nothing of devices.
+Owns finding the argument of the step that a state is, and placing its leaves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from rhino.api_build import Built
+from rhino.api_signature import abstract
+from rhino.api_stored import store, wrap
+from rhino.api_strided import to_stored
 from rhino.errors import RhinoError
 
 
-def init_shardings(built: Built, state: Any) -> Any:
-    """The shardings of the step's argument that looks like `state` (abstract), the first such one.
+def make_state(built: Built, init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `init_fn` returns, each leaf made on its devices in the shape and sharding in which the plan stores it.
 
     Raises:
-      RhinoError: there is none; the message names the first difference to the step's first argument.
+      RhinoError: no argument of the step looks like it; the message names the first difference to the first argument.
     """
+    made = jax.eval_shape(init_fn, *args, **kwargs)
+    leaves = _argument_like(built, made, "init_fn makes")
+    layouts = built.binding.layouts_in[leaves]
+    if not any(layouts):
+        shardings = jax.tree.unflatten(jax.tree.structure(made), built.binding.flat_in[leaves])
+        return jax.jit(init_fn, out_shardings=shardings)(*args, **kwargs)
+
+    def init(*args: Any, **kwargs: Any) -> list[Any]:
+        pairs = zip(jax.tree.leaves(init_fn(*args, **kwargs)), layouts, strict=True)
+        return [leaf if layout is None else to_stored(leaf, layout) for leaf, layout in pairs]
+
+    arrays = jax.jit(init, out_shardings=list(built.binding.flat_in[leaves]))(*args, **kwargs)
+    return jax.tree.unflatten(jax.tree.structure(made), wrap(arrays, layouts))
+
+
+def place_state(built: Built, state: Any) -> Any:
+    """The state with each leaf in the shape and sharding in which the plan stores it; the one given stays as it is.
+
+    Raises:
+      RhinoError: as `make_state`.
+    """
+    leaves = _argument_like(built, jax.tree.map(abstract, state), "the state is")
+    layouts = built.binding.layouts_in[leaves] or (None,) * (leaves.stop - leaves.start)
+    flat, tree = jax.tree.flatten(state)
+    arrays = jax.device_put(store(flat, layouts), list(built.binding.flat_in[leaves]))
+    return jax.tree.unflatten(tree, wrap(arrays, layouts))
+
+
+def _argument_like(built: Built, state: Any, what: str) -> slice:
+    """The flat leaves of the first argument of the step that looks like `state` (abstract)."""
     args, _ = jax.tree.unflatten(built.trace.in_tree, [leaf.aval for leaf in built.trace.leaves])
-    for arg, shardings in zip(args, built.binding.in_shardings, strict=True):
+    start = 0
+    for arg in args:
+        stop = start + len(jax.tree.leaves(arg))
         if not _difference(arg, state):
-            return shardings
+            return slice(start, stop)
+        start = stop
     raise RhinoError(
-        "init_fn makes no argument of the planned step: " + (_difference(args[0], state) if args else "it takes none"),
-        "plan the step with the state that init_fn makes: step.plan(jax.eval_shape(init_fn, ...), batch)",
+        f"{what} no argument of the planned step: " + (_difference(args[0], state) if args else "it takes none"),
+        "plan the step with such a state: step.plan(jax.eval_shape(init_fn, ...), batch)",
     )
 
 

@@ -1,4 +1,4 @@
-"""Shardings that a plan must keep because arrays already live with them: the state that several functions share.
+"""What a plan must keep because arrays already live so: the shapes and shardings of state that several functions share.
 
 Owns finding the state of one step among the arguments of another, and writing it into the module before planning.
 """
@@ -9,22 +9,25 @@ from collections.abc import Sequence
 
 from jaxlib.mlir import ir
 
-from rhino.api_trace import Leaf, Trace
+from rhino.api_trace import Leaf, Trace, is_key
 from rhino.dialect import functions, sdy
+from rhino.dialect.attributes import RhinoRole
 from rhino.errors import RhinoError
-from rhino.plan import Plan, Sharding, Tensor
+from rhino.plan import Plan, Tensor
+from rhino.plan_retype import take_stored
+from rhino.plan_strided import original_sharding
 
 _MESH = "mesh"
 _STATE = ("param", "opt_state")
 
 
-def find_pins(trace: Trace, plan: Plan, source: Trace) -> dict[int, Sharding]:
-    """For each flat argument of `trace` that is state of the step `source`, the sharding that `plan` gives it there.
+def find_pins(trace: Trace, plan: Plan, source: Trace) -> dict[int, Tensor]:
+    """For each flat argument of `trace` that is state of the step `source`, the argument of `plan` that it is there.
 
     An argument is state of the other step if its leaves, in order and under the same keys, are a run of leaves there:
     the whole state, or a part such as `state.params`. Runs of parameters are preferred to runs of optimizer state.
     """
-    pins: dict[int, Sharding] = {}
+    pins: dict[int, Tensor] = {}
     start = 0
     while start < len(trace.leaves):
         stop = start
@@ -32,7 +35,7 @@ def find_pins(trace: Trace, plan: Plan, source: Trace) -> dict[int, Sharding]:
             stop += 1
         at = _find_run(trace.leaves[start:stop], source.leaves, plan.arguments)
         if at is not None:
-            pins |= {start + i: plan.arguments[at + i].sharding for i in range(stop - start)}
+            pins |= {start + i: plan.arguments[at + i] for i in range(stop - start)}
         start = stop
     return pins
 
@@ -58,8 +61,11 @@ def _same(leaf: Leaf, other: Leaf) -> bool:
     return other.path[-len(leaf.path) :] == leaf.path
 
 
-def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Sharding]) -> None:
+def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Tensor]) -> None:
     """Put the plan's mesh, and its shardings on the pinned arguments of @main, into a module not yet planned.
+
+    Strided arguments have no sharding before the module has them in their stored shapes: they only get their role, on
+    which that depends. `pin_strided` does the rest.
 
     Raises:
       RhinoError: the module has a mesh of its own.
@@ -70,8 +76,33 @@ def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Sharding]) -> None
     main = functions.find(module, "main")
     assert main is not None
     attributes = functions.argument_attributes(main)
-    for i, sharding in pins.items():
-        attributes[i][sdy.SHARDING] = sdy.tensor_sharding(module.context, _MESH, sharding)
+    for i, tensor in pins.items():
+        if tensor.is_strided:
+            attributes[i][RhinoRole.name] = RhinoRole.to_attr(tensor.role, module.context)
+        else:
+            attributes[i][sdy.SHARDING] = sdy.tensor_sharding(module.context, _MESH, tensor.sharding)
+    functions.set_argument_attributes(main, attributes)
+
+
+def pin_strided(module: ir.Module, pins: dict[int, Tensor]) -> None:
+    """Put shardings on the pinned arguments that are strided, after `rhino-expose-strided-dims`.
+
+    One that this program stores as the other does costs nothing, nor does one that it does not compute with. One that
+    it takes whole gets the nearest sharding of the whole, and a call makes the whole first. One that it stores in yet
+    another shape is left to the search.
+    """
+    main = functions.find(module, "main")
+    assert main is not None
+    strided = {i: tensor for i, tensor in pins.items() if tensor.is_strided}
+    take_stored(main, {i: tensor.stored_shape for i, tensor in strided.items()})
+    attributes = functions.argument_attributes(main)
+    types = main.attributes["function_type"].value.inputs
+    for i, tensor in strided.items():
+        shape, sharding = tuple(types[i].shape), tensor.sharding
+        if shape == tensor.shape:
+            sharding = original_sharding(tensor.shape, tensor.stored_shape, sharding)
+        if shape in (tensor.shape, tensor.stored_shape):
+            attributes[i][sdy.SHARDING] = sdy.tensor_sharding(module.context, _MESH, sharding)
     functions.set_argument_attributes(main, attributes)
 
 
@@ -90,7 +121,7 @@ def make_keys_whole(module: ir.Module, trace: Trace) -> bool:
         *zip(results, trace.jaxpr.out_avals, strict=True),
     ):
         given = attributes.get(sdy.SHARDING)
-        dims = sdy.dims_of(given) if given is not None else ()
+        dims = sdy.dims_of(given) if given is not None and is_key(aval) else ()
         rank = len(aval.shape)
         if any(dims[rank:]):
             whole = (*dims[:rank], *(() for _ in dims[rank:]))

@@ -31,10 +31,10 @@ class Leaf:
     path: tuple[str, ...]
     aval: Any
 
-    @property
-    def is_key(self) -> bool:
-        """Whether it is an array of PRNG keys, which has more dimensions in the module than in jax."""
-        return bool(jax.dtypes.issubdtype(self.aval.dtype, jax.dtypes.extended))
+
+def is_key(aval: Any) -> bool:
+    """Whether an abstract value is an array of PRNG keys, which has more dimensions in the module than in jax."""
+    return bool(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,11 @@ class Tensor:
     Attributes:
       name: the user's name for it, `state.params['h_0']['mlp']['kernel']`.
       role: "param", "opt_state", "batch" or "other" for arguments; empty for results.
+      shape: as the user sees it.
       dtype: MLIR element type, "f32".
-      sharding: for each dimension the mesh axes that split it, major first.
+      sharding: for each dimension of `stored_shape` the mesh axes that split it, major first.
+      stored_shape: the shape the module has it in: `shape` with some dimensions cut into factors (row-major, so a
+        reshape), such that an axis can split a factor. `shape` itself by default.
     """
 
     name: str
@@ -39,6 +42,16 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str
     sharding: Sharding
+    stored_shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.stored_shape:
+            object.__setattr__(self, "stored_shape", self.shape)
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether it is stored in another shape than the user's."""
+        return self.stored_shape != self.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +208,8 @@ class Plan:
         """A tuple with one pytree per positional argument, for `jax.jit(step, in_shardings=...)`.
 
         Leaves are `NamedSharding` over the real devices, or `PartitionSpec` when the cluster is not this process's.
+        They are of the shapes the user sees. A strided argument has no such sharding: its leaf splits each dimension in
+        contiguous parts, as many as the plan splits its factors into, so that a device holds as many bytes.
 
         Raises:
           RhinoError: the plan is not bound to a function.

@@ -17,6 +17,7 @@ from typing import Any
 
 from rhino.errors import RhinoError
 from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Tensor
+from rhino.plan_strided import factors_of
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
 _REMEDY = "save the plan again with Plan.save"
@@ -103,6 +104,7 @@ def _tensor_data(tensor: Tensor) -> dict[str, Any]:
         "role": tensor.role,
         "shape": list(tensor.shape),
         "dtype": tensor.dtype,
+        **({"stored_shape": list(tensor.stored_shape)} if tensor.is_strided else {}),
         "sharding": [list(axes) for axes in tensor.sharding],
     }
 
@@ -116,18 +118,25 @@ def _without_none(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tensor(entry: dict[str, Any], path: str, axes: list[str]) -> Tensor:
-    shape = tuple(_whole(n, f"{path}.shape") for n in _list(_get(entry, "shape", path), f"{path}.shape"))
+    shape = _sizes(_get(entry, "shape", path), f"{path}.shape")
+    stored = _sizes(entry["stored_shape"], f"{path}.stored_shape") if "stored_shape" in entry else shape
+    if factors_of(shape, stored) is None:
+        raise _Bad(f"{path}.stored_shape {list(stored)} does not cut dimensions of {list(shape)} into factors")
     dims = _list(_get(entry, "sharding", path), f"{path}.sharding")
     sharding = tuple(tuple(_text(a, f"{path}.sharding") for a in _list(dim, f"{path}.sharding")) for dim in dims)
-    if len(sharding) != len(shape):
-        raise _Bad(f"{path}.sharding has {len(sharding)} dimensions, but the shape has {len(shape)}")
+    if len(sharding) != len(stored):
+        which = "the shape" if stored == shape else "the stored shape"
+        raise _Bad(f"{path}.sharding has {len(sharding)} dimensions, but {which} has {len(stored)}")
     for axis in (axis for dim in sharding for axis in dim):
         if axis.partition(":")[0] not in axes:
             raise _Bad(f"{path}.sharding names axis {axis!r}, but the mesh has {', '.join(axes) or 'none'}")
     role = _text(entry.get("role", ""), f"{path}.role")
-    return Tensor(
-        _text(_get(entry, "name", path), f"{path}.name"), role, shape, _text(_get(entry, "dtype", path), path), sharding
-    )
+    name, dtype = _text(_get(entry, "name", path), f"{path}.name"), _text(_get(entry, "dtype", path), path)
+    return Tensor(name, role, shape, dtype, sharding, stored)
+
+
+def _sizes(value: Any, path: str) -> tuple[int, ...]:
+    return tuple(_whole(n, path) for n in _list(value, path))
 
 
 def _predicted(data: dict[str, Any]) -> Predicted:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
-from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole
+from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole, RhinoStrided
 from rhino.dialect.context import make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError
 from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
+from rhino.plan_retype import ALIAS
 
 if TYPE_CHECKING:
     from rhino.cluster import Cluster
@@ -38,12 +39,16 @@ _BYTECODE = b"ML\xefR"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to plan for. `memory_limit_bytes` 0 means the device's memory; `mesh` is "2x4", empty for a search."""
+    """What to plan for. `memory_limit_bytes` 0 means the device's memory; `mesh` is "2x4", empty for a search.
+
+    `budget_s` is the time after which the best plan so far is taken, 0 for none.
+    """
 
     cluster: Cluster
     level: str = "O1"
     mesh: str = ""
     memory_limit_bytes: int = 0
+    budget_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +65,19 @@ def fingerprint(module: ir.Module) -> str:
     return hashlib.sha256(str(module).encode()).hexdigest()
 
 
-def plan_module(module: ir.Module, request: Request, progress: Progress | None = None, program: str = "") -> Planned:
+def plan_module(
+    module: ir.Module,
+    request: Request,
+    progress: Progress | None = None,
+    program: str = "",
+    before_search: Callable[[ir.Module], None] | None = None,
+) -> Planned:
     """Run `rhino-auto` on a module, in place, and read the plan, which then holds the module.
 
     Args:
       progress: called as (done, total, label) while the search runs.
       program: the `fingerprint` to record; by default that of the module given.
+      before_search: changes the module when all its types are as they will be, before shardings are searched.
 
     Raises:
       RhinoError: a pass failed; the message names the place in the module where it is known.
@@ -80,9 +92,10 @@ def plan_module(module: ir.Module, request: Request, progress: Progress | None =
     manager = PassManager(module.context)
     with _topology(request.cluster) as topology:
         limit = request.memory_limit_bytes
-        auto = Auto(topology=topology, level=request.level, mesh=request.mesh, memory_limit=limit)
+        budget = request.budget_s
+        auto = Auto(topology=topology, level=request.level, mesh=request.mesh, memory_limit=limit, budget=budget)
         for part in auto.expand():
-            manager.add(part if progress is None else _reporting(part, progress))
+            manager.add(_hooked(part, progress, before_search))
         try:
             result = manager.run(module)
         except PipelineError as error:
@@ -111,18 +124,20 @@ def _keep_names(module: ir.Module) -> None:
     functions.set_argument_attributes(main, attributes)
 
 
-def _reporting(part: Pass | str, progress: Progress) -> Pass | str:
-    """The same pass, telling `progress` how far its search is; other passes as they are."""
+def _hooked(part: Pass | str, progress: Progress | None, before: Callable[[ir.Module], None] | None) -> Pass | str:
+    """The pass that searches, calling `before` first and telling `progress` how far it is; other passes as they are."""
     from rhino.passes.plan.plan_sharding import PlanSharding
 
-    if not isinstance(part, PlanSharding):
+    if not isinstance(part, PlanSharding) or (progress is None and before is None):
         return part
 
-    class Reporting(PlanSharding):
+    class Hooked(PlanSharding):
         def run(self, module: ir.Module, log: PassLog) -> None:
+            if before is not None:
+                before(module)
             self.plan(module, log, progress)
 
-    return Reporting(**{spec.name: getattr(part, spec.name) for spec in fields(part)})
+    return Hooked(**{spec.name: getattr(part, spec.name) for spec in fields(part)})
 
 
 @contextmanager
@@ -226,16 +241,22 @@ def _arguments(main: ir.Operation) -> tuple[Tensor, ...]:
 
 def _outputs(main: ir.Operation) -> tuple[Tensor, ...]:
     types = main.attributes["function_type"].value.results
+    results = functions.result_attributes(main)
+    # A result that takes the buffer of a strided argument is stored as that argument is.
+    for taken in functions.argument_attributes(main):
+        if RhinoStrided.name in taken and ALIAS in taken:
+            results[taken[ALIAS].value].setdefault(RhinoStrided.name, taken[RhinoStrided.name])
     found = []
-    for i, attributes in enumerate(functions.result_attributes(main)):
+    for i, attributes in enumerate(results):
         given = attributes.get(RhinoName.name, attributes.get("jax.result_info"))
         found.append(_tensor(given.value if given is not None else f"result{i}", "", types[i], attributes))
     return tuple(found)
 
 
 def _tensor(name: str, role: str, type_: Any, attributes: Mapping[str, ir.Attribute]) -> Tensor:
-    shape = tuple(type_.shape)
-    sharding: Sharding = tuple(() for _ in shape)
+    stored = tuple(type_.shape)
+    sharding: Sharding = tuple(() for _ in stored)
     if sdy.SHARDING in attributes:
         sharding = sdy.dims_of(attributes[sdy.SHARDING])
-    return Tensor(name, role, shape, str(type_.element_type), sharding)
+    shape = tuple(from_attr(attributes[RhinoStrided.name])["shape"]) if RhinoStrided.name in attributes else stored
+    return Tensor(name, role, shape, str(type_.element_type), sharding, stored)

@@ -5,7 +5,7 @@
 
 // BOOL: <pass-pipeline>:1:1: error: 'rhino-classify-args': option 'explain' is 'maybe' but must be true or false
 // INT: error: 'rhino-plan-sharding': option 'memory-limit' is 'lots' but must be an integer
-// CHOICE: error: 'rhino-plan-sharding': option 'level' is 'O9' but must be one of O1
+// CHOICE: error: 'rhino-plan-sharding': option 'level' is 'O9' but must be one of O0, O1, O2
 func.func @main() {
   return
 }

@@ -33,7 +33,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "file", metavar="FILE", help="StableHLO text (.mlir) or bytecode (.mlirbc), or - for standard input"
     )
     parser.add_argument("--cluster", metavar="C", required=True, help="preset[:hosts], a YAML file[:hosts], or local")
-    parser.add_argument("--level", default="O1", choices=("O1",), help="how hard to search (default: O1)")
+    parser.add_argument("--level", default="O1", choices=("O0", "O1", "O2"), help="how hard to search (default: O1)")
+    parser.add_argument(
+        "--budget", type=float, default=0.0, metavar="SECONDS", help="take the best plan so far after this time"
+    )
     parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh's axes, outermost first (default: searched)")
     parser.add_argument(
         "--memory-limit", metavar="BYTES", help="per device, 40e9 or 40GiB (default: the memory of the device)"
@@ -56,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     files.check_writable(args.output, args.json, args.report, args.save)
     cluster = Cluster.load(args.cluster)
-    request = Request(cluster, args.level, mesh_text(args.mesh), memory_bytes(args.memory_limit))
+    request = Request(cluster, args.level, mesh_text(args.mesh), memory_bytes(args.memory_limit), args.budget)
     path = None if args.file == "-" else args.file
     module = parse_module(files.read(args.file), path or "<stdin>", path)
     planned = _plan(module, request, quiet=args.quiet)

@@ -1,6 +1,7 @@
 """The only file that may use jax's private modules; each use says why, and which versions it was tried on.
 
-Owns: devices (virtual, real, compile-only), a `Lowered` for a given signature, and swapping a `Lowered`'s module.
+Owns: devices (virtual, real, compile-only), a `Lowered` for a given signature, swapping a `Lowered`'s module, and
+making a class an array type of jax.
 Must not know: how a module is read or what is done with the executable. Private uses were tried on 0.10.2 and 0.12.0.1.
 """
 
@@ -15,7 +16,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -23,6 +24,8 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from jax._src import core, dtypes
+from jax._src.interpreters import pxla
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
@@ -226,6 +229,21 @@ def wide_types(signature: Signature) -> Iterator[None]:
     wide = any(t.dtype in ("float64", "int64", "uint64", "complex128") for t in tensors)
     with jax.enable_x64(True) if wide else contextlib.nullcontext():
         yield
+
+
+def register_array_type(cls: type, convert: Callable[[Any], jax.Array]) -> None:
+    """Lets jax take instances of `cls` wherever it takes arrays, `jax.jit` and `jax.device_put` included.
+
+    Private: the three tables in which jax itself enters its array types. `__jax_array__` alone is refused by whatever
+    is jitted, half of `jax.numpy` included, and a pytree node would show its insides to `jax.tree.map`.
+    """
+
+    def place(values: Any, shardings: Any, layouts: Any, copy_semantics: Any) -> Any:
+        return pxla.shard_args(shardings, layouts, copy_semantics, [convert(value) for value in values])
+
+    core.pytype_aval_mappings[cls] = lambda value: value.aval
+    dtypes.register_canonicalize_value_handler(cls, convert)
+    pxla.shard_arg_handlers[cls] = place
 
 
 def first_line(error: BaseException) -> str:

@@ -6,11 +6,11 @@ each value takes on a device, and which converted copies exist.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rhino.graph.data import Graph
-from rhino.graph.fusion import buffers, is_fusible, materialised
+from rhino.graph.data import Graph, Op
+from rhino.graph.fusion import buffers, is_elementwise, is_fusible, materialised
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,36 @@ def lifetimes(graph: Graph) -> Lifetimes:
         born = value.producer if value.producer >= 0 else count
         first[root] = min(first.get(root, count), born)
         last[root] = max(last.get(root, -1), reads[v], born)
+    for op in graph.ops:
+        for root in _overwritten(graph, op, real, owner):
+            if last.get(root) == op.index and first[root] < op.index:
+                last[root] -= 1
+                break
     fresh = tuple(
         dict.fromkeys(owner[v] for v in graph.outputs if owner[v] not in arguments and owner[v] not in aliased)
     )
     copied = tuple(v for v in graph.outputs if owner[v] in arguments and owner[v] not in aliased)
     intervals = tuple((r, first[r], last[r]) for r in first if first[r] < count)
     return Lifetimes(intervals, tuple(reads), tuple(first_reads), fresh, copied)
+
+
+def _overwritten(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[int]:
+    """Buffers that an element-wise fusion may write its result into, if it is the last to read them."""
+    if not is_elementwise(graph, op) or not real[op.results[0]]:
+        return
+    result = graph.values[op.results[0]]
+    queue, seen = list(op.operands), set(op.operands)
+    for v in queue:
+        value = graph.values[v]
+        if value.shape != result.shape or value.loop != result.loop:
+            continue
+        if real[v]:
+            if value.dtype == result.dtype:
+                yield owner[v]
+        elif value.producer >= 0 and is_elementwise(graph, graph.ops[value.producer]):
+            fresh = [u for u in graph.ops[value.producer].operands if u not in seen]
+            seen.update(fresh)
+            queue.extend(fresh)
 
 
 def _loop_end(graph: Graph, index: int, loop: int, when: int) -> int:

@@ -30,6 +30,16 @@ def is_fusible(op: Op) -> bool:
     return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in _UNFUSIBLE)
 
 
+def is_elementwise(graph: Graph, op: Op) -> bool:
+    """Whether each element of the result is made of the elements at its place in the operands, or of scalars."""
+    shape = graph.values[op.results[0]].shape if op.results else ()
+    return (
+        op.name not in _FUSIBLE_MISC
+        and is_fusible(op)
+        and all(graph.values[v].shape in (shape, ()) for v in op.operands)
+    )
+
+
 def materialised(graph: Graph) -> list[bool]:
     """For each value, whether it gets memory of its own."""
     real = [True] * len(graph.values)

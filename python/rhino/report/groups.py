@@ -26,7 +26,8 @@ def group(tensors: Iterable[Tensor]) -> list[Group]:
     members: dict[object, list[Tensor]] = {}
     for tensor in tensors:
         words = tuple(_NUMBER.split(tensor.name)[::2])
-        members.setdefault((words, tensor.role, tensor.shape, tensor.dtype, tensor.sharding), []).append(tensor)
+        kind = (words, tensor.role, tensor.shape, tensor.stored_shape, tensor.dtype, tensor.sharding)
+        members.setdefault(kind, []).append(tensor)
     return [Group(_common_name(alike), alike[0], len(alike)) for alike in members.values()]
 
 
@@ -55,11 +56,15 @@ def mirrors(tensors: Sequence[Tensor]) -> tuple[list[Mirror], list[Tensor]]:
         keys = _KEY.findall(tensor.name) if tensor.role == "opt_state" else []
         found = next((tuple(keys[-n:]) for n in lengths if n and tuple(keys[-n:]) in known), None)
         param = known[found] if found else None
-        if found and param and (param.shape, param.sharding) == (tensor.shape, tensor.sharding):
+        if found and param and _layout(param) == _layout(tensor):
             held.setdefault(tensor.name[: -len("".join(found))], []).append(tensor)
         else:
             rest.append(tensor)
     return [Mirror(name, tuple(alike)) for name, alike in held.items()], rest
+
+
+def _layout(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.stored_shape, tensor.sharding
 
 
 def _shared_keys(paths: Sequence[Sequence[str]]) -> int:

@@ -35,8 +35,9 @@ def percent(value: float, reference: float) -> str:
 
 
 def tensor_type(tensor: Tensor) -> str:
-    """`f32[384,1536]`."""
-    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+    """`f32[384,1536]`; of a strided tensor also the shape it is stored in, `f32[384,1536] as [384,3,512]`."""
+    stored = f" as [{','.join(map(str, tensor.stored_shape))}]" if tensor.is_strided else ""
+    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]{stored}"
 
 
 def sharding_text(sharding: Sharding) -> str:

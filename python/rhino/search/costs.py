@@ -12,7 +12,8 @@ from math import prod
 
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
-from rhino.search.layout import Layout, Step, convert
+from rhino.search.layout import Form, Layout, Order, Route, Step, route
+from rhino.search.overlap import WINDOW, hideable_transfers
 from rhino.search.problem import PARTIAL, End, Node, Problem, Transfer
 from rhino.search.symmetry import Quotient
 
@@ -20,6 +21,10 @@ from rhino.search.symmetry import Quotient
 _HOST_BYTES_S = 2.5e10
 # States of one node, one per mesh axis.
 States = tuple[int, ...]
+# How axes on one dimension are nested at the ends of a conversion; None where that is still free.
+Orders = tuple[Order | None, Order | None]
+FREE: Orders = (None, None)
+_FORMS: dict[str, Form] = {"stablehlo.reduce": "reduction", "stablehlo.scatter": "scatter"}
 
 
 @dataclass(slots=True)
@@ -28,6 +33,8 @@ class Costs:
     apart for dots and convolutions (`rhino.cost.roofline.matmul_seconds`); `host_bytes_s` the rate at which a
     device gets its part of the batch from its host. What XLA makes of collectives differs by target: `sums_merge`,
     whether it adds partial results before it reduces them once; `widens`, whether it sends 2-byte floats as f32.
+    `names` are the mesh's axes, as pins spell them.
+    The tied transfers `hideable` can run beside the share `window` of computing (`rhino.search.overlap`).
     """
 
     problem: Problem
@@ -38,8 +45,16 @@ class Costs:
     host_bytes_s: float = float("inf")
     sums_merge: bool = True
     widens: bool = False
+    names: tuple[str, ...] = ()
+    window: float = 0.0
+    hideable: frozenset[int] = frozenset()
+    batches: dict[int, list[int]] = field(default_factory=dict)
     masks: dict[int, dict[int, float]] = field(default_factory=dict)
-    known: dict[tuple[float, Layout, Layout], tuple[float, tuple[Step, ...]]] = field(default_factory=dict)
+    known: dict[tuple[float, Layout, Layout, Form, Orders], tuple[float, tuple[Step, ...]]] = field(
+        default_factory=dict
+    )
+    routes: dict[tuple[Layout, Layout, Form, Orders], Route] = field(default_factory=dict)
+    weights: list[float] = field(default_factory=list)
 
     @classmethod
     def on(
@@ -50,25 +65,85 @@ class Costs:
         comm: CommModel,
         seconds: Sequence[float],
         matmuls: Mapping[int, tuple[float, tuple[float, ...]]],
+        names: Sequence[str] = (),
     ) -> Costs:
         """The costs with what XLA does for the cluster's target."""
         gpu = cluster.device.xla_target != "cpu"
-        return cls(problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu)
+        return cls(
+            problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu,
+            # XLA's CPU runtime has no asynchronous collectives.
+            window=WINDOW if gpu else 0.0, hideable=hideable_transfers(problem, quotient) if gpu else frozenset(),
+            names=tuple(names),
+        )  # fmt: skip
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return self.comm.sizes
 
-    def convert(self, nbytes: float, source: Layout, target: Layout) -> tuple[float, tuple[Step, ...]]:
-        """Seconds and collectives of one conversion."""
-        if source == target:
+    def convert(
+        self, nbytes: float, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE
+    ) -> tuple[float, tuple[Step, ...]]:
+        """Seconds and collectives of one conversion; `orders` of the axes at both ends, where they are chosen."""
+        if source == target and orders[0] == orders[1]:
             return 0.0, ()
-        key = (nbytes, source, target)
+        key = (nbytes, source, target, form, orders)
         found = self.known.get(key)
         if found is None:
-            steps = tuple(convert(source, target, self.sizes, nbytes, self.comm.reduce_scatter))
+            steps = tuple([step.scaled(nbytes) for step in self.route(source, target, form, orders).steps])
             found = self.known[key] = (sum(self.comm.time(s.kind, s.axes, s.nbytes) for s in steps), steps)
         return found
+
+    def route(self, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:
+        """The way of a conversion, for one byte."""
+        key = (source, target, form, orders)
+        found = self.routes.get(key)
+        if found is None:
+            if not self.weights:
+                per_byte = [self.comm.affine("collective-permute", (a,))[1] for a in range(len(self.sizes))]
+                least = min([b for b in per_byte if b > 0], default=1.0)
+                self.weights.extend(max(1.0, b / least) for b in per_byte)
+            found = self.routes[key] = route(
+                source, target, self.sizes, self.comm.reduce_scatter,
+                weights=self.weights, form=form, orders=orders,
+            )  # fmt: skip
+        return found
+
+    def form(self, transfer: Transfer) -> Form:
+        """What kind of op leaves the partial sums of a transfer."""
+        return _FORMS.get(self.problem.graph.ops[transfer.op].name, "dot")
+
+    def orders(
+        self,
+        transfer: Transfer | None,
+        source_class: int,
+        target_class: int,
+        source: Layout,
+        target: Layout,
+        states: Sequence[States],
+        nesting: Sequence[Order],
+    ) -> Orders:
+        """The orders of axes at both ends of a conversion; None where no dimension, and no sum, has several."""
+        start = end = None
+        if transfer is not None and source.count(PARTIAL) > 1:
+            ranks = self._sum_ranks(transfer, source_class, states[source_class])
+            nested = nesting[source_class]
+            start = tuple(sorted(nested, key=lambda a: (ranks[a], nested.index(a))))
+        elif stacked(source):
+            start = nesting[source_class]
+        if target_class >= 0 and stacked(target):
+            end = nesting[target_class]
+        return start, end
+
+    def _sum_ranks(self, transfer: Transfer, k: int, states: States) -> States:
+        """Sorts axes that hold partial sums as the dims that they split are in the operand; of a dot, as its factors."""
+        problem = self.problem
+        op = problem.graph.ops[transfer.op]
+        klass = self.quotient.klass
+        summed = [v for v in op.operands if problem.node_of[v] >= 0 and klass[problem.node_of[v]] == k]
+        if problem.nodes[self.quotient.nodes[k]].kind == "op" or not summed:
+            return states
+        view = problem.view(summed[0])
+        return tuple([view[s] for s in states])
 
     def layout(self, end: End, states: States) -> Layout:
         """Where the value is at one end of a transfer when its node is in `states`."""
@@ -76,14 +151,18 @@ class Costs:
 
     def node(self, k: int, states: States) -> float:
         """Compute seconds of one member of class k, plus what its losses cost to gather."""
+        return sum(self.node_parts(k, states))
+
+    def node_parts(self, k: int, states: States) -> tuple[float, float]:
+        """Seconds of one member of class k: computing, and the collectives of its losses."""
         node = self.problem.nodes[self.quotient.nodes[k]]
         sizes = self.sizes
         if node.kind == "op":
-            return self._op(node, states)
+            return self._op(node, states), 0.0
         total = 0.0
         for mask, work in self._masks(k).items():
             total += work / prod(n for n, s in zip(sizes, states, strict=True) if s > 0 and mask >> (s - 1) & 1)
-        return total + self._input(k, states) + sum(t * trips for t, _, trips in self.losses(k, states))
+        return total + self._input(k, states), sum(t * trips for t, _, trips in self.losses(k, states))
 
     def _op(self, node: Node, states: States) -> float:
         """Roofline of one heavy op: arithmetic divides by all its shards, each tensor only by those that shard it."""
@@ -105,34 +184,45 @@ class Costs:
     def _input(self, k: int, states: States) -> float:
         """Seconds to bring the batch arguments of a cone from the host."""
         problem = self.problem
-        n = self.quotient.nodes[k]
+        if not self.batches:
+            self.batches[-1] = []
+            for argument in problem.graph.arguments:
+                if argument.role == "batch":
+                    self.batches.setdefault(problem.node_of[argument.value], []).append(argument.value)
         total = 0.0
-        for argument in problem.graph.arguments:
-            v = argument.value
-            if argument.role == "batch" and problem.node_of[v] == n:
-                parts = prod(
-                    m for m, s in zip(self.sizes, states, strict=True) if s > 0 and s - 1 in problem.classes[v]
-                )
-                total += problem.graph.values[v].nbytes / parts / self.host_bytes_s
+        for v in self.batches.get(self.quotient.nodes[k], ()):
+            parts = prod(m for m, s in zip(self.sizes, states, strict=True) if s > 0 and s - 1 in problem.classes[v])
+            total += problem.graph.values[v].nbytes / parts / self.host_bytes_s
         return total
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[Step, ...], int]]:
         """Collectives of ops inside a cone that cannot keep a sharded dimension: (seconds, steps, trips)."""
         n = self.quotient.nodes[k]
-        graph = self.problem.graph
         found = []
-        for c, v, op in self.problem.losses.get(n, ()):
-            if c + 1 in states:
-                classes = self.problem.classes[v]
-                source = tuple(classes.index(s - 1) if s > 0 and s - 1 in classes else -1 for s in states)
-                target = tuple(-1 if s == c + 1 else d for s, d in zip(states, source, strict=True))
-                seconds, steps = self.convert(self.sent(v), source, target)
-                found.append((seconds, steps, graph.ops[op].trips))
+        for v, op, source, target in self.lost(n, states):
+            seconds, steps = self.convert(self.sent(v), source, target)
+            found.append((seconds, steps, self.problem.graph.ops[op].trips))
         return found
 
-    def transfer(self, transfer: Transfer, source: Layout, target: Layout) -> tuple[float, tuple[Step, ...]]:
+    def lost(self, n: int, states: States) -> list[tuple[int, int, Layout, Layout]]:
+        """Operands of ops inside cone n with dimensions that the op cannot keep: (value, op, from, to), once each."""
+        classes = self.problem.classes
+        gone: dict[tuple[int, int], set[int]] = {}
+        for c, v, op in self.problem.losses.get(n, ()):
+            if c + 1 in states:
+                gone.setdefault((v, op), set()).add(c + 1)
+        found = []
+        for (v, op), states_gone in gone.items():
+            source = tuple([classes[v].index(s - 1) if s > 0 and s - 1 in classes[v] else -1 for s in states])
+            target = tuple([-1 if s in states_gone else d for s, d in zip(states, source, strict=True)])
+            found.append((v, op, source, target))
+        return found
+
+    def transfer(
+        self, transfer: Transfer, source: Layout, target: Layout, orders: Orders = FREE
+    ) -> tuple[float, tuple[Step, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
-        seconds, steps = self.convert(self.sent(transfer.value), source, target)
+        seconds, steps = self.convert(self.sent(transfer.value), source, target, self.form(transfer), orders)
         return seconds * transfer.trips, steps
 
     def sent(self, v: int) -> int:
@@ -167,18 +257,32 @@ class Costs:
 
 
 def paid(
-    costs: Costs, transfer: Transfer, states: Sequence[States]
+    costs: Costs, transfer: Transfer, states: Sequence[States], nesting: Sequence[Order] = ()
 ) -> list[tuple[float, tuple[Step, ...], Layout, Layout]]:
-    """The conversions a transfer makes under given states, each once: (seconds, steps, from, to)."""
+    """The conversions a transfer makes under given states, each once: (seconds, steps, from, to).
+
+    Args:
+      nesting: per class, how its axes are nested where several split one dimension; by default as it suits each.
+    """
     found: list[tuple[float, tuple[Step, ...], Layout, Layout]] = []
-    seen: set[tuple[Layout, Layout]] = set()
+    seen: set[tuple[Layout, Layout, Orders]] = set()
     for s in transfer.sources:
         source = costs.layout(s, states[s.node])
         for t in transfer.targets:
             target = costs.layout(t, states[t.node]) if t.node >= 0 else (-1,) * len(costs.sizes)
-            if source == target or ((source, target) in seen and costs.once(transfer, source)):
+            orders = costs.orders(transfer, s.node, t.node, source, target, states, nesting) if nesting else FREE
+            if source == target and orders[0] == orders[1]:
                 continue
-            seen.add((source, target))
-            seconds, steps = costs.transfer(transfer, source, target)
+            key = (source, target, orders)
+            if key in seen and costs.once(transfer, source):
+                continue
+            seen.add(key)
+            seconds, steps = costs.transfer(transfer, source, target, orders)
             found.append((seconds, steps, source, target))
     return found
+
+
+def stacked(layout: Layout) -> bool:
+    """Whether several axes split one dimension."""
+    split = [s for s in layout if s >= 0]
+    return len(split) != len(set(split))

@@ -16,7 +16,7 @@ from rhino.search.layout import shards
 from rhino.search.problem import PARTIAL
 
 if TYPE_CHECKING:
-    from rhino.search.axis import AxisProgram
+    from rhino.search.program import Program
 
 # Aim a little below the limit: rows are exact for values, and close for copies whose readers differ.
 AIM = 0.97
@@ -69,8 +69,8 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     return Cut(limit * AIM, values, copies, partials, fixed)
 
 
-def row(program: AxisProgram, cut: Cut) -> tuple[list[tuple[int, float]], float]:
-    """The cut as terms over the variables of one axis's program, and the room they have; all in units of the limit."""
+def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
+    """The cut as terms over the variables of a program, and the room they have; all in units of the limit."""
     costs = program.costs
     sizes = costs.sizes
     unit = max(cut.room, 1.0)
@@ -82,14 +82,14 @@ def row(program: AxisProgram, cut: Cut) -> tuple[list[tuple[int, float]], float]
     for (k, classes), nbytes in cut.values.items():
         for s, x in program.x[k].items():
             parts = 1
-            for state, size in zip(program.states_with(k, s), sizes, strict=True):
+            for state, size in zip(s, sizes, strict=True):
                 if state > 0 and state - 1 in classes:
                     parts *= size
             add(x, nbytes / parts)
     for (t, k, view), count in cut.partials.items():
         nbytes = costs.problem.graph.values[costs.problem.transfers[t].value].nbytes
         for s, x in program.x[k].items():
-            layout = tuple(view[state] for state in program.states_with(k, s))
+            layout = tuple(view[state] for state in s)
             if PARTIAL in layout:
                 add(x, count * nbytes / shards(layout, sizes))
     for t, count in cut.copies.items():

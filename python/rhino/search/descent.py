@@ -1,135 +1,131 @@
-"""All axes of one mesh: each in turn placed optimally given the others, until none improves; memory as added rows.
+"""All axes of one mesh: each in turn placed optimally given the others, then several at once where that is affordable.
 
-Owns the coordinate descent of level O1 and the cutting planes for the memory limit.
+Owns how programs over some axes are combined into a plan over all. Knows of memory only as rows it is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import inf
 
-from rhino.cost.memory import Lifetimes
-from rhino.search.axis import AxisProgram
 from rhino.search.costs import Costs, States
-from rhino.search.cuts import Cut, cut_at, row
-from rhino.search.evaluate import memory
+from rhino.search.cuts import Cut, row
+from rhino.search.program import Placement, Program
 
 _MAX_ROUNDS = 6
-_MAX_CUTS = 12
-_HALVINGS = 6
+_LIMIT_S = 60.0
+_EXACT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """States per class and the objective they reach, in seconds; `fits` is False when the memory rows cannot be met."""
+    """States per class and the objective they reach, in seconds; `bound` is proved below that of any plan on the mesh.
+
+    `fits` is False when the memory rows cannot be met; `peak_bytes` is 0 until memory was looked at.
+    """
 
     states: tuple[States, ...]
     objective: float
-    peak_bytes: int
-    fits: bool
+    bound: float = 0.0
+    peak_bytes: int = 0
+    fits: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What stays the same while one mesh is searched.
+
+    `pinned` are the user's shardings; `parallel` forbids replicated dots, as published tables do; programs of up to
+    `proved` pairs of states are solved to their optimum, others as soon as they are within the share `gap` of it. Two
+    axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: `largest` is too many.
+    """
+
+    costs: Costs
+    pinned: dict[int, States]
+    parallel: bool = False
+    gap: float = 1e-3
+    proved: int = 2000
+    largest: int = 250_000
+
+    @property
+    def orders(self) -> list[list[int]]:
+        """The axes from the fastest links outwards, and back."""
+        axes = list(range(len(self.costs.sizes)))
+        # A second order seldom helps three axes: what it would find, two axes of another mesh find as well.
+        return [axes[::-1], axes] if len(axes) == 2 else [axes[::-1]]
+
+    def place(self, axes: Sequence[int], states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
+        """The best states on `axes`, the others as they are; None when the memory rows cannot be met."""
+        return self._solve(Program(self.costs, axes, states, self.pinned, self.parallel), cuts)
+
+    def place_if_small(self, axes: Sequence[int], states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
+        """As `place`; None also when the program would be too large."""
+        program = Program(self.costs, axes, states, self.pinned, self.parallel)
+        return None if program.size > self.largest else self._solve(program, cuts)
+
+    def _solve(self, program: Program, cuts: Sequence[Cut]) -> Placement | None:
+        program.build()
+        for cut in cuts:
+            program.limit(*row(program, cut))
+        small = program.size <= self.proved
+        return program.solve(_LIMIT_S, _EXACT if small else self.gap, prove=small)
 
 
 def descend(
-    costs: Costs,
-    order: Sequence[int],
-    pinned: dict[int, States],
-    *,
-    start: Sequence[States] | None = None,
-    cuts: Sequence[Cut] = (),
-    parallel: bool = False,
-    time_limit_s: float = 30.0,
+    setting: Setting, order: Sequence[int], start: Sequence[States] | None = None, cuts: Sequence[Cut] = ()
 ) -> Descent | None:
     """Places the axes in `order`, then again until the objective stays.
 
     Args:
       start: states to improve on; all replicated by default.
-      cuts: memory rows (see `with_memory`).
-      parallel: forbid replicated dots (published conventions do).
+      cuts: memory rows (see `rhino.search.limit`).
 
     Returns: None when a memory row cannot be met on some axis after the first round.
     """
+    costs = setting.costs
     blank: States = (0,) * len(costs.sizes)
-    states: list[States] = list(start) if start else [pinned.get(k, blank) for k in range(len(costs.quotient.counts))]
-    last = float("inf")
+    states = list(start) if start else [setting.pinned.get(k, blank) for k in range(len(costs.quotient.counts))]
+    last, bound = inf, 0.0
     for turn in range(_MAX_ROUNDS):
         objective = last
         for position, axis in enumerate(order):
-            program = AxisProgram(costs, axis, states, pinned, parallel)
             # Before every axis is placed once, the others hold everything replicated: too early to judge memory.
-            if turn > 0 or start or position == len(order) - 1:
-                for cut in cuts:
-                    program.limit(*row(program, cut))
-            found = program.solve(time_limit_s)
+            judged = turn > 0 or start or position == len(order) - 1
+            found = setting.place((axis,), states, cuts if judged else ())
             if found is None:
                 return None
-            states = [(*s[:axis], new, *s[axis + 1 :]) for s, new in zip(states, found.states, strict=True)]
-            objective = found.objective
-        if objective >= last * (1 - 1e-9):
+            states, objective, bound = list(found.states), found.objective, found.bound
+        if len(order) == 1 or objective >= last * (1 - setting.gap / 3):
             break
         last = objective
-    return Descent(tuple(states), min(objective, last), 0, True)
+    return Descent(tuple(states), min(objective, last), bound if len(order) == 1 else 0.0)
 
 
-def with_memory(
-    costs: Costs,
-    orders: Sequence[Sequence[int]],
-    pinned: dict[int, States],
-    life: Lifetimes,
-    limit: int,
-    first: Descent,
-    parallel: bool = False,
-) -> Descent:
-    """The best plan found whose predicted peak is within `limit` bytes.
+def jointly(setting: Setting, start: Descent, cuts: Sequence[Cut] = ()) -> Descent:
+    """Improves a plan by placing all axes at once, or each two of them where all are too many.
 
-    Each plan over the limit adds a row for what is alive at its peak (a cutting plane), and the search goes on.
-
-    Returns: a Descent with `fits` False, the smallest peak seen, when no plan within the limit was found.
+    Returns: the best plan with its proved bound if all axes were placed at once; `start` if nothing better was found.
     """
-    cuts: list[Cut] = []
-    best: Descent | None = None
-    smallest = first
-    current: Descent | None = first
-    for _ in range(_MAX_CUTS):
-        assert current is not None
-        used = memory(costs, current.states, life)
-        current = Descent(current.states, current.objective, used.peak_bytes, used.peak_bytes <= limit)
-        if smallest.peak_bytes == 0 or used.peak_bytes < smallest.peak_bytes:
-            smallest = current
-        if current.fits:
-            best = current
-            break
-        cuts.append(cut_at(costs, current.states, life, used.at, limit))
-        candidates = [descend(costs, order, pinned, cuts=cuts, parallel=parallel) for order in orders]
-        candidates.append(descend(costs, orders[0], pinned, cuts=cuts, start=current.states, parallel=parallel))
-        found = [c for c in candidates if c is not None]
-        if not found:
-            break
-        nxt = min(found, key=lambda c: c.objective)
-        if nxt.states == current.states:
-            break
-        current = nxt
-    return best or Descent(smallest.states, smallest.objective, smallest.peak_bytes, False)
-
-
-def smallest(
-    costs: Costs,
-    orders: Sequence[Sequence[int]],
-    pinned: dict[int, States],
-    life: Lifetimes,
-    limit: int,
-    over: Descent,
-    parallel: bool = False,
-) -> Descent:
-    """The plan with the lowest peak found by bisection between a limit that was not met and a plan over it.
-
-    It only serves the error message, so a few steps are enough.
-    """
-    low, best = limit, over
-    for _ in range(_HALVINGS):
-        middle = (low + best.peak_bytes) // 2
-        found = with_memory(costs, orders, pinned, life, middle, over, parallel)
-        if not found.fits:
-            low = middle
-        if found.peak_bytes < best.peak_bytes:
-            best = found
+    count = len(setting.costs.sizes)
+    if count == 1:
+        return start
+    found = setting.place_if_small(range(count), start.states, cuts)
+    if found is not None:
+        better = found if found.objective < start.objective else start
+        return Descent(better.states, better.objective, found.bound)
+    best = start
+    if count == 2:
+        return best
+    for pair in combinations(range(count), 2):
+        found = setting.place_if_small(pair, best.states, cuts)
+        if found is not None and found.objective < best.objective:
+            best = Descent(found.states, found.objective)
     return best
+
+
+def start_from_nothing(setting: Setting, cuts: Sequence[Cut] = ()) -> Descent | None:
+    """The better of descents in both orders; None when neither meets the memory rows."""
+    found = [descend(setting, order, cuts=cuts) for order in setting.orders]
+    return min((f for f in found if f is not None), key=lambda f: f.objective, default=None)

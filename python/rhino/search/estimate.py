@@ -17,7 +17,7 @@ from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.search.cones import build_problem
 from rhino.search.costs import Costs, paid
-from rhino.search.descent import descend
+from rhino.search.descent import Setting, jointly, start_from_nothing
 from rhino.search.evaluate import Prediction, predict
 from rhino.search.pinning import pinned_states
 from rhino.search.symmetry import tie_repeats
@@ -68,11 +68,14 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
     problem = build_problem(graph)
     quotient = tie_repeats(problem)
     comm = RingModel(cluster, sizes)
-    costs = Costs.on(problem, quotient, cluster, comm, op_seconds(graph, cluster), matmul_seconds(graph, cluster))
+    undivided, matmuls = op_seconds(graph, cluster), matmul_seconds(graph, cluster)
+    costs = Costs.on(problem, quotient, cluster, comm, undivided, matmuls, names)
     pinned = pinned_states(problem, quotient, sizes, names)
-    found = descend(costs, list(range(len(sizes)))[::-1], pinned)
-    if found is None:
+    setting = Setting(costs, pinned)
+    start = start_from_nothing(setting)
+    if start is None:
         raise RhinoError("the shardings cannot be met together")
+    found = jointly(setting, start)
     seconds: dict[int, float] = {}
     parts: dict[int, int] = {}
     for node in problem.nodes:

@@ -11,13 +11,15 @@ from math import prod
 
 from rhino.cost.collectives import ring_bytes
 from rhino.cost.memory import Lifetimes, Memory, peak
+from rhino.graph.data import Op
 from rhino.search.costs import Costs, States, paid
-from rhino.search.layout import Layout, Step, shards
+from rhino.search.layout import Layout, Order, Placed, Route, Step, shards
+from rhino.search.nesting import nest
+from rhino.search.overlap import hidden_seconds
 from rhino.search.problem import PARTIAL, REPLICATED, End, Transfer
 
-# Share of compute behind which gradient and parameter collectives can hide: half a step is backward, whose dots are
-# what XLA's latency-hiding scheduler has to place them under.
-_OVERLAP = 0.5
+# Ops that XLA partitions by where their result is, and exchanges halos for, unless told otherwise.
+_CUTTING = ("stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,14 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A value converted for some of its readers: (op index, operand position) pairs, in program order."""
+    """A value converted for some of its readers: (op index, operand position) pairs, in program order.
+
+    `stops` are the layouts it goes through, one collective from one to the next; the last is what they read.
+    """
 
     value: int
     layout: Layout
+    stops: tuple[Placed, ...]
     readers: tuple[tuple[int, int], ...]
 
 
@@ -48,6 +54,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     compute_s = comm_s = overlappable_s = 0.0
     comm_bytes: dict[str, float] = {}
     counts: dict[str, int] = {}
+    nesting = nest(costs, states)
 
     def record(steps: Sequence[Step], times: int) -> None:
         for step in steps:
@@ -56,7 +63,6 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             comm_bytes[kind] = comm_bytes.get(kind, 0.0) + times * ring_bytes(kind, n, step.nbytes)
             counts[kind] = counts.get(kind, 0) + times
 
-    persistent = persistent_classes(costs)
     for k, count in enumerate(quotient.counts):
         lost = costs.losses(k, states[k])
         lost_s = sum(seconds * trips for seconds, _, trips in lost)
@@ -65,13 +71,12 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
         for _, steps, trips in lost:
             record(steps, count * trips)
     for transfer, count in quotient.transfers:
-        for seconds, steps, _, _ in paid(costs, transfer, states):
+        for seconds, steps, _, _ in paid(costs, transfer, states, nesting):
             comm_s += count * seconds
             record(steps, count * transfer.trips)
-            end = transfer.sources[0] if transfer.kind == "use" else transfer.targets[0]
-            if end.node in persistent or _reads_persistent(costs, transfer, persistent):
+            if transfer.index in costs.hideable:
                 overlappable_s += count * seconds
-    hidden_s = min(overlappable_s, _OVERLAP * compute_s)
+    hidden_s = hidden_seconds(compute_s, overlappable_s, costs.window)
     return Prediction(
         step_time_s=compute_s + comm_s - hidden_s,
         compute_s=compute_s,
@@ -81,23 +86,6 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
         collectives={kind: counts[kind] for kind in sorted(counts)},
         memory=memory(costs, states, life),
     )
-
-
-def persistent_classes(costs: Costs) -> frozenset[int]:
-    """Classes of cones with a donated argument: parameters and optimizer state, whose traffic can be hidden."""
-    problem, quotient = costs.problem, costs.quotient
-    nodes = [problem.node_of[a.value] for a in problem.graph.arguments if a.alias >= 0]
-    return frozenset(quotient.klass[n] for n in nodes if n >= 0)
-
-
-def _reads_persistent(costs: Costs, transfer: Transfer, persistent: frozenset[int]) -> bool:
-    """Whether a constraint already in the module, rather than the search, gathers a parameter."""
-    problem = costs.problem
-    op = problem.graph.ops[transfer.op]
-    if not op.name.startswith("sdy."):
-        return False
-    n = problem.node_of[op.operands[0]]
-    return n >= 0 and costs.quotient.klass[n] in persistent
 
 
 def local_bytes(costs: Costs, states: Sequence[States], v: int) -> int:
@@ -125,26 +113,41 @@ def free_parts(costs: Costs, states: Sequence[States], v: int) -> int:
     return parts
 
 
-def copies(costs: Costs, states: Sequence[States]) -> Iterator[Copy]:
-    """The converted copies that dots and other heavy ops read, over the whole program."""
+def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> Iterator[Copy]:
+    """The converted copies that dots, broadcasts and other ops read, over the whole program.
+
+    Args:
+      nesting: per class, how its axes are nested where several split one dimension (`rhino.search.nesting`).
+    """
     problem, klass = costs.problem, costs.quotient.klass
     for transfer in problem.transfers:
         if transfer.kind != "use":
             continue
         source = transfer.sources[0]
         start = costs.layout(source, states[klass[source.node]])
-        readers: dict[Layout, list[tuple[int, int]]] = {}
+        readers: dict[tuple[Layout, Route], list[tuple[int, int]]] = {}
         for target in transfer.targets:
-            node = problem.nodes[target.node]
             end = costs.layout(target, states[klass[target.node]])
-            if end != start and node.kind == "op":
-                readers.setdefault(end, []).append((target.op, target.slot))
-        for end, ops in readers.items():
-            yield Copy(transfer.value, end, tuple(sorted(ops)))
+            orders = costs.orders(transfer, klass[source.node], klass[target.node], start, end, states, nesting)
+            route = costs.route(start, end, "dot", orders)
+            if route.stops:
+                readers.setdefault((end, route), []).append((target.op, target.slot))
+        for (end, route), ops in readers.items():
+            yield Copy(transfer.value, end, route.stops, tuple(sorted(ops)))
+    for n in problem.losses:
+        for v, op, start, end in costs.lost(n, states[klass[n]]):
+            route = costs.route(start, end, "dot", costs.orders(None, klass[n], klass[n], start, end, states, nesting))
+            slots = [slot for slot, operand in enumerate(problem.graph.ops[op].operands) if operand == v]
+            yield Copy(v, end, route.stops, tuple((op, slot) for slot in slots))
 
 
-def outputs(costs: Costs, states: Sequence[States]) -> Iterator[tuple[int, Layout]]:
-    """Results (value, layout) that their op leaves in another layout than their cone keeps; reduced where partial."""
+def outputs(
+    costs: Costs, states: Sequence[States], nesting: Sequence[Order]
+) -> Iterator[tuple[int, tuple[Placed, ...]]]:
+    """Results that their op leaves in another layout than their cone keeps: the layouts they go through, that included.
+
+    A partial result is reduced, or reduced and scattered, on its way to the first.
+    """
     problem, klass = costs.problem, costs.quotient.klass
     for transfer in problem.transfers:
         if transfer.kind != "define":
@@ -154,12 +157,31 @@ def outputs(costs: Costs, states: Sequence[States]) -> Iterator[tuple[int, Layou
             if n < 0:
                 continue
             kept = tuple(problem.view(source.value)[s] for s in states[klass[n]])
-            left = costs.layout(source, states[klass[source.node]])
-            reduced = {d >= 0 for d, was in zip(kept, left, strict=True) if was == PARTIAL}
-            # Some axes reduced and others scattered: XLA does both at once only if it is not told the step between.
-            left = tuple(REPLICATED if d == PARTIAL else d for d in left)
-            if left != kept and len(reduced) < 2:
-                yield source.value, left
+            made = costs.layout(source, states[klass[source.node]])
+            orders = costs.orders(transfer, klass[source.node], klass[n], made, kept, states, nesting)
+            route = costs.route(made, kept, costs.form(transfer), orders)
+            if route.stops:
+                yield source.value, (route.left, *route.stops)
+    for op in problem.graph.ops:
+        if op.name in _CUTTING:
+            yield from _cut(costs, states, nesting, op)
+
+
+def _cut(
+    costs: Costs, states: Sequence[States], nesting: Sequence[Order], op: Op
+) -> Iterator[tuple[int, tuple[Placed, ...]]]:
+    """A slice or the like whose result is split along a dimension that it makes: it is made whole, then split."""
+    problem, v = costs.problem, op.results[0]
+    n = problem.node_of[v]
+    if n < 0:
+        return
+    known = {c for u in op.operands if problem.node_of[u] == n for c in problem.classes[u]}
+    k = costs.quotient.klass[n]
+    kept = tuple([problem.view(v)[s] for s in states[k]])
+    made = tuple([d if d < 0 or problem.classes[v][d] in known else REPLICATED for d in kept])
+    if made != kept:
+        route = costs.route(made, kept, "dot", costs.orders(None, k, k, made, kept, states, nesting))
+        yield v, (route.left, *route.stops)
 
 
 def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
@@ -174,7 +196,7 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     for v in graph.outputs:
         local[v] = local_bytes(costs, states, v)
     spans: list[tuple[int, int, int, int]] = []
-    for copy in copies(costs, states):
+    for copy in copies(costs, states, nest(costs, states)):
         spans.append((copy.value, _split(costs, copy.value, copy.layout), copy.readers[0][0], copy.readers[-1][0]))
     for transfer in problem.transfers:
         if transfer.kind != "define" or transfer.targets[0].node < 0:

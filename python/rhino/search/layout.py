@@ -1,25 +1,22 @@
 """From one layout of a value to another: which collectives, over which axes, on how many bytes.
 
-A layout is a tuple with, per mesh axis, the sharded dimension, REPLICATED or PARTIAL. Owns the order of the steps,
-which is the order XLA's partitioner takes them in: slice, reduce-scatter, all-gather, all-to-all, all-reduce.
+A layout is a tuple with, per mesh axis, the sharded dimension, REPLICATED or PARTIAL. Owns the reduction of partial
+values; what follows is the cheapest route of `rhino.search.routes`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Literal
 
 from rhino.search.problem import PARTIAL, REPLICATED
+from rhino.search.routes import Layout, Order, Placed, Route, Step, cheapest, local, placements, weight
 
-Layout = tuple[int, ...]
+# Ops that leave partial sums, by what XLA does with them.
+Form = Literal["dot", "reduction", "scatter"]
 
-
-@dataclass(slots=True, frozen=True)
-class Step:
-    """One collective: its kind, the mesh axes it runs over, and the bytes of the full tensor within its group."""
-
-    kind: str
-    axes: tuple[int, ...]
-    nbytes: float
+__all__ = ["Form", "Layout", "Order", "Placed", "Route", "Step", "convert", "route", "shards"]
 
 
 def shards(layout: Layout, sizes: tuple[int, ...]) -> int:
@@ -32,58 +29,110 @@ def shards(layout: Layout, sizes: tuple[int, ...]) -> int:
 
 
 def convert(source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: float, reduce_scatter: bool) -> list[Step]:
-    """The collectives that turn `source` into `target`; equal steps over several axes are one.
+    """The collectives that turn `source` into `target`, the axes on a dimension in whatever order suits them.
 
     Args:
       sizes: devices along each mesh axis.
       nbytes: bytes of the whole value.
       reduce_scatter: whether XLA reduces and scatters at once on the target; else it reduces, then slices.
     """
-    now = list(source)
-    steps: list[Step] = []
-    count = len(sizes)
-    # A dimension that leaves a partial value whole is sliced for free, before anything is sent.
-    for a in range(count):
-        if now[a] == REPLICATED and target[a] >= 0:
-            now[a] = target[a]
-    scatter = [a for a in range(count) if now[a] == PARTIAL and target[a] >= 0]
-    reduce_ = [a for a in range(count) if now[a] == PARTIAL and target[a] < 0]
-    # A reduce-scatter divides one dimension; onto several, XLA reduces everything and slices.
-    if not reduce_scatter or len({target[a] for a in scatter}) > 1:
-        reduce_, scatter, sliced = sorted(reduce_ + scatter), [], scatter
-    else:
-        sliced = []
-    if scatter:
-        steps.append(Step("reduce-scatter", tuple(scatter), _local(now, sizes, nbytes)))
-        for a in scatter:
-            now[a] = target[a]
-    moved = [a for a in range(count) if now[a] >= 0 and target[a] >= 0 and now[a] != target[a]]
-    if any(now[a] == now[b] or target[a] in (now[b], target[b]) for a in moved for b in range(count) if b != a):
-        # XLA cannot move one of two axes that share a dimension, before or after: it gathers the whole tensor and
-        # slices it again ("involuntary full rematerialization").
-        gathered = tuple(a for a in range(count) if now[a] >= 0)
-        now = [REPLICATED if s >= 0 else s for s in now]
-        steps.append(Step("all-gather", gathered, _local(now, sizes, nbytes)))
-        now = [t if s == REPLICATED else s for s, t in zip(now, target, strict=True)]
-        moved = []
-    gather = [a for a in range(count) if now[a] >= 0 and target[a] < 0]
-    for a in gather:
-        now[a] = REPLICATED
-    if gather:
-        steps.append(Step("all-gather", tuple(gather), _local(now, sizes, nbytes)))
-    for a in moved:
-        steps.append(Step("all-to-all", (a,), _local(now, sizes, nbytes) * sizes[a]))
-        now[a] = target[a]
-    if reduce_:
-        steps.append(Step("all-reduce", tuple(reduce_), _local(now, sizes, nbytes)))
-        for a in reduce_:
-            now[a] = target[a] if a in sliced else REPLICATED
-    return steps
+    return [s.scaled(nbytes) for s in route(source, target, sizes, reduce_scatter).steps]
 
 
-def _local(now: list[int], sizes: tuple[int, ...], nbytes: float) -> float:
-    """Bytes one group works on: the value without the parts other axes hold."""
-    for state, size in zip(now, sizes, strict=True):
-        if state >= 0:
-            nbytes /= size
-    return nbytes
+def route(
+    source: Layout,
+    target: Layout,
+    sizes: tuple[int, ...],
+    reduce_scatter: bool,
+    *,
+    weights: Sequence[float] = (),
+    form: Form = "dot",
+    orders: tuple[Order | None, Order | None] = (None, None),
+) -> Route:
+    """The cheapest way from `source` to `target` for one byte.
+
+    Args:
+      weights: cost of a byte sent along each axis; all equal by default.
+      form: how XLA treats the op that leaves partial sums. It divides a "dot" further when the result is wanted in
+        parts, and reduces axis by axis; "reduction"s are reduced over all axes at once; a "scatter" it would do in
+        another way if told at once where the result goes, so it is told first to reduce.
+      orders: how axes on one dimension are nested at both ends, major first, and partial ones by the dims whose sums
+        they hold; None where that is free.
+    """
+    weights = tuple(weights) or (1.0,) * len(sizes)
+    best: Route | None = None
+    goals = placements(target, orders[1])
+    for start in placements(tuple(REPLICATED if s == PARTIAL else s for s in source), orders[0]):
+        for steps, left, stops in _reductions(source, target, start, orders[0], sizes, reduce_scatter, form):
+            cost = sum(weight(step, sizes, weights) for step in steps)
+            if best is not None and cost >= best.cost:
+                continue
+            rest = cheapest(stops[-1] if stops else left, goals, source, target, sizes, weights)
+            if best is None or cost + rest.cost < best.cost - 1e-12:
+                best = Route(cost + rest.cost, (*steps, *rest.steps), left, (*stops, *rest.stops))
+    assert best is not None
+    return best
+
+
+def _reductions(
+    source: Layout,
+    target: Layout,
+    start: Placed,
+    order: Order | None,
+    sizes: tuple[int, ...],
+    reduce_scatter: bool,
+    form: Form,
+) -> Iterator[tuple[list[Step], Placed, list[Placed]]]:
+    """Ways to make partial sums whole: collectives, where the first leaves the value, and further stops."""
+    partial = [a for a, s in enumerate(source) if s == PARTIAL]
+    if not partial:
+        yield [], start, []
+        return
+    free = {t for s, t in zip(source, target, strict=True) if s == REPLICATED and t >= 0}
+    # A dot that leaves parts whole which are wanted sliced computes only the slice, before anything is sent.
+    sliced = start
+    for a, t in enumerate(target if form == "dot" else ()):
+        if source[a] == REPLICATED and t >= 0 and _room(sliced, t, a, source, target):
+            sliced = _onto(sliced, t, (a,))
+    yield [Step("all-reduce", tuple(sorted(partial)), local(sliced, sizes))], sliced, []
+    if order is not None:
+        # The members of a group take their parts in the order in which the reduced dims are split.
+        partial.sort(key=order.index)
+    onto = {d: tuple(a for a in partial if target[a] == d) for d in sorted({target[a] for a in partial} - {REPLICATED})}
+    rest = tuple(a for a in partial if target[a] == REPLICATED)
+    if not reduce_scatter or not onto:
+        return
+    if form != "dot":
+        # These are reduced over all axes at once; of that XLA makes a reduce-scatter over the inner ones at most.
+        if len(onto) > 1 or free or (rest and max(rest) > min(a for axes in onto.values() for a in axes)):
+            return
+    # Over an axis that holds copies XLA would divide the op otherwise: a smaller all-reduce, then a permute.
+    idle = any(s == t == REPLICATED and n > 1 for s, t, n in zip(source, target, sizes, strict=True))
+    told_first = idle or bool(free & set(onto)) or form == "scatter"
+    # A reduce-scatter divides one dimension; several follow each other.
+    for dims in permutations(onto):
+        steps: list[Step] = []
+        stops: list[Placed] = []
+        now = sliced
+        for d in dims:
+            if not all(_room(now, d, a, source, target) for a in onto[d]):
+                break
+            steps.append(Step("reduce-scatter", tuple(sorted(onto[d])), local(now, sizes)))
+            now = _onto(now, d, onto[d])
+            stops.append(now)
+        else:
+            if rest:
+                steps.append(Step("all-reduce", tuple(sorted(rest)), local(now, sizes)))
+            yield (steps, sliced, stops) if told_first else (steps, stops[0], stops[1:])
+
+
+def _room(placed: Placed, d: int, a: int, source: Layout, target: Layout) -> bool:
+    """Whether dim d can take axis a beside those it has: such splits are only sure to divide at either end."""
+    axes = {a, *next((on for dim, on in placed if dim == d), ())}
+    return all(target[b] == d for b in axes) or all(source[b] == d for b in axes)
+
+
+def _onto(placed: Placed, d: int, axes: tuple[int, ...]) -> Placed:
+    found = dict(placed)
+    found[d] = (*found.get(d, ()), *axes)
+    return tuple(sorted(found.items()))

@@ -1,34 +1,41 @@
 """`plan_sharding`: program + cluster -> the best mesh and the layout of every value.
 
-Owns which meshes are tried, how candidates are ranked, and the answer's shape. The interface is fixed; what is inside
-may be replaced.
+Owns how hard each level searches, how candidates are ranked, and the answer's shape.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from math import inf, prod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel, RingModel
 from rhino.cost.memory import lifetimes
 from rhino.cost.roofline import matmul_seconds, op_seconds
-from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.search.cones import build_problem
 from rhino.search.costs import Costs, States
-from rhino.search.descent import Descent, descend, smallest, with_memory
+from rhino.search.descent import Descent, Setting, descend, jointly, start_from_nothing
 from rhino.search.evaluate import Prediction, predict
 from rhino.search.infeasible import explain
+from rhino.search.limit import Limit, smallest, within
+from rhino.search.meshes import AXIS_NAMES, checked_mesh, mesh_shapes, three_axes
 from rhino.search.pinning import pinned_states
 from rhino.search.solution import Alternative, Solution
-from rhino.search.symmetry import tie_repeats
+from rhino.search.symmetry import tie_repeats, untied
 
-AXIS_NAMES = ("x", "y", "z")
+LEVELS = ("O1", "O2")
 Progress = Callable[[int, int, str], None]
-Dims = tuple[tuple[str, ...], ...]
+# A mesh whose plan from one axis at a time is this much slower than the best does not win by placing axes at once;
+# for three axes that takes minutes and wins little.
+_PROMISING = {"O1": (1.05, 1.05, 1.05), "O2": (1.3, 1.3, 1.0)}
+# How close to its optimum an integer program is brought, up to which size to the optimum itself, and which size is too
+# large for several axes at once (see `Setting`).
+_EFFORT = {"O1": (3e-3, 2000, 20_000), "O2": (1e-3, 20_000, 250_000)}
+# Programs this small are searched without tying repeats at O2: equal decisions may then differ.
+_FEW = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +43,11 @@ class Options:
     """What to search.
 
     Args:
-      level: "O1".
+      level: "O1" or "O2" (2-search section 3).
       mesh: sizes of the axes, outermost first; None tries all that suit the cluster.
       axes: names of the axes of `mesh`.
       memory_limit: bytes per device; None is the device's memory.
+      budget_s: seconds after which the best plan so far is returned; None searches to the end.
       parallel_dots: forbid dots computed redundantly (a convention of published tables, not of Rhino).
       comm: builds the communication model of a mesh; the cluster's rings by default.
       seconds: undivided compute seconds per op; the cluster's roofline by default.
@@ -49,30 +57,41 @@ class Options:
     mesh: tuple[int, ...] | None = None
     axes: tuple[str, ...] = ()
     memory_limit: int | None = None
+    budget_s: float | None = None
     parallel_dots: bool = False
     comm: Callable[[Cluster, tuple[int, ...]], CommModel] | None = None
     seconds: tuple[float, ...] | None = None
 
 
-def mesh_shapes(cluster: Cluster) -> list[tuple[int, ...]]:
-    """The meshes of one or two axes worth trying: the inner axis stays within a host."""
-    n = cluster.num_devices
-    inner = [b for b in range(2, cluster.devices_per_host + 1) if n % b == 0 and cluster.devices_per_host % b == 0]
-    return [(n,), *[(n // b, b) for b in inner if n // b > 1]]
-
-
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """One mesh: its costs, the orders its axes are placed in, the user's pins, and the best plan on it so far."""
+    """One mesh: what its search needs, and the best plan on it so far."""
 
-    costs: Costs
-    orders: list[list[int]]
-    pinned: dict[int, States]
+    setting: Setting
     best: Descent
 
     @property
     def name(self) -> str:
-        return "mesh " + "x".join(map(str, self.costs.sizes))
+        return "mesh " + "x".join(map(str, self.setting.costs.sizes))
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What the search has found so far: plans within the limit, and why the others lost."""
+
+    ranked: list[tuple[Prediction, _Candidate]] = field(default_factory=list)
+    losers: list[Alternative] = field(default_factory=list)
+    failed: list[_Candidate] = field(default_factory=list)
+    tried: int = 0
+
+    @property
+    def best(self) -> tuple[Prediction, _Candidate]:
+        """Of equally fast plans the one on the mesh with fewer axes."""
+        return min(self.ranked, key=lambda e: (e[0].step_time_s, len(e[1].setting.costs.sizes), e[1].name))
+
+    @property
+    def least_s(self) -> float:
+        return min((p.step_time_s for p, _ in self.ranked), default=inf)
 
 
 def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None) -> Solution:
@@ -88,90 +107,120 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
       RhinoError: no mesh suits the devices, or nothing fits the memory limit: the message names tensors and remedy.
     """
     clock = [time.perf_counter()]
+    deadline = clock[0] + options.budget_s if options.budget_s is not None else inf
     tell = progress or (lambda done, total, label: None)
-    shapes = [_checked(options.mesh, cluster)] if options.mesh else mesh_shapes(cluster)
+    shapes = [checked_mesh(options.mesh, cluster)] if options.mesh else mesh_shapes(cluster, options.level)
     problem = build_problem(graph)
     clock.append(time.perf_counter())
-    quotient = tie_repeats(problem)
+    small = options.level == "O2" and len(problem.nodes) <= _FEW
+    quotient = untied(problem) if small else tie_repeats(problem)
     clock.append(time.perf_counter())
     seconds = list(options.seconds) if options.seconds is not None else op_seconds(graph, cluster)
     matmuls = matmul_seconds(graph, cluster) if options.seconds is None else {}
-    candidates = []
-    for done, shape in enumerate(shapes):
-        tell(done, 2 * len(shapes), "mesh " + "x".join(map(str, shape)))
+    limit = Limit(options.memory_limit or cluster.device.memory_bytes, lifetimes(graph))
+    outcome = _Outcome()
+
+    def setting_on(shape: tuple[int, ...]) -> Setting:
         comm = (options.comm or RingModel)(cluster, shape)
-        costs = Costs.on(problem, quotient, cluster, comm, seconds, matmuls)
+        names = options.axes or AXIS_NAMES[: len(shape)]
+        costs = Costs.on(problem, quotient, cluster, comm, seconds, matmuls, names)
         if options.comm is not None:
-            costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False)
-        candidates.append(_unlimited(costs, options))
+            costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False, window=0.0)
+        pinned = pinned_states(problem, quotient, shape, names)
+        return Setting(costs, pinned, options.parallel_dots, *_EFFORT[options.level])
+
+    def search(shapes: Sequence[tuple[int, ...]], starts: Sequence[Sequence[States] | None]) -> None:
+        candidates: list[_Candidate] = []
+        for done, (shape, start) in enumerate(zip(shapes, starts, strict=True)):
+            if candidates and time.perf_counter() > deadline:
+                break
+            tell(done, 2 * len(shapes), "mesh " + "x".join(map(str, shape)))
+            setting = setting_on(shape)
+            found = descend(setting, setting.orders[0], start) if start else start_from_nothing(setting)
+            if found is not None:
+                candidates.append(_Candidate(setting, found))
+        _limited(candidates, outcome, limit, options.level, tell, deadline)
+        outcome.tried += len(shapes)
+
+    if small and not options.mesh:
+        shapes = [*shapes, *three_axes(cluster.num_devices)]
+    search(shapes, [None] * len(shapes))
+    if options.level == "O2" and not small and not options.mesh and outcome.ranked:
+        finer = list(_refined(outcome.best[1]))
+        search([shape for shape, _ in finer], [start for _, start in finer])
     clock.append(time.perf_counter())
-    costs, states, predicted, losers = _limited(candidates, graph, cluster, options, tell)
-    clock.append(time.perf_counter())
+    if not outcome.ranked:
+        # Only for the message: one mesh is enough.
+        c = min(outcome.failed, key=lambda c: c.best.peak_bytes)
+        raise explain(graph, cluster, limit.nbytes, c.setting.costs, smallest(c.setting, limit, c.best))
     tell(2 * len(shapes), 2 * len(shapes), "done")
-    perfect_s = sum(seconds) / cluster.num_devices
+    predicted, chosen = outcome.best
+    for other, c in outcome.ranked:
+        if c is chosen:
+            continue
+        slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
+        outcome.losers.append(Alternative(c.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
+    costs = chosen.setting.costs
     return Solution(
         mesh=tuple(zip(options.axes or AXIS_NAMES, costs.sizes, strict=False)),
         level=options.level,
         predicted=predicted,
-        alternatives=tuple(sorted(losers, key=lambda a: (a.step_time_s, a.name))),
-        candidates=len(shapes),
-        gap=max(0.0, 1 - perfect_s / predicted.step_time_s) if predicted.step_time_s else 0.0,
+        alternatives=tuple(sorted(outcome.losers, key=lambda a: (a.step_time_s, a.name))),
+        candidates=outcome.tried,
+        gap=_gap(predicted, outcome, sum(seconds) / cluster.num_devices),
         seconds=clock[-1] - clock[0],
         problem=problem,
         costs=costs,
-        states=states,
-        phases={name: clock[i + 1] - clock[i] for i, name in enumerate(("problem_s", "tie_s", "solve_s", "memory_s"))},
+        states=chosen.best.states,
+        phases={name: clock[i + 1] - clock[i] for i, name in enumerate(("problem_s", "tie_s", "search_s"))},
     )
 
 
-def _unlimited(costs: Costs, options: Options) -> _Candidate:
-    """The best plan on one mesh, whatever memory it takes: axes placed from the fastest links outwards, and back."""
-    count = len(costs.sizes)
-    pinned = pinned_states(costs.problem, costs.quotient, costs.sizes, options.axes or AXIS_NAMES[:count])
-    orders = [list(range(count))[::-1], list(range(count))][: min(count, 2)]
-    found = [descend(costs, order, pinned, parallel=options.parallel_dots) for order in orders]
-    best = min((f for f in found if f is not None), key=lambda f: f.objective)
-    return _Candidate(costs, orders, pinned, best)
+def _refined(best: _Candidate) -> Iterator[tuple[tuple[int, ...], list[States]]]:
+    """The meshes that split an axis of the best one of two axes, each with that plan as it is on them."""
+    sizes = best.setting.costs.sizes
+    if len(sizes) != 2:
+        return
+    for axis, size in enumerate(sizes):
+        for outer in range(2, size):
+            if size % outer == 0:
+                shape = (*sizes[:axis], outer, size // outer, *sizes[axis + 1 :])
+                yield shape, [(*s[: axis + 1], *s[axis:]) for s in best.best.states]
 
 
 def _limited(
-    candidates: list[_Candidate], graph: Graph, cluster: Cluster, options: Options, tell: Progress
-) -> tuple[Costs, tuple[States, ...], Prediction, list[Alternative]]:
-    """The fastest plan within the limit, over all meshes, and why the others lost. Raises RhinoError if none fits."""
-    limit = options.memory_limit or cluster.device.memory_bytes
-    life = lifetimes(graph)
-    ranked: list[tuple[Prediction, _Candidate]] = []
-    losers: list[Alternative] = []
-    failed: list[_Candidate] = []
-    for done, candidate in enumerate(sorted(candidates, key=lambda c: c.best.objective)):
+    candidates: list[_Candidate], outcome: _Outcome, limit: Limit, level: str, tell: Progress, deadline: float
+) -> None:
+    """The best plan of each mesh within the limit, best first, as long as others can win."""
+    order = sorted(candidates, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
+    for done, candidate in enumerate(order):
         tell(len(candidates) + done, 2 * len(candidates), candidate.name + ", memory")
-        objective = candidate.best.objective
-        # Even if everything that may overlap does, such a mesh cannot win any more.
-        if ranked and 0.5 * objective > min(p.step_time_s for p, _ in ranked):
-            losers.append(Alternative(candidate.name, objective, 0, "slower even without the memory limit"))
+        least_s, first = outcome.least_s, candidate.best
+        if first.objective > _PROMISING[level][len(candidate.setting.costs.sizes) - 1] * least_s:
+            why = "slower even without the memory limit"
+        elif outcome.ranked and time.perf_counter() > deadline:
+            why = "not finished: the time budget was spent"
+        else:
+            first = jointly(candidate.setting, first)
+            why = "slower even without the memory limit" if first.bound > least_s * (1 + 1e-6) else ""
+        if why:
+            outcome.losers.append(Alternative(candidate.name, first.objective, 0, why))
             continue
-        fitted = with_memory(
-            candidate.costs, candidate.orders, candidate.pinned, life, limit, candidate.best, options.parallel_dots
-        )
+        fitted = within(candidate.setting, limit, first, joint=True)
         candidate = replace(candidate, best=fitted)
         if fitted.fits:
-            ranked.append((predict(candidate.costs, fitted.states, life), candidate))
+            outcome.ranked.append((predict(candidate.setting.costs, fitted.states, limit.life), candidate))
         else:
-            failed.append(candidate)
-            why = f"needs {_gib(fitted.peak_bytes)} of {_gib(limit)}"
-            losers.append(Alternative(candidate.name, fitted.objective, fitted.peak_bytes, why))
-    if not ranked:
-        # Only for the message: one mesh is enough.
-        c = min(failed, key=lambda c: c.best.peak_bytes)
-        least = smallest(c.costs, c.orders, c.pinned, life, limit, c.best, options.parallel_dots)
-        raise explain(graph, cluster, limit, c.costs, least)
-    # Of equally fast meshes the one with fewer axes.
-    ranked.sort(key=lambda entry: (entry[0].step_time_s, len(entry[1].costs.sizes), entry[1].costs.sizes))
-    predicted, chosen = ranked[0]
-    for other, c in ranked[1:]:
-        slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
-        losers.append(Alternative(c.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
-    return chosen.costs, chosen.best.states, predicted, losers
+            outcome.failed.append(candidate)
+            why = f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
+            outcome.losers.append(Alternative(candidate.name, fitted.objective, fitted.peak_bytes, why))
+
+
+def _gap(predicted: Prediction, outcome: _Outcome, perfect_s: float) -> float:
+    """Relative distance to what no plan on the meshes tried can beat: proved bounds, or computing divided perfectly."""
+    bounds = [c.best.bound for _, c in outcome.ranked]
+    bound = max(perfect_s, min(bounds)) if len(bounds) == outcome.tried else perfect_s
+    return max(0.0, 1 - bound / predicted.step_time_s) if predicted.step_time_s else 0.0
 
 
 def _slower(share: float) -> str:
@@ -180,17 +229,3 @@ def _slower(share: float) -> str:
 
 def _gib(nbytes: float) -> str:
     return f"{nbytes / 2**30:.2f} GiB"
-
-
-def _checked(mesh: tuple[int, ...], cluster: Cluster) -> tuple[int, ...]:
-    text = "x".join(map(str, mesh))
-    if not 1 <= len(mesh) <= len(AXIS_NAMES):
-        raise RhinoError(f"mesh {text} has {len(mesh)} axes", f"give 1 to {len(AXIS_NAMES)}")
-    if any(n < 1 for n in mesh):
-        raise RhinoError(f"mesh {text} has an axis of {min(mesh)} devices", "give sizes of 1 or more")
-    if prod(mesh) != cluster.num_devices:
-        raise RhinoError(
-            f"mesh {text} has {prod(mesh)} devices but cluster {cluster.name} has {cluster.num_devices}",
-            "give sizes whose product is the number of devices",
-        )
-    return mesh

@@ -10,9 +10,11 @@ from functools import cached_property
 
 from rhino.graph.data import Dims
 from rhino.search.costs import Costs, States
-from rhino.search.evaluate import Copy, Prediction, copies, outputs, persistent_classes
-from rhino.search.layout import Layout
+from rhino.search.evaluate import Copy, Prediction, copies, outputs
+from rhino.search.layout import Layout, Order, Placed
+from rhino.search.nesting import nest
 from rhino.search.problem import Problem
+from rhino.search.routes import placements
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +60,26 @@ class Solution:
         view = problem.view(value)
         return self._named(value, tuple(view[s] for s in states))
 
-    def copies(self) -> list[tuple[Copy, Dims]]:
-        """Values that some readers need in another layout than the one they are kept in."""
-        return [(copy, self._named(copy.value, copy.layout)) for copy in copies(self.costs, self.states)]
+    def copies(self) -> list[tuple[Copy, tuple[Dims, ...]]]:
+        """Values that some readers need in another layout than the one they are kept in, and the layouts on the way."""
+        found = copies(self.costs, self.states, self.nesting)
+        return [(copy, tuple(self._spelled(copy.value, stop) for stop in copy.stops)) for copy in found]
 
-    def outputs(self) -> dict[int, Dims]:
-        """Values that their op leaves in another layout than the one they are kept in."""
-        return {v: self._named(v, layout) for v, layout in outputs(self.costs, self.states)}
-
-    def _named(self, value: int, layout: Layout) -> Dims:
-        rank = len(self.problem.graph.values[value].shape)
-        order = self._orders[self.costs.quotient.klass[self.problem.node_of[value]]]
-        return tuple(tuple(self.mesh[a][0] for a in order if layout[a] == d) for d in range(rank))
+    def outputs(self) -> dict[int, tuple[Dims, ...]]:
+        """Values that their op leaves in another layout than the one they are kept in, and the layouts on the way."""
+        found = outputs(self.costs, self.states, self.nesting)
+        return {v: tuple(self._spelled(v, stop) for stop in stops) for v, stops in found}
 
     @cached_property
-    def _orders(self) -> list[tuple[int, ...]]:
-        return axis_orders(self.costs, self.states)
+    def nesting(self) -> list[Order]:
+        """For each class, its axes from major to minor where several split one dimension."""
+        return nest(self.costs, self.states)
 
+    def _named(self, value: int, layout: Layout) -> Dims:
+        order = self.nesting[self.costs.quotient.klass[self.problem.node_of[value]]]
+        return self._spelled(value, placements(layout, order)[0])
 
-def axis_orders(costs: Costs, states: tuple[States, ...]) -> list[tuple[int, ...]]:
-    """For each class, its axes from major to minor where several shard one dimension.
-
-    The axis over which a parameter is gathered (or its gradient scattered) while another one stays has to be the minor
-    one: removing a major axis makes XLA permute the shards first. Other cones keep the mesh's order, so that they
-    agree with each other.
-    """
-    axes = range(len(costs.sizes))
-    ordered = persistent_classes(costs)
-    votes = [[0 for _ in axes] for _ in states]
-    for transfer, count in costs.quotient.transfers:
-        pairs = [(s, t) for s in transfer.sources for t in transfer.targets if t.node >= 0]
-        for s, t in pairs:
-            source, target = costs.layout(s, states[s.node]), costs.layout(t, states[t.node])
-            for k, here, there in ((s.node, source, target), (t.node, target, source)):
-                if k in ordered:
-                    for a in axes:
-                        votes[k][a] += count * _leaves_alone(here, there, a)
-    return [tuple(sorted(axes, key=vote.__getitem__)) for vote in votes]
-
-
-def _leaves_alone(here: Layout, there: Layout, a: int) -> bool:
-    """Whether axis a leaves a dimension that another axis goes on sharding."""
-    if here[a] < 0 or there[a] == here[a]:
-        return False
-    return any(b != a and here[b] == here[a] == there[b] for b in range(len(here)))
+    def _spelled(self, value: int, placed: Placed) -> Dims:
+        held = dict(placed)
+        rank = len(self.problem.graph.values[value].shape)
+        return tuple(tuple(self.mesh[a][0] for a in held.get(d, ())) for d in range(rank))

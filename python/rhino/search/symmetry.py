@@ -75,6 +75,13 @@ def tie_repeats(problem: Problem) -> Quotient:
     return _quotient(problem, colours, hyper)
 
 
+def untied(problem: Problem) -> Quotient:
+    """Every decision on its own: for programs so small that nothing needs tying."""
+    n = len(problem.nodes)
+    transfers = [(t, 1) for t in problem.transfers]
+    return Quotient(list(range(n)), list(range(n)), [1] * n, transfers, [t.index for t in problem.transfers])
+
+
 def _node_label(problem: Problem, n: int) -> object:
     graph = problem.graph
     node = problem.nodes[n]

@@ -84,7 +84,7 @@ class _Wiring:
         node.ops.append(op.index)
         for k, other in enumerate(op.operands):
             if k != source and problem.node_of[other] >= 0 and problem.node_of[other] != node.index:
-                self._use(other, End(node.index, problem.view(v)), op)
+                self._use(other, End(node.index, problem.view(v), op.index, k), op)
         for k, r in enumerate(op.results):
             view = []
             for d in problem.view(v):
@@ -109,7 +109,7 @@ class _Wiring:
             f = leading(rule, rule.results[0][d]) if d >= 0 else -1
             at = [i for i, dim in enumerate(rule.operands[0]) if f >= 0 and leading(rule, dim) == f]
             view.append(at[0] if at else REPLICATED)
-        self._use(v, End(node.index, tuple(view)), op)
+        self._use(v, End(node.index, tuple(view), op.index, 0), op)
 
     def _use(self, v: int, end: End, op: Op) -> None:
         problem = self.problem

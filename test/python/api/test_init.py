@@ -44,6 +44,18 @@ def test_needs_a_plan() -> None:
         rhino.parallelize(train_step).init(init, jax.random.key(0))
 
 
+def test_a_state_from_elsewhere_is_placed_as_planned() -> None:
+    step = rhino.parallelize(train_step, mesh=(8,))
+    plan = step.plan(abstract_state(), make_batch())
+    restored = jax.tree.map(np.asarray, init(jax.random.key(3)))
+    placed = step.place(restored)
+    for ours, theirs, wanted in zip(*map(jax.tree.leaves, (placed, restored, plan.in_shardings[0])), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.sharding == wanted
+    with pytest.raises(rhino.RhinoError, match="the state is no argument of the planned step"):
+        step.place({"w": jnp.ones(3)})
+
+
 def test_names_the_first_difference() -> None:
     step = rhino.parallelize(lambda state, x: {"w": state["w"] * x})
     step.plan({"w": jnp.ones((8, 8))}, 2.0)

@@ -63,6 +63,13 @@ def test_donated_state_is_consumed_and_the_batch_is_not(step: rhino.api.Parallel
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(batch))
 
 
+def test_a_donated_state_given_again_is_named(step: rhino.api.Parallelized) -> None:
+    state = step.init(init, jax.random.key(0))
+    step(state, make_batch())
+    with pytest.raises(rhino.RhinoError, match=r"state.step has been deleted: an earlier call took its buffer"):
+        step(state, make_batch())
+
+
 def test_nothing_is_consumed_without_donation() -> None:
     step = rhino.parallelize(train_step, mesh=(8,))
     state = init(jax.random.key(0))

@@ -28,6 +28,26 @@ module @jit_step {
   }
 }
 """
+# The weight is cut into three: it is stored as [128, 3, 256].
+FUSED = """
+module @jit_step {
+  func.func public @main(%w: tensor<128x768xf32> {tf.aliasing_output = 0 : i32} loc("state['w']"),
+                         %x: tensor<64x128xf32> loc("batch")) -> tensor<128x768xf32> {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<64x128xf32>, tensor<128x768xf32>) -> tensor<64x768xf32>
+    %q = stablehlo.slice %0 [0:64, 0:256] : (tensor<64x768xf32>) -> tensor<64x256xf32>
+    %k = stablehlo.slice %0 [0:64, 256:512] : (tensor<64x768xf32>) -> tensor<64x256xf32>
+    %v = stablehlo.slice %0 [0:64, 512:768] : (tensor<64x768xf32>) -> tensor<64x256xf32>
+    %1 = stablehlo.multiply %q, %k : tensor<64x256xf32>
+    %2 = stablehlo.concatenate %1, %v, %q, dim = 1
+        : (tensor<64x256xf32>, tensor<64x256xf32>, tensor<64x256xf32>) -> tensor<64x768xf32>
+    %3 = stablehlo.dot_general %x, %2, contracting_dims = [0] x [0]
+        : (tensor<64x128xf32>, tensor<64x768xf32>) -> tensor<128x768xf32>
+    %4 = stablehlo.subtract %w, %3 : tensor<128x768xf32>
+    return %4 : tensor<128x768xf32>
+  }
+}
+"""
 CLUSTER = ["--cluster", "dgx-h100:1"]
 
 
@@ -196,3 +216,35 @@ def test_progress_starts_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None
         assert progress._bar is not None
         task = progress._bar.tasks[0]
         assert (task.completed, task.total, task.description) == (2, 4, "mesh 2x4")
+
+
+def test_fused_parameters_are_stored_strided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fused.mlir").write_text(FUSED)
+    out, data, saved, again = (tmp_path / name for name in ("out.mlir", "p.json", "saved.json", "again.json"))
+    command = ["plan", str(tmp_path / "fused.mlir"), "--cluster", "cpu", "-o", str(out), "--json", str(data)]
+    assert main([*command, "--save", str(saved)]) == 0
+    assert "f32[128,768] as [128,3,256]" in capsys.readouterr().out
+    row = json.loads(data.read_text())["arguments"][0]
+    assert (row["shape"], row["stored_shape"], len(row["sharding"])) == ([128, 768], [128, 3, 256], 3)
+    assert Plan.load(saved) == Plan.from_module(out.read_text())
+    compiled = ["compile", str(out), "--target", "cpu", "--json", str(again)]
+    code = f"from rhino.cli.main import main; raise SystemExit(main({compiled!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(again.read_text())["alias_bytes"] > 0
+
+
+def test_arguments_that_are_strided_already_are_planned_as_stored(tmp_path: Path) -> None:
+    (tmp_path / "stored.mlir").write_text("""
+        func.func @main(%w: tensor<128x3x256xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32, rhino.strided =
+              {shape = [128, 768], dims = [{dim = 1 : i64, factors = [3, 256]}]}} loc("w"),
+            %x: tensor<64x128xf32> loc("x")) -> (tensor<128x3x256xf32>, tensor<64x3x256xf32>) {
+          %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+              : (tensor<64x128xf32>, tensor<128x3x256xf32>) -> tensor<64x3x256xf32>
+          return %w, %0 : tensor<128x3x256xf32>, tensor<64x3x256xf32>
+        }""")
+    out = tmp_path / "out.mlir"
+    assert main(["plan", str(tmp_path / "stored.mlir"), *CLUSTER, "-o", str(out), "--quiet"]) == 0
+    plan = Plan.from_module(out.read_text())
+    for tensor in (plan.arguments[0], plan.outputs[0]):
+        assert (tensor.shape, tensor.stored_shape) == ((128, 768), (128, 3, 256))

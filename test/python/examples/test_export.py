@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 import time
@@ -46,6 +48,38 @@ def test_export_parses_and_describes_every_argument(
     assert donated == [True] * count + [False] * (len(arguments) - count)
 
 
+@pytest.mark.parametrize("name", export.MODELS)
+def test_rhino_opt_finds_the_roles_of_the_arguments(name: str, tmp_path: Path) -> None:
+    if name == "lstm":
+        pytest.importorskip("equinox")
+    path = tmp_path / "step.mlir"
+    export.main([name, "--batch", "8", "-o", str(path)])
+    command = [sys.executable, "-m", "rhino.cli.opt", str(path), "--rhino-classify-args"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    roles = dict(re.findall(r'rhino\.name = "([^"]*)", rhino\.role = "(\w+)"', done.stdout))
+    module = importlib.import_module(f"examples.models.{name}")
+    names = export.argument_names(lambda state, batch: None, module.abstract_inputs(module.PRESETS["tiny"], 8))
+    assert list(roles) == names
+    for argument, role in roles.items():
+        if argument.startswith("batch["):
+            assert role == "batch", argument
+        elif argument.startswith("state.params"):
+            assert role == "param", argument
+        else:
+            # Adafactor keeps an unused place of one element for what it does not factor.
+            assert role == "opt_state" or (name == "t5" and "v_" in argument), argument
+
+
+@pytest.mark.parametrize(("name", "preset"), [("moe", "70b"), ("wide_resnet", "13b"), ("llama", "llama2-70b")])
+def test_large_models_are_exported_from_shapes_alone(name: str, preset: str, tmp_path: Path) -> None:
+    path = tmp_path / "step.mlirbc"
+    export.main([name, "--preset", preset, "--scan", "--remat", "-o", str(path)])
+    assert path.stat().st_size < 2e6
+    names = [argument["rhino.name"].value for argument in main_arguments(parse_file(path, make_context()))]
+    assert len(names) == len(set(names)) > 30
+
+
 def test_names_are_those_that_jax_prints(tmp_path: Path) -> None:
     config = gpt.PRESETS["tiny"]
     inputs = gpt.abstract_inputs(config, 2)
@@ -71,9 +105,24 @@ def test_options_change_the_program(tmp_path: Path) -> None:
     assert "lm_head" in sizes["--no-tied"]
 
 
+def test_set_changes_any_field_and_the_batch_defaults_to_the_presets(tmp_path: Path) -> None:
+    path = tmp_path / "gpt.mlir"
+    export.main(["gpt", "--fused", "--set", "layers=1", "--set", "seq-len=16", "-o", str(path)])
+    text = path.read_text()
+    assert f"tensor<{gpt.BATCH['tiny']}x17xi32>" in text
+    assert "['h_0']['attn']['qkv']['kernel']" in text
+    assert "['h_1']" not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["gpt", "--preset", "9b"], "no preset '9b' of gpt; it has: tiny"), (["mlp", "--seq", "8"], "no option seq_len")],
+    [
+        (["gpt", "--preset", "9b"], "no preset '9b' of gpt; it has: tiny"),
+        (["mlp", "--seq", "8"], "no option seq_len"),
+        (["unet", "--scan"], "the unet model has no option scan"),
+        (["gpt", "--set", "depth=3"], "no option depth"),
+        (["moe", "--set", "routing=hash"], "it must be 'einsum' or 'sort'"),
+    ],
 )
 def test_bad_options_name_the_remedy(arguments: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=message):

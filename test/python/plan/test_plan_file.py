@@ -135,6 +135,14 @@ def edited(plan: Plan, tmp_path: Path, **changes: Any) -> Path:
             {"arguments": [{"name": "w", "shape": [4], "dtype": "f32", "sharding": []}]},
             r"arguments\[0\].sharding has 0 dimensions, but the shape has 1",
         ),
+        (
+            {"arguments": [{"name": "w", "shape": [6], "stored_shape": [3, 3], "dtype": "f32", "sharding": [[], []]}]},
+            r"arguments\[0\].stored_shape \[3, 3\] does not cut dimensions of \[6\] into factors",
+        ),
+        (
+            {"arguments": [{"name": "w", "shape": [6], "stored_shape": [3, 2], "dtype": "f32", "sharding": [[]]}]},
+            r"arguments\[0\].sharding has 1 dimensions, but the stored shape has 2",
+        ),
         ({"module": {"encoding": "gzip+base64", "data": "AAAA"}}, "module.data is damaged"),
         ({"module": {"encoding": "zip", "data": ""}}, "module.encoding is 'zip'"),
     ],

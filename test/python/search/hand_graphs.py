@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from math import prod
 
+import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from rhino.cost.collectives import CommModel
 from rhino.graph import Argument, Graph, Op, Rule, Value
-from rhino.search.axis import feasible
 from rhino.search.cones import build_problem
 from rhino.search.costs import Costs, States, paid
-from rhino.search.problem import Problem
-from rhino.search.symmetry import Quotient, tie_repeats
+from rhino.search.overlap import hidden_seconds
+from rhino.search.program import feasible
+from rhino.search.symmetry import tie_repeats, untied
 
 
 class Builder:
@@ -126,18 +128,6 @@ def seconds_of(graph: Graph, per_flop: float) -> list[float]:
     return [per_flop * op.flops for op in graph.ops]
 
 
-def untied(problem: Problem) -> Quotient:
-    """The quotient that ties nothing: every node its own class, every transfer itself."""
-    count = len(problem.nodes)
-    return Quotient(
-        klass=list(range(count)),
-        nodes=list(range(count)),
-        counts=[1] * count,
-        transfers=[(t, 1) for t in problem.transfers],
-        tied=[t.index for t in problem.transfers],
-    )
-
-
 def costs_of(graph: Graph, comm: CommModel, seconds: Sequence[float], tie: bool = True, merge: bool = True) -> Costs:
     """The costs of a hand-made graph; `merge` is whether partial results are added before they are reduced."""
     problem = build_problem(graph)
@@ -149,17 +139,52 @@ def total(costs: Costs, states: Sequence[States]) -> float:
     quotient = costs.quotient
     nodes = sum(count * costs.node(k, states[k]) for k, count in enumerate(quotient.counts))
     moved = sum(count * found[0] for t, count in quotient.transfers for found in paid(costs, t, states))
-    return nodes + moved
+    computing = sum(count * costs.node_parts(k, states[k])[0] for k, count in enumerate(quotient.counts))
+    hideable = sum(
+        count * found[0]
+        for t, count in quotient.transfers
+        if t.index in costs.hideable
+        for found in paid(costs, t, states)
+    )
+    return nodes + moved - hidden_seconds(computing, hideable, costs.window)
 
 
 def choices(costs: Costs) -> list[list[States]]:
     """Every combination of states per axis that divides, for each class."""
-    axes = range(len(costs.sizes))
-    found = []
-    for k in range(len(costs.quotient.counts)):
-        blank = (0,) * len(costs.sizes)
-        alone = [feasible(costs, k, a, blank) for a in axes]
-        found.append(
-            [s for s in product(*alone) if all(s[a] in feasible(costs, k, a, (*s[:a], 0, *s[a + 1 :])) for a in axes)]
-        )
-    return found
+    blank = (0,) * len(costs.sizes)
+    return [feasible(costs, k, range(len(costs.sizes)), blank) for k in range(len(costs.quotient.counts))]
+
+
+def least_total(costs: Costs, pinned: dict[int, States]) -> float:
+    """The minimum of `total` over every plan there is, by eliminating one decision after the other.
+
+    Exact and independent of the search: each transfer is a table over the states of the classes it joins.
+    """
+    every = [[pinned[k]] if k in pinned else found for k, found in enumerate(choices(costs))]
+    tables: list[tuple[tuple[int, ...], np.ndarray]] = []
+    for k, count in enumerate(costs.quotient.counts):
+        tables.append(((k,), np.array([count * costs.node(k, s) for s in every[k]])))
+    for transfer, count in costs.quotient.transfers:
+        joined = tuple(dict.fromkeys(end.node for end in (*transfer.sources, *transfer.targets) if end.node >= 0))
+        table = np.zeros([len(every[k]) for k in joined])
+        states: list[States] = [()] * len(every)
+        for at in np.ndindex(*table.shape):
+            for k, i in zip(joined, at, strict=True):
+                states[k] = every[k][i]
+            table[at] = count * sum(found[0] for found in paid(costs, transfer, states))
+        tables.append((joined, table))
+    left = set(range(len(every)))
+    while left:
+        reach = {k: {n for names, _ in tables if k in names for n in names} for k in left}
+        k = min(left, key=lambda k: (prod(len(every[n]) for n in reach[k]), k))
+        names = tuple(sorted(reach[k] - {k}))
+        assume(prod(len(every[n]) for n in (*names, k)) <= 2_000_000)
+        merged = np.zeros([len(every[n]) for n in (*names, k)])
+        for joined, table in [t for t in tables if k in t[0]]:
+            position = [(*names, k).index(n) for n in joined]
+            order = sorted(range(len(joined)), key=position.__getitem__)
+            shape = [len(every[n]) if n in joined else 1 for n in (*names, k)]
+            merged = merged + table.transpose(order).reshape(shape)
+        tables = [t for t in tables if k not in t[0]] + [(names, merged.min(axis=-1))]
+        left.remove(k)
+    return float(sum(table for _, table in tables))

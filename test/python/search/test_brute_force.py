@@ -13,16 +13,19 @@ from math import prod
 from random import Random
 
 import pytest
-from hand_graphs import Builder, choices, costs_of, given_states, graphs, seconds_of, total
+from hand_graphs import Builder, choices, costs_of, given_states, graphs, least_total, seconds_of, total
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from rhino.cluster import Cluster
 from rhino.cost.collectives import AlphaBeta
 from rhino.graph import Graph
-from rhino.search.axis import AxisProgram
 from rhino.search.costs import Costs, States
-from rhino.search.descent import descend
+from rhino.search.descent import Setting, descend, jointly, start_from_nothing
 from rhino.search.milp import Milp
+from rhino.search.overlap import hideable_transfers
+from rhino.search.planner import Options, plan_sharding
+from rhino.search.program import Program
 
 MANY = 20_000
 PER_FLOP = st.sampled_from((0.0, 0.1, 1.0))
@@ -51,7 +54,8 @@ def least(costs: Costs, pinned: dict[int, States]) -> float:
 def relaxed(costs: Costs) -> float:
     """The optimum of the linear relaxation on the first axis, others replicated."""
     blank: States = (0,) * len(costs.sizes)
-    program = AxisProgram(costs, 0, [blank] * len(costs.quotient.counts), {}, False)
+    program = Program(costs, (0,), [blank] * len(costs.quotient.counts), {}, False)
+    program.build()
     milp: Milp = program.milp
     milp.integers = [False] * len(milp.integers)
     return milp.solve().objective
@@ -63,7 +67,7 @@ def test_one_axis_is_exact(data: st.DataObject, graph: Graph, per_flop: float, m
     costs = costs_of(graph, line(4, reduce_scatter=scatter), seconds_of(graph, per_flop), merge=merge)
     pinned = given_states(data.draw, costs)
     expected = least(costs, pinned)
-    found = descend(costs, [0], pinned)
+    found = descend(Setting(costs, pinned), [0])
     assert found is not None
     assert found.objective == pytest.approx(expected, rel=1e-5, abs=1e-4)
     # The program's objective is what the plan really costs.
@@ -71,7 +75,7 @@ def test_one_axis_is_exact(data: st.DataObject, graph: Graph, per_flop: float, m
 
 
 def two_orders(costs: Costs, pinned: dict[int, States]) -> float:
-    found = [descend(costs, order, pinned) for order in ([0, 1], [1, 0])]
+    found = [descend(Setting(costs, pinned), order) for order in ([0, 1], [1, 0])]
     assert all(f is not None for f in found)
     for f in found:
         assert f is not None
@@ -101,6 +105,59 @@ def test_two_axes_are_mostly_exact() -> None:
     exact = sum(ratio < 1 + 1e-4 for ratio in RATIOS) / len(RATIOS)
     print(f"two axes: exact in {exact:.0%} of {len(RATIOS)} programs, worst {max(RATIOS):.3f}")
     assert exact >= 0.8
+
+
+MESHES = st.sampled_from(((4,), (2, 2), (8,), (2, 4), (4, 2), (2, 2, 2)))
+
+
+@thorough
+@given(st.data(), graphs(), PER_FLOP, MESHES, st.booleans())
+def test_all_axes_at_once_are_exact(
+    data: st.DataObject, graph: Graph, per_flop: float, mesh: tuple[int, ...], merge: bool
+) -> None:
+    costs = costs_of(graph, line(*mesh), seconds_of(graph, per_flop), tie=False, merge=merge)
+    setting = Setting(costs, given_states(data.draw, costs))
+    expected = least_total(costs, setting.pinned)
+    start = start_from_nothing(setting)
+    assert start is not None
+    found = jointly(setting, start)
+    assert found.objective == pytest.approx(expected, rel=1e-5, abs=1e-4)
+    assert found.bound == pytest.approx(expected, rel=1e-5, abs=1e-4)
+    assert total(costs, found.states) == pytest.approx(expected, rel=1e-5, abs=1e-4)
+
+
+@thorough
+@given(st.data(), graphs(), PER_FLOP)
+def test_elimination_finds_what_enumeration_does(data: st.DataObject, graph: Graph, per_flop: float) -> None:
+    costs = costs_of(graph, line(2, 2), seconds_of(graph, per_flop))
+    pinned = given_states(data.draw, costs)
+    assert least_total(costs, pinned) == pytest.approx(least(costs, pinned), rel=1e-9, abs=1e-9)
+
+
+@thorough
+@given(st.data(), graphs(), st.sampled_from((0.1, 1.0)), st.sampled_from(((4,), (2, 2))))
+def test_overlap_is_exact(data: st.DataObject, graph: Graph, per_flop: float, mesh: tuple[int, ...]) -> None:
+    costs = costs_of(graph, line(*mesh), seconds_of(graph, per_flop), tie=False)
+    costs = replace(costs, window=0.5, hideable=hideable_transfers(costs.problem, costs.quotient))
+    setting = Setting(costs, given_states(data.draw, costs))
+    expected = least(costs, setting.pinned)
+    start = start_from_nothing(setting)
+    assert start is not None
+    found = jointly(setting, start)
+    assert total(costs, found.states) == pytest.approx(expected, rel=1e-5, abs=1e-4)
+    assert found.objective == pytest.approx(expected, rel=1e-5, abs=1e-4)
+
+
+@thorough
+@given(graphs(), PER_FLOP, st.sampled_from((4, 8)))
+def test_level_o2_finds_the_best_plan_of_all_meshes(graph: Graph, per_flop: float, devices: int) -> None:
+    seconds = seconds_of(graph, per_flop)
+    meshes = {4: ((4,), (2, 2)), 8: ((8,), (2, 4), (4, 2), (2, 2, 2))}[devices]
+    expected = min(least_total(costs_of(graph, line(*mesh), seconds, tie=False), {}) for mesh in meshes)
+    cluster = replace(Cluster.load("dgx-h100:1"), devices_per_host=devices)
+    options = Options(level="O2", comm=lambda _, sizes: line(*sizes), seconds=tuple(seconds))
+    found = plan_sharding(graph, cluster, options)
+    assert found.predicted.step_time_s == pytest.approx(expected, rel=1e-5, abs=1e-4)
 
 
 def spread(tied: Costs, states: Sequence[States]) -> list[States]:
@@ -193,7 +250,7 @@ def test_a_plan_of_twelve_layers_is_the_same_tied_and_untied() -> None:
     found = []
     for tie in (True, False):
         costs = costs_of(graph, line(4), seconds_of(graph, 0.001), tie)
-        best = descend(costs, [0], {})
+        best = descend(Setting(costs, {}), [0])
         assert best is not None
         found.append((best.objective, spread(costs, best.states)))
     assert found[0][0] == pytest.approx(found[1][0])

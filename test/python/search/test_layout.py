@@ -37,28 +37,33 @@ def test_one_axis(source: Layout, target: Layout, expected: list[tuple[str, tupl
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
-        # Equal steps over two axes are one.
-        ((0, 1), (R, R), [("all-gather", (0, 1), V)]),
+        # Of two dimensions each is gathered on its own, that over few devices first; of one, both axes at once.
+        ((0, 1), (R, R), [("all-gather", (0,), V / 4), ("all-gather", (1,), V)]),
         ((0, 0), (R, R), [("all-gather", (0, 1), V)]),
+        # Equal reductions over two axes are one.
         ((P, P), (R, R), [("all-reduce", (0, 1), V)]),
         ((P, P), (0, 0), [("reduce-scatter", (0, 1), V)]),
-        # But a reduce-scatter divides one dimension.
-        ((P, P), (0, 1), [("all-reduce", (0, 1), V)]),
+        # But a reduce-scatter divides one dimension: there are two, or what is left is reduced whole.
+        ((P, P), (0, 1), [("reduce-scatter", (0,), V), ("reduce-scatter", (1,), V / 2)]),
+        ((P, P), (0, R), [("reduce-scatter", (0,), V), ("all-reduce", (1,), V / 2)]),
         # What the other axis holds does not travel.
         ((0, 1), (R, 1), [("all-gather", (0,), V / 4)]),
         ((0, 1), (0, R), [("all-gather", (1,), V / 2)]),
         ((P, 1), (R, 1), [("all-reduce", (0,), V / 4)]),
         ((P, 1), (0, 1), [("reduce-scatter", (0,), V / 4)]),
         ((0, 1), (2, 1), [("all-to-all", (0,), V / 4)]),
-        # Slices come first, and make what follows smaller.
-        ((0, R), (R, 0), [("all-gather", (0,), V / 4)]),
+        # What a dot leaves whole is sliced first, and makes what follows smaller.
         ((P, R), (R, 0), [("all-reduce", (0,), V / 4)]),
-        # A reduce-scatter comes before a gather, which then moves the sum's part only.
+        # Two axes are never on a dimension that neither end splits by both: it may not divide.
+        ((0, R), (R, 0), [("all-gather", (0,), V)]),
+        # A reduction comes before a gather, which then moves the sum's part only.
         ((P, 1), (0, R), [("reduce-scatter", (0,), V / 4), ("all-gather", (1,), V / 2)]),
-        ((P, 1), (R, R), [("all-gather", (1,), V), ("all-reduce", (0,), V)]),
-        # Axes that share a dimension cannot be moved one by one: all is gathered, then sliced again for free.
-        ((0, 0), (1, 0), [("all-gather", (0, 1), V)]),
-        ((0, 1), (1, 0), [("all-gather", (0, 1), V)]),
+        ((P, 1), (R, R), [("all-reduce", (0,), V / 4), ("all-gather", (1,), V)]),
+        # Of two axes on a dimension the minor one can move on its own.
+        ((0, 0), (1, 0), [("all-to-all", (0,), V / 4)]),
+        ((0, 0), (1, 1), [("all-to-all", (1,), V / 2), ("all-to-all", (0,), V / 4)]),
+        ((0, R), (1, 1), [("all-to-all", (0,), V / 4)]),
+        ((0, 1), (1, 0), [("all-gather", (0,), V / 4), ("all-to-all", (1,), V)]),
     ],
 )
 def test_two_axes(source: Layout, target: Layout, expected: list[tuple[str, tuple[int, ...], float]]) -> None:

@@ -33,7 +33,7 @@ from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate, given_mesh
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
-from rhino.search.planner import mesh_shapes
+from rhino.search.meshes import mesh_shapes
 
 HOST = host(8)
 

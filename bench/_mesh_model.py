@@ -1,0 +1,189 @@
+"""One model on virtual CPU devices: `python -m bench._mesh_model MODEL CLUSTER` prints what its plans take, as JSON.
+
+Plans it by the search and by every expert, compiles all plans, and runs training steps of them in turn. A process of
+its own, started by cpu_mesh, so that one that dies loses one model. Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import importlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+import rhino
+from bench._common import interleave, note, spread
+from rhino.compile.collectives import read_collectives
+from rhino.plan import Plan
+
+FOUND = "O1"
+# Steps before the timed ones: the first ones touch fresh memory.
+_WARM_UP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A model that takes 0.2 to 2 seconds a step on two cores: fields of its preset that change, and its batch."""
+
+    preset: str
+    batch: int
+    changes: Mapping[str, Any]
+
+
+SIZES: dict[str, Size] = {
+    "gpt": Size("tiny", 32, {"layers": 4, "width": 256, "heads": 8, "vocab": 4096, "seq_len": 64}),
+    "moe": Size("tiny", 32, {"width": 64, "heads": 4, "experts": 8, "group": 128, "vocab": 2048, "seq_len": 64}),
+    "wide_resnet": Size("tiny", 64, {"blocks": (2, 2, 2), "width": 16, "widening": 2}),
+    "unet": Size("tiny", 32, {"width": 32, "norm_groups": 8}),
+}
+QUICK: dict[str, Size] = {
+    "gpt": Size("tiny", 8, {"layers": 1, "width": 32, "seq_len": 16}),
+    "moe": Size("tiny", 8, {}),
+    "wide_resnet": Size("tiny", 8, {"blocks": (1, 1), "image": 16}),
+    "unet": Size("tiny", 8, {"image": 8, "attention": (4,)}),
+}
+
+
+@dataclass(slots=True)
+class Running:
+    """A compiled plan and the state it has come to."""
+
+    step: Any
+    state: Any
+    losses: list[float]
+
+    def advance(self, batch: Any) -> float:
+        """Seconds of one training step."""
+        start = time.perf_counter()
+        self.state, metrics = self.step(self.state, batch)
+        jax.block_until_ready((self.state, metrics))
+        seconds = time.perf_counter() - start
+        self.losses.append(float(metrics["loss"]))
+        return seconds
+
+
+def example_batch(config: Any, abstract: Any) -> Any:
+    """Random inputs of the model's shapes, the same every time."""
+    rng = np.random.default_rng(0)
+    top = getattr(config, "vocab", 0) or config.classes
+
+    def leaf(x: jax.ShapeDtypeStruct) -> Any:
+        if np.issubdtype(x.dtype, np.integer):
+            return rng.integers(0, top, x.shape, x.dtype)
+        return rng.random(x.shape, np.dtype(x.dtype))
+
+    return jax.tree.map(leaf, abstract)
+
+
+def plans(train_step: Callable[..., Any], cluster: rhino.Cluster, args: tuple[Any, ...]) -> dict[str, Plan | str]:
+    """The found plan and every expert's by name; why there is none where there is none."""
+    found: dict[str, Plan | str] = {}
+    for name in (FOUND, *rhino.experts.names()):
+        start = time.perf_counter()
+        try:
+            if name == FOUND:
+                found[name] = rhino.parallelize(train_step, cluster=cluster, level=FOUND, donate_argnums=(0,)).plan(*args)
+            else:
+                found[name] = rhino.experts.plan(name, train_step, cluster, *args, donate_argnums=(0,))
+        except rhino.RhinoError as error:
+            found[name] = str(error)
+        note(f"planned {name} in {time.perf_counter() - start:.1f} s")
+    return found
+
+
+def measure(size: Size, model: Any, cluster: rhino.Cluster, rounds: int) -> dict[str, Any]:
+    """Every plan of one model: prediction, step times, losses; and the plans that do not apply, or fail."""
+    config = dataclasses.replace(model.PRESETS[size.preset], **size.changes)
+    init_fn, train_step = model.make_train_step(config)
+    # Shapes of the state by way of our own init_fn: another train step's optimizer makes another pytree.
+    state = jax.eval_shape(init_fn, jax.random.key(0))
+    _, batch_shapes = model.abstract_inputs(config, size.batch)
+    batch = example_batch(config, batch_shapes)
+    chosen = plans(train_step, cluster, (state, batch_shapes))
+    running: dict[str, Running] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    declined: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    alike: dict[str, str] = {}
+    for name, plan in chosen.items():
+        if isinstance(plan, str):
+            declined[name] = plan
+            continue
+        try:
+            start = time.perf_counter()
+            step = rhino.parallelize(train_step, cluster=cluster, plan=plan, donate_argnums=(0,))
+            step.plan(state, batch_shapes)
+            compiled = step.compile(state, batch_shapes)
+            text = compiled.hlo_text()
+            rows[name] = facts(plan) | {
+                "compile_s": time.perf_counter() - start,
+                "xla_comm_bytes": by_kind(read_collectives(text)),
+                "same_as": alike.setdefault(text, name),
+            }
+            if rows[name]["same_as"] != name:
+                continue
+            running[name] = Running(step, step.init(init_fn, jax.random.key(0)), [])
+            for _ in range(_WARM_UP):
+                running[name].advance(batch)
+            note(f"compiled and ran {name} after {time.perf_counter() - start:.1f} s")
+        except Exception as error:  # whatever it is, the other plans are worth knowing
+            failures[name] = f"{type(error).__name__}: {error}"
+            rows.pop(name, None)
+            running.pop(name, None)
+            note(f"{name} failed: {failures[name][:500]}")
+    gc.disable()
+    times = interleave({name: lambda r=r: r.advance(batch) for name, r in running.items()}, rounds)
+    for name, row in rows.items():
+        first = row["same_as"]
+        row["step_time_s"] = spread(times[first])
+        row["losses"] = running[first].losses
+    return {"params": config.num_params(), "plans": rows, "declined": declined, "failures": failures}
+
+
+def by_kind(collectives: Any) -> dict[str, int]:
+    """Bytes that one device sends, by kind."""
+    found: dict[str, int] = {}
+    for c in collectives:
+        found[c.kind] = found.get(c.kind, 0) + c.bytes
+    return found
+
+
+def facts(plan: Plan) -> dict[str, Any]:
+    """What is predicted."""
+    p = plan.predicted
+    return {
+        "mesh": [list(axis) for axis in plan.mesh],
+        "predicted_s": p.step_time_s,
+        "compute_s": p.compute_s,
+        "comm_s": p.comm_s,
+        "comm_bytes": dict(p.comm_bytes),
+        "collectives": dict(p.collectives),
+    }
+
+
+def main() -> None:
+    """Measure one model."""
+    p = argparse.ArgumentParser(prog="python -m bench._mesh_model")
+    p.add_argument("model", choices=SIZES)
+    p.add_argument("cluster")
+    p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--devices", type=int, default=8)
+    p.add_argument("--quick", action="store_true")
+    args = p.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", args.devices)
+    size = (QUICK if args.quick else SIZES)[args.model]
+    model = importlib.import_module(f"examples.models.{args.model}")
+    print(json.dumps(measure(size, model, rhino.Cluster.load(args.cluster), args.rounds)))
+
+
+if __name__ == "__main__":
+    main()

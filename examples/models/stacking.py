@@ -1,0 +1,67 @@
+"""Repeated layers of a Flax linen model: one after the other, or as one `nn.scan` over stacked variables.
+
+Owns the two forms and the conversion between their parameters; knows nothing of what a layer computes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+
+def apply_layers(
+    block: type[nn.Module],
+    x: Any,
+    *broadcast: Any,
+    count: int,
+    name: str,
+    scan: bool,
+    remat: bool = False,
+    variables: tuple[str, ...] = ("params",),
+    **fields: Any,
+) -> tuple[Any, Any]:
+    """Run `count` blocks from within a compact method: `(x, outputs)`, outputs stacked on a new first axis.
+
+    A block is made with `fields` and maps `(x, *broadcast)` to `(x, output)`, where `output` may be None. Unrolled
+    blocks are named `{name}_0`, `{name}_1`, ...; a scan is one module `name` whose `variables` are stacked on axis 0.
+    `remat` recomputes each block in the backward pass.
+    """
+    if count == 0:
+        return x, None
+    if remat:
+        # Inside a scan the loop itself already keeps the compiler from merging the recomputation away.
+        block = nn.remat(block, prevent_cse=not scan)
+    if scan:
+        stacked = nn.scan(
+            block,
+            variable_axes=dict.fromkeys(variables, 0),
+            split_rngs={"params": True, "dropout": True},
+            in_axes=nn.broadcast,
+            length=count,
+        )
+        return stacked(name=name, **fields)(x, *broadcast)  # type: ignore[no-any-return]
+    outputs = []
+    for index in range(count):
+        x, output = block(name=f"{name}_{index}", **fields)(x, *broadcast)
+        outputs.append(output)
+    return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)
+
+
+def stack_layers(variables: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Variables of an unrolled model as those of the scanned one: `name_0`, `name_1`, ... become `name`."""
+    stacked: dict[str, Any] = {}
+    for key, value in variables.items():
+        match = re.fullmatch(r"(.+)_\d+", key)
+        if match and match[1] in names:
+            continue
+        stacked[key] = stack_layers(value, *names) if isinstance(value, dict) else value
+    for name in names:
+        layers = [key for key in variables if re.fullmatch(rf"{re.escape(name)}_\d+", key)]
+        if layers:
+            values = [variables[f"{name}_{index}"] for index in range(len(layers))]
+            stacked[name] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
+    return stacked

@@ -1,0 +1,31 @@
+"""Plans as an experienced engineer would write them by hand, for comparing: `rhino.experts.plan("megatron", ...)`.
+
+Owns the public names; importing it imports neither jax nor MLIR.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from rhino.experts.layouts import NotApplicable, Proposal
+from rhino.experts.rules import EXPERTS, Expert
+from rhino.experts.solve import Outcome, Trial, consult, consult_all, propose
+
+# What needs MLIR is loaded on first use.
+_LAZY = {"Program": "rhino.experts.planning", "plan": "rhino.experts.planning"}
+__all__ = [
+    "EXPERTS", "Expert", "NotApplicable", "Outcome", "Program", "Proposal", "Trial", "consult", "consult_all",
+    "names", "plan", "propose",
+]  # fmt: skip
+
+
+def names() -> tuple[str, ...]:
+    """The experts' names, in the order tables show them."""
+    return tuple(expert.name for expert in EXPERTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'rhino.experts' has no attribute '{name}'")

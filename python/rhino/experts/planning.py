@@ -1,0 +1,178 @@
+"""`rhino.experts.plan`: an expert's plan of a module or a function, with the module annotated like a found plan's.
+
+Owns the way from what users have to a `Graph`, and back. Decides nothing. Imports MLIR; jax only for functions.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.cluster import Cluster
+from rhino.dialect.context import make_context, parse_bytes
+from rhino.errors import RhinoError
+from rhino.experts.facts import Facts, read
+from rhino.experts.solve import Outcome, consult
+from rhino.graph.data import Graph
+from rhino.passes.import_graph import import_graph
+from rhino.passes.pass_manager import PassManager
+from rhino.passes.plan.plan_sharding import PlanSharding, summarise, annotate
+from rhino.passes.registry import Pipeline, build
+from rhino.plan import Plan
+from rhino.plan_meshes import put_aside, put_back
+from rhino.plan_module import parse_module, read_plan
+from rhino.plan_options import memory_bytes
+from rhino.search import Solution
+from rhino.search.solution import Alternative
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A step as the planner sees it: its module before shardings, as bytecode, its graph and the facts of it."""
+
+    bytecode: bytes
+    graph: Graph
+    facts: Facts
+
+    @classmethod
+    def of(cls, module: ir.Module, topology: str) -> Program:
+        """Runs what comes before planning in `rhino-auto`, in place, and reads the program.
+
+        Raises:
+          RhinoError: a pass failed, or the module has shardings of its own.
+        """
+        aside = put_aside(module)
+        manager = PassManager(module.context)
+        auto = build("rhino-auto", [("topology", topology)])
+        assert isinstance(auto, Pipeline)
+        for part in auto.expand():
+            if not isinstance(part, PlanSharding):
+                manager.add(part)
+        manager.run(module)
+        graph = import_graph(module)
+        put_back(module, aside)
+        return cls(_bytecode(module), graph, read(graph))
+
+    def annotated(self, cluster: Cluster, solution: Solution) -> ir.Module:
+        """The module with a solution of its graph written into it."""
+        module = parse_bytes(self.bytecode, make_context())
+        aside = put_aside(module)
+        annotate(module, self.graph, solution)
+        summarise(module, cluster, solution)
+        put_back(module, aside)
+        return module
+
+
+def plan(
+    name: str,
+    step: str | PathLike[str] | ir.Module | Callable[..., Any],
+    cluster: Cluster | str,
+    *args: Any,
+    level: str = "O1",
+    memory_limit: int | float | str | None = None,
+    donate_argnums: int | Sequence[int] = (),
+    static_argnums: int | Sequence[int] = (),
+) -> Plan:
+    """The cheapest plan of one expert that fits, as `rhino plan` would return it; its others are the alternatives.
+
+    Args:
+      name: one of `rhino.experts.names()`.
+      step: a StableHLO file, text or module (left as it is), or a training step written for one device.
+      cluster: a `Cluster`, or what `Cluster.load` takes.
+      args: for a function, its arguments: arrays or `jax.ShapeDtypeStruct`s. The plan is then bound to their pytrees
+        and can be given to `rhino.parallelize(step, plan=...)`.
+      level: how hard to search for what the expert leaves open.
+      memory_limit: bytes per device, 40e9 or "40GiB"; the device's memory by default.
+      donate_argnums, static_argnums: for a function, as for `jax.jit`.
+
+    Raises:
+      RhinoError: there is no such expert, it does not apply to the program, or none of its plans fits; says why.
+    """
+    where = cluster if isinstance(cluster, Cluster) else Cluster.load(cluster)
+    limit = memory_bytes(memory_limit) or None
+    if callable(step):
+        return _plan_function(name, step, where, args, level, limit, donate_argnums, static_argnums)
+    if args:
+        raise RhinoError(f"a module takes no arguments to plan, got {len(args)}", "give them with a function only")
+    return _plan_module(name, _module(step), where, level, limit, "")[0]
+
+
+def _plan_module(
+    name: str, module: ir.Module, cluster: Cluster, level: str, limit: int | None, program: str
+) -> tuple[Plan, Outcome]:
+    from rhino.plan_module import fingerprint
+
+    program = program or fingerprint(module)
+    read_in = Program.of(module, cluster.name)
+    outcome = consult(name, read_in.facts, cluster, level=level, memory_limit=limit)
+    if outcome.best is None or outcome.best.solution is None:
+        raise RhinoError(
+            f"{outcome.expert.title} has no plan of the step on {cluster.name}: {outcome.why}",
+            "ask another expert, or let rhino plan search",
+        )
+    solution = replace(outcome.best.solution, alternatives=_alternatives(outcome), candidates=len(outcome.trials))
+    found = read_plan(read_in.annotated(cluster, solution))
+    return replace(found, program=program), outcome
+
+
+def _alternatives(outcome: Outcome) -> tuple[Alternative, ...]:
+    """The expert's other plans, the fastest first."""
+    assert outcome.best is not None
+    best_s = outcome.best.step_time_s
+    rows = []
+    for trial in outcome.trials:
+        if trial is not outcome.best and trial.solution is not None:
+            why = trial.why or f"{trial.step_time_s / best_s - 1:.1%} slower"
+            peak_bytes = trial.solution.predicted.memory.peak_bytes
+            rows.append(Alternative(f"{trial.expert} {trial.variant}", trial.step_time_s, peak_bytes, why))
+    return tuple(sorted(rows, key=lambda row: (row.step_time_s, row.name)))
+
+
+def _plan_function(
+    name: str,
+    fn: Callable[..., Any],
+    cluster: Cluster,
+    args: tuple[Any, ...],
+    level: str,
+    limit: int | None,
+    donated: int | Sequence[int],
+    static: int | Sequence[int],
+) -> Plan:
+    from rhino.api_binding import bind
+    from rhino.api_devices import local_devices
+    from rhino.api_signature import Signature
+    from rhino.api_trace import import_module, trace
+    from rhino.plan_module import fingerprint
+
+    signature = Signature(fn, static, donated)
+    traced = trace(fn, signature, signature.bind(args, {}))
+    module = import_module(traced)
+    program = fingerprint(module)
+    found, _ = _plan_module(name, module, cluster, level, limit, program)
+    return found.bind(bind(found, traced, local_devices(cluster)))
+
+
+def _module(step: str | PathLike[str] | ir.Module) -> ir.Module:
+    """A module of our own: what the caller gave is not changed."""
+    if isinstance(step, ir.Module):
+        return parse_bytes(_bytecode(step), make_context())
+    if isinstance(step, str) and "\n" in step:
+        return parse_module(step, "module")
+    file = Path(step)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise RhinoError(f"{file}: {error.strerror}", "give a StableHLO file, its text, or a function") from None
+    return parse_module(data, str(file), str(file))
+
+
+def _bytecode(module: ir.Module) -> bytes:
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()

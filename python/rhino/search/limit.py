@@ -1,0 +1,82 @@
+"""The best plan on one mesh within a memory limit: cutting planes around the search without one.
+
+Owns that loop, and the smallest plan for the message when there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rhino.cost.memory import Lifetimes
+from rhino.search.cuts import Cut, cut_at
+from rhino.search.descent import Descent, Setting, descend, jointly, start_from_nothing
+from rhino.search.evaluate import memory
+
+_MAX_CUTS = 12
+_HALVINGS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bytes one device may hold at its peak, and when values of the program live."""
+
+    nbytes: int
+    life: Lifetimes
+
+
+def within(setting: Setting, limit: Limit, first: Descent, joint: bool) -> Descent:
+    """The best plan found whose predicted peak is within the limit.
+
+    Each plan over the limit adds a row for what is alive at its peak (a cutting plane), and the search goes on.
+
+    Args:
+      first: the best plan without a limit.
+      joint: whether to place several axes at once.
+
+    Returns: a Descent with `fits` False, the smallest peak seen, when no plan within the limit was found.
+    """
+    costs, bound = setting.costs, first.bound
+    cuts: list[Cut] = []
+    current = smallest = first
+    for _ in range(_MAX_CUTS):
+        used = memory(costs, current.states, limit.life)
+        current = replace(current, peak_bytes=used.peak_bytes, fits=used.peak_bytes <= limit.nbytes, bound=bound)
+        if smallest.peak_bytes == 0 or used.peak_bytes < smallest.peak_bytes:
+            smallest = current
+        if current.fits:
+            return current
+        cuts.append(cut_at(costs, current.states, limit.life, used.at, limit.nbytes))
+        found = _under(setting, cuts, current, joint)
+        if found is None or found.states == current.states:
+            break
+        current = found
+    return replace(smallest, fits=False, bound=bound)
+
+
+def _under(setting: Setting, cuts: list[Cut], over: Descent, joint: bool) -> Descent | None:
+    """The best plan found that meets all rows."""
+    tries = [start_from_nothing(setting, cuts), descend(setting, setting.orders[0], over.states, cuts)]
+    best = min((f for f in tries if f is not None), key=lambda f: f.objective, default=None)
+    if not joint:
+        return best
+    if best is not None:
+        return jointly(setting, best, cuts)
+    # One axis at a time may find no way where two at once do.
+    found = jointly(setting, over, cuts)
+    return None if found is over else found
+
+
+def smallest(setting: Setting, limit: Limit, over: Descent) -> Descent:
+    """The plan with the lowest peak found by bisection between a limit that was not met and a plan over it.
+
+    It only serves the error message, so a few steps are enough.
+    """
+    low, best = limit.nbytes, over
+    for _ in range(_HALVINGS):
+        middle = (low + best.peak_bytes) // 2
+        found = within(setting, replace(limit, nbytes=middle), over, joint=False)
+        if not found.fits:
+            low = middle
+        if found.peak_bytes < best.peak_bytes:
+            best = found
+    return best

@@ -1,0 +1,279 @@
+"""Some mesh axes placed optimally while the others stay: the integer program of 2-search section 2 on the tied problem.
+
+Owns the linearisation: one-hot states per class, pair variables where two classes meet, one variable per conversion
+that several consumers share, one for what computing cannot hide. Its optimum is exact for those axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf, prod
+
+from rhino.errors import RhinoError
+from rhino.search.costs import Costs, States
+from rhino.search.layout import Layout
+from rhino.search.milp import Milp
+from rhino.search.overlap import WON
+from rhino.search.problem import End, Transfer
+
+# What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
+_TIE_BREAK = 1e-8
+# A conversion (from, to), and a place it may happen: class and group of states at its source and at its target.
+Key = tuple[Layout, Layout]
+Term = tuple[int, int, int, int]
+# States of a class that look alike to another class: interchangeable where the two meet.
+Group = list[States]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """States of every class, the objective in seconds and its proved lower bound (other axes as they are)."""
+
+    states: tuple[States, ...]
+    objective: float
+    bound: float
+
+
+def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[States]:
+    """States of class k when `axes` may change: sizes divide, together with the other axes on the same dimension."""
+    node = costs.problem.nodes[costs.quotient.nodes[k]]
+    sizes = costs.sizes
+    free = range(1 + len(node.limits))
+    choices = [free if a in axes and n > 1 else (0,) if a in axes else (fixed[a],) for a, n in enumerate(sizes)]
+
+    def divides(states: States) -> bool:
+        return all(
+            node.limits[s - 1] % prod(n for n, t in zip(sizes, states, strict=True) if t == s) == 0
+            for s in states
+            if s > 0
+        )
+
+    return [states for states in product(*choices) if divides(states)]
+
+
+class Program:
+    """The program for `axes`, given the states of all classes on all axes."""
+
+    def __init__(
+        self,
+        costs: Costs,
+        axes: Sequence[int],
+        states: Sequence[States],
+        pinned: dict[int, States],
+        parallel: bool,
+    ) -> None:
+        self.costs = costs
+        self.given = tuple(states)
+        self.milp = Milp()
+        self.x: list[dict[States, int]] = []
+        self.computing: dict[int, float] = {}
+        self.hidden: dict[int, float] = {}
+        self.groups: dict[tuple[int, int], tuple[list[Group], list[Group]]] = {}
+        self.pairs: dict[tuple[int, int], dict[tuple[int, int], list[float]]] = {}
+        self.pair_vars: dict[tuple[int, int], dict[tuple[int, int], list[int]]] = {}
+        self.copies: dict[int, list[tuple[Key, list[list[Term]]]]] = {}
+        self.shared: list[tuple[float, bool, tuple[int, Key], list[list[Term]]]] = []
+        self.shared_vars: dict[tuple[int, Key], int] = {}
+        parts = [
+            {s: costs.node_parts(k, s) for s in self._allowed(k, axes, states[k], pinned, parallel)}
+            for k in range(len(costs.quotient.counts))
+        ]
+        tie_s = _TIE_BREAK * max((sum(seconds) for found in parts for seconds in found.values()), default=0.0)
+        for count, found in zip(costs.quotient.counts, parts, strict=True):
+            xs: dict[States, int] = {}
+            for s, (compute_s, lost_s) in found.items():
+                # Equal costs are common (which dim of a gathered parameter?): the major one, and the same every time.
+                x = xs[s] = self.milp.variable(count * (compute_s + lost_s + tie_s * sum(s)), True)
+                self.computing[x] = count * compute_s
+            self.x.append(xs)
+            self.milp.row(1, 1, [(v, 1.0) for v in xs.values()])
+        self._group()
+
+    @property
+    def size(self) -> int:
+        """Pairs of states that meet: about the number of variables."""
+        return sum(len(ours) * len(theirs) for ours, theirs in self.groups.values())
+
+    def build(self) -> None:
+        """Adds the transfers and what computing hides of them. Once, before `limit` and `solve`."""
+        for transfer, count in self.costs.quotient.transfers:
+            self._transfer(transfer, count)
+        self._emit()
+        self._overlap()
+
+    def _allowed(
+        self, k: int, axes: Sequence[int], fixed: States, pinned: dict[int, States], parallel: bool
+    ) -> list[States]:
+        allowed = feasible(self.costs, k, axes, fixed)
+        if k in pinned:
+            allowed = [s for s in allowed if all(s[a] == pinned[k][a] for a in axes)]
+            if not allowed:
+                raise RhinoError("a given sharding does not divide its dimension", "drop it or choose another mesh")
+        # Published conventions forbid replicated dots; it is an option for comparing with them.
+        elif parallel and self._is_dot(k):
+            split = [sum(s[a] > 0 for a in axes) for s in allowed]
+            allowed = [s for s, count in zip(allowed, split, strict=True) if count == max(split)]
+        return allowed
+
+    def _is_dot(self, k: int) -> bool:
+        node = self.costs.problem.nodes[self.costs.quotient.nodes[k]]
+        names = ("stablehlo.dot_general", "stablehlo.convolution")
+        return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in names
+
+    def _group(self) -> None:
+        """For two classes that meet, their states by what they look like to each other."""
+        views: dict[tuple[int, int], dict[tuple[End, End], None]] = {}
+        for transfer, _ in self.costs.quotient.transfers:
+            for source, target in product(transfer.sources, transfer.targets):
+                if target.node >= 0 and target.node != source.node:
+                    views.setdefault((source.node, target.node), {})[source, target] = None
+        for (u, w), ends in views.items():
+            self.groups[u, w] = (
+                self._alike(u, list(dict.fromkeys(s for s, _ in ends))),
+                self._alike(w, list(dict.fromkeys(t for _, t in ends))),
+            )
+
+    def _alike(self, k: int, ends: list[End]) -> list[Group]:
+        found: dict[tuple[Layout, ...], Group] = {}
+        for s in self.x[k]:
+            found.setdefault(tuple([self.costs.layout(end, s) for end in ends]), []).append(s)
+        return list(found.values())
+
+    def _meeting(self, u: int, w: int) -> tuple[list[Group], list[Group]]:
+        if w < 0 or u == w:
+            return [[s] for s in self.x[u]], [[s] for s in self.x[u]]
+        return self.groups[u, w]
+
+    def _transfer(self, transfer: Transfer, count: int) -> None:
+        costs = self.costs
+        replicated = (-1,) * len(costs.sizes)
+        hideable = transfer.index in costs.hideable
+        once: dict[Key, list[list[Term]]] = {}
+        price: dict[Key, float] = {}
+        several = len(transfer.sources) * len(transfer.targets) > 1
+        for source in transfer.sources:
+            for target in transfer.targets:
+                u, w = source.node, target.node
+                entries: dict[Key, list[Term]] = {}
+                ours, theirs = self._meeting(u, w)
+                ends = [costs.layout(target, group[0]) if w >= 0 else replicated for group in theirs]
+                for i, group in enumerate(ours):
+                    start = costs.layout(source, group[0])
+                    for j, end in enumerate(ends):
+                        if (w < 0 or u == w) and i != j:
+                            continue
+                        seconds, _ = costs.transfer(transfer, start, end)
+                        if seconds == 0.0:
+                            continue
+                        if transfer.kind == "use" or (several and costs.once(transfer, start)):
+                            entries.setdefault((start, end), []).append((u, i, w, j))
+                            price[start, end] = count * seconds
+                        else:
+                            self._add((u, i, w, j), count * seconds, hideable)
+                for key, terms in entries.items():
+                    members = once.setdefault(key, [])
+                    if terms not in members:
+                        members.append(terms)
+        for key, members in once.items():
+            if len(members) == 1:
+                for term in members[0]:
+                    self._add(term, price[key], hideable)
+            else:
+                self.shared.append((price[key], hideable, (transfer.index, key), members))
+            if transfer.kind == "use":
+                self.copies.setdefault(transfer.index, []).append((key, members))
+
+    def _add(self, term: Term, seconds: float, hideable: bool) -> None:
+        u, i, w, j = term
+        if w < 0 or u == w:
+            self._charge(self._term(*term), seconds, hideable)
+            return
+        table = self.pairs.setdefault((u, w), {})
+        table.setdefault((i, j), [0.0, 0.0])[hideable] += seconds
+
+    def _charge(self, variables: Sequence[int], seconds: float, hideable: bool) -> None:
+        for v in variables:
+            if hideable:
+                self.hidden[v] = self.hidden.get(v, 0.0) + seconds
+            else:
+                self.milp.costs[v] += seconds
+
+    def _emit(self) -> None:
+        for u, w in self.pairs:
+            self._pair(u, w)
+        for seconds, hideable, key, members in self.shared:
+            y = self.shared_vars[key] = self.milp.variable(0.0)
+            self._charge((y,), seconds, hideable)
+            for terms in members:
+                self.milp.row(0, inf, [(y, 1.0), *[(v, -1.0) for term in terms for v in self._term(*term)]])
+
+    def _term(self, u: int, i: int, w: int, j: int) -> list[int]:
+        """Variables whose sum is 1 where both classes are in the given groups of states."""
+        if w < 0 or u == w:
+            return [list(self.x[u].values())[i]]
+        return self._pair(u, w)[i, j]
+
+    def _pair(self, u: int, w: int) -> dict[tuple[int, int], list[int]]:
+        found = self.pair_vars.get((u, w))
+        if found is not None:
+            return found
+        ours, theirs = self.groups[u, w]
+        xs = [[self.x[u][s] for s in group] for group in ours]
+        ys = [[self.x[w][s] for s in group] for group in theirs]
+        if len(xs) == 1:
+            table = {(0, j): y for j, y in enumerate(ys)}
+        elif len(ys) == 1:
+            table = {(i, 0): x for i, x in enumerate(xs)}
+        else:
+            table = {(i, j): [self.milp.variable(0.0)] for i in range(len(xs)) for j in range(len(ys))}
+            for i, x in enumerate(xs):
+                self.milp.row(0, 0, [*[(v, -1.0) for v in x], *[(table[i, j][0], 1.0) for j in range(len(ys))]])
+            for j, y in enumerate(ys):
+                self.milp.row(0, 0, [*[(v, -1.0) for v in y], *[(table[i, j][0], 1.0) for i in range(len(xs))]])
+        self.pair_vars[u, w] = table
+        for key, seconds in self.pairs.get((u, w), {}).items():
+            for hideable in (False, True):
+                if seconds[hideable]:
+                    self._charge(table[key], seconds[hideable], hideable)
+        return table
+
+    def _overlap(self) -> None:
+        """Hidden collectives cost the share that overlap never wins, and all that exceeds the window of computing."""
+        hidden, window = self.hidden, self.costs.window
+        if not hidden:
+            return
+        if window == 0.0:
+            for v, seconds in hidden.items():
+                self.milp.costs[v] += seconds
+            return
+        terms = dict(hidden)
+        for v, seconds in hidden.items():
+            self.milp.costs[v] += (1 - WON) * seconds
+        for v, seconds in self.computing.items():
+            terms[v] = terms.get(v, 0.0) - window * seconds
+        self.milp.penalty = (WON, terms)
+
+    def conversions(self, transfer: int) -> list[tuple[Layout, list[int]]]:
+        """The converted copies a transfer can lead to: their layout, and the variables whose sum is 1 if one exists."""
+        found = []
+        for end, members in self.copies.get(transfer, ()):
+            shared = self.shared_vars.get((transfer, end))
+            variables = [shared] if shared is not None else [v for term in members[0] for v in self._term(*term)]
+            found.append((end[1], variables))
+        return found
+
+    def limit(self, terms: Sequence[tuple[int, float]], room: float) -> None:
+        """Add the row `terms <= room`."""
+        self.milp.row(-inf, room, [(v, c) for v, c in terms if c])
+
+    def solve(self, time_limit_s: float, gap: float = 1e-6, prove: bool = True) -> Placement | None:
+        """The best states, if proved at most the share `gap` above the optimum; None if no memory row can be met."""
+        start = {x: float(s == given) for xs, given in zip(self.x, self.given, strict=True) for s, x in xs.items()}
+        found = self.milp.solve(time_limit_s, gap, start, prove)
+        if found.status == "infeasible":
+            return None
+        # The first of the largest: rounding is the same every time.
+        chosen = tuple(max(x, key=lambda s, x=x: found.values[x[s]]) for x in self.x)  # type: ignore[misc]
+        return Placement(chosen, found.objective, found.bound)

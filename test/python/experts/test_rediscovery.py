@@ -1,0 +1,149 @@
+"""The search finds by cost alone what people published, on the cluster it pays on, and is never dearer than an expert.
+
+2-search section 6, last paragraph. Real widths, few layers: repeated layers are planned once anyway.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import expert_programs as programs
+import pytest
+
+from rhino.cluster import Cluster
+from rhino.experts import Program, consult, names
+from rhino.experts.facts import Facts, Leaf
+from rhino.graph.data import Dims
+from rhino.search import Options, Solution, plan_sharding
+
+A100 = Cluster.load("dgx-a100:2")
+# How much dearer than an expert a found plan may be.
+_SLACK = 1.02
+
+
+@functools.cache
+def search(program: Program) -> Solution:
+    return plan_sharding(program.graph, A100, Options(level="O1"))
+
+
+def dims(program: Program, name: str) -> Dims:
+    """The found layout of the parameter whose name ends so."""
+    (leaf,) = [leaf for leaf in program.facts.params if leaf.name.endswith(name)]
+    return search(program).dims(leaf.value) or ()
+
+
+def roles(solution: Solution, facts: Facts, leaf: Leaf) -> set[str]:
+    """What the axes split in the product that reads a weight: "batch", "contracted", "channels"."""
+    use = leaf.use
+    assert use is not None
+    rule = facts.graph.ops[use.op].rule
+    assert rule is not None
+    (node,) = [n for n in solution.problem.nodes if n.kind == "op" and n.ops[0] == use.op]
+    states = solution.states[solution.costs.quotient.klass[node.index]]
+    found = set()
+    for state in states:
+        factor = node.factors[state - 1] if state else -1
+        if factor in {f for dim in rule.operands[use.slot] for f in dim}:
+            found.add("contracted" if factor in rule.reduction else "channels")
+        elif state:
+            found.add("batch")
+    return found
+
+
+def gpt() -> Program:
+    """Two layers of the 6.7 B model (Brown et al. 2020) and few sequences: weights are as large as activations."""
+    changes = {"layers": 2, "seq_len": 1024, "vocab": 8192, "scan": True, "remat": True}
+    return programs.model("gpt", "6.7b", batch=16, **changes)
+
+
+def moe() -> Program:
+    """One pair of layers of Alpa's 2.4 B mixture of 16 experts."""
+    return programs.model("moe", "2.4b", batch=32, layers=2, vocab=4096, scan=True)
+
+
+def wide_resnet() -> Program:
+    """Alpa's 1 B Wide-ResNet with one block in each stage."""
+    return programs.model("wide_resnet", "1b", blocks=(1, 1, 1, 1))
+
+
+def narrow_table() -> Program:
+    """More rows than anything else, and too few columns to be shared among 16 devices."""
+    return programs.lookup_tower(rows=1 << 22, width=5, hidden=256, batch=65536)
+
+
+def wide_table() -> Program:
+    return programs.lookup_tower(rows=1 << 22, width=64, hidden=256, batch=65536)
+
+
+@pytest.mark.slow
+def test_gpt_is_split_like_megatron_within_a_host_and_its_batch_across() -> None:
+    program = gpt()
+    mesh = dict(search(program).mesh)
+    ((axis,),) = [axes for axes in dims(program, "['query']['kernel']") if axes]
+    assert 2 <= mesh[axis] <= A100.devices_per_host
+    _, width, heads, _ = dims(program, "['query']['kernel']")
+    assert (width, heads) == ((), (axis,))
+    for name in ("['key']['kernel']", "['value']['kernel']"):
+        assert dims(program, name) == dims(program, "['query']['kernel']")
+    assert axis in dims(program, "['out']['kernel']")[1]  # [layers, heads, head_dim, width]
+    assert axis in dims(program, "['up']['kernel']")[2]
+    assert axis in dims(program, "['down']['kernel']")[1]
+    (up,) = [leaf for leaf in program.facts.params if leaf.name.endswith("['up']['kernel']")]
+    assert roles(search(program), program.facts, up) == {"batch", "channels"}
+
+
+@pytest.mark.slow
+def test_a_mixture_of_experts_is_spread_by_experts() -> None:
+    program = moe()
+    for name in ("['experts']['up']", "['experts']['down']"):
+        assert dims(program, name)[1], name  # [layers, experts, ..]
+    (tokens,) = program.facts.batch
+    split = search(program).dims(tokens.value) or ()
+    assert set(dims(program, "['experts']['up']")[1]) & set(split[0])
+
+
+@pytest.mark.slow
+def test_a_wide_resnet_is_data_parallel_early_and_split_by_channels_late() -> None:
+    program = wide_resnet()
+    convolutions = [leaf for leaf in program.facts.params if leaf.use and leaf.use.kind == "convolution"]
+    convolutions.sort(key=lambda leaf: leaf.use.op if leaf.use else 0)
+    found = [roles(search(program), program.facts, leaf) for leaf in convolutions]
+    early, late = found[: len(found) // 2], found[-4:]
+    assert all(role == {"batch"} for role in early), found
+    assert all("channels" in role or "contracted" in role for role in late), found
+
+
+def test_a_large_table_is_split_by_rows_and_a_small_tower_is_not() -> None:
+    program = narrow_table()
+    rows, columns = dims(program, "['table']")
+    mesh = dict(search(program).mesh)
+    parts = 1
+    for axis in rows:
+        parts *= mesh[axis]
+    # Within a host each row is looked up over fast links; the hosts' copies are summed once.
+    assert parts >= A100.devices_per_host
+    assert columns == ()
+    (ids,) = [leaf for leaf in program.facts.batch if leaf.name.endswith("['ids']")]
+    assert (search(program).dims(ids.value) or ())[0]
+
+
+def test_a_table_of_many_columns_is_split_by_them_which_is_cheaper_than_rows() -> None:
+    program = wide_table()
+    assert dims(program, "['table']")[1]
+    by_rows = consult("embedding", program.facts, A100).best
+    assert by_rows is not None
+    assert search(program).predicted.step_time_s < by_rows.step_time_s
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "make",
+    [narrow_table, wide_table, *(pytest.param(make, marks=pytest.mark.slow) for make in (gpt, moe, wide_resnet))],
+)
+def test_no_expert_is_cheaper(name: str, make: functools.partial[Program]) -> None:
+    program = make()
+    expert = consult(name, program.facts, A100).best
+    if expert is None:
+        pytest.skip(f"{name} has no plan")
+    mine = search(program).predicted.step_time_s
+    assert mine <= _SLACK * expert.step_time_s, f"{expert.variant}: {expert.step_time_s:.6f} s, found {mine:.6f} s"

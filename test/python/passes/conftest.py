@@ -1,0 +1,9 @@
+"""Lets the tests of passes import their programs, and those of the search's tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(_HERE), str(_HERE.parent / "search")]  # for strided_programs, and search_programs
