@@ -16,7 +16,7 @@ from pathlib import Path
 from bench._common import CACHE, ROOT, note, run
 
 # What the text of a module depends on, besides jax itself.
-_SOURCES = ("examples/export.py", "examples/models/gpt.py", "bench/_inputs.py")
+_SOURCES = ("examples/export.py", "examples/models/gpt.py", "examples/models/stacking.py", "bench/_inputs.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,15 @@ class GPT:
     layers: int = 0
     seq: int = 0
     remat: bool = True
+    scan: bool = False
 
     @property
     def name(self) -> str:
         """Short and unique among the inputs."""
         layers = f"-{self.layers}l" if self.layers else ""
         seq = f"-s{self.seq}" if self.seq else ""
-        return f"gpt-{self.preset}{layers}-b{self.batch}{seq}{'-remat' if self.remat else ''}"
+        flags = f"{'-remat' if self.remat else ''}{'-scan' if self.scan else ''}"
+        return f"gpt-{self.preset}{layers}-b{self.batch}{seq}{flags}"
 
 
 def module(model: GPT) -> Path:
@@ -49,8 +51,8 @@ def module(model: GPT) -> Path:
         CACHE.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}.mlir")
         options = ["--preset", model.preset, "--batch", model.batch, "--layers", model.layers, "--seq", model.seq]
-        remat = ["--remat"] if model.remat else []
-        run([sys.executable, "-m", "bench._inputs", *map(str, options), *remat, "-o", draft])
+        flags = [f"--{name}" for name in ("remat", "scan") if getattr(model, name)]
+        run([sys.executable, "-m", "bench._inputs", *map(str, options), *flags, "-o", draft])
         draft.rename(path)
     return path
 
@@ -81,11 +83,16 @@ def main() -> None:
     p.add_argument("--layers", type=int, default=0)
     p.add_argument("--seq", type=int, default=0)
     p.add_argument("--remat", action="store_true")
+    p.add_argument("--scan", action="store_true")
     p.add_argument("-o", "--output", type=Path, required=True)
     args = p.parse_args()
     preset = gpt.PRESETS[args.preset]
     config = dataclasses.replace(
-        preset, layers=args.layers or preset.layers, seq_len=args.seq or preset.seq_len, remat=args.remat
+        preset,
+        layers=args.layers or preset.layers,
+        seq_len=args.seq or preset.seq_len,
+        remat=args.remat,
+        scan=args.scan,
     )
     _, train_step = gpt.make_train_step(config)
     export.write(export.lower(train_step, *gpt.abstract_inputs(config, args.batch)), args.output)

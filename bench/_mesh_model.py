@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -39,10 +40,10 @@ class Size:
 
 
 SIZES: dict[str, Size] = {
-    "gpt": Size("tiny", 32, {"layers": 4, "width": 256, "heads": 8, "vocab": 4096, "seq_len": 64}),
-    "moe": Size("tiny", 32, {"width": 64, "heads": 4, "experts": 8, "group": 128, "vocab": 2048, "seq_len": 64}),
-    "wide_resnet": Size("tiny", 64, {"blocks": (2, 2, 2), "width": 16, "widening": 2}),
-    "unet": Size("tiny", 32, {"width": 32, "norm_groups": 8}),
+    "gpt": Size("tiny", 32, {"layers": 2, "width": 256, "heads": 8, "vocab": 2048, "seq_len": 64}),
+    "moe": Size("tiny", 32, {"width": 128, "heads": 8, "experts": 8, "group": 128, "vocab": 2048, "seq_len": 64}),
+    "wide_resnet": Size("tiny", 64, {"blocks": (1, 1, 1), "width": 48}),
+    "unet": Size("tiny", 32, {"width": 32}),
 }
 QUICK: dict[str, Size] = {
     "gpt": Size("tiny", 8, {"layers": 1, "width": 32, "seq_len": 16}),
@@ -90,7 +91,8 @@ def plans(train_step: Callable[..., Any], cluster: rhino.Cluster, args: tuple[An
         start = time.perf_counter()
         try:
             if name == FOUND:
-                found[name] = rhino.parallelize(train_step, cluster=cluster, level=FOUND, donate_argnums=(0,)).plan(*args)
+                step = rhino.parallelize(train_step, cluster=cluster, level=FOUND, donate_argnums=(0,))
+                found[name] = step.plan(*args)
             else:
                 found[name] = rhino.experts.plan(name, train_step, cluster, *args, donate_argnums=(0,))
         except rhino.RhinoError as error:
@@ -140,8 +142,8 @@ def measure(size: Size, model: Any, cluster: rhino.Cluster, rounds: int) -> dict
             running.pop(name, None)
             note(f"{name} failed: {failures[name][:500]}")
     gc.disable()
-    times = interleave({name: lambda r=r: r.advance(batch) for name, r in running.items()}, rounds)
-    for name, row in rows.items():
+    times = interleave({name: partial(r.advance, batch) for name, r in running.items()}, rounds)
+    for row in rows.values():
         first = row["same_as"]
         row["step_time_s"] = spread(times[first])
         row["losses"] = running[first].losses

@@ -3,7 +3,8 @@
     python -m bench.search_time [--only CASE ...] [--rounds N] [--quick] [--json FILE|-]
 
 GPT training steps with every layer unrolled: the 1.3 B model on 8 and 128 GPUs, the same model at other depths, and
-175 B with 96 layers. Baseline of the same run: Shardy's propagation alone over the same file, which decides nothing.
+175 B with 96 and 12 layers, as a loop over its layers, and at level O2. Baseline of the same run: Shardy's
+propagation alone over the same file, which decides nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ class Case:
 
     model: GPT
     cluster: str
+    level: str = "O1"
 
     @property
     def name(self) -> str:
         """Short and unique."""
-        return f"{self.model.name}@{self.cluster}"
+        return f"{self.model.name}@{self.cluster}{'' if self.level == 'O1' else '-' + self.level}"
 
 
 CASES: tuple[Case, ...] = (
@@ -51,7 +53,10 @@ CASES: tuple[Case, ...] = (
     Case(GPT("1.3b", 64, layers=12), "dgx-h100:1"),
     Case(GPT("1.3b", 64, layers=48), "dgx-h100:1"),
     Case(GPT("1.3b", 64, layers=96), "dgx-h100:1"),
+    Case(GPT("175b", 256, layers=12), "dgx-h100:16"),
+    Case(GPT("175b", 256, scan=True), "dgx-h100:16"),
     Case(GPT("175b", 256), "dgx-h100:16"),
+    Case(GPT("175b", 256), "dgx-h100:16", "O2"),
 )
 QUICK: tuple[Case, ...] = (Case(GPT("125m", 8, layers=2), "dgx-h100:1"), Case(GPT("125m", 8, layers=4), "dgx-h100:1"))
 
@@ -60,7 +65,19 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     """Plan one case `rounds` times, interleaved with propagation alone; the plan must come out the same each time."""
     source = module(case.model)
     planned, record = CACHE / "planned.mlir", CACHE / "planned.json"
-    plan = [*tool("rhino"), "plan", source, "--cluster", case.cluster, "-o", planned, "--json", record]
+    plan = [
+        *tool("rhino"),
+        "plan",
+        source,
+        "--cluster",
+        case.cluster,
+        "--level",
+        case.level,
+        "-o",
+        planned,
+        "--json",
+        record,
+    ]
     propagate = [*tool("rhino-opt"), source, "--sdy-propagation-pipeline", "-o", CACHE / "propagated.mlir"]
     peaks = {"plan": 0, "propagate": 0}
     outputs: set[bytes] = set()
@@ -92,7 +109,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
         "mesh": data["mesh"],
         "predicted": data["predicted"],
         "search": data["search"],
-        "phases_s": json.loads(run([sys.executable, "-m", "bench._phases", source, case.cluster]).stdout),
+        "phases_s": json.loads(run([sys.executable, "-m", "bench._phases", source, case.cluster, case.level]).stdout),
     }
 
 

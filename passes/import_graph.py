@@ -257,7 +257,7 @@ def _kernel_output_dim(op: Any) -> int:
 def _without_windows(op: Any, rule: Rule) -> Rule:
     """The rule of a convolution whose windows must not be cut: XLA would exchange halos of both operands for them.
 
-    A kernel's gradient is a convolution with windows as large as the image; Shardy takes their dims for contracted ones.
+    A kernel gradient is a convolution with windows as large as the image; Shardy takes their dims for contracted ones.
     """
     _, kernel, result = (part.strip(" []").split(", ") for part in re.split("x(?=\\[)|->", _dimension_numbers(op)))
     moving = [d for d in kernel if d.isdigit() and op.results[0].type.shape[result.index(d)] > 1]

@@ -188,7 +188,7 @@ def parallelize(
       RhinoError: an option is not valid.
     """
     if level not in _LEVELS:
-        raise RhinoError(f"level {level!r} is not available; {', '.join(_LEVELS)} is")
+        raise RhinoError(f"level {level!r} is not available; {', '.join(_LEVELS)} are")
     if search_budget is not None and not search_budget > 0:
         raise RhinoError(f"search_budget {search_budget} is not a time in seconds", "give more than 0, or None")
     if follow is not None and plan is not None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import functions
-from rhino.dialect import sdy as sdy
+from rhino.dialect import functions, sdy
 
 _CALL = "stablehlo.custom_call"
 # What tells host callbacks apart: jax numbers them here, and copies of a call keep the number.

@@ -1,22 +1,25 @@
-// A large batch and small weights: the batch is split, and each gradient is reduced once.
+// A large batch and small weights: the batch is split, each weight is gathered once, and each gradient is scattered to
+// where its weight is kept. That sends what all-reduces of the gradients would, and divides the update as well.
 // RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8" | filecheck %s
 
-// CHECK: collectives = {"all-reduce" = 2 : i64}
-// Two gradients of 512 x 2048 f32, of which each of 8 devices sends 2 x 7/8.
-// CHECK-SAME: comm_bytes = {"all-reduce" = 14680064 : i64}
-// CHECK: func.func @main(%[[W1:[^:]*]]: tensor<512x2048xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>
-// CHECK-SAME: %[[W2:[^:]*]]: tensor<2048x512xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>
+// CHECK: collectives = {"all-gather" = 2 : i64, "reduce-scatter" = 2 : i64}
+// Two weights of 512 x 2048 f32, of which each of 8 devices sends 7/8.
+// CHECK-SAME: comm_bytes = {"all-gather" = 7340032 : i64, "reduce-scatter" = 7340032 : i64}
+// CHECK: func.func @main(%[[W1:[^:]*]]: tensor<512x2048xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>
+// CHECK-SAME: %[[W2:[^:]*]]: tensor<2048x512xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>
 // CHECK-SAME: %[[X:[^:]*]]: tensor<65536x512xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>
 // CHECK-SAME: %[[Y:[^:]*]]: tensor<65536x512xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>
-// Nothing is resharded: layouts agree everywhere.
+// The forward pass and the errors are split by rows, and read whole weights.
+// CHECK: %[[G1:.*]] = sdy.sharding_constraint %[[W1]] <@mesh, [{}, {}]>
+// CHECK-NEXT: %[[H:.*]] = stablehlo.dot_general %[[X]], %[[G1]], {{.*}}<@mesh, [{"x"}, {}]>
+// CHECK-NEXT: %[[T:.*]] = stablehlo.tanh %[[H]] {{.*}}<@mesh, [{"x"}, {}]>
+// CHECK-NEXT: %[[G2:.*]] = sdy.sharding_constraint %[[W2]] <@mesh, [{}, {}]>
+// CHECK-NEXT: %[[P:.*]] = stablehlo.dot_general %[[T]], %[[G2]], {{.*}}<@mesh, [{"x"}, {}]>
+// CHECK-NEXT: %[[E:.*]] = stablehlo.subtract %[[P]], %[[Y]] {{.*}}<@mesh, [{"x"}, {}]>
+// A gradient contracts the rows: partial sums, reduce-scattered. The backward pass reads the same whole weight.
+// CHECK-NEXT: stablehlo.dot_general %[[T]], %[[E]], contracting_dims = [0] x [0] {{.*}}<@mesh, [{"x"}, {}]>
+// CHECK-NEXT: stablehlo.dot_general %[[E]], %[[G2]], contracting_dims = [1] x [1] {{.*}}<@mesh, [{"x"}, {}]>
 // CHECK-NOT: sdy.sharding_constraint
-// The forward pass and the errors are split by rows.
-// CHECK: %[[H:.*]] = stablehlo.dot_general %[[X]], %[[W1]], {{.*}}<@mesh, [{"x"}, {}]>
-// CHECK: %[[T:.*]] = stablehlo.tanh %[[H]] {{.*}}<@mesh, [{"x"}, {}]>
-// CHECK: %[[P:.*]] = stablehlo.dot_general %[[T]], %[[W2]], {{.*}}<@mesh, [{"x"}, {}]>
-// CHECK: %[[E:.*]] = stablehlo.subtract %[[P]], %[[Y]] {{.*}}<@mesh, [{"x"}, {}]>
-// A gradient contracts the rows: partial sums, all-reduced to the layout of its weight.
-// CHECK: stablehlo.dot_general %[[T]], %[[E]], contracting_dims = [0] x [0] {{.*}}<@mesh, [{}, {}]>
 func.func @main(%w1: tensor<512x2048xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32},
                 %w2: tensor<2048x512xf32> {rhino.role = "param", tf.aliasing_output = 1 : i32},
                 %x: tensor<65536x512xf32> {rhino.role = "batch"}, %y: tensor<65536x512xf32> {rhino.role = "batch"})

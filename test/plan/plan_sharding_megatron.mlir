@@ -13,9 +13,8 @@
 // CHECK-NEXT: %[[H:.*]] = stablehlo.dot_general %[[WHOLE]], %[[W1]], {{.*}}<@mesh, [{}, {"x"}]>
 // CHECK-NEXT: %[[T:.*]] = stablehlo.tanh %[[H]] {{.*}}<@mesh, [{}, {"x"}]>
 // The columns of the hidden layer are contracted: partial sums, reduce-scattered by rows.
-// CHECK-NEXT: %[[P:.*]] = stablehlo.dot_general %[[T]], %[[W2]], {{.*}}<@mesh, [{}, {}]>
-// CHECK-NEXT: %[[ROWS:.*]] = sdy.sharding_constraint %[[P]] <@mesh, [{"x"}, {}]>
-// CHECK-NEXT: %[[E:.*]] = stablehlo.subtract %[[ROWS]], %{{.*}} {{.*}}<@mesh, [{"x"}, {}]>
+// CHECK-NEXT: %[[P:.*]] = stablehlo.dot_general %[[T]], %[[W2]], {{.*}}<@mesh, [{"x"}, {}]>
+// CHECK-NEXT: %[[E:.*]] = stablehlo.subtract %[[P]], %{{.*}} {{.*}}<@mesh, [{"x"}, {}]>
 // CHECK-NEXT: %[[ERRORS:.*]] = sdy.sharding_constraint %[[E]] <@mesh, [{}, {}]>
 // Gradients come out as their weights are held.
 // CHECK-NEXT: stablehlo.dot_general %[[T]], %[[ERRORS]], contracting_dims = [0] x [0] {{.*}}<@mesh, [{"x"}, {}]>

@@ -13,10 +13,10 @@ module @batch {
 
 // -----
 
-// Nobody brings it in every step: it may stay whole, and its reader takes its part of it for free.
+// Nobody brings it in every step: it may stay whole, and the weight is split instead.
 // CHECK-LABEL: module @other
 // CHECK: %[[X:[^:]*]]: tensor<64x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}
-// CHECK: sdy.sharding_constraint
+// CHECK-SAME: tensor<512x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}
 module @other {
   func.func @main(%x: tensor<64x512xf32>, %w: tensor<512x512xf32>) -> tensor<64x512xf32> {
     %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<64x512xf32>, tensor<512x512xf32>) -> tensor<64x512xf32>

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
+from math import log2
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from rhino.cluster.local import host_memory_bytes
-from rhino.cluster.model import Cluster, Device, Level
+from rhino.cluster.model import Cluster, Device, Efficiency, Level
+from rhino.cost.collectives import copied_bytes, ring_bytes
 from rhino.errors import RhinoError
 
 # (kind, bytes of the full tensor, seconds)
@@ -62,9 +63,9 @@ def calibrate(name: str, effort: Effort | None = None, progress: Progress | None
     effort = effort or (CPU if cpu else GPU)
     bench = _Bench(devices, effort)
     dtypes = ("f32", "f64", "bf16", "f16") if cpu else ("f32", "tf32", "f64", "bf16", "f16", "f8", "i8")
-    kinds = ("all-reduce", "all-gather") if len(devices) > 1 else ()
+    kinds = (("all-reduce", "all-gather", "all-to-all") if cpu else ("all-reduce", "all-gather")) if bench.n > 1 else ()
     todo: list[tuple[str, Callable[[], Any]]] = [(f"matmul {d}", partial(bench.matmul, d)) for d in dtypes]
-    todo.append(("memory", bench.memory))
+    todo += [("memory", bench.memory), ("convolution", bench.convolution)]
     todo += [(f"{k} {n} bytes", partial(bench.collective, k, n)) for k in kinds for n in effort.collective_bytes]
     found: dict[str, Any] = {}
     for index, (label, experiment) in enumerate(todo):
@@ -75,19 +76,32 @@ def calibrate(name: str, effort: Effort | None = None, progress: Progress | None
         progress("done", len(todo), len(todo))
     samples = [sample for label, sample in found.items() if label.partition(" ")[0] in kinds]
     rates = {dtype: rate for dtype in dtypes if (rate := found[f"matmul {dtype}"]) is not None}
-    return _cluster(name, devices, rates, found["memory"], samples, f"measured with jax {jax.__version__}")
+    by = f"measured with jax {jax.__version__}"
+    return _cluster(name, devices, rates, found["memory"], found["convolution"], samples, by)
 
 
 def _cluster(
-    name: str, devices: Sequence[Any], rates: dict[str, float], memory_bytes_s: float, samples: list[Sample], by: str
+    name: str,
+    devices: Sequence[Any],
+    rates: dict[str, float],
+    memory_bytes_s: float,
+    convolution_flops_s: float,
+    samples: list[Sample],
+    by: str,
 ) -> Cluster:
     """The measured values as a cluster, each with its source."""
     first, n = devices[0], len(devices)
     cpu = first.platform == "cpu"
     limit = int((first.memory_stats() or {}).get("bytes_limit", 0))
     kind = "cpu" if cpu else str(first.device_kind).lower()
-    sources = {"device": f"{by}, {n} devices busy at once", "levels.intra-host": f"{by}, all-reduce and all-gather"}
-    latency_s, bandwidth = fit_link(samples, n) if samples else (0.0, memory_bytes_s / 2)
+    sources = {
+        "device": f"{by}, {n} devices busy at once",
+        "levels.intra-host": f"{by}, collectives of several sizes",
+        "efficiency.convolution": f"{by}, forward and both backward ones",
+    }
+    # Virtual CPU devices are threads of this process.
+    medium = "memory" if cpu else "links"
+    latency_s, bandwidth = fit_link(samples, n, medium) if samples else (0.0, memory_bytes_s / 2)
     if not samples:
         sources["levels.intra-host"] = "one device: a copy within its memory"
     sources["device.memory_bytes"] = "bytes_limit of jax.Device.memory_stats()" if limit else "physical memory, shared"
@@ -97,22 +111,27 @@ def _cluster(
         hosts=1,
         devices_per_host=n,
         device=Device(target, target, rates, limit or host_memory_bytes() // n, memory_bytes_s),
-        levels=(Level("intra-host", n, bandwidth, latency_s),),
+        levels=(Level("intra-host", n, bandwidth, latency_s, medium=medium),),
         reduce_scatter=not cpu,
+        efficiency=Efficiency(convolution=min(1.0, convolution_flops_s / max(rates["f32"], rates.get("tf32", 0.0)))),
         description=f"{n} x {first.device_kind}, measured by rhino cluster calibrate",
         sources=sources,
     )
 
 
-def fit_link(samples: Sequence[Sample], n: int) -> tuple[float, float]:
-    """(seconds per hop, bytes/s) of the ring model that fit the samples best in relative error.
+def fit_link(samples: Sequence[Sample], n: int, medium: str = "links") -> tuple[float, float]:
+    """(seconds of latency, bytes/s) of the model of a medium that fit the samples best in relative error.
 
-    The model is 2-search section 4: all-gather `(n-1)a + V(n-1)/(nB)`, all-reduce twice that. Neither term may be
-    negative: when the best fit says so it is refitted with that term at zero.
+    Links: the rings of 2-search section 4, all-gather `(n-1)a + V(n-1)/(nB)`, all-reduce twice that. Memory:
+    `a log2(n)` and `rhino.cost.collectives.copied_bytes`. Neither term may be negative: when the best fit says so it
+    is refitted with that term at zero.
     """
-    rounds = {"all-reduce": 2 * (n - 1), "all-gather": n - 1}
+    hops = {"all-reduce": 2 * (n - 1), "all-gather": n - 1}
     times = np.array([seconds for _, _, seconds in samples])
-    terms = np.array([[rounds[kind], rounds[kind] * nbytes / n] for kind, nbytes, _ in samples])
+    if medium == "memory":
+        terms = np.array([[log2(n), copied_bytes(kind, n, nbytes)] for kind, nbytes, _ in samples])
+    else:
+        terms = np.array([[hops[kind], ring_bytes(kind, n, nbytes)] for kind, nbytes, _ in samples])
     scaled = terms / times[:, None]
     latency_s, per_byte = np.linalg.lstsq(scaled, np.ones(len(samples)), rcond=None)[0]
     if latency_s < 0 or per_byte <= 0:
@@ -134,14 +153,18 @@ class _Bench:
         self.mesh = jax.sharding.Mesh(np.array(devices), ("d",))
 
     def _seconds(self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int) -> float:
-        """Median seconds of one application of `step` to a [devices, *shape] array, one row per device."""
+        """Least seconds of one application of `step` to a [devices, *shape] array, one row per device.
+
+        The least, not the median: on a machine that others use too, it is what changes least from one run to the next.
+        """
         import jax
         import jax.numpy as jnp
 
         rows = jax.sharding.PartitionSpec("d")
 
         def body(x: Any) -> Any:
-            return jax.lax.fori_loop(0, repeat, lambda _, carry: step(carry), x[0])[None]
+            once = step(x[0]) if repeat == 1 else jax.lax.fori_loop(0, repeat, lambda _, carry: step(carry), x[0])
+            return once[None]
 
         run = jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=rows, out_specs=rows, check_vma=False))
         sharding = jax.sharding.NamedSharding(self.mesh, rows)
@@ -153,7 +176,7 @@ class _Bench:
             before = perf_counter()
             run(x).block_until_ready()
             times.append(perf_counter() - before)
-        return median(times) / repeat
+        return min(times) / repeat
 
     def matmul(self, dtype: str) -> float | None:
         """FLOP/s of one device in square matmuls, or None for a type the device does not run."""
@@ -181,6 +204,25 @@ class _Bench:
         count = self.effort.stream_bytes // 4
         return 2.0 * self.effort.stream_bytes / self._seconds(lambda x: x + 1, (count,), np.float32, 4)
 
+    def convolution(self) -> float:
+        """FLOP/s of one device in 3x3 convolutions of f32 images: forward, and by its input and its kernel."""
+        import jax
+        import jax.numpy as jnp
+
+        images, side, channels = 4, 16, max(8, self.effort.matrix // 8)
+        flops = 2.0 * images * side**2 * 9 * channels**2
+        dims = ("NHWC", "HWIO", "NHWC")
+
+        def step(x: Any) -> Any:
+            kernel = jnp.full((3, 3, channels, channels), 1e-3, jnp.float32)
+            conv = lambda x, k: jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=dims)  # noqa: E731
+            y, back = jax.vjp(conv, x, kernel)
+            by_input, by_kernel = back(y)
+            return by_input * by_kernel[0, 0, 0, 0]
+
+        # Repeated in no loop: XLA's CPU backend runs a kernel's gradient a hundred times slower inside one.
+        return 3 * flops / self._seconds(step, (images, side, side, channels), np.float32, 1)
+
     def collective(self, kind: str, nbytes: int) -> Sample:
         """Seconds of one collective whose full tensor has about `nbytes` bytes."""
         import jax
@@ -191,6 +233,12 @@ class _Bench:
             whole = jax.lax.all_gather(x, "d", tiled=True)
             return jax.lax.dynamic_slice(whole, (jax.lax.axis_index("d") * shard,), (shard,))
 
+        def exchange(x: Any) -> Any:
+            return jax.lax.all_to_all(x.reshape(self.n, -1), "d", 0, 0, tiled=True).reshape(-1)
+
+        if kind == "all-to-all":
+            shard = -(-shard // self.n) * self.n
+            return kind, shard * self.n * 4, self._seconds(exchange, (shard,), np.float32, 8)
         # A maximum can be taken again and again without a rescaling pass that would be timed too.
         step = gather if kind == "all-gather" else (lambda x: jax.lax.pmax(x, "d"))
         count = shard if kind == "all-gather" else shard * self.n

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from rhino.cluster.model import Cluster
+    from rhino.cluster.model import Cluster, Level
 
 # [groups, members] device indices, ascending in each row; host h holds the devices h*k .. h*k+k-1.
 Groups = npt.NDArray[np.int64]
@@ -77,6 +77,15 @@ def ring_link(cluster: Cluster, groups: Groups) -> tuple[float, float, tuple[int
             crossed.append(index)
     hop = max(cluster.levels[index].latency_s for index in crossed)
     return hop, slope, tuple(crossed)
+
+
+def shared_memory(cluster: Cluster, groups: Groups) -> Level | None:
+    """The level of shared memory that holds each of the groups whole, or None."""
+    for level in cluster.levels:
+        blocks = groups // level.size
+        if level.medium == "memory" and bool((blocks == blocks[:, :1]).all()):
+            return level
+    return None
 
 
 def direct_exchange(cluster: Cluster, groups: Groups) -> tuple[float, float]:

@@ -82,6 +82,8 @@ class Level:
       latency_s: seconds of one hop.
       nics: NICs that each group of the level below (a device, for the first level) has into this level.
       duplex: "full" when a NIC sends and receives at `bandwidth_bytes_s` at once, "half" when it shares it.
+      medium: "links", or "memory" where devices are threads of one process: `bandwidth_bytes_s` is then what one
+        device copies while all do, `latency_s` what each doubling of a group adds to the meeting of its threads.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Level:
     latency_s: float
     nics: int = 1
     duplex: str = "full"
+    medium: str = "links"
 
     @property
     def exchange_bytes_s(self) -> float:
@@ -99,10 +102,18 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Fractions, in (0, 1], of the peaks that real kernels reach: matmul FLOP/s and memory bandwidth."""
+    """Fractions, in (0, 1], of the peaks that real kernels reach: matmul FLOP/s, memory bandwidth, convolution FLOP/s.
+
+    Where `convolution` is not given (0), convolutions reach what matmuls do.
+    """
 
     matmul: float = 1.0
     memory: float = 1.0
+    convolution: float = 0.0
+
+    def of(self, op: str) -> float:
+        """The fraction of the peak FLOP/s that an operation ("stablehlo.convolution") reaches."""
+        return self.convolution or self.matmul if op == "stablehlo.convolution" else self.matmul
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +197,7 @@ class Cluster:
                 "nics": level.nics,
                 "duplex": level.duplex,
             }
+            | ({"medium": level.medium} if level.medium != "links" else {})
             for level in self.levels
         ]
         return {
@@ -203,7 +215,8 @@ class Cluster:
             },
             "levels": levels,
             "reduce_scatter": self.reduce_scatter,
-            "efficiency": {"matmul": self.efficiency.matmul, "memory": self.efficiency.memory},
+            "efficiency": {"matmul": self.efficiency.matmul, "memory": self.efficiency.memory}
+            | ({"convolution": self.efficiency.convolution} if self.efficiency.convolution else {}),
             "sources": dict(self.sources),
         }
 

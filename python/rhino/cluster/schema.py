@@ -18,8 +18,8 @@ _CLUSTER = (
     "efficiency", "sources",
 )  # fmt: skip
 _DEVICE = ("kind", "xla_target", "peak_flops", "memory_bytes", "memory_bandwidth_bytes_s")
-_LEVEL = ("name", "size", "bandwidth_bytes_s", "latency_s", "nics", "duplex")
-_EFFICIENCY = ("matmul", "memory")
+_LEVEL = ("name", "size", "bandwidth_bytes_s", "latency_s", "nics", "duplex", "medium")
+_EFFICIENCY = ("matmul", "memory", "convolution")
 
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
@@ -173,6 +173,10 @@ def _read_level(fields: _Fields, last: bool, hosts: int, per_host: int) -> Level
     duplex = fields.text("duplex", "full or half") if "duplex" in fields else "full"
     if duplex not in ("full", "half"):
         fields.fail(fields.fields["duplex"], "duplex", f"{duplex!r} is neither full nor half", "write full or half")
+    medium = fields.text("medium", "links or memory") if "medium" in fields else "links"
+    if medium not in ("links", "memory"):
+        fields.fail(fields.fields["medium"], "medium", f"{medium!r} is neither links nor memory",
+                    "write links, or memory where devices are threads of one process")  # fmt: skip
     return Level(
         name=fields.text("name", 'a name, "intra-host" or "inter-host"'),
         size=size,
@@ -180,6 +184,7 @@ def _read_level(fields: _Fields, last: bool, hosts: int, per_host: int) -> Level
         latency_s=fields.number("latency_s", "seconds of one hop", zero=True),
         nics=fields.integer("nics", "the NICs of each group of the level below") if "nics" in fields else 1,
         duplex=duplex,
+        medium=medium,
     )
 
 
@@ -189,7 +194,9 @@ def _read_efficiency(top: _Fields) -> Efficiency:
     fields = top.child("efficiency", _EFFICIENCY, "achievable fractions of peak")
     values = {}
     for name in _EFFICIENCY:
-        values[name] = fields.number(name, "a fraction in (0, 1]") if name in fields else 1.0
+        if name not in fields:
+            continue
+        values[name] = fields.number(name, "a fraction in (0, 1]")
         if values[name] > 1:
             fields.fail(fields.fields[name], name, f"{values[name]} is above 1", "give a fraction in (0, 1]")
     return Efficiency(**values)

@@ -131,6 +131,9 @@ class Executable:
 # Its latency-hiding scheduler puts off weight gradients, whose inputs then wait: on 128 GPUs the model took 16.4 GiB
 # with it and 8.6 GiB without. Collectives still start early and end late: half of them span a matmul.
 _COMBINE_BYTES = 16 * 2**20
+_NO_TILES = "Couldn't find output tile sizes"  # seen with 197 tokens a picture in 0.10.2
+# Targets whose XLA refuses a dot's `algorithm` (bfloat16 with float32 sums) and computes the same without it.
+_NO_ALGORITHMS = ("v100",)
 _GPU_OPTIONS = {
     "xla_gpu_enable_latency_hiding_scheduler": False,
     "xla_gpu_enable_analytical_sol_latency_estimator": False,
@@ -163,7 +166,7 @@ def compile_module(
       RhinoError: bad module, unknown target, device counts that differ, GPU compiler missing, or XLA refused.
     """
     check_target(target)
-    signature, bytecode = prepare(module)
+    signature, bytecode = prepare(module, algorithms=target not in _NO_ALGORITHMS)
     _check_devices(signature, devices)
     lowered = _jax.lower_signature(signature, target_devices(target, signature.devices, hosts or signature.hosts))
     return _compile(_jax.swap_module(lowered, bytecode), target, signature, options)
@@ -220,7 +223,7 @@ def _compile(
     start = time.perf_counter()
     chosen = {**(_GPU_OPTIONS if target != "cpu" else {}), **(options or {})}
     try:
-        compiled = lowered.compile(chosen or None)
+        compiled = _jax_compile(lowered, chosen)
     except jax.errors.JaxRuntimeError as error:
         text = str(error)
         if "ptxas" in text or "libdevice" in text:
@@ -230,6 +233,16 @@ def _compile(
             ) from None
         raise RhinoError(f"XLA cannot compile the module for {target}: {_jax.first_line(error)}") from error
     return Executable(target, signature, time.perf_counter() - start, compiled)
+
+
+def _jax_compile(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
+    try:
+        return lowered.compile(options or None)
+    except jax.errors.JaxRuntimeError as error:
+        if _NO_TILES not in str(error) or "xla_gpu_enable_triton_gemm" in options:
+            raise
+    # Without a device XLA cannot time its kernels, and takes a Triton one even where that has no valid tiling.
+    return lowered.compile({**options, "xla_gpu_enable_triton_gemm": False})
 
 
 def _check_devices(signature: Signature, devices: int | None) -> None:

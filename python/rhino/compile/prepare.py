@@ -26,13 +26,13 @@ _ELEMENTWISE = frozenset(
 )  # fmt: skip
 
 
-def prepare(module: str | bytes) -> tuple[Signature, bytes]:
+def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, bytes]:
     """Reads a module and returns it ready for XLA, as MLIR bytecode.
 
     In the returned module the `rhino.*` attributes are gone (XLA rejects unknown dialects), the shardings of arguments
     and results are closed, an argument without one is replicated, the mesh lists its devices in order (the caller
     permutes the devices instead), a donated argument that no longer has its result's shape on a device is a
-    `jax.buffer_donor`, and `mhlo.num_partitions` is the device count.
+    `jax.buffer_donor`, and `mhlo.num_partitions` is the device count. Dots lose their `algorithm` unless `algorithms`.
 
     Raises:
       RhinoError: not MLIR, no `@main`, dynamic shapes, several meshes, a dimension its axes do not divide.
@@ -41,6 +41,8 @@ def prepare(module: str | bytes) -> tuple[Signature, bytes]:
     signature = read(parsed)
     with parsed.context:
         _strip_rhino(parsed)
+        if not algorithms:
+            _drop_algorithms(parsed)
         _set_mesh_in_order(parsed)
         _pin_op_shardings(parsed)
         _write_boundary(parsed, signature)
@@ -69,6 +71,15 @@ def _strip_rhino(module: ir.Module) -> None:
                 if any(name.startswith("rhino.") for d in dicts for name in d):
                     kept = [{n: a for n, a in d.items() if not n.startswith("rhino.")} for d in dicts]
                     op.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in kept])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
+def _drop_algorithms(module: ir.Module) -> None:
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "stablehlo.dot_general" and "algorithm" in op.attributes:
+            del op.attributes["algorithm"]
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)

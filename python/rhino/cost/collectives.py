@@ -11,7 +11,7 @@ from itertools import permutations
 from math import ceil, inf, log2, prod
 from typing import TYPE_CHECKING, Protocol
 
-from rhino.cluster.links import Groups, direct_exchange, mesh_groups, ring_link, splits
+from rhino.cluster.links import Groups, direct_exchange, mesh_groups, ring_link, shared_memory, splits
 from rhino.errors import RhinoError
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ class RingModel(_Affine):
     group: a flat ring, `(n-1)a + V(n-1)/(nB)` for all-gather and reduce-scatter and twice that for all-reduce; for
     all-reduce NCCL's double binary tree, `2 ceil(log2 n) a + 2V/B`; and, where each group has k > 1 members in every
     host it touches, the hierarchy of a reduce-scatter within hosts, the collective across them on 1/k of the data
-    by k groups at once, and an all-gather within.
+    by k groups at once, and an all-gather within. Threads that share memory have no rings: a collective within them is
+    `a log2(n)` until they have met, and what each copies (`copied_bytes`) at the rate of a device.
 
     Args:
       cluster: supplies the levels of links.
@@ -208,6 +209,20 @@ class AlphaBeta(_Affine):
         return seconds, slope
 
 
+def copied_bytes(kind: str, n: int, nbytes_full: float) -> float:
+    """Bytes that one device reads and writes in a collective of `n` threads which share memory.
+
+    An all-gather writes V, reading parts that are in the caches from their first reader on. An all-reduce reads a part
+    of every operand, V together, writes that part of every result, and copies its operand first: 3V whatever `n` is.
+    An all-to-all does the same with V/n. For a collective-permute V is its operand, read and written.
+    """
+    _check_kind(kind)
+    if n <= 1:
+        return 0.0
+    times = {"all-reduce": 3.0, "reduce-scatter": 2.0, "all-to-all": 3.0 / n, "collective-permute": 2.0}
+    return nbytes_full * times.get(kind, 1.0)
+
+
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise ValueError(f"unknown collective {kind!r}; known: {', '.join(KINDS)}")
@@ -242,6 +257,8 @@ def _chain(*phases: tuple[float, tuple[Line, ...]]) -> tuple[Line, ...]:
 def _collective(cluster: Cluster, kind: str, groups: Groups) -> tuple[Line, ...]:
     """All algorithms of one collective that runs in all groups at once."""
     n = groups.shape[1]
+    if (level := shared_memory(cluster, groups)) is not None:
+        return ((level.latency_s * log2(n), copied_bytes(kind, n, 1) / level.bandwidth_bytes_s),)
     if kind == "all-to-all":
         lines = [direct_exchange(cluster, groups)]
     else:

@@ -28,7 +28,7 @@ def matmul_seconds(graph: Graph, cluster: Cluster) -> dict[int, tuple[float, tup
     found = {}
     for op in graph.ops:
         if op.name in _MATMUL:
-            peak = device.matmul_peak(graph.values[op.operands[0]].dtype) * efficiency.matmul
+            peak = device.matmul_peak(graph.values[op.operands[0]].dtype) * efficiency.of(op.name)
             moved = tuple(op.trips * graph.values[v].nbytes / bytes_s for v in (*op.operands, *op.results))
             found[op.index] = (op.trips * op.flops / peak, moved)
     return found
@@ -40,6 +40,6 @@ def _one(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
     device, efficiency = cluster.device, cluster.efficiency
     memory_s = traffic_bytes(graph, op, real) / (device.memory_bandwidth_bytes_s * efficiency.memory)
     if op.name in _MATMUL:
-        peak = device.matmul_peak(graph.values[op.operands[0]].dtype) * efficiency.matmul
+        peak = device.matmul_peak(graph.values[op.operands[0]].dtype) * efficiency.of(op.name)
         return max(op.flops / peak, memory_s) * op.trips
     return memory_s * op.trips

@@ -22,7 +22,7 @@ from rhino.experts.solve import Outcome, consult
 from rhino.graph.data import Graph
 from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.plan_sharding import PlanSharding, summarise, annotate
+from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
 from rhino.passes.registry import Pipeline, build
 from rhino.plan import Plan
 from rhino.plan_meshes import put_aside, put_back

@@ -33,7 +33,7 @@ class Costs:
     apart for dots and convolutions (`rhino.cost.roofline.matmul_seconds`); `host_bytes_s` the rate at which a
     device gets its part of the batch from its host. What XLA makes of collectives differs by target: `sums_merge`,
     whether it adds partial results before it reduces them once; `widens`, whether it sends 2-byte floats as f32.
-    `names` are the mesh's axes, as pins spell them.
+    `names` are the mesh's axes, as pins spell them; `upcasts` says whether bfloat16 dots work on float32 copies.
     The tied transfers `hideable` can run beside the share `window` of computing (`rhino.search.overlap`).
     """
 
@@ -46,6 +46,7 @@ class Costs:
     sums_merge: bool = True
     widens: bool = False
     names: tuple[str, ...] = ()
+    upcasts: bool = False
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
     batches: dict[int, list[int]] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class Costs:
             problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu,
             # XLA's CPU runtime has no asynchronous collectives.
             window=WINDOW if gpu else 0.0, hideable=hideable_transfers(problem, quotient) if gpu else frozenset(),
-            names=tuple(names),
+            names=tuple(names), upcasts=cluster.device.xla_target == "v100",
         )  # fmt: skip
 
     @property
@@ -135,7 +136,7 @@ class Costs:
         return start, end
 
     def _sum_ranks(self, transfer: Transfer, k: int, states: States) -> States:
-        """Sorts axes that hold partial sums as the dims that they split are in the operand; of a dot, as its factors."""
+        """Sorts axes that hold partial sums as the dims they split are in the operand; of a dot, as its factors."""
         problem = self.problem
         op = problem.graph.ops[transfer.op]
         klass = self.quotient.klass
@@ -230,9 +231,12 @@ class Costs:
         value = self.problem.graph.values[v]
         return value.nbytes * (2 if self.widens and value.dtype in ("bf16", "f16") else 1)
 
-    def once(self, transfer: Transfer, source: Layout) -> bool:
-        """Whether equal conversions from `source` by several ends of a transfer are made once."""
-        return transfer.kind == "use" or (self.sums_merge and PARTIAL in source)
+    def once(self, transfer: Transfer, source: Layout, target: Layout) -> bool:
+        """Whether equal conversions by several ends of a transfer are made once: of sums, XLA adds before it sends."""
+        if transfer.kind == "use":
+            return True
+        route = self.route(source, target, self.form(transfer))
+        return self.sums_merge and not any(s.kind in ("all-to-all", "collective-permute") for s in route.steps)
 
     def _masks(self, k: int) -> dict[int, float]:
         """Work of a cone by the set of classes that divide it."""
@@ -274,7 +278,7 @@ def paid(
             if source == target and orders[0] == orders[1]:
                 continue
             key = (source, target, orders)
-            if key in seen and costs.once(transfer, source):
+            if key in seen and costs.once(transfer, source, target):
                 continue
             seen.add(key)
             seconds, steps = costs.transfer(transfer, source, target, orders)

@@ -5,9 +5,9 @@ Owns how programs over some axes are combined into a plan over all. Knows of mem
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field
 from math import inf
 
 from rhino.search.costs import Costs, States
@@ -39,7 +39,8 @@ class Setting:
 
     `pinned` are the user's shardings; `parallel` forbids replicated dots, as published tables do; programs of up to
     `proved` pairs of states are solved to their optimum, others as soon as they are within the share `gap` of it. Two
-    axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: `largest` is too many.
+    axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
+    many. `spent_s` collects the seconds each program took.
     """
 
     costs: Costs
@@ -48,6 +49,7 @@ class Setting:
     gap: float = 1e-3
     proved: int = 2000
     largest: int = 250_000
+    spent_s: list[float] = field(default_factory=list, compare=False)
 
     @property
     def orders(self) -> list[list[int]]:
@@ -66,11 +68,14 @@ class Setting:
         return None if program.size > self.largest else self._solve(program, cuts)
 
     def _solve(self, program: Program, cuts: Sequence[Cut]) -> Placement | None:
+        start = time.perf_counter()
         program.build()
         for cut in cuts:
             program.limit(*row(program, cut))
         small = program.size <= self.proved
-        return program.solve(_LIMIT_S, _EXACT if small else self.gap, prove=small)
+        found = program.solve(_LIMIT_S, _EXACT if small else self.gap, prove=small)
+        self.spent_s.append(time.perf_counter() - start)
+        return found
 
 
 def descend(
@@ -87,42 +92,33 @@ def descend(
     costs = setting.costs
     blank: States = (0,) * len(costs.sizes)
     states = list(start) if start else [setting.pinned.get(k, blank) for k in range(len(costs.quotient.counts))]
-    last, bound = inf, 0.0
-    for turn in range(_MAX_ROUNDS):
-        objective = last
-        for position, axis in enumerate(order):
-            # Before every axis is placed once, the others hold everything replicated: too early to judge memory.
-            judged = turn > 0 or start or position == len(order) - 1
-            found = setting.place((axis,), states, cuts if judged else ())
-            if found is None:
-                return None
-            states, objective, bound = list(found.states), found.objective, found.bound
-        if len(order) == 1 or objective >= last * (1 - setting.gap / 3):
+    best, bound, idle = inf, 0.0, 0
+    for turn in range(_MAX_ROUNDS * len(order)):
+        # Before every axis is placed once, the others hold everything replicated: too early to judge memory.
+        judged = start or turn >= len(order) - 1
+        found = setting.place((order[turn % len(order)],), states, cuts if judged else ())
+        if found is None:
+            return None
+        idle = 0 if found.objective < best * (1 - setting.gap / 3) else idle + 1
+        if found.objective < best or turn < len(order):
+            states, best, bound = list(found.states), found.objective, found.bound
+        # An axis that nothing has changed for since it was placed would come out the same.
+        if turn >= len(order) - 1 and idle >= len(order) - 1:
             break
-        last = objective
-    return Descent(tuple(states), min(objective, last), bound if len(order) == 1 else 0.0)
+    return Descent(tuple(states), best, bound if len(order) == 1 else 0.0)
 
 
 def jointly(setting: Setting, start: Descent, cuts: Sequence[Cut] = ()) -> Descent:
-    """Improves a plan by placing all axes at once, or each two of them where all are too many.
+    """Improves a plan by placing all axes at once, where that is not too many.
 
-    Returns: the best plan with its proved bound if all axes were placed at once; `start` if nothing better was found.
+    Returns: the better of both plans, with the proved bound if all axes were placed; `start` if they were not.
     """
-    count = len(setting.costs.sizes)
-    if count == 1:
+    axes = range(len(setting.costs.sizes))
+    found = setting.place_if_small(axes, start.states, cuts) if len(axes) > 1 else None
+    if found is None:
         return start
-    found = setting.place_if_small(range(count), start.states, cuts)
-    if found is not None:
-        better = found if found.objective < start.objective else start
-        return Descent(better.states, better.objective, found.bound)
-    best = start
-    if count == 2:
-        return best
-    for pair in combinations(range(count), 2):
-        found = setting.place_if_small(pair, best.states, cuts)
-        if found is not None and found.objective < best.objective:
-            best = Descent(found.states, found.objective)
-    return best
+    better = found if found.objective < start.objective else start
+    return Descent(better.states, better.objective, found.bound)
 
 
 def start_from_nothing(setting: Setting, cuts: Sequence[Cut] = ()) -> Descent | None:

@@ -102,10 +102,10 @@ def _reductions(
     rest = tuple(a for a in partial if target[a] == REPLICATED)
     if not reduce_scatter or not onto:
         return
-    if form != "dot":
-        # These are reduced over all axes at once; of that XLA makes a reduce-scatter over the inner ones at most.
-        if len(onto) > 1 or free or (rest and max(rest) > min(a for axes in onto.values() for a in axes)):
-            return
+    # The others are reduced over all axes at once; of that XLA makes a reduce-scatter over the inner ones at most.
+    outer = bool(rest) and min(a for axes in onto.values() for a in axes) < max(rest)
+    if form != "dot" and (len(onto) > 1 or free or outer):
+        return
     # Over an axis that holds copies XLA would divide the op otherwise: a smaller all-reduce, then a permute.
     idle = any(s == t == REPLICATED and n > 1 for s, t, n in zip(source, target, sizes, strict=True))
     told_first = idle or bool(free & set(onto)) or form == "scatter"

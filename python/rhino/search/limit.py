@@ -6,6 +6,7 @@ Owns that loop, and the smallest plan for the message when there is none.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from rhino.cost.memory import Lifetimes
 from rhino.search.cuts import Cut, cut_at
@@ -24,14 +25,13 @@ class Limit:
     life: Lifetimes
 
 
-def within(setting: Setting, limit: Limit, first: Descent, joint: bool) -> Descent:
+def within(setting: Setting, limit: Limit, first: Descent) -> Descent:
     """The best plan found whose predicted peak is within the limit.
 
     Each plan over the limit adds a row for what is alive at its peak (a cutting plane), and the search goes on.
 
     Args:
       first: the best plan without a limit.
-      joint: whether to place several axes at once.
 
     Returns: a Descent with `fits` False, the smallest peak seen, when no plan within the limit was found.
     """
@@ -46,24 +46,20 @@ def within(setting: Setting, limit: Limit, first: Descent, joint: bool) -> Desce
         if current.fits:
             return current
         cuts.append(cut_at(costs, current.states, limit.life, used.at, limit.nbytes))
-        found = _under(setting, cuts, current, joint)
+        found = _under(setting, cuts, current)
         if found is None or found.states == current.states:
             break
         current = found
     return replace(smallest, fits=False, bound=bound)
 
 
-def _under(setting: Setting, cuts: list[Cut], over: Descent, joint: bool) -> Descent | None:
+def _under(setting: Setting, cuts: list[Cut], over: Descent) -> Descent | None:
     """The best plan found that meets all rows."""
     tries = [start_from_nothing(setting, cuts), descend(setting, setting.orders[0], over.states, cuts)]
     best = min((f for f in tries if f is not None), key=lambda f: f.objective, default=None)
-    if not joint:
-        return best
-    if best is not None:
-        return jointly(setting, best, cuts)
-    # One axis at a time may find no way where two at once do.
-    found = jointly(setting, over, cuts)
-    return None if found is over else found
+    # One axis at a time may find no way where several at once do; the plan over the limit is only where they start.
+    found = jointly(setting, best or replace(over, objective=inf), cuts)
+    return found if found.objective < inf else None
 
 
 def smallest(setting: Setting, limit: Limit, over: Descent) -> Descent:
@@ -71,10 +67,10 @@ def smallest(setting: Setting, limit: Limit, over: Descent) -> Descent:
 
     It only serves the error message, so a few steps are enough.
     """
-    low, best = limit.nbytes, over
+    low, best, quick = limit.nbytes, over, replace(setting, largest=0)
     for _ in range(_HALVINGS):
         middle = (low + best.peak_bytes) // 2
-        found = within(setting, replace(limit, nbytes=middle), over, joint=False)
+        found = within(quick, replace(limit, nbytes=middle), over)
         if not found.fits:
             low = middle
         if found.peak_bytes < best.peak_bytes:

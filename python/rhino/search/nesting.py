@@ -6,12 +6,13 @@ axes differently permute their parts: whole groups of neighbours are nested alik
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 
-from rhino.search.costs import Costs, States, paid, stacked
+from rhino.search.costs import Costs, States, stacked
 from rhino.search.layout import Layout, Order
-from rhino.search.problem import Transfer
+from rhino.search.problem import REPLICATED, Transfer
 
 _ROUNDS = 3
 
@@ -23,26 +24,33 @@ def nest(costs: Costs, states: Sequence[States]) -> list[Order]:
     free = [k for k, s in enumerate(states) if _stacks(s)]
     if not free:
         return nesting
-    for k, order in _pinned(costs, states).items():
-        nesting[k] = order
     pinned = _pinned(costs, states)
-    touching: dict[int, list[tuple[Transfer, int]]] = {k: [] for k in free}
-    for transfer, count in costs.quotient.transfers:
-        for k in dict.fromkeys(end.node for end in (*transfer.sources, *transfer.targets)):
+    for k, order in pinned.items():
+        nesting[k] = order
+    touching: dict[int, list[_Conversion]] = {k: [] for k in free}
+    for conversion in _conversions(costs, states, touching):
+        for k in dict.fromkeys((conversion.source_class, conversion.target_class)):
             if k in touching:
-                touching[k].append((transfer, count))
+                touching[k].append(conversion)
+
+    def seconds(around: Sequence[_Conversion]) -> float:
+        total = 0.0
+        for c in around:
+            orders = costs.orders(c.transfer, c.source_class, c.target_class, c.source, c.target, states, nesting)
+            total += c.count * costs.transfer(c.transfer, c.source, c.target, orders)[0]
+        return total
 
     def improve(members: list[int]) -> bool:
         """The best common order of some classes, if it is better than what they have."""
         around = list({id(entry): entry for k in members for entry in touching[k]}.values())
         kept = [nesting[k] for k in members]
-        best, chosen = _seconds(costs, around, states, nesting), None
-        for order in permutations(axes):
+        best, chosen = seconds(around), None
+        for order in _orders(axes, {a for k in members for a in _stacked_axes(states[k])}):
             for k in members:
                 nesting[k] = order
-            seconds = _seconds(costs, around, states, nesting)
-            if seconds < best * (1 - 1e-9):
-                best, chosen = seconds, order
+            found = seconds(around)
+            if found < best * (1 - 1e-9):
+                best, chosen = found, order
         for k, order in zip(members, kept, strict=True):
             nesting[k] = chosen or order
         return chosen is not None
@@ -51,15 +59,57 @@ def nest(costs: Costs, states: Sequence[States]) -> list[Order]:
     for members in _groups(costs, states, free):
         improve(members)
     for _ in range(_ROUNDS):
-        if not any([improve([k]) for k in free]):
+        improved = [improve([k]) for k in free]
+        if True not in improved:
             break
     return nesting
 
 
-def _seconds(
-    costs: Costs, transfers: Sequence[tuple[Transfer, int]], states: Sequence[States], nesting: Sequence[Order]
-) -> float:
-    return sum(count * cost[0] for t, count in transfers for cost in paid(costs, t, states, nesting))
+@dataclass(slots=True)
+class _Conversion:
+    """What all equal conversions of one transfer have in common, and how many there are."""
+
+    transfer: Transfer
+    source_class: int
+    target_class: int
+    source: Layout
+    target: Layout
+    count: int
+
+
+def _conversions(costs: Costs, states: Sequence[States], classes: Container[int]) -> Iterator[_Conversion]:
+    """The conversions that touch one of some classes."""
+    replicated = (REPLICATED,) * len(costs.sizes)
+    for transfer, count in costs.quotient.transfers:
+        found: dict[tuple[int, int, Layout, Layout], _Conversion] = {}
+        for s in transfer.sources:
+            for t in transfer.targets:
+                if s.node not in classes and t.node not in classes:
+                    continue
+                source = costs.layout(s, states[s.node])
+                target = costs.layout(t, states[t.node]) if t.node >= 0 else replicated
+                key = (s.node, t.node, source, target)
+                if key not in found:
+                    found[key] = _Conversion(transfer, s.node, t.node, source, target, count)
+                elif not costs.once(transfer, source, target):
+                    found[key].count += count
+        yield from found.values()
+
+
+def _orders(axes: Order, matter: set[int]) -> list[Order]:
+    """The orders of axes that differ in how those that matter follow each other."""
+    slots = [i for i, a in enumerate(axes) if a in matter]
+    found = []
+    for chosen in permutations(sorted(matter)):
+        order = list(axes)
+        for i, a in zip(slots, chosen, strict=True):
+            order[i] = a
+        found.append(tuple(order))
+    return found
+
+
+def _stacked_axes(states: States) -> list[int]:
+    return [a for a, s in enumerate(states) if s > 0 and states.count(s) > 1]
 
 
 def _stacks(states: States) -> bool:

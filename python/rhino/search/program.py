@@ -162,12 +162,12 @@ class Program:
                 for i, group in enumerate(ours):
                     start = costs.layout(source, group[0])
                     for j, end in enumerate(ends):
-                        if (w < 0 or u == w) and i != j:
+                        if start == end or (i != j and (w < 0 or u == w)):
                             continue
                         seconds, _ = costs.transfer(transfer, start, end)
                         if seconds == 0.0:
                             continue
-                        if transfer.kind == "use" or (several and costs.once(transfer, start)):
+                        if transfer.kind == "use" or (several and costs.once(transfer, start, end)):
                             entries.setdefault((start, end), []).append((u, i, w, j))
                             price[start, end] = count * seconds
                         else:

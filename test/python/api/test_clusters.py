@@ -51,7 +51,7 @@ def test_more_cpu_devices_than_jax_has() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"level": "O9"}, "level 'O9' is not available; O1 is"),
+        ({"level": "O9"}, "level 'O9' is not available; O0, O1, O2 are"),
         ({"memory_limit": "lots"}, "memory limit 'lots' is not a positive number of bytes"),
         ({"memory_limit": -1}, "memory limit -1 is not a positive number of bytes"),
         ({"mesh": (2, 0)}, r"mesh \(2, 0\) is not a list of positive sizes"),

@@ -129,4 +129,4 @@ def test_executable_reports_memory_and_collectives_and_runs(step: rhino.api.Para
     _, metrics = exe(step.init(init, jax.random.key(0)), make_batch())
     np.testing.assert_allclose(metrics["loss"], losses[0], **CLOSE)
     text = step.plan(abstract_state(), make_batch()).summary(measured=exe)
-    assert "measured by XLA" in text and "state.params['Dense_*']['bias']" in text
+    assert "measured by XLA" in text and "state.params['Dense_" in text

@@ -158,6 +158,7 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
         "inline",
         "symbol-dce",
         "rhino-classify-args",
+        "rhino-expose-strided-dims",
         "rhino-plan-sharding",
     ]
     assert manager.steps[-1].text == "rhino-plan-sharding{topology=dgx-h100:2 mesh=4x4 memory-limit=1000}"
