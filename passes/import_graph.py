@@ -142,7 +142,7 @@ class _Importer:
             raise PassError(
                 op,
                 f"call to {op.attributes['callee']} is not inlined",
-                ["run the `inline` pass first (rhino-auto does)"],
+                ["run the `rhino-inline` pass first (rhino-auto does)"],
             )
         index = len(graph.ops)
         operands = tuple([self.ids[v] for v in op.operands])

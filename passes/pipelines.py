@@ -12,7 +12,7 @@ from rhino.passes.registry import Pass, Pipeline, build, option, register
 class Auto(Pipeline):
     """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
 
-    Runs inline, symbol-dce, rhino-classify-args, rhino-expose-strided-dims and rhino-plan-sharding with the options
+    Runs rhino-inline, symbol-dce, canonicalize, rhino-classify-args, rhino-expose-strided-dims and rhino-plan-sharding with the options
     given here.
 
     Requires: a function @main with static shapes.
@@ -42,4 +42,5 @@ class Auto(Pipeline):
         if self.mesh:
             options.append(("mesh", self.mesh))
         plan = build("rhino-plan-sharding", options)
-        return ["inline", "symbol-dce", "rhino-classify-args", "rhino-expose-strided-dims", plan]
+        before = ("rhino-classify-args", "rhino-expose-strided-dims")
+        return [build("rhino-inline", []), "symbol-dce", "canonicalize", *before, plan]

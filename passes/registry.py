@@ -21,6 +21,7 @@ __all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "Pipeline", "build
 
 # name -> "module:class". A row per pass, in the order of the pipeline.
 TABLE = {
+    "rhino-inline": "rhino.passes.normalize.inline:Inline",
     "rhino-classify-args": "rhino.passes.normalize.classify_args:ClassifyArgs",
     "rhino-expose-strided-dims": "rhino.passes.normalize.expose_strided_dims:ExposeStridedDims",
     "rhino-plan-sharding": "rhino.passes.plan.plan_sharding:PlanSharding",

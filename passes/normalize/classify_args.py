@@ -25,7 +25,7 @@ class ClassifyArgs(Pass):
     not read. What is not returned is a parameter when used as a weight, and batch when it has the leading dimension of
     the data. Scalars that are not state, PRNG keys and the rest are other.
 
-    Requires: a function @main with static shapes. Calls are looked through, so `inline` may come later.
+    Requires: a function @main with static shapes. Calls are looked through, so `rhino-inline` may come later.
 
     Ensures: every argument of @main has `rhino.role`. Roles already given are kept. Nothing else changes.
 

@@ -37,7 +37,7 @@ class ExposeStridedDims(Pass):
     a parameter, if an operation needs it whole (a convolution, a sort, a window that moves along it), or if a sharding
     is given for it.
 
-    Requires: a function @main with static shapes and no calls (run `inline`). Roles (run `rhino-classify-args`) say
+    Requires: a function @main with static shapes and no calls (run `rhino-inline`). Roles (run `rhino-classify-args`) say
     which arguments are parameters; without them donated arguments and matrices count as such.
 
     Ensures: each argument stored split, and the result that aliases it, has `rhino.strided`; its values are those of

@@ -35,7 +35,7 @@ class PlanSharding(Pass):
     """Search a sharding of every tensor for a cluster, and write it as `sdy.mesh` and `sdy.sharding`.
 
     Requires:
-      `@main` with static shapes and no calls (run `inline`); argument roles (run `rhino-classify-args`) make the
+      `@main` with static shapes and no calls (run `rhino-inline`); argument roles (run `rhino-classify-args`) make the
       report and the cost of input better. Shardings already on arguments of a module that has `sdy.mesh @mesh` are
       kept, and that mesh is used.
 

@@ -19,7 +19,7 @@ module @call {
   }
   func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
     // expected-error @+2 {{call to @layer is not inlined}}
-    // expected-note @+1 {{run the `inline` pass first (rhino-auto does)}}
+    // expected-note @+1 {{run the `rhino-inline` pass first (rhino-auto does)}}
     %0 = func.call @layer(%x) : (tensor<8xf32>) -> tensor<8xf32>
     return %0 : tensor<8xf32>
   }

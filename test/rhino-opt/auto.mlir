@@ -1,6 +1,6 @@
 // rhino-auto is the whole pipeline: calls are inlined, roles given, a mesh chosen, everything annotated, twice the same.
 // RUN: rhino-opt %s --rhino-auto="topology=dgx-h100:1 mesh=8" -o %t.once
-// RUN: rhino-opt %s --pass-pipeline='builtin.module(inline,symbol-dce,rhino-classify-args,rhino-plan-sharding{topology=dgx-h100:1 mesh=8})' -o %t.steps
+// RUN: rhino-opt %s --pass-pipeline='builtin.module(rhino-inline,symbol-dce,canonicalize,rhino-classify-args,rhino-expose-strided-dims,rhino-plan-sharding{topology=dgx-h100:1 mesh=8})' -o %t.steps
 // RUN: diff %t.once %t.steps
 // RUN: filecheck %s --input-file %t.once
 // RUN: not rhino-opt %s --rhino-auto=topology=no-such-cluster 2>&1 | filecheck %s --check-prefix=CLUSTER

@@ -5,10 +5,12 @@ Owns that loop, and the smallest plan for the message when there is none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from rhino.cost.memory import Lifetimes
+from rhino.search.costs import States
 from rhino.search.cuts import Cut, cut_at
 from rhino.search.descent import Descent, Setting, descend, jointly, start_from_nothing
 from rhino.search.evaluate import memory
@@ -25,13 +27,14 @@ class Limit:
     life: Lifetimes
 
 
-def within(setting: Setting, limit: Limit, first: Descent) -> Descent:
+def within(setting: Setting, limit: Limit, first: Descent, known: Sequence[States] | None = None) -> Descent:
     """The best plan found whose predicted peak is within the limit.
 
     Each plan over the limit adds a row for what is alive at its peak (a cutting plane), and the search goes on.
 
     Args:
       first: the best plan without a limit.
+      known: states of a plan within it, if there is one.
 
     Returns: a Descent with `fits` False, the smallest peak seen, when no plan within the limit was found.
     """
@@ -46,16 +49,18 @@ def within(setting: Setting, limit: Limit, first: Descent) -> Descent:
         if current.fits:
             return current
         cuts.append(cut_at(costs, current.states, limit.life, used.at, limit.nbytes))
-        found = _under(setting, cuts, current)
+        found = _under(setting, cuts, current, known)
         if found is None or found.states == current.states:
             break
         current = found
     return replace(smallest, fits=False, bound=bound)
 
 
-def _under(setting: Setting, cuts: list[Cut], over: Descent) -> Descent | None:
+def _under(setting: Setting, cuts: list[Cut], over: Descent, known: Sequence[States] | None) -> Descent | None:
     """The best plan found that meets all rows."""
-    tries = [start_from_nothing(setting, cuts), descend(setting, setting.orders[0], over.states, cuts)]
+    order = setting.orders[0]
+    other = descend(setting, order, known, cuts) if known else start_from_nothing(setting, cuts)
+    tries = [other, descend(setting, order, over.states, cuts)]
     best = min((f for f in tries if f is not None), key=lambda f: f.objective, default=None)
     # One axis at a time may find no way where several at once do; the plan over the limit is only where they start.
     found = jointly(setting, best or replace(over, objective=inf), cuts)

@@ -69,10 +69,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """One mesh: what its search needs, and the best plan on it so far."""
+    """One mesh: what its search needs, the best plan on it so far, and one known to be within the memory limit."""
 
     setting: Setting
     best: Descent
+    known: Sequence[States] | None = None
 
     @property
     def name(self) -> str:
@@ -151,7 +152,7 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
             setting = setting_on(shape)
             found = descend(setting, setting.orders[0], start) if start else start_from_nothing(setting)
             if found is not None:
-                candidates.append(_Candidate(setting, found))
+                candidates.append(_Candidate(setting, found, start))
         _limited(candidates, outcome, limit, options.level, tell, deadline)
         outcome.tried += len(shapes)
 
@@ -227,7 +228,7 @@ def _limited(
         if why:
             outcome.losers.append(Alternative(candidate.name, first.objective, 0, why))
             continue
-        fitted = within(candidate.setting, limit, first)
+        fitted = within(candidate.setting, limit, first, candidate.known)
         candidate = replace(candidate, best=fitted)
         if fitted.fits:
             outcome.ranked.append((predict(candidate.setting.costs, fitted.states, limit.life), candidate))

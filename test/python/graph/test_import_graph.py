@@ -289,7 +289,7 @@ def test_a_call_is_an_error_at_its_place() -> None:
     with pytest.raises(PassError, match="call to @f is not inlined") as error:
         import_graph(parsed(text))
     assert error.value.diagnostic.position.line == 4
-    assert error.value.diagnostic.notes[0].message == "run the `inline` pass first (rhino-auto does)"
+    assert error.value.diagnostic.notes[0].message == "run the `rhino-inline` pass first (rhino-auto does)"
 
 
 def test_a_module_without_main() -> None:

@@ -155,8 +155,9 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
         "builtin.module(rhino-auto{topology=dgx-h100:2 mesh=4x4 memory-limit=1000})", module.context
     )
     assert [step.name for step in manager.steps] == [
-        "inline",
+        "rhino-inline",
         "symbol-dce",
+        "canonicalize",
         "rhino-classify-args",
         "rhino-expose-strided-dims",
         "rhino-plan-sharding",
