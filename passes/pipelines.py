@@ -12,8 +12,8 @@ from rhino.passes.registry import Pass, Pipeline, build, option, register
 class Auto(Pipeline):
     """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
 
-    Runs rhino-inline, symbol-dce, canonicalize, rhino-classify-args, rhino-expose-strided-dims and rhino-plan-sharding with the options
-    given here.
+    Runs rhino-inline, symbol-dce, canonicalize, rhino-classify-args, rhino-expose-strided-dims and rhino-plan-sharding
+    with the options given here.
 
     Requires: a function @main with static shapes.
 

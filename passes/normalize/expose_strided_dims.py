@@ -37,8 +37,8 @@ class ExposeStridedDims(Pass):
     a parameter, if an operation needs it whole (a convolution, a sort, a window that moves along it), or if a sharding
     is given for it.
 
-    Requires: a function @main with static shapes and no calls (run `rhino-inline`). Roles (run `rhino-classify-args`) say
-    which arguments are parameters; without them donated arguments and matrices count as such.
+    Requires: a function @main with static shapes and no calls (run `rhino-inline`). Roles (run `rhino-classify-args`)
+    say which arguments are parameters; without them donated arguments and matrices count as such.
 
     Ensures: each argument stored split, and the result that aliases it, has `rhino.strided`; its values are those of
     the original, reshaped. All other arguments and results keep their types. Running it again changes nothing.

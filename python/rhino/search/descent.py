@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from rhino.search.costs import Costs, States
@@ -50,6 +50,10 @@ class Setting:
     proved: int = 2000
     largest: int = 250_000
     spent_s: list[float] = field(default_factory=list, compare=False)
+
+    def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
+        """The same mesh, searched harder or less hard."""
+        return replace(self, gap=gap, proved=proved, largest=largest)
 
     @property
     def orders(self) -> list[list[int]]:

@@ -16,6 +16,9 @@ import numpy as np
 _OPTIMAL = highspy.HighsModelStatus.kOptimal
 # How far from its optimum the multiplier of the penalty is moved to each side, as a share of its slope.
 _NUDGE = 1e-4
+# Relaxations with more columns go to the interior-point solver: as fast as the simplex method on programs of 50,000
+# columns, four times as fast on ones of 180,000, where degenerate steps took the simplex method minutes.
+_MANY = 50_000
 # A variable the relaxation uses at all.
 _USED = 1e-6
 
@@ -131,7 +134,9 @@ class _Solver:
         return lp
 
     def run(self, start: Mapping[int, float] | None, prove: bool) -> MilpSolution:
+        self.highs.setOptionValue("solver", "ipm" if len(self.costs) > _MANY else "choose")
         self.highs.run()
+        self.highs.setOptionValue("solver", "choose")
         if self.highs.getModelStatus() != _OPTIMAL:
             return MilpSolution("infeasible", inf, inf, ())
         values = self._values()

@@ -33,11 +33,14 @@ Progress = Callable[[int, int, str], None]
 _PROMISING = {"O1": (1.05, 1.05, 1.0), "O2": (1.3, 1.3, 1.0)}
 # Plans this close are as fast: the mesh with fewer axes is taken.
 _SAME = {"O1": 5e-4, "O2": 0.0}
-# The share of communication from which a third axis is tried.
+# The share of communication from which a third axis is tried, and from which O1 too places both axes of a mesh at once.
 _WORTH = {"O1": 0.03, "O2": 0.0}
+_COSTLY = 0.25
 # How close to its optimum an integer program is brought, up to which size to the optimum itself, and which size is too
 # large for several axes at once (see `Setting`).
-_EFFORT = {"O1": (3e-3, 300, 20_000), "O2": (1e-3, 20_000, 250_000)}
+_Effort = tuple[float, int, int]
+_EFFORT: dict[str, _Effort] = {"O1": (3e-3, 300, 20_000), "O2": (1e-3, 20_000, 250_000)}
+_AT_ONCE = (3e-3, 300, 100_000)
 # Programs this small are searched without tying repeats at O2: equal decisions may then differ.
 _FEW = 64
 
@@ -82,18 +85,18 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What the search has found so far: plans within the limit, and why the others lost."""
+    """What the search has found so far, by mesh: plans within the limit, why others lost, plans without the limit."""
 
-    same: float
-    ranked: list[tuple[Prediction, _Candidate]] = field(default_factory=list)
-    losers: list[Alternative] = field(default_factory=list)
-    failed: list[_Candidate] = field(default_factory=list)
-    tried: int = 0
+    same: float = 0.0
+    ranked: dict[str, tuple[Prediction, _Candidate]] = field(default_factory=dict)
+    losers: dict[str, Alternative] = field(default_factory=dict)
+    failed: dict[str, _Candidate] = field(default_factory=dict)
+    met: dict[tuple[int, ...], _Candidate] = field(default_factory=dict)
 
     @property
     def best(self) -> tuple[Prediction, _Candidate]:
         """Of plans as fast as the fastest one the one on the mesh with the fewest axes."""
-        fast = [e for e in self.ranked if e[0].step_time_s <= self.least_s * (1 + self.same)]
+        fast = [e for e in self.ranked.values() if e[0].step_time_s <= self.least_s * (1 + self.same)]
         return min(fast, key=lambda e: (len(e[1].setting.costs.sizes), e[0].step_time_s, e[1].name))
 
     @property
@@ -104,7 +107,38 @@ class _Outcome:
 
     @property
     def least_s(self) -> float:
-        return min((p.step_time_s for p, _ in self.ranked), default=inf)
+        return min((p.step_time_s for p, _ in self.ranked.values()), default=inf)
+
+    def rank(self, predicted: Prediction, candidate: _Candidate) -> None:
+        """Keeps a plan within the limit if it is the best on its mesh."""
+        name = candidate.name
+        if name not in self.ranked or predicted.step_time_s < self.ranked[name][0].step_time_s:
+            self.ranked[name] = (predicted, candidate)
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Every mesh but the best plan's, the fastest first."""
+        predicted, chosen = self.best
+        found = [a for name, a in self.losers.items() if name not in self.ranked]
+        for other, candidate in self.ranked.values():
+            if candidate is not chosen:
+                slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
+                found.append(Alternative(candidate.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
+        return tuple(sorted(found, key=lambda a: (a.step_time_s, a.name)))
+
+
+@dataclass(slots=True)
+class _Steps:
+    """Progress over several rounds, each of which adds its steps to the total."""
+
+    told: Progress
+    before: int = 0
+    total: int = 0
+
+    def begin(self, count: int) -> None:
+        self.before, self.total = self.total, self.total + count
+
+    def tell(self, done: int, label: str) -> None:
+        self.told(self.before + done, self.total, label)
 
 
 def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None) -> Solution:
@@ -121,8 +155,9 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     """
     clock = [time.perf_counter()]
     deadline = clock[0] + options.budget_s if options.budget_s is not None else inf
-    tell = progress or (lambda done, total, label: None)
-    shapes = [checked_mesh(options.mesh, cluster)] if options.mesh else mesh_shapes(cluster, options.level)
+    steps = _Steps(progress or (lambda done, total, label: None))
+    if options.mesh:
+        checked_mesh(options.mesh, cluster)
     problem = build_problem(graph)
     clock.append(time.perf_counter())
     small = options.level == "O2" and len(problem.nodes) <= _FEW
@@ -131,57 +166,65 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     seconds = list(options.seconds) if options.seconds is not None else op_seconds(graph, cluster)
     matmuls = matmul_seconds(graph, cluster) if options.seconds is None else {}
     limit = Limit(options.memory_limit or cluster.device.memory_bytes, lifetimes(graph))
-    outcome = _Outcome(_SAME[options.level])
+    outcome = _Outcome()
     spent_s: list[float] = []
 
-    def setting_on(shape: tuple[int, ...]) -> Setting:
+    def setting_on(shape: tuple[int, ...], level: str) -> Setting:
         comm = (options.comm or RingModel)(cluster, shape)
         names = options.axes or AXIS_NAMES[: len(shape)]
         costs = Costs.on(problem, quotient, cluster, comm, seconds, matmuls, names)
         if options.comm is not None:
             costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False, window=0.0)
         pinned = pinned_states(problem, quotient, shape, names)
-        return Setting(costs, pinned, options.parallel_dots, *_EFFORT[options.level], spent_s)
+        return Setting(costs, pinned, options.parallel_dots, *_EFFORT[level], spent_s)
 
-    def search(shapes: Sequence[tuple[int, ...]], starts: Sequence[Sequence[States] | None]) -> None:
+    def search(
+        starts: dict[tuple[int, ...], Sequence[States] | None], level: str, effort: _Effort | None = None
+    ) -> None:
+        """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
         candidates: list[_Candidate] = []
-        for done, (shape, start) in enumerate(zip(shapes, starts, strict=True)):
-            if candidates and time.perf_counter() > deadline:
+        steps.begin(2 * len(starts))
+        for done, (shape, start) in enumerate(starts.items()):
+            if (candidates or outcome.ranked) and time.perf_counter() > deadline:
                 break
-            tell(done, 2 * len(shapes), "mesh " + "x".join(map(str, shape)))
-            setting = setting_on(shape)
+            steps.tell(done, "mesh " + "x".join(map(str, shape)))
+            if shape in outcome.met:
+                met = outcome.met[shape]
+                candidates.append(replace(met, setting=met.setting.with_effort(*(effort or _EFFORT[level]))))
+                continue
+            setting = setting_on(shape, level)
             found = descend(setting, setting.orders[0], start) if start else start_from_nothing(setting)
             if found is not None:
                 candidates.append(_Candidate(setting, found, start))
-        _limited(candidates, outcome, limit, options.level, tell, deadline)
-        outcome.tried += len(shapes)
+        _limited(candidates, outcome, limit, level, steps, deadline)
 
-    if small and not options.mesh:
-        shapes = [*shapes, *three_axes(cluster.num_devices)]
-    search(shapes, [None] * len(shapes))
-    # A third axis only saves communication.
-    if not small and not options.mesh and outcome.ranked and outcome.share > _WORTH[options.level]:
-        finer = list(_refined(outcome.best[1]))
-        search([shape for shape, _ in finer], [start for _, start in finer])
+    for level in LEVELS[: LEVELS.index(options.level) + 1]:
+        if small and level != "O2":
+            continue
+        outcome.same = _SAME[level]
+        shapes = [checked_mesh(options.mesh, cluster)] if options.mesh else mesh_shapes(cluster, level)
+        if small and not options.mesh:
+            shapes = [*shapes, *three_axes(cluster.num_devices)]
+        search(dict.fromkeys(shapes), level)
+        if level == "O1" and outcome.ranked and outcome.share > _COSTLY:
+            search(dict.fromkeys(shapes), level, _AT_ONCE)
+        # A third axis only saves communication.
+        if not small and not options.mesh and outcome.ranked and outcome.share > _WORTH[level]:
+            search(dict(_refined(outcome)), level)
     clock.append(time.perf_counter())
     if not outcome.ranked:
         # Only for the message: one mesh is enough.
-        c = min(outcome.failed, key=lambda c: c.best.peak_bytes)
+        c = min(outcome.failed.values(), key=lambda c: c.best.peak_bytes)
         raise explain(graph, cluster, limit.nbytes, c.setting.costs, smallest(c.setting, limit, c.best))
-    tell(2 * len(shapes), 2 * len(shapes), "done")
+    steps.tell(steps.total - steps.before, "done")
     predicted, chosen = outcome.best
-    for other, c in outcome.ranked:
-        if c is chosen:
-            continue
-        slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
-        outcome.losers.append(Alternative(c.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
     costs = chosen.setting.costs
     return Solution(
         mesh=tuple(zip(options.axes or AXIS_NAMES, costs.sizes, strict=False)),
         level=options.level,
         predicted=predicted,
-        alternatives=tuple(sorted(outcome.losers, key=lambda a: (a.step_time_s, a.name))),
-        candidates=outcome.tried,
+        alternatives=outcome.alternatives(),
+        candidates=len(outcome.met),
         gap=_gap(predicted, outcome, sum(seconds) / cluster.num_devices),
         seconds=clock[-1] - clock[0],
         problem=problem,
@@ -196,11 +239,13 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     )
 
 
-def _refined(best: _Candidate) -> Iterator[tuple[tuple[int, ...], list[States]]]:
+def _refined(outcome: _Outcome) -> Iterator[tuple[tuple[int, ...], list[States]]]:
     """The meshes that split an axis of the best one of two axes, each with that plan as it is on them."""
-    sizes = best.setting.costs.sizes
-    if len(sizes) != 2:
+    pairs = [e for e in outcome.ranked.values() if len(e[1].setting.costs.sizes) == 2]
+    if not pairs:
         return
+    _, best = min(pairs, key=lambda e: (e[0].step_time_s, e[1].name))
+    sizes = best.setting.costs.sizes
     for axis, size in enumerate(sizes):
         for outer in range(2, size):
             if size % outer == 0:
@@ -209,39 +254,41 @@ def _refined(best: _Candidate) -> Iterator[tuple[tuple[int, ...], list[States]]]
 
 
 def _limited(
-    candidates: list[_Candidate], outcome: _Outcome, limit: Limit, level: str, tell: Progress, deadline: float
+    candidates: list[_Candidate], outcome: _Outcome, limit: Limit, level: str, steps: _Steps, deadline: float
 ) -> None:
     """The best plan of each mesh within the limit, best first, as long as others can win."""
     order = sorted(candidates, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
     for done, candidate in enumerate(order):
-        tell(len(candidates) + done, 2 * len(candidates), candidate.name + ", memory")
-        least_s, first = outcome.least_s, candidate.best
+        steps.tell(len(order) + done, candidate.name + ", memory")
+        least_s, first, name = outcome.least_s, candidate.best, candidate.name
+        outcome.met[candidate.setting.costs.sizes] = candidate
         if first.objective > _PROMISING[level][len(candidate.setting.costs.sizes) - 1] * least_s:
             why = "slower even without the memory limit"
         elif outcome.ranked and time.perf_counter() > deadline:
             why = "not finished: the time budget was spent"
         else:
             first = jointly(candidate.setting, first)
-            why = (
-                "slower even without the memory limit" if first.bound > least_s * (1 + max(outcome.same, 1e-6)) else ""
-            )
+            hopeless = first.bound > least_s * (1 + max(outcome.same, 1e-6))
+            why = "slower even without the memory limit" if hopeless else ""
         if why:
-            outcome.losers.append(Alternative(candidate.name, first.objective, 0, why))
+            outcome.losers[name] = Alternative(name, first.objective, 0, why)
             continue
         fitted = within(candidate.setting, limit, first, candidate.known)
+        known = fitted.states if fitted.fits else candidate.known
+        outcome.met[candidate.setting.costs.sizes] = replace(candidate, best=first, known=known)
         candidate = replace(candidate, best=fitted)
         if fitted.fits:
-            outcome.ranked.append((predict(candidate.setting.costs, fitted.states, limit.life), candidate))
+            outcome.rank(predict(candidate.setting.costs, fitted.states, limit.life), candidate)
         else:
-            outcome.failed.append(candidate)
+            outcome.failed[name] = candidate
             why = f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
-            outcome.losers.append(Alternative(candidate.name, fitted.objective, fitted.peak_bytes, why))
+            outcome.losers[name] = Alternative(name, fitted.objective, fitted.peak_bytes, why)
 
 
 def _gap(predicted: Prediction, outcome: _Outcome, perfect_s: float) -> float:
     """Relative distance to what no plan on the meshes tried can beat: proved bounds, or computing divided perfectly."""
-    bounds = [c.best.bound for _, c in outcome.ranked]
-    bound = max(perfect_s, min(bounds)) if len(bounds) == outcome.tried else perfect_s
+    bounds = [c.best.bound for _, c in outcome.ranked.values()]
+    bound = max(perfect_s, min(bounds)) if len(bounds) == len(outcome.met) else perfect_s
     return max(0.0, 1 - bound / predicted.step_time_s) if predicted.step_time_s else 0.0
 
 
