@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, prod
 
 from rhino.search.costs import Costs, States
 from rhino.search.cuts import Cut, row
@@ -17,6 +17,7 @@ from rhino.search.program import Placement, Program
 _MAX_ROUNDS = 6
 _LIMIT_S = 60.0
 _EXACT = 1e-6
+_CLOSE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,16 @@ def jointly(setting: Setting, start: Descent, cuts: Sequence[Cut] = ()) -> Desce
 
 
 def start_from_nothing(setting: Setting, cuts: Sequence[Cut] = ()) -> Descent | None:
-    """The better of descents in both orders; None when neither meets the memory rows."""
-    found = [descend(setting, order, cuts=cuts) for order in setting.orders]
-    return min((f for f in found if f is not None), key=lambda f: f.objective, default=None)
+    """The better of descents in both orders; None when neither meets the memory rows.
+
+    A plan that takes hardly longer than computing divided perfectly is not worth a second descent.
+    """
+    costs = setting.costs
+    enough_s = sum(costs.seconds) / prod(costs.sizes) * (1 + _CLOSE)
+    found: list[Descent] = []
+    for order in setting.orders:
+        plan = descend(setting, order, cuts=cuts)
+        found.extend([plan] if plan is not None else [])
+        if plan is not None and plan.objective <= enough_s:
+            break
+    return min(found, key=lambda f: f.objective, default=None)
