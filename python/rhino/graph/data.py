@@ -46,21 +46,24 @@ class Rule:
 
 @dataclass(slots=True)
 class Value:
-    """One tensor. `producer` is its op's index, -1 for arguments; `loop` the innermost enclosing while op, or -1."""
+    """One tensor, whose shape and type stay: `nbytes` are its bytes, kept because the search asks for them often.
+
+    `producer` is its op's index, -1 for arguments; `loop` the innermost enclosing while op, or -1.
+    """
 
     index: int
     shape: tuple[int, ...]
     dtype: str
     producer: int
     loop: int = -1
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nbytes = int(prod(self.shape) * dtype_bytes(self.dtype))
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return int(prod(self.shape) * dtype_bytes(self.dtype))
 
 
 @dataclass(slots=True)

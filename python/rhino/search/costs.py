@@ -56,6 +56,7 @@ class Costs:
     )
     routes: dict[tuple[Layout, Layout, Form, Orders], Route] = field(default_factory=dict)
     weights: list[float] = field(default_factory=list)
+    parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def on(
@@ -156,6 +157,12 @@ class Costs:
 
     def node_parts(self, k: int, states: States) -> tuple[float, float]:
         """Seconds of one member of class k: computing, and the collectives of its losses."""
+        found = self.parts.get((k, states))
+        if found is None:
+            found = self.parts[k, states] = self._node_parts(k, states)
+        return found
+
+    def _node_parts(self, k: int, states: States) -> tuple[float, float]:
         node = self.problem.nodes[self.quotient.nodes[k]]
         sizes = self.sizes
         if node.kind == "op":

@@ -41,7 +41,8 @@ class Setting:
     `pinned` are the user's shardings; `parallel` forbids replicated dots, as published tables do; programs of up to
     `proved` pairs of states are solved to their optimum, others as soon as they are within the share `gap` of it. Two
     axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
-    many. `spent_s` collects the seconds each program took.
+    many. `spent_s` collects the seconds each program took; `known_size` holds the size of the program over all axes
+    once it was counted, which is the same for all states.
     """
 
     costs: Costs
@@ -51,6 +52,7 @@ class Setting:
     proved: int = 2000
     largest: int = 250_000
     spent_s: list[float] = field(default_factory=list, compare=False)
+    known_size: list[int] = field(default_factory=list, compare=False)
 
     def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
         """The same mesh, searched harder or less hard."""
@@ -67,9 +69,12 @@ class Setting:
         """The best states on `axes`, the others as they are; None when the memory rows cannot be met."""
         return self._solve(Program(self.costs, axes, states, self.pinned, self.parallel), cuts)
 
-    def place_if_small(self, axes: Sequence[int], states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
-        """As `place`; None also when the program would be too large."""
-        program = Program(self.costs, axes, states, self.pinned, self.parallel)
+    def place_all(self, states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
+        """The best states on all axes; None also when that program would be too large."""
+        if max(self.known_size, default=0) > self.largest:
+            return None
+        program = Program(self.costs, range(len(self.costs.sizes)), states, self.pinned, self.parallel)
+        self.known_size[:] = [program.size]
         return None if program.size > self.largest else self._solve(program, cuts)
 
     def _solve(self, program: Program, cuts: Sequence[Cut]) -> Placement | None:
@@ -118,8 +123,7 @@ def jointly(setting: Setting, start: Descent, cuts: Sequence[Cut] = ()) -> Desce
 
     Returns: the better of both plans, with the proved bound if all axes were placed; `start` if they were not.
     """
-    axes = range(len(setting.costs.sizes))
-    found = setting.place_if_small(axes, start.states, cuts) if len(axes) > 1 else None
+    found = setting.place_all(start.states, cuts) if len(setting.costs.sizes) > 1 else None
     if found is None:
         return start
     better = found if found.objective < start.objective else start

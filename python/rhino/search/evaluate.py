@@ -90,17 +90,18 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
 
 def local_bytes(costs: Costs, states: Sequence[States], v: int) -> int:
     """Bytes of a value on one device."""
+    return costs.problem.graph.values[v].nbytes // _parts(costs, states, v)
+
+
+def _parts(costs: Costs, states: Sequence[States], v: int) -> int:
+    """Parts that a value is kept in."""
     problem = costs.problem
     n = problem.node_of[v]
-    nbytes = problem.graph.values[v].nbytes
     if n < 0:
-        return nbytes // free_parts(costs, states, v)
+        return free_parts(costs, states, v)
     classes = problem.classes[v]
-    parts = 1
-    for s, size in zip(states[costs.quotient.klass[n]], costs.sizes, strict=True):
-        if s > 0 and s - 1 in classes:
-            parts *= size
-    return nbytes // parts
+    split = zip(states[costs.quotient.klass[n]], costs.sizes, strict=True)
+    return prod(size for s, size in split if s > 0 and s - 1 in classes)
 
 
 def free_parts(costs: Costs, states: Sequence[States], v: int) -> int:
@@ -189,12 +190,14 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     problem, klass = costs.problem, costs.quotient.klass
     graph = problem.graph
     local = [0] * len(graph.values)
-    for v, _, _ in life.intervals:
-        local[v] = local_bytes(costs, states, v)
-    for argument in graph.arguments:
-        local[argument.value] = local_bytes(costs, states, argument.value)
-    for v in graph.outputs:
-        local[v] = local_bytes(costs, states, v)
+    parts: dict[tuple[int, tuple[int, ...]], int] = {}
+    kept = (*(v for v, _, _ in life.intervals), *(a.value for a in graph.arguments), *graph.outputs)
+    for v in kept:
+        n = problem.node_of[v]
+        key = (klass[n], problem.classes[v]) if n >= 0 else (-1, (v,))
+        if key not in parts:
+            parts[key] = _parts(costs, states, v)
+        local[v] = graph.values[v].nbytes // parts[key]
     spans: list[tuple[int, int, int, int]] = []
     # How axes are nested changes no sizes.
     for copy in copies(costs, states, [tuple(range(len(costs.sizes)))] * len(states)):

@@ -34,7 +34,7 @@ _PROMISING = {"O1": (1.05, 1.05, 1.0), "O2": (1.3, 1.3, 1.0)}
 # Plans this close are as fast: the mesh with fewer axes is taken.
 _SAME = {"O1": 5e-4, "O2": 0.0}
 # The share of communication from which a third axis is tried, and from which O1 too places both axes of a mesh at once.
-_WORTH = {"O1": 0.03, "O2": 0.0}
+_WORTH = {"O1": 0.2, "O2": 0.0}
 _COSTLY = 0.25
 # How close to its optimum an integer program is brought, up to which size to the optimum itself, and which size is too
 # large for several axes at once (see `Setting`).

@@ -151,7 +151,8 @@ class Program:
         replicated = (-1,) * len(costs.sizes)
         hideable = transfer.index in costs.hideable
         once: dict[Key, list[list[Term]]] = {}
-        price: dict[Key, float] = {}
+        # Per conversion what it costs in all members of the class, and whether ends that agree on it share it.
+        price: dict[Key, tuple[float, bool]] = {}
         several = len(transfer.sources) * len(transfer.targets) > 1
         for source in transfer.sources:
             for target in transfer.targets:
@@ -164,14 +165,18 @@ class Program:
                     for j, end in enumerate(ends):
                         if start == end or (i != j and (w < 0 or u == w)):
                             continue
-                        seconds, _ = costs.transfer(transfer, start, end)
-                        if seconds == 0.0:
+                        key = (start, end)
+                        priced = price.get(key)
+                        if priced is None:
+                            seconds = count * costs.transfer(transfer, start, end)[0]
+                            shared = transfer.kind == "use" or (several and costs.once(transfer, start, end))
+                            priced = price[key] = (seconds, shared)
+                        if priced[0] == 0.0:
                             continue
-                        if transfer.kind == "use" or (several and costs.once(transfer, start, end)):
-                            entries.setdefault((start, end), []).append((u, i, w, j))
-                            price[start, end] = count * seconds
+                        if priced[1]:
+                            entries.setdefault(key, []).append((u, i, w, j))
                         else:
-                            self._add((u, i, w, j), count * seconds, hideable)
+                            self._add((u, i, w, j), priced[0], hideable)
                 for key, terms in entries.items():
                     members = once.setdefault(key, [])
                     if terms not in members:
@@ -179,9 +184,9 @@ class Program:
         for key, members in once.items():
             if len(members) == 1:
                 for term in members[0]:
-                    self._add(term, price[key], hideable)
+                    self._add(term, price[key][0], hideable)
             else:
-                self.shared.append((price[key], hideable, (transfer.index, key), members))
+                self.shared.append((price[key][0], hideable, (transfer.index, key), members))
             if transfer.kind == "use":
                 self.copies.setdefault(transfer.index, []).append((key, members))
 
