@@ -40,10 +40,10 @@ class Size:
 
 
 SIZES: dict[str, Size] = {
-    "gpt": Size("tiny", 32, {"layers": 2, "width": 256, "heads": 8, "vocab": 2048, "seq_len": 64}),
-    "moe": Size("tiny", 32, {"width": 128, "heads": 8, "experts": 8, "group": 128, "vocab": 2048, "seq_len": 64}),
-    "wide_resnet": Size("tiny", 64, {"blocks": (1, 1, 1), "width": 48}),
-    "unet": Size("tiny", 32, {"width": 32}),
+    "gpt": Size("tiny", 16, {"layers": 4, "width": 512, "heads": 8, "vocab": 8192, "seq_len": 128}),
+    "moe": Size("tiny", 16, {"width": 256, "heads": 8, "experts": 8, "group": 256, "vocab": 4096, "seq_len": 128}),
+    "wide_resnet": Size("tiny", 64, {"blocks": (1, 1, 1), "width": 96}),
+    "unet": Size("tiny", 32, {"width": 64}),
 }
 QUICK: dict[str, Size] = {
     "gpt": Size("tiny", 8, {"layers": 1, "width": 32, "seq_len": 16}),

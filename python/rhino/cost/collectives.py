@@ -212,15 +212,15 @@ class AlphaBeta(_Affine):
 def copied_bytes(kind: str, n: int, nbytes_full: float) -> float:
     """Bytes that one device reads and writes in a collective of `n` threads which share memory.
 
-    An all-gather writes V, reading parts that are in the caches from their first reader on. An all-reduce reads a part
-    of every operand, V together, writes that part of every result, and copies its operand first: 3V whatever `n` is.
+    An all-gather reads and writes V. An all-reduce reads a part of every operand, V together, writes that part of every
+    result, and copies its operand first: 3V whatever `n` is.
     An all-to-all does the same with V/n. For a collective-permute V is its operand, read and written.
     """
     _check_kind(kind)
     if n <= 1:
         return 0.0
-    times = {"all-reduce": 3.0, "reduce-scatter": 2.0, "all-to-all": 3.0 / n, "collective-permute": 2.0}
-    return nbytes_full * times.get(kind, 1.0)
+    times = {"all-reduce": 3.0, "all-to-all": 3.0 / n}
+    return nbytes_full * times.get(kind, 2.0)
 
 
 def _check_kind(kind: str) -> None:
