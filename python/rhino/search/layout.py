@@ -102,13 +102,15 @@ def _reductions(
     rest = tuple(a for a in partial if target[a] == REPLICATED)
     if not reduce_scatter or not onto:
         return
-    # The others are reduced over all axes at once; of that XLA makes a reduce-scatter over the inner ones at most.
-    outer = bool(rest) and min(a for axes in onto.values() for a in axes) < max(rest)
-    if form != "dot" and (len(onto) > 1 or free or outer):
+    # All but dots are reduced over all axes at once, and XLA scatters all of that or nothing.
+    if form != "dot" and (rest or len(onto) > 1 or free):
         return
     # Over an axis that holds copies XLA would divide the op otherwise: a smaller all-reduce, then a permute.
     idle = any(s == t == REPLICATED and n > 1 for s, t, n in zip(source, target, sizes, strict=True))
     told_first = idle or bool(free & set(onto)) or form == "scatter"
+    # So it is where a dot is told first, or where a dimension is split before its sums are scattered onto it.
+    if rest and (told_first or any(d in onto for d, _ in sliced)):
+        return
     # A reduce-scatter divides one dimension; several follow each other.
     for dims in permutations(onto):
         steps: list[Step] = []

@@ -93,7 +93,7 @@ def test_search_time_runs() -> None:
     two, four = bench("search_time")["cases"]
     assert two["lines"] < four["lines"]
     assert two["mesh"]
-    assert {"parse", "inline", "import", "solve", "write", "print"} <= set(two["phases_s"])
+    assert {"parse", "rhino-inline", "import", "solve", "write", "print"} <= set(two["phases_s"])
 
 
 @pytest.mark.slow

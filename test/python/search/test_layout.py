@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rhino.cost.collectives import ring_bytes
-from rhino.search.layout import Layout, Step, convert, shards
+from rhino.search.layout import Form, Layout, Step, convert, route, shards
 from rhino.search.problem import PARTIAL, REPLICATED
 
 R, P = REPLICATED, PARTIAL
@@ -68,6 +68,28 @@ def test_one_axis(source: Layout, target: Layout, expected: list[tuple[str, tupl
 )
 def test_two_axes(source: Layout, target: Layout, expected: list[tuple[str, tuple[int, ...], float]]) -> None:
     assert convert(source, target, (2, 4), V, True) == [Step(*step) for step in expected]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "form"),
+    [
+        ((P, P), (R, 1), "reduction"),
+        ((P, P), (1, R), "reduction"),
+        ((P, P), (R, 1), "scatter"),
+        # A dot whose result is split already, is sliced first, or is copied over a third axis.
+        ((P, P, 0), (R, 0, 0), "dot"),
+        ((P, P, R), (R, 0, 0), "dot"),
+        ((P, P, R), (R, 0, R), "dot"),
+    ],
+)
+def test_sums_over_two_axes_wanted_along_one_are_reduced_over_both(source: Layout, target: Layout, form: Form) -> None:
+    found = route(source, target, (2, 4, 2)[: len(source)], True, form=form)
+    assert [(s.kind, s.axes) for s in found.steps] == [("all-reduce", (0, 1))]
+
+
+def test_a_dot_not_split_otherwise_is_scattered_along_one_and_reduced_along_the_other() -> None:
+    found = route((P, P, 0), (R, 1, 0), (2, 4, 2), True)
+    assert [(s.kind, s.axes) for s in found.steps] == [("reduce-scatter", (1,)), ("all-reduce", (0,))]
 
 
 def test_without_reduce_scatter_sums_are_reduced_whole_then_sliced() -> None:
