@@ -242,7 +242,11 @@ class _Importer:
         if name == "stablehlo.convolution":
             kernel = values[record.operands[1]]
             numbers = _kernel_output_dim(op)
-            return 2 * out * kernel.elements // max(1, kernel.shape[numbers])
+            # Libraries skip the zeros between a dilated input's elements: such is the gradient of a strided convolution.
+            dilation = (
+                prod(ir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])) if "lhs_dilation" in op.attributes else 1
+            )
+            return 2 * out * kernel.elements // max(1, kernel.shape[numbers] * dilation)
         if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS, *_CONSTRAINTS):
             return 0
         return max(out, max((values[v].elements for v in record.operands), default=0))

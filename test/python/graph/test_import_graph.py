@@ -69,6 +69,18 @@ def test_flops_of_convolutions(arguments: dict[str, Any], flops: int) -> None:
     assert only(graph, "stablehlo.convolution").flops == flops
 
 
+def test_a_strided_convolution_and_its_gradients_take_as_much_each() -> None:
+    def conv(x: jax.Array, k: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, k, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def gradients(x: jax.Array, k: jax.Array, dy: jax.Array) -> Any:
+        return jax.vjp(conv, x, k)[1](dy)
+
+    graph = graph_of(gradients, spec(2, 8, 8, 4), spec(3, 3, 4, 6), spec(2, 4, 4, 6))
+    forward = 2 * (2 * 4 * 4 * 6) * (3 * 3 * 4)
+    assert [op.flops for op in graph.ops if op.name == "stablehlo.convolution"] == [forward, forward]
+
+
 def test_flops_of_grouped_convolutions_count_the_group() -> None:
     def depthwise(x: jax.Array, k: jax.Array) -> jax.Array:
         numbers = ("NHWC", "HWIO", "NHWC")
