@@ -242,7 +242,7 @@ class _Importer:
         if name == "stablehlo.convolution":
             kernel = values[record.operands[1]]
             numbers = _kernel_output_dim(op)
-            # Libraries skip the zeros between a dilated input's elements: such is the gradient of a strided convolution.
+            # Libraries skip the zeros in a dilated input, such as the gradient of a strided convolution has.
             dilation = (
                 prod(ir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])) if "lhs_dilation" in op.attributes else 1
             )
