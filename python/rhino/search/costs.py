@@ -276,7 +276,7 @@ def paid(
       nesting: per class, how its axes are nested where several split one dimension; by default as it suits each.
     """
     found: list[tuple[float, tuple[Step, ...], Layout, Layout]] = []
-    seen: set[tuple[Layout, Layout, Orders]] = set()
+    seen: set[tuple[Layout, Layout, Order | None, tuple[Step, ...]]] = set()
     for s in transfer.sources:
         source = costs.layout(s, states[s.node])
         for t in transfer.targets:
@@ -284,11 +284,11 @@ def paid(
             orders = costs.orders(transfer, s.node, t.node, source, target, states, nesting) if nesting else FREE
             if source == target and orders[0] == orders[1]:
                 continue
-            key = (source, target, orders)
+            seconds, steps = costs.transfer(transfer, source, target, orders)
+            key = (source, target, orders[1], steps)
             if key in seen and costs.once(transfer, source, target):
                 continue
             seen.add(key)
-            seconds, steps = costs.transfer(transfer, source, target, orders)
             found.append((seconds, steps, source, target))
     return found
 

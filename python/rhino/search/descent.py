@@ -6,7 +6,7 @@ Owns how programs over some axes are combined into a plan over all. Knows of mem
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 
@@ -42,7 +42,7 @@ class Setting:
     `proved` pairs of states are solved to their optimum, others as soon as they are within the share `gap` of it. Two
     axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
     many. `spent_s` collects the seconds each program took; `known_size` holds the size of the program over all axes
-    once it was counted, which is the same for all states.
+    once it was counted, which is the same for all states. A class takes none of the states `banned` for it.
     """
 
     costs: Costs
@@ -53,10 +53,16 @@ class Setting:
     largest: int = 250_000
     spent_s: list[float] = field(default_factory=list, compare=False)
     known_size: list[int] = field(default_factory=list, compare=False)
+    banned: Mapping[int, frozenset[States]] = field(default_factory=dict)
 
     def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
         """The same mesh, searched harder or less hard."""
         return replace(self, gap=gap, proved=proved, largest=largest)
+
+    def without(self, banned: Mapping[int, States]) -> Setting:
+        """The same mesh, with some more states that their classes may not take."""
+        more = {k: self.banned.get(k, frozenset()) | {states} for k, states in banned.items()}
+        return replace(self, banned={**self.banned, **more}, known_size=[])
 
     @property
     def orders(self) -> list[list[int]]:
@@ -67,15 +73,18 @@ class Setting:
 
     def place(self, axes: Sequence[int], states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
         """The best states on `axes`, the others as they are; None when the memory rows cannot be met."""
-        return self._solve(Program(self.costs, axes, states, self.pinned, self.parallel), cuts)
+        return self._solve(self._program(axes, states), cuts)
 
     def place_all(self, states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
         """The best states on all axes; None also when that program would be too large."""
         if max(self.known_size, default=0) > self.largest:
             return None
-        program = Program(self.costs, range(len(self.costs.sizes)), states, self.pinned, self.parallel)
+        program = self._program(range(len(self.costs.sizes)), states)
         self.known_size[:] = [program.size]
         return None if program.size > self.largest else self._solve(program, cuts)
+
+    def _program(self, axes: Sequence[int], states: Sequence[States]) -> Program:
+        return Program(self.costs, axes, states, self.pinned, self.parallel, self.banned)
 
     def _solve(self, program: Program, cuts: Sequence[Cut]) -> Placement | None:
         start = time.perf_counter()

@@ -21,7 +21,7 @@ def nest(costs: Costs, states: Sequence[States]) -> list[Order]:
     """For each class, its axes from major to minor. Those the user pinned are as the user gave them."""
     axes = tuple(range(len(costs.sizes)))
     nesting: list[Order] = [axes for _ in states]
-    free = [k for k, s in enumerate(states) if _stacks(s)]
+    free = [k for k, s in enumerate(states) if stacks(s)]
     if not free:
         return nesting
     pinned = _pinned(costs, states)
@@ -112,7 +112,8 @@ def _stacked_axes(states: States) -> list[int]:
     return [a for a, s in enumerate(states) if s > 0 and states.count(s) > 1]
 
 
-def _stacks(states: States) -> bool:
+def stacks(states: States) -> bool:
+    """Whether several axes split one dimension."""
     return stacked(tuple(s - 1 for s in states))
 
 
@@ -123,7 +124,7 @@ def _pinned(costs: Costs, states: Sequence[States]) -> dict[int, Order]:
     names = costs.names
     for v, (_, dims) in problem.graph.pins.items():
         k = quotient.klass[problem.node_of[v]] if problem.node_of[v] >= 0 else -1
-        if k < 0 or k in found or not _stacks(states[k]):
+        if k < 0 or k in found or not stacks(states[k]):
             continue
         given = [names.index(axis) for on in dims for axis in on if axis in names]
         found[k] = (*given, *(a for a in range(len(costs.sizes)) if a not in given))

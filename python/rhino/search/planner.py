@@ -16,9 +16,10 @@ from rhino.cost.memory import lifetimes
 from rhino.cost.roofline import matmul_seconds, op_seconds
 from rhino.graph.data import Graph
 from rhino.search.cones import build_problem
+from rhino.search.conflicts import reconsider
 from rhino.search.costs import Costs, States
 from rhino.search.descent import Descent, Setting, descend, jointly, start_from_nothing
-from rhino.search.evaluate import Prediction, predict
+from rhino.search.evaluate import Prediction
 from rhino.search.infeasible import explain
 from rhino.search.limit import Limit, smallest, within
 from rhino.search.meshes import AXIS_NAMES, checked_mesh, mesh_shapes, three_axes
@@ -28,21 +29,41 @@ from rhino.search.symmetry import tie_repeats, untied
 
 LEVELS = ("O1", "O2")
 Progress = Callable[[int, int, str], None]
-# A mesh whose plan from one axis at a time is this much slower than the best does not win by placing axes at once;
-# for three axes that takes minutes and wins little.
-_PROMISING = {"O1": (1.05, 1.05, 1.0), "O2": (1.3, 1.3, 1.0)}
-# Plans this close are as fast: the mesh with fewer axes is taken.
-_SAME = {"O1": 5e-4, "O2": 0.0}
-# The share of communication from which a third axis is tried, and from which O1 too places both axes of a mesh at once.
-_WORTH = {"O1": 0.2, "O2": 0.0}
-_COSTLY = 0.25
-# How close to its optimum an integer program is brought, up to which size to the optimum itself, and which size is too
-# large for several axes at once (see `Setting`).
 _Effort = tuple[float, int, int]
-_EFFORT: dict[str, _Effort] = {"O1": (3e-3, 300, 20_000), "O2": (1e-3, 20_000, 250_000)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """How hard one level searches.
+
+    Attributes:
+      effort: how close to its optimum an integer program is brought, up to which size to the optimum itself, and which
+        size is too large for several axes at once (see `Setting`).
+      promising: by number of axes, how much slower than the best a mesh's plan from one axis at a time may be to be
+        improved; to place three axes at once takes minutes and wins little.
+      same: plans this close are as fast: the mesh with fewer axes is taken.
+      worth: the share of communication from which a third axis is tried.
+      missed: by how much a plan may be slower than its program said before others are looked for.
+    """
+
+    effort: _Effort
+    promising: tuple[float, float, float]
+    same: float
+    worth: float
+    missed: float
+
+
+_LEVELS = {
+    "O1": _Level((3e-3, 300, 20_000), (1.05, 1.05, 1.0), same=5e-4, worth=0.2, missed=1e-2),
+    "O2": _Level((1e-3, 20_000, 250_000), (1.3, 1.3, 1.0), same=0.0, worth=0.0, missed=1e-3),
+}
+# From this share of communication O1 too places both axes of a mesh at once.
+_COSTLY = 0.25
 _AT_ONCE = (3e-3, 300, 100_000)
-# Programs this small are searched without tying repeats at O2: equal decisions may then differ.
+# Programs this small are searched without tying repeats at O2: equal decisions may then differ, and any mesh of two
+# axes may win.
 _FEW = 64
+_ALL_PAIRS = (inf, inf, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +190,17 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     outcome = _Outcome()
     spent_s: list[float] = []
 
-    def setting_on(shape: tuple[int, ...], level: str) -> Setting:
+    def setting_on(shape: tuple[int, ...], level: _Level) -> Setting:
         comm = (options.comm or RingModel)(cluster, shape)
         names = options.axes or AXIS_NAMES[: len(shape)]
         costs = Costs.on(problem, quotient, cluster, comm, seconds, matmuls, names)
         if options.comm is not None:
             costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False, window=0.0)
         pinned = pinned_states(problem, quotient, shape, names)
-        return Setting(costs, pinned, options.parallel_dots, *_EFFORT[level], spent_s)
+        return Setting(costs, pinned, options.parallel_dots, *level.effort, spent_s)
 
     def search(
-        starts: dict[tuple[int, ...], Sequence[States] | None], level: str, effort: _Effort | None = None
+        starts: dict[tuple[int, ...], Sequence[States] | None], level: _Level, effort: _Effort | None = None
     ) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
         candidates: list[_Candidate] = []
@@ -190,7 +211,7 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
             steps.tell(done, "mesh " + "x".join(map(str, shape)))
             if shape in outcome.met:
                 met = outcome.met[shape]
-                candidates.append(replace(met, setting=met.setting.with_effort(*(effort or _EFFORT[level]))))
+                candidates.append(replace(met, setting=met.setting.with_effort(*(effort or level.effort))))
                 continue
             setting = setting_on(shape, level)
             found = descend(setting, setting.orders[0], start) if start else start_from_nothing(setting)
@@ -198,18 +219,21 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
                 candidates.append(_Candidate(setting, found, start))
         _limited(candidates, outcome, limit, level, steps, deadline)
 
-    for level in LEVELS[: LEVELS.index(options.level) + 1]:
-        if small and level != "O2":
+    for name in LEVELS[: LEVELS.index(options.level) + 1]:
+        level = _LEVELS[name]
+        if small and name != "O2":
             continue
-        outcome.same = _SAME[level]
-        shapes = [checked_mesh(options.mesh, cluster)] if options.mesh else mesh_shapes(cluster, level)
+        if small:
+            level = replace(level, promising=_ALL_PAIRS)
+        outcome.same = level.same
+        shapes = [checked_mesh(options.mesh, cluster)] if options.mesh else mesh_shapes(cluster, name)
         if small and not options.mesh:
             shapes = [*shapes, *three_axes(cluster.num_devices)]
         search(dict.fromkeys(shapes), level)
-        if level == "O1" and outcome.ranked and outcome.share > _COSTLY:
+        if name == "O1" and outcome.ranked and outcome.share > _COSTLY:
             search(dict.fromkeys(shapes), level, _AT_ONCE)
         # A third axis only saves communication.
-        if not small and not options.mesh and outcome.ranked and outcome.share > _WORTH[level]:
+        if not small and not options.mesh and outcome.ranked and outcome.share > level.worth:
             search(dict(_refined(outcome)), level)
     clock.append(time.perf_counter())
     if not outcome.ranked:
@@ -254,7 +278,12 @@ def _refined(outcome: _Outcome) -> Iterator[tuple[tuple[int, ...], list[States]]
 
 
 def _limited(
-    candidates: list[_Candidate], outcome: _Outcome, limit: Limit, level: str, steps: _Steps, deadline: float
+    candidates: list[_Candidate],
+    outcome: _Outcome,
+    limit: Limit,
+    level: _Level,
+    steps: _Steps,
+    deadline: float,
 ) -> None:
     """The best plan of each mesh within the limit, best first, as long as others can win."""
     order = sorted(candidates, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
@@ -262,7 +291,7 @@ def _limited(
         steps.tell(len(order) + done, candidate.name + ", memory")
         least_s, first, name = outcome.least_s, candidate.best, candidate.name
         outcome.met[candidate.setting.costs.sizes] = candidate
-        if first.objective > _PROMISING[level][len(candidate.setting.costs.sizes) - 1] * least_s:
+        if first.objective > level.promising[len(candidate.setting.costs.sizes) - 1] * least_s:
             why = "slower even without the memory limit"
         elif outcome.ranked and time.perf_counter() > deadline:
             why = "not finished: the time budget was spent"
@@ -278,7 +307,8 @@ def _limited(
         outcome.met[candidate.setting.costs.sizes] = replace(candidate, best=first, known=known)
         candidate = replace(candidate, best=fitted)
         if fitted.fits:
-            outcome.rank(predict(candidate.setting.costs, fitted.states, limit.life), candidate)
+            predicted, fitted = reconsider(candidate.setting, limit, fitted, candidate.known, level.missed)
+            outcome.rank(predicted, replace(candidate, best=fitted))
         else:
             outcome.failed[name] = candidate
             why = f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
@@ -293,7 +323,7 @@ def _gap(predicted: Prediction, outcome: _Outcome, perfect_s: float) -> float:
 
 
 def _slower(share: float) -> str:
-    return f"{share:.1%} slower" if share >= _SAME["O1"] else "as fast"
+    return f"{share:.1%} slower" if share >= _LEVELS["O1"].same else "as fast"
 
 
 def _gib(nbytes: float) -> str:

@@ -6,7 +6,7 @@ that several consumers share, one for what computing cannot hide. Its optimum is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf, prod
@@ -63,8 +63,10 @@ class Program:
         states: Sequence[States],
         pinned: dict[int, States],
         parallel: bool,
+        banned: Mapping[int, frozenset[States]] | None = None,
     ) -> None:
         self.costs = costs
+        self.banned = banned or {}
         self.given = tuple(states)
         self.milp = Milp()
         self.x: list[dict[States, int]] = []
@@ -115,7 +117,8 @@ class Program:
         elif parallel and self._is_dot(k):
             split = [sum(s[a] > 0 for a in axes) for s in allowed]
             allowed = [s for s, count in zip(allowed, split, strict=True) if count == max(split)]
-        return allowed
+        banned = self.banned.get(k, frozenset())
+        return [s for s in allowed if s not in banned] or allowed
 
     def _is_dot(self, k: int) -> bool:
         node = self.costs.problem.nodes[self.costs.quotient.nodes[k]]
