@@ -18,8 +18,8 @@ from typing import Any
 from bench._common import CACHE, Table, main, measure_all, note, parser, publish, run, select, tool
 
 FOUND = "O1"
-# Memory that a step has freed stays with the process, as it does in an accelerator's allocator. By default glibc returns
-# it, and a step spends up to half its time on page faults that no plan decides.
+# Memory that a step has freed stays with the process, as it does in an accelerator's allocator. By default glibc
+# returns it, and a step spends up to half its time on page faults that no plan decides.
 _KEEP = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
          "MALLOC_TOP_PAD_": str(1 << 28)}  # fmt: skip
 
