@@ -42,7 +42,8 @@ class Setting:
     `proved` pairs of states are solved to their optimum, others as soon as they are within the share `gap` of it. Two
     axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
     many. `spent_s` collects the seconds each program took; `known_size` holds the size of the program over all axes
-    once it was counted, which is the same for all states. A class takes none of the states `banned` for it.
+    once it was counted, which is the same for all states, `placed` what was found without memory rows. A class takes
+    none of the states `banned` for it.
     """
 
     costs: Costs
@@ -54,15 +55,16 @@ class Setting:
     spent_s: list[float] = field(default_factory=list, compare=False)
     known_size: list[int] = field(default_factory=list, compare=False)
     banned: Mapping[int, frozenset[States]] = field(default_factory=dict)
+    placed: dict[tuple[States, tuple[States, ...]], Placement | None] = field(default_factory=dict, compare=False)
 
     def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
         """The same mesh, searched harder or less hard."""
-        return replace(self, gap=gap, proved=proved, largest=largest)
+        return replace(self, gap=gap, proved=proved, largest=largest, placed={})
 
     def without(self, banned: Mapping[int, States]) -> Setting:
         """The same mesh, with some more states that their classes may not take."""
         more = {k: self.banned.get(k, frozenset()) | {states} for k, states in banned.items()}
-        return replace(self, banned={**self.banned, **more}, known_size=[])
+        return replace(self, banned={**self.banned, **more}, known_size=[], placed={})
 
     @property
     def orders(self) -> list[list[int]]:
@@ -73,7 +75,13 @@ class Setting:
 
     def place(self, axes: Sequence[int], states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
         """The best states on `axes`, the others as they are; None when the memory rows cannot be met."""
-        return self._solve(self._program(axes, states), cuts)
+        if cuts:
+            return self._solve(self._program(axes, states), cuts)
+        # Every search under a memory limit starts as the one without did.
+        key = tuple(axes), tuple(states)
+        if key not in self.placed:
+            self.placed[key] = self._solve(self._program(axes, states), ())
+        return self.placed[key]
 
     def place_all(self, states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
         """The best states on all axes; None also when that program would be too large."""
