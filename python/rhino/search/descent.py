@@ -43,7 +43,7 @@ class Setting:
     axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
     many. `spent_s` collects the seconds each program took; `known_size` holds the size of the program over all axes
     once it was counted, which is the same for all states, `placed` what was found without memory rows. A class takes
-    none of the states `banned` for it.
+    none of the states `banned` for it. Plans slower than `cutoff` seconds do not matter.
     """
 
     costs: Costs
@@ -55,6 +55,7 @@ class Setting:
     spent_s: list[float] = field(default_factory=list, compare=False)
     known_size: list[int] = field(default_factory=list, compare=False)
     banned: Mapping[int, frozenset[States]] = field(default_factory=dict)
+    cutoff: float = inf
     placed: dict[tuple[States, tuple[States, ...]], Placement | None] = field(default_factory=dict, compare=False)
 
     def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
@@ -89,18 +90,18 @@ class Setting:
             return None
         program = self._program(range(len(self.costs.sizes)), states)
         self.known_size[:] = [program.size]
-        return None if program.size > self.largest else self._solve(program, cuts)
+        return None if program.size > self.largest else self._solve(program, cuts, self.cutoff)
 
     def _program(self, axes: Sequence[int], states: Sequence[States]) -> Program:
         return Program(self.costs, axes, states, self.pinned, self.parallel, self.banned)
 
-    def _solve(self, program: Program, cuts: Sequence[Cut]) -> Placement | None:
+    def _solve(self, program: Program, cuts: Sequence[Cut], cutoff: float = inf) -> Placement | None:
         start = time.perf_counter()
         program.build()
         for cut in cuts:
             program.limit(*row(program, cut))
         small = program.size <= self.proved
-        found = program.solve(_LIMIT_S, _EXACT if small else self.gap, prove=small)
+        found = program.solve(_LIMIT_S, _EXACT if small else self.gap, prove=small, cutoff=cutoff)
         self.spent_s.append(time.perf_counter() - start)
         return found
 
@@ -138,12 +139,13 @@ def descend(
 def jointly(setting: Setting, start: Descent, cuts: Sequence[Cut] = ()) -> Descent:
     """Improves a plan by placing all axes at once, where that is not too many.
 
-    Returns: the better of both plans, with the proved bound if all axes were placed; `start` if they were not.
+    Returns: the better of both plans, with the proved bound if all axes were placed; `start` if they were not, or if
+      that bound is above the setting's cutoff.
     """
     found = setting.place_all(start.states, cuts) if len(setting.costs.sizes) > 1 else None
     if found is None:
         return start
-    better = found if found.objective < start.objective else start
+    better = found if found.objective < start.objective and found.states else start
     return Descent(better.states, better.objective, found.bound)
 
 

@@ -36,7 +36,8 @@ def within(setting: Setting, limit: Limit, first: Descent, known: Sequence[State
       first: the best plan without a limit.
       known: states of a plan within it, if there is one.
 
-    Returns: a Descent with `fits` False, the smallest peak seen, when no plan within the limit was found.
+    Returns: a Descent with `fits` False, the smallest peak seen, when no plan within the limit was found; its bound is
+      above the setting's cutoff when one would be too slow.
     """
     costs, bound = setting.costs, first.bound
     cuts: list[Cut] = []
@@ -50,6 +51,8 @@ def within(setting: Setting, limit: Limit, first: Descent, known: Sequence[State
             return current
         cuts.append(cut_at(costs, current.states, limit.life, used.at, limit.nbytes))
         found = _under(setting, cuts, current, known)
+        if found is not None and found.bound > setting.cutoff:
+            return replace(smallest, fits=False, bound=found.bound)
         if found is None or found.states == current.states:
             break
         current = found
@@ -64,7 +67,7 @@ def _under(setting: Setting, cuts: list[Cut], over: Descent, known: Sequence[Sta
     best = min((f for f in tries if f is not None), key=lambda f: f.objective, default=None)
     # One axis at a time may find no way where several at once do; the plan over the limit is only where they start.
     found = jointly(setting, best or replace(over, objective=inf), cuts)
-    return found if found.objective < inf else None
+    return found if found.objective < inf or found.bound > setting.cutoff else None
 
 
 def smallest(setting: Setting, limit: Limit, over: Descent) -> Descent:

@@ -25,7 +25,10 @@ _USED = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class MilpSolution:
-    """`status` is "optimal", "limit" (best found in time) or "infeasible"; `bound` is proved below the objective."""
+    """`status` is "optimal", "limit" (best found in time), "infeasible", or "hopeless" (the bound is above the cutoff).
+
+    `bound` is proved below the objective.
+    """
 
     status: str
     objective: float
@@ -70,6 +73,7 @@ class Milp:
         gap: float = 1e-6,
         start: Mapping[int, float] | None = None,
         prove: bool = True,
+        cutoff: float = inf,
     ) -> MilpSolution:
         """Solve: the LP relaxation first, branching only where it is fractional and rounding is not close enough.
 
@@ -78,10 +82,11 @@ class Milp:
           start: values of the integer variables of a known answer, to begin branching with.
           prove: branch until the gap is reached; else only among what the relaxation uses, which takes a fraction of
             the time and seldom misses anything.
+          cutoff: answers above it do not matter.
         """
         if not self.costs:  # HiGHS calls it "empty", not optimal
             return MilpSolution("optimal", 0.0, 0.0, ())
-        return _Solver(self, time_limit_s, gap).run(start, prove)
+        return _Solver(self, time_limit_s, gap).run(start, prove, cutoff)
 
 
 class _Solver:
@@ -133,7 +138,7 @@ class _Solver:
         lp.a_matrix_.value_ = coefficients
         return lp
 
-    def run(self, start: Mapping[int, float] | None, prove: bool) -> MilpSolution:
+    def run(self, start: Mapping[int, float] | None, prove: bool, cutoff: float) -> MilpSolution:
         self.highs.setOptionValue("solver", "ipm" if len(self.costs) > _MANY else "choose")
         self.highs.run()
         self.highs.setOptionValue("solver", "choose")
@@ -141,6 +146,8 @@ class _Solver:
             return MilpSolution("infeasible", inf, inf, ())
         values = self._values()
         bound = self._objective(values)
+        if bound > cutoff:
+            return MilpSolution("hopeless", inf, bound, ())
         if not self._fractional(values):
             return MilpSolution("optimal", bound, bound, tuple(values))
         rounded = self._either_side()

@@ -291,27 +291,29 @@ def _limited(
         steps.tell(len(order) + done, candidate.name + ", memory")
         least_s, first, name = outcome.least_s, candidate.best, candidate.name
         outcome.met[candidate.setting.costs.sizes] = candidate
+        # What is only as fast, on as many axes, would not be chosen.
+        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)))
         if first.objective > level.promising[len(candidate.setting.costs.sizes) - 1] * least_s:
             why = "slower even without the memory limit"
         elif outcome.ranked and time.perf_counter() > deadline:
             why = "not finished: the time budget was spent"
         else:
-            first = jointly(candidate.setting, first)
-            hopeless = first.bound > least_s * (1 + max(outcome.same, 1e-6))
-            why = "slower even without the memory limit" if hopeless else ""
+            first = jointly(setting, first)
+            why = "slower even without the memory limit" if first.bound > setting.cutoff else ""
         if why:
             outcome.losers[name] = Alternative(name, first.objective, 0, why)
             continue
-        fitted = within(candidate.setting, limit, first, candidate.known)
+        fitted = within(setting, limit, first, candidate.known)
         known = fitted.states if fitted.fits else candidate.known
         outcome.met[candidate.setting.costs.sizes] = replace(candidate, best=first, known=known)
         candidate = replace(candidate, best=fitted)
         if fitted.fits:
-            predicted, fitted = reconsider(candidate.setting, limit, fitted, candidate.known, level.missed)
+            predicted, fitted = reconsider(setting, limit, fitted, candidate.known, level.missed)
             outcome.rank(predicted, replace(candidate, best=fitted))
         else:
             outcome.failed[name] = candidate
-            why = f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
+            slow = fitted.bound > setting.cutoff
+            why = "slower" if slow else f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
             outcome.losers[name] = Alternative(name, fitted.objective, fitted.peak_bytes, why)
 
 

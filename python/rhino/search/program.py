@@ -29,7 +29,10 @@ Group = list[States]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """States of every class, the objective in seconds and its proved lower bound (other axes as they are)."""
+    """States of every class, the objective in seconds and its proved lower bound (other axes as they are).
+
+    No states, and an infinite objective, where the bound alone says that there is nothing to be had.
+    """
 
     states: tuple[States, ...]
     objective: float
@@ -276,10 +279,17 @@ class Program:
         """Add the row `terms <= room`."""
         self.milp.row(-inf, room, [(v, c) for v, c in terms if c])
 
-    def solve(self, time_limit_s: float, gap: float = 1e-6, prove: bool = True) -> Placement | None:
-        """The best states, if proved at most the share `gap` above the optimum; None if no memory row can be met."""
+    def solve(
+        self, time_limit_s: float, gap: float = 1e-6, prove: bool = True, cutoff: float = inf
+    ) -> Placement | None:
+        """The best states, if proved at most the share `gap` above the optimum; None if no memory row can be met.
+
+        A program whose bound is above `cutoff` seconds is given up.
+        """
         start = {x: float(s == given) for xs, given in zip(self.x, self.given, strict=True) for s, x in xs.items()}
-        found = self.milp.solve(time_limit_s, gap, start, prove)
+        found = self.milp.solve(time_limit_s, gap, start, prove, cutoff)
+        if found.status == "hopeless":
+            return Placement((), inf, found.bound)
         if found.status == "infeasible":
             return None
         # The first of the largest: rounding is the same every time.

@@ -1,0 +1,75 @@
+"""Plans for whose axes no nesting suits all neighbours: found, and replaced by faster ones."""
+
+from __future__ import annotations
+
+import pytest
+from search_programs import adam_step, module_of
+
+from rhino.cluster import Cluster
+from rhino.cost.collectives import RingModel
+from rhino.cost.memory import lifetimes
+from rhino.cost.roofline import matmul_seconds, op_seconds
+from rhino.graph import Graph
+from rhino.passes.import_graph import import_graph
+from rhino.search.cones import build_problem
+from rhino.search.conflicts import conflicts, reconsider
+from rhino.search.costs import Costs
+from rhino.search.descent import Descent, Setting, jointly, start_from_nothing
+from rhino.search.evaluate import predict
+from rhino.search.limit import Limit, within
+from rhino.search.nesting import stacks
+from rhino.search.symmetry import tie_repeats
+
+CLUSTER = Cluster.load("dgx-a100:2")
+PLENTY = 1 << 50
+
+
+@pytest.fixture(scope="module")
+def training() -> Graph:
+    function, arguments = adam_step(3, 8192, 16384)
+    return import_graph(module_of(function, *arguments, donate=(0,), roles=True))
+
+
+def setting_on(graph: Graph, shape: tuple[int, ...]) -> Setting:
+    problem = build_problem(graph)
+    comm, seconds, matmuls = RingModel(CLUSTER, shape), op_seconds(graph, CLUSTER), matmul_seconds(graph, CLUSTER)
+    return Setting(Costs.on(problem, tie_repeats(problem), CLUSTER, comm, seconds, matmuls), {})
+
+
+def best(setting: Setting, limit: Limit) -> Descent:
+    first = start_from_nothing(setting)
+    assert first is not None
+    return within(setting, limit, jointly(setting, first))
+
+
+def test_a_plan_slower_than_its_program_said_is_replaced(training: Graph) -> None:
+    setting, limit = setting_on(training, (4, 4)), Limit(PLENTY, lifetimes(training))
+    plan = best(setting, limit)
+    before = predict(setting.costs, plan.states, limit.life)
+    assert before.step_time_s > plan.objective * 1.01
+    after, found = reconsider(setting, limit, plan, None, 1e-2)
+    assert after.step_time_s < before.step_time_s
+    assert after == predict(setting.costs, found.states, limit.life)
+    # What was told to the program on the way: one class, in the states it had, all on one dimension or two.
+    banned = conflicts(setting.costs, plan.states)
+    assert banned
+    assert all(states == plan.states[k] and stacks(states) for k, states in banned.items())
+    assert all(found.states[k] != states for k, states in banned.items())
+
+
+def test_a_plan_as_fast_as_its_program_said_stays(training: Graph) -> None:
+    setting, limit = setting_on(training, (16,)), Limit(PLENTY, lifetimes(training))
+    plan = best(setting, limit)
+    assert conflicts(setting.costs, plan.states) == {}
+    assert reconsider(setting, limit, plan, None, 0.0)[1] is plan
+
+
+def test_banned_states_are_not_taken(training: Graph) -> None:
+    setting = setting_on(training, (16,))
+    first = start_from_nothing(setting)
+    assert first is not None
+    k = next(k for k, states in enumerate(first.states) if states[0] > 0)
+    second = start_from_nothing(setting.without({k: first.states[k]}))
+    assert second is not None
+    assert second.states[k] != first.states[k]
+    assert second.objective >= first.objective
