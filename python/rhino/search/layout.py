@@ -111,16 +111,19 @@ def _reductions(
     # So it is where a dot is told first, or where a dimension is split before its sums are scattered onto it.
     if rest and (told_first or any(d in onto for d, _ in sliced)):
         return
-    # A reduce-scatter divides one dimension; several follow each other.
+    # A reduce-scatter divides one dimension. What it leaves XLA reduces over all axes at once, as they are in the mesh.
+    if len(onto) > (1 if rest or told_first else 2):
+        return
     for dims in permutations(onto):
         steps: list[Step] = []
         stops: list[Placed] = []
         now = sliced
         for d in dims:
-            if not all(_room(now, d, a, source, target) for a in onto[d]):
+            axes = tuple(sorted(onto[d])) if stops else onto[d]
+            if not all(_room(now, d, a, source, target) for a in axes):
                 break
-            steps.append(Step("reduce-scatter", tuple(sorted(onto[d])), local(now, sizes)))
-            now = _onto(now, d, onto[d])
+            steps.append(Step("reduce-scatter", tuple(sorted(axes)), local(now, sizes)))
+            now = _onto(now, d, axes)
             stops.append(now)
         else:
             if rest:

@@ -87,6 +87,25 @@ def test_sums_over_two_axes_wanted_along_one_are_reduced_over_both(source: Layou
     assert [(s.kind, s.axes) for s in found.steps] == [("all-reduce", (0, 1))]
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "chain"),
+    [
+        # Two dimensions follow each other, the second with its axes as they are in the mesh.
+        ((P, P, P), (0, 1, 1), [(0,), (1, 2)]),
+        # Three do not, nor two where an axis is left over or the dot is told first.
+        ((P, P, P), (0, 1, 2), []),
+        ((P, P, P), (0, 1, R), []),
+        ((P, P, R), (0, 1, R), []),
+    ],
+)
+def test_two_dimensions_are_scattered_onto_at_most(
+    source: Layout, target: Layout, chain: list[tuple[int, ...]]
+) -> None:
+    orders = ((2, 1, 0), (2, 1, 0)) if not chain else ((2, 1, 0), (0, 1, 2))
+    found = route(source, target, (2, 4, 2), True, orders=orders)
+    assert [s.axes for s in found.steps if s.kind == "reduce-scatter"] == chain
+
+
 def test_a_dot_not_split_otherwise_is_scattered_along_one_and_reduced_along_the_other() -> None:
     found = route((P, P, 0), (R, 1, 0), (2, 4, 2), True)
     assert [(s.kind, s.axes) for s in found.steps] == [("reduce-scatter", (1,)), ("all-reduce", (0,))]
