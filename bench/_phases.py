@@ -1,4 +1,4 @@
-"""Where the time of a plan goes: `python -m bench._phases FILE CLUSTER LEVEL` prints seconds by phase as JSON.
+"""Where the time of a plan goes: `python -m bench._phases FILE CLUSTER LEVEL [BYTES]` prints seconds by phase as JSON.
 
 Owns the names of the phases. It is a process of its own, started by search_time, and runs what `rhino-auto` runs.
 """
@@ -21,7 +21,7 @@ from rhino.plan_module import parse_module
 from rhino.search import Solution
 
 
-def phases(path: Path, cluster: str, level: str) -> dict[str, float]:
+def phases(path: Path, cluster: str, level: str, memory_limit: int = 0) -> dict[str, float]:
     """Seconds by phase, in the order they run.
 
     parse; inline and clean up; classify the arguments; import the IR as a graph; build the search problem; tie repeated
@@ -41,7 +41,7 @@ def phases(path: Path, cluster: str, level: str) -> dict[str, float]:
     module = parse_module(path.read_bytes(), str(path))
     found["parse"] = time.perf_counter() - start
     manager = PassManager(module.context)
-    auto = build("rhino-auto", [("topology", cluster), ("level", level)])
+    auto = build("rhino-auto", [("topology", cluster), ("level", level), ("memory-limit", str(memory_limit))])
     assert isinstance(auto, Pipeline)
     for part in auto.expand():
         if isinstance(part, PlanSharding):
@@ -68,4 +68,4 @@ def phases(path: Path, cluster: str, level: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(phases(Path(sys.argv[1]), sys.argv[2], sys.argv[3])))
+    print(json.dumps(phases(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)))

@@ -35,16 +35,18 @@ from bench._inputs import GPT, count_lines, module
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model and the cluster it is planned for."""
+    """A model and the cluster it is planned for; `memory_gib` 0 is the device's own memory."""
 
     model: GPT
     cluster: str
     level: str = "O1"
+    memory_gib: int = 0
 
     @property
     def name(self) -> str:
         """Short and unique."""
-        return f"{self.model.name}@{self.cluster}{'' if self.level == 'O1' else '-' + self.level}"
+        more = ("" if self.level == "O1" else f"-{self.level}") + (f"-{self.memory_gib}GiB" if self.memory_gib else "")
+        return f"{self.model.name}@{self.cluster}{more}"
 
 
 CASES: tuple[Case, ...] = (
@@ -57,6 +59,9 @@ CASES: tuple[Case, ...] = (
     Case(GPT("175b", 256, scan=True), "dgx-h100:16"),
     Case(GPT("175b", 256), "dgx-h100:16"),
     Case(GPT("175b", 256), "dgx-h100:16", "O2"),
+    # 12 layers fit and 96 do not, unless told otherwise: these two differ in their depth only.
+    Case(GPT("175b", 256, layers=12), "dgx-h100:16", memory_gib=1000),
+    Case(GPT("175b", 256), "dgx-h100:16", memory_gib=1000),
 )
 QUICK: tuple[Case, ...] = (Case(GPT("125m", 8, layers=2), "dgx-h100:1"), Case(GPT("125m", 8, layers=4), "dgx-h100:1"))
 
@@ -77,6 +82,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
         planned,
         "--json",
         record,
+        *(["--memory-limit", f"{case.memory_gib}GiB"] if case.memory_gib else []),
     ]
     propagate = [*tool("rhino-opt"), source, "--sdy-propagation-pipeline", "-o", CACHE / "propagated.mlir"]
     peaks = {"plan": 0, "propagate": 0}
@@ -97,6 +103,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     if len(outputs) != 1:
         raise BenchError(f"{case.name}: {len(outputs)} different plans in {rounds} runs of the same command")
     data = json.loads(record.read_text(encoding="utf-8"))
+    parts = [sys.executable, "-m", "bench._phases", source, case.cluster, case.level, str(case.memory_gib << 30)]
     return {
         "case": case.name,
         "cluster": case.cluster,
@@ -109,7 +116,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
         "mesh": data["mesh"],
         "predicted": data["predicted"],
         "search": data["search"],
-        "phases_s": json.loads(run([sys.executable, "-m", "bench._phases", source, case.cluster, case.level]).stdout),
+        "phases_s": json.loads(run(parts).stdout),
     }
 
 

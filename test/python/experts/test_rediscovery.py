@@ -81,7 +81,7 @@ def test_gpt_is_split_like_megatron_within_a_host_and_its_batch_across() -> None
     program = gpt()
     mesh = dict(search(program).mesh)
     _, width, heads, _ = dims(program, "['query']['kernel']")
-    assert width == ()
+    assert not set(width) & set(heads)  # the width may be split too, as ZeRO does, and is gathered for use
     assert 2 <= prod(mesh[axis] for axis in heads) <= A100.devices_per_host
     assert list(mesh)[-len(heads) :] == sorted(heads)  # the inner axes: within a host
     for name in ("['key']['kernel']", "['value']['kernel']"):
