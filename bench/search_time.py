@@ -103,7 +103,8 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     if len(outputs) != 1:
         raise BenchError(f"{case.name}: {len(outputs)} different plans in {rounds} runs of the same command")
     data = json.loads(record.read_text(encoding="utf-8"))
-    parts = [sys.executable, "-m", "bench._phases", source, case.cluster, case.level, str(case.memory_gib << 30)]
+    limit = str(case.memory_gib << 30)
+    phases = run([sys.executable, "-m", "bench._phases", source, case.cluster, case.level, limit])
     return {
         "case": case.name,
         "cluster": case.cluster,
@@ -116,7 +117,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
         "mesh": data["mesh"],
         "predicted": data["predicted"],
         "search": data["search"],
-        "phases_s": json.loads(run(parts).stdout),
+        "phases_s": json.loads(phases.stdout),
     }
 
 

@@ -23,7 +23,7 @@ from rhino.passes.registry import Pass, option, register
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
-from rhino.search.planner import Progress
+from rhino.search.outcome import Progress
 from rhino.search.solution import Alternative
 
 MESH = "mesh"

@@ -1,0 +1,45 @@
+"""How hard each level searches.
+
+Owns those numbers, and why each is what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+Effort = tuple[float, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level.
+
+    Attributes:
+      effort: how close to its optimum an integer program is brought, up to which size to the optimum itself, and which
+        size is too large for several axes at once (see `Setting`).
+      promising: by number of axes, how much slower than the best a mesh's plan from one axis at a time may be to be
+        improved; to place three axes at once takes minutes and wins little.
+      same: plans this close are as fast: the mesh with fewer axes is taken.
+      worth: the share of communication from which a third axis is tried.
+      missed: by how much a plan may be slower than its program said before others are looked for.
+    """
+
+    effort: Effort
+    promising: tuple[float, float, float]
+    same: float
+    worth: float
+    missed: float
+
+
+LEVELS = {
+    "O1": Level((3e-3, 300, 20_000), (1.05, 1.05, 1.0), same=5e-4, worth=0.2, missed=1e-2),
+    "O2": Level((1e-3, 20_000, 250_000), (1.3, 1.3, 1.0), same=0.0, worth=0.0, missed=1e-3),
+}
+# From this share of communication O1 too places both axes of a mesh at once.
+COSTLY = 0.25
+AT_ONCE = (3e-3, 300, 100_000)
+# Programs this small are searched without tying repeats at O2: equal decisions may then differ, and any mesh of two
+# axes may win.
+FEW = 64
+LEVEL_OF_FEW = replace(LEVELS["O2"], promising=(inf, inf, 1.0))
