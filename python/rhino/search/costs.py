@@ -231,7 +231,12 @@ class Costs:
     ) -> tuple[float, tuple[Step, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
         seconds, steps = self.convert(self.sent(transfer.value), source, target, self.form(transfer), orders)
-        return seconds * transfer.trips, steps
+        return seconds * self.trips(transfer, steps), steps
+
+    def trips(self, transfer: Transfer, steps: Sequence[Step]) -> int:
+        """How often a conversion is made: the all-reduce of what a loop adds up XLA's GPU compiler moves behind it."""
+        moved = self.sums_merge and all(step.kind == "all-reduce" for step in steps)
+        return transfer.late if moved else transfer.trips
 
     def sent(self, v: int) -> int:
         """Bytes of a value on the wire."""

@@ -95,6 +95,6 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
                 axes = tuple(names[a] for a in step.axes)
                 sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
                 one = costs.comm.time(step.kind, step.axes, step.nbytes)
-                events.append(Event(transfer.op, step.kind, axes, sent, one, transfer.trips))
+                events.append(Event(transfer.op, step.kind, axes, sent, one, costs.trips(tied, steps)))
     events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
     return Estimated(predict(costs, found.states, lifetimes(graph)), seconds, parts, tuple(events))

@@ -73,7 +73,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     for transfer, count in quotient.transfers:
         for seconds, steps, _, _ in paid(costs, transfer, states, nesting):
             comm_s += count * seconds
-            record(steps, count * transfer.trips)
+            record(steps, count * costs.trips(transfer, steps))
             if transfer.index in costs.hideable:
                 overlappable_s += count * seconds
     hidden_s = hidden_seconds(compute_s, overlappable_s, costs.window)

@@ -108,13 +108,14 @@ def _reductions(
     # Over an axis that holds copies XLA would divide the op otherwise: a smaller all-reduce, then a permute.
     idle = any(s == t == REPLICATED and n > 1 for s, t, n in zip(source, target, sizes, strict=True))
     told_first = idle or bool(free & set(onto)) or form == "scatter"
-    # So it is where a dot is told first, or where a dimension is split before its sums are scattered onto it.
-    if rest and (told_first or any(d in onto for d, _ in sliced)):
+    # What a first reduce-scatter leaves XLA reduces over all axes at once, as they are in the mesh. Where the dot is
+    # told first, or the first would be onto a dimension that is split already, there can only be one.
+    if len(onto) + bool(rest) > (1 if told_first else 2):
         return
-    # A reduce-scatter divides one dimension. What it leaves XLA reduces over all axes at once, as they are in the mesh.
-    if len(onto) > (1 if rest or told_first else 2):
-        return
+    split = {d for d, _ in sliced}
     for dims in permutations(onto):
+        if len(dims) + bool(rest) > 1 and dims[0] in split:
+            continue
         steps: list[Step] = []
         stops: list[Placed] = []
         now = sliced

@@ -52,6 +52,8 @@ class Transfer:
 
     Either side may have several ends, the other then has one. A conversion between two given layouts is paid once for
     all consumers that agree (XLA reshards a value once), and once for partial results that are summed anyway.
+
+    `trips` is how often it happens in a step; `late` how often where XLA moves all-reduces of sums behind their loop.
     """
 
     index: int
@@ -61,6 +63,7 @@ class Transfer:
     sources: list[End]
     targets: list[End]
     op: int = -1
+    late: int = 0
 
 
 @dataclass(slots=True)

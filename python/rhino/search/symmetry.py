@@ -7,7 +7,7 @@ layers gives as many classes as one of 12. Owns the partition; knows neither mes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhino.search.problem import End, Problem, Transfer
 
@@ -108,7 +108,7 @@ def _marks(problem: Problem) -> list[list[object]]:
 
 def _transfer_label(problem: Problem, t: Transfer) -> object:
     value = problem.graph.values[t.value]
-    return (t.kind, value.shape, value.dtype, t.trips)
+    return (t.kind, value.shape, value.dtype, t.trips, t.late)
 
 
 def _quotient(problem: Problem, colours: list[int], hyper: list[int]) -> Quotient:
@@ -127,7 +127,7 @@ def _quotient(problem: Problem, colours: list[int], hyper: list[int]) -> Quotien
             representative, count = transfers[colour]
             transfers[colour] = (representative, count + 1)
         else:
-            tied = Transfer(t.index, t.value, t.kind, t.trips, _named(t.sources, klass), _once(t.targets, klass), t.op)
+            tied = replace(t, sources=_named(t.sources, klass), targets=_once(t.targets, klass))
             transfers[colour] = (tied, 1)
         tied_to.append(transfers[colour][0].index)
     return Quotient(klass, nodes, counts, list(transfers.values()), tied_to)

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from rhino.graph.data import Op, Rule
 from rhino.search.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer, leading
 
+# What may lie between a partial sum and the value that a loop carries.
+_ON_THE_WAY = ("stablehlo.add", "stablehlo.transpose", "stablehlo.reshape")
+
 
 def wire(problem: Problem, roles: Sequence[str]) -> None:
     """Add a node per heavy op, and every transfer. `roles[o]` is merge, heavy, reduce, broadcast or none."""
@@ -117,7 +120,7 @@ class _Wiring:
         transfer = self.uses.get(key)
         if transfer is None:
             source = End(problem.node_of[v], problem.view(v))
-            transfer = Transfer(len(problem.transfers), v, "use", op.trips, [source], [], op.index)
+            transfer = Transfer(len(problem.transfers), v, "use", op.trips, [source], [], op.index, op.trips)
             self.uses[key] = transfer
             problem.transfers.append(transfer)
         transfer.targets.append(end)
@@ -129,10 +132,25 @@ class _Wiring:
         if transfer is None:
             n = problem.node_of[v]
             target = End(n, problem.view(v)) if n >= 0 else End(-1, (REPLICATED,))
-            transfer = Transfer(len(problem.transfers), v, "define", op.trips, [], [target], op.index)
+            late = self._late(root, op.trips)
+            transfer = Transfer(len(problem.transfers), v, "define", op.trips, [], [target], op.index, late)
             self.sums[root] = transfer
             problem.transfers.append(transfer)
         transfer.sources.append(end)
+
+    def _late(self, v: int, trips: int) -> int:
+        """How often a sum is reduced if that waits until its loop is over: once, where the loop only adds to it."""
+        ops, users = self.graph.ops, self.users
+        while len(users[v]) == 1 and ops[users[v][0]].name in _ON_THE_WAY:
+            v = ops[users[v][0]].results[0]
+        o = self.graph.values[v].producer
+        loop = ops[ops[o].parent] if o >= 0 and ops[o].parent >= 0 else None
+        if loop is None or loop.name != "stablehlo.while" or ops[o].name != "stablehlo.add" or users[v]:
+            return trips
+        for _, tested, carried, yielded, _ in loop.ties:
+            if yielded == v and carried in ops[o].operands and users[carried] == [o] and not users[tested]:
+                return trips // max(1, int(loop.tag))
+        return trips
 
     def _sum_root(self, v: int) -> int:
         """The sum a partial result ends in: XLA adds partial tensors first and reduces them together."""

@@ -96,6 +96,9 @@ def test_sums_over_two_axes_wanted_along_one_are_reduced_over_both(source: Layou
         ((P, P, P), (0, 1, 2), []),
         ((P, P, P), (0, 1, R), []),
         ((P, P, R), (0, 1, R), []),
+        # Onto a dimension that is split already comes second.
+        ((P, P, 0), (1, 0, 0), [(0,), (1,)]),
+        ((P, P, 0), (0, 1, 0), [(1,), (0,)]),
     ],
 )
 def test_two_dimensions_are_scattered_onto_at_most(

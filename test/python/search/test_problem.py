@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import pytest
 from hand_graphs import Builder
 from search_programs import graph_of, spec
 
@@ -213,3 +214,25 @@ def test_numbering_depends_on_program_order_only() -> None:
     assert [(n.kind, n.ops, n.members, n.limits) for n in first.nodes] == [
         (n.kind, n.ops, n.members, n.limits) for n in second.nodes
     ]
+
+
+def _summed_in_a_loop(read: bool) -> Problem:
+    """A weight's gradient, summed over eight steps of a loop that may read the sum."""
+
+    def step(w: jax.Array, xs: jax.Array, ys: jax.Array) -> jax.Array:
+        def body(total: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, y = pair
+            return total + (y.T @ x).T, total[0] if read else x[0]
+
+        total, rows = jax.lax.scan(body, jnp.zeros_like(w), (xs, ys))
+        return w - total + rows.sum()
+
+    return build_problem(graph_of(step, spec(64, 32), spec(8, 128, 64), spec(8, 128, 32)))
+
+
+@pytest.mark.parametrize(("read", "late"), [(False, 1), (True, 8)])
+def test_what_a_loop_only_adds_up_is_reduced_behind_it(read: bool, late: int) -> None:
+    problem = _summed_in_a_loop(read)
+    (dot,) = [op for op in problem.graph.ops if op.name == "stablehlo.dot_general"]
+    found = transfer(problem, dot.results[0], "define")
+    assert (found.trips, found.late) == (8, late)
