@@ -29,6 +29,7 @@ class _Wiring:
         self.users = problem.graph.users()
         self.returned = frozenset(problem.graph.outputs)
         self.roots: dict[int, int] = {}
+        self.partial = self._sums()
 
     def run(self) -> None:
         problem, graph = self.problem, self.graph
@@ -152,13 +153,29 @@ class _Wiring:
                 return trips // max(1, int(loop.tag))
         return trips
 
+    def _sums(self) -> list[bool]:
+        """For each value whether it can be partial: an op that sums leaves it, or it adds up only such values."""
+        found = [False] * len(self.graph.values)
+        for op in self.graph.ops:
+            role = self.role[op.index]
+            if op.name == "stablehlo.add" and role == "merge":
+                sums = all(found[v] for v in op.operands)
+            else:
+                sums = role == "reduce" or (role == "heavy" and op.rule is not None and bool(op.rule.reduction))
+            for v in op.results:
+                found[v] = sums
+        return found
+
     def _sum_root(self, v: int) -> int:
-        """The sum a partial result ends in: XLA adds partial tensors first and reduces them together."""
+        """The sum a partial result ends in: XLA adds partial tensors first and reduces them together.
+
+        It does not where one of two is whole: of `(x + a) + b` it reduces a and b.
+        """
         ops = self.graph.ops
         path = []
         while v not in self.roots and len(self.users[v]) == 1 and ops[self.users[v][0]].name == "stablehlo.add":
             op = ops[self.users[v][0]]
-            if op.operands[0] == op.operands[1] or v in self.returned:
+            if op.operands[0] == op.operands[1] or v in self.returned or not all(self.partial[u] for u in op.operands):
                 break
             path.append(v)
             v = op.results[0]
