@@ -129,7 +129,8 @@ def _reductions(
         else:
             if rest:
                 steps.append(Step("all-reduce", tuple(sorted(rest)), local(now, sizes)))
-            yield (steps, sliced, stops) if told_first else (steps, stops[0], stops[1:])
+            # Onto a batching dimension that is split already, XLA would gather all of the result, told at once.
+            yield (steps, sliced, stops) if told_first or dims[0] in split else (steps, stops[0], stops[1:])
 
 
 def _room(placed: Placed, d: int, a: int, source: Layout, target: Layout) -> bool:
