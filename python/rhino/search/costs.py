@@ -12,6 +12,7 @@ from math import prod
 
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
+from rhino.graph.data import Op
 from rhino.search.layout import Form, Layout, Order, Route, Step, route
 from rhino.search.overlap import WINDOW, hideable_transfers
 from rhino.search.problem import PARTIAL, End, Node, Problem, Transfer
@@ -55,6 +56,7 @@ class Costs:
         default_factory=dict
     )
     routes: dict[tuple[Layout, Layout, Form, Orders], Route] = field(default_factory=dict)
+    forms: dict[int, Form] = field(default_factory=dict)
     weights: list[float] = field(default_factory=list)
     parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
 
@@ -112,7 +114,11 @@ class Costs:
 
     def form(self, transfer: Transfer) -> Form:
         """What kind of op leaves the partial sums of a transfer."""
-        return _FORMS.get(self.problem.graph.ops[transfer.op].name, "dot")
+        found = self.forms.get(transfer.op)
+        if found is None:
+            op = self.problem.graph.ops[transfer.op]
+            found = self.forms[transfer.op] = "batched" if _is_batched(op) else _FORMS.get(op.name, "dot")
+        return found
 
     def orders(
         self,
@@ -302,3 +308,11 @@ def stacked(layout: Layout) -> bool:
     """Whether several axes split one dimension."""
     split = [s for s in layout if s >= 0]
     return len(split) != len(set(split))
+
+
+def _is_batched(op: Op) -> bool:
+    """Whether a dot has dimensions that both operands and the result share."""
+    if op.rule is None or op.name != "stablehlo.dot_general":
+        return False
+    left, right, result = ({f for dim in m for f in dim} for m in (*op.rule.operands, op.rule.results[0]))
+    return bool(left & right & result)

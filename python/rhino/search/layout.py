@@ -14,7 +14,7 @@ from rhino.search.problem import PARTIAL, REPLICATED
 from rhino.search.routes import Layout, Order, Placed, Route, Step, cheapest, local, placements, weight
 
 # Ops that leave partial sums, by what XLA does with them.
-Form = Literal["dot", "reduction", "scatter"]
+Form = Literal["dot", "batched", "reduction", "scatter"]
 
 __all__ = ["Form", "Layout", "Order", "Placed", "Route", "Step", "convert", "route", "shards"]
 
@@ -53,9 +53,9 @@ def route(
 
     Args:
       weights: cost of a byte sent along each axis; all equal by default.
-      form: how XLA treats the op that leaves partial sums. It divides a "dot" further when the result is wanted in
-        parts, and reduces axis by axis; "reduction"s are reduced over all axes at once; a "scatter" it would do in
-        another way if told at once where the result goes, so it is told first to reduce.
+      form: how XLA treats the op that leaves partial sums. It divides a "dot", or a "batched" one, further when the
+        result is wanted in parts, and reduces axis by axis; "reduction"s are reduced over all axes at once; a "scatter"
+        it would do in another way if told at once where the result goes, so it is told first to reduce.
       orders: how axes on one dimension are nested at both ends, major first, and partial ones by the dims whose sums
         they hold; None where that is free.
     """
@@ -91,7 +91,8 @@ def _reductions(
     free = {t for s, t in zip(source, target, strict=True) if s == REPLICATED and t >= 0}
     # A dot that leaves parts whole which are wanted sliced computes only the slice, before anything is sent.
     sliced = start
-    for a, t in enumerate(target if form == "dot" else ()):
+    is_dot = form in ("dot", "batched")
+    for a, t in enumerate(target if is_dot else ()):
         if source[a] == REPLICATED and t >= 0 and _room(sliced, t, a, source, target):
             sliced = _onto(sliced, t, (a,))
     yield [Step("all-reduce", tuple(sorted(partial)), local(sliced, sizes))], sliced, []
@@ -103,7 +104,7 @@ def _reductions(
     if not reduce_scatter or not onto:
         return
     # All but dots are reduced over all axes at once, and XLA scatters all of that or nothing.
-    if form != "dot" and (rest or len(onto) > 1 or free):
+    if not is_dot and (rest or len(onto) > 1 or free):
         return
     # Over an axis that holds copies XLA would divide the op otherwise: a smaller all-reduce, then a permute.
     idle = any(s == t == REPLICATED and n > 1 for s, t, n in zip(source, target, sizes, strict=True))
@@ -129,8 +130,9 @@ def _reductions(
         else:
             if rest:
                 steps.append(Step("all-reduce", tuple(sorted(rest)), local(now, sizes)))
-            # Onto a batching dimension that is split already, XLA would gather all of the result, told at once.
-            yield (steps, sliced, stops) if told_first or dims[0] in split else (steps, stops[0], stops[1:])
+            # Told at once to divide a batching dimension further, XLA would gather all of the result.
+            told = told_first or (form == "batched" and dims[0] in split)
+            yield (steps, sliced, stops) if told else (steps, stops[0], stops[1:])
 
 
 def _room(placed: Placed, d: int, a: int, source: Layout, target: Layout) -> bool:

@@ -109,11 +109,11 @@ def test_two_dimensions_are_scattered_onto_at_most(
     assert [s.axes for s in found.steps if s.kind == "reduce-scatter"] == chain
 
 
-def test_a_dot_is_told_where_it_is_split_before_sums_are_scattered_onto_that() -> None:
-    found = route((0, P), (0, 0), (2, 4), True)
+def test_a_batched_dot_is_told_first_where_its_sums_are_scattered_onto_a_split_dimension() -> None:
+    found = route((0, P), (0, 0), (2, 4), True, form="batched")
     assert [(s.kind, s.axes) for s in found.steps] == [("reduce-scatter", (1,))]
     assert (found.left, found.stops) == (((0, (0,)),), (((0, (0, 1)),),))
-    assert route((0, P), (0, 1), (2, 4), True).left == ((0, (0,)), (1, (1,)))
+    assert route((0, P), (0, 1), (2, 4), True, form="batched").left == ((0, (0,)), (1, (1,)))
 
 
 def test_a_dot_not_split_otherwise_is_scattered_along_one_and_reduced_along_the_other() -> None:
