@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from math import inf
 
 from rhino.search.costs import States
@@ -85,6 +86,18 @@ class Outcome:
                 if size % outer == 0:
                     shape = (*sizes[:axis], outer, size // outer, *sizes[axis + 1 :])
                     yield shape, [(*s[: axis + 1], *s[axis:]) for s in best.best.states]
+
+    def permuted(self, per_host: int) -> Iterator[tuple[tuple[int, ...], list[States]]]:
+        """The best mesh of three axes in other orders, the inner one in a host, each with that plan as it is there."""
+        triples = [e for e in self.ranked.values() if len(e[1].setting.costs.sizes) == 3]
+        if not triples:
+            return
+        _, best = min(triples, key=lambda e: (e[0].step_time_s, e[1].name))
+        sizes = best.setting.costs.sizes
+        for order in permutations(range(3)):
+            shape = tuple(sizes[a] for a in order)
+            if shape not in self.met and shape[-1] <= per_host:
+                yield shape, [tuple(s[a] for a in order) for s in best.best.states]
 
     def gap(self, perfect_s: float) -> float:
         """Relative distance of the best plan to what no plan on the meshes tried can beat.
