@@ -15,7 +15,7 @@ from rhino.cost.collectives import CommModel
 from rhino.graph.data import Op
 from rhino.search.layout import Form, Layout, Order, Route, Step, route
 from rhino.search.overlap import WINDOW, hideable_transfers
-from rhino.search.problem import PARTIAL, End, Node, Problem, Transfer
+from rhino.search.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer
 from rhino.search.symmetry import Quotient
 
 # PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
@@ -237,12 +237,15 @@ class Costs:
     ) -> tuple[float, tuple[Step, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
         seconds, steps = self.convert(self.sent(transfer.value), source, target, self.form(transfer), orders)
-        return seconds * self.trips(transfer, steps), steps
+        return seconds * self.trips(transfer, source, target), steps
 
-    def trips(self, transfer: Transfer, steps: Sequence[Step]) -> int:
+    def trips(self, transfer: Transfer, source: Layout, target: Layout) -> int:
         """How often a conversion is made: the all-reduce of what a loop adds up XLA's GPU compiler moves behind it."""
-        moved = self.sums_merge and all(step.kind == "all-reduce" for step in steps)
-        return transfer.late if moved else transfer.trips
+        if transfer.late == transfer.trips or not self.sums_merge:
+            return transfer.trips
+        # It does not move one whose result is sliced.
+        reduced = tuple([REPLICATED if s == PARTIAL else s for s in source])
+        return transfer.late if reduced == target else transfer.trips
 
     def sent(self, v: int) -> int:
         """Bytes of a value on the wire."""

@@ -90,11 +90,11 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
         tied = by_class.get(transfer.index)
         if tied is None:
             continue
-        for _, steps, _, _ in paid(costs, tied, found.states):
+        for _, steps, source, target in paid(costs, tied, found.states):
             for step in steps:
                 axes = tuple(names[a] for a in step.axes)
                 sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
                 one = costs.comm.time(step.kind, step.axes, step.nbytes)
-                events.append(Event(transfer.op, step.kind, axes, sent, one, costs.trips(tied, steps)))
+                events.append(Event(transfer.op, step.kind, axes, sent, one, costs.trips(tied, source, target)))
     events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
     return Estimated(predict(costs, found.states, lifetimes(graph)), seconds, parts, tuple(events))

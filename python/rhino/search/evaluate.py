@@ -71,9 +71,9 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
         for _, steps, trips in lost:
             record(steps, count * trips)
     for transfer, count in quotient.transfers:
-        for seconds, steps, _, _ in paid(costs, transfer, states, nesting):
+        for seconds, steps, source, target in paid(costs, transfer, states, nesting):
             comm_s += count * seconds
-            record(steps, count * costs.trips(transfer, steps))
+            record(steps, count * costs.trips(transfer, source, target))
             if transfer.index in costs.hideable:
                 overlappable_s += count * seconds
     hidden_s = hidden_seconds(compute_s, overlappable_s, costs.window)
