@@ -49,8 +49,10 @@ def reconsider(
     current, predicted = plan, predict(setting.costs, plan.states, limit.life)
     best = predicted, plan
     for _ in range(_ROUNDS):
+        if predicted.step_time_s <= current.objective * (1 + tolerance) or current.objective > setting.cutoff:
+            break
         banned = conflicts(setting.costs, current.states)
-        if not banned or predicted.step_time_s <= current.objective * (1 + tolerance):
+        if not banned:
             break
         setting = setting.without(banned)
         found = descend(setting, setting.orders[0], current.states)

@@ -36,7 +36,7 @@ LEVELS = {
     "O1": Level((3e-3, 300, 20_000), (1.05, 1.05, 1.0), same=5e-4, worth=0.2, missed=1e-2),
     "O2": Level((1e-3, 20_000, 250_000), (1.3, 1.3, 1.0), same=0.0, worth=0.0, missed=1e-3),
 }
-# From this share of communication O1 too places both axes of a mesh at once.
+# From this share of communication O1 too places both axes of a mesh at once, and three axes are tried in any order.
 COSTLY = 0.25
 AT_ONCE = (3e-3, 300, 100_000)
 # Programs this small are searched without tying repeats at O2: equal decisions may then differ, and any mesh of two

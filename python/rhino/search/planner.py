@@ -121,7 +121,8 @@ class _Search:
             # A third axis only saves communication.
             if not self.small and not options.mesh and outcome.ranked and outcome.share > level.worth:
                 self._round(dict(outcome.refined()), level, level.effort)
-                self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.effort)
+                if outcome.share > COSTLY:
+                    self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.effort)
         self.clock.append(time.perf_counter())
 
     def solution(self) -> Solution:
