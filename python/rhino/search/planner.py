@@ -68,14 +68,14 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     Raises:
       RhinoError: no mesh suits the devices, or nothing fits the memory limit: the message names tensors and remedy.
     """
-    told = progress or (lambda done, total, label: None)
-    search = _Search(graph, cluster, options, told)
+    search = _Search(graph, cluster, options, progress or (lambda done, total, label: None))
     search.run()
     found = search.solution()
     if not search.small:
         return found
     # Without ties O2 is a search of its own, which may miss what O1 finds.
-    tied = plan_sharding(graph, cluster, replace(options, level="O1"), told)
+    left_s = max(0.0, options.budget_s - found.seconds) if options.budget_s is not None else None
+    tied = plan_sharding(graph, cluster, replace(options, level="O1", budget_s=left_s))
     if tied.predicted.step_time_s >= found.predicted.step_time_s:
         return found
     return replace(tied, level=options.level, seconds=found.seconds + tied.seconds)
