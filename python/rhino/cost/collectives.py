@@ -5,6 +5,7 @@ Owns the communication model. Knows mesh sizes and the cluster, nothing of progr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -51,7 +52,7 @@ class CommModel(Protocol):
     def affine(self, kind: str, axes: tuple[int, ...], nbytes_full: float = inf) -> Line: ...
 
 
-class _Affine:
+class _Affine(ABC):
     """The part all models share: per (kind, axes) a few lines, of which the lowest is the time."""
 
     __slots__ = ("_lines", "reduce_scatter", "sizes")
@@ -106,8 +107,9 @@ class _Affine:
             self._lines[key] = self._derive(self.lowered(kind), live) if live else ((0.0, 0.0),)
         return self._lines[key]
 
+    @abstractmethod
     def _derive(self, kind: str, axes: tuple[int, ...]) -> tuple[Line, ...]:
-        raise NotImplementedError
+        """The lines of a collective over axes of more than one device."""
 
 
 @dataclass(frozen=True, slots=True)

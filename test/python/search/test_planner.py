@@ -273,3 +273,11 @@ def test_scalars_that_are_summed_over_devices_are_reduced() -> None:
     # Reading an eighth of 64 MiB saves more than an all-reduce of 4 bytes costs.
     assert found.predicted.collectives == {"all-reduce": 1}
     assert found.predicted.comm_bytes == {"all-reduce": 7}
+
+
+def test_a_small_program_at_o2_is_never_slower_than_at_o1_and_keeps_its_progress(training: Graph) -> None:
+    seen: list[tuple[int, int, str]] = []
+    second = plan_sharding(training, HOST, Options(level="O2"), lambda *step: seen.append(step))
+    assert second.predicted.step_time_s <= plan(training, level="O1").predicted.step_time_s
+    assert second.level == "O2"
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)

@@ -8,9 +8,13 @@ import pytest
 from hand_graphs import Builder
 from search_programs import graph_of, spec
 
+from rhino.cluster import Cluster
+from rhino.cost.collectives import RingModel
 from rhino.graph import Graph
 from rhino.search.cones import build_problem
+from rhino.search.costs import Costs
 from rhino.search.problem import PARTIAL, REPLICATED, Node, Problem, Transfer
+from rhino.search.symmetry import tie_repeats
 
 R, P = REPLICATED, PARTIAL
 
@@ -236,3 +240,29 @@ def test_what_a_loop_only_adds_up_is_reduced_behind_it(read: bool, late: int) ->
     (dot,) = [op for op in problem.graph.ops if op.name == "stablehlo.dot_general"]
     found = transfer(problem, dot.results[0], "define")
     assert (found.trips, found.late) == (8, late)
+
+
+def test_a_late_all_reduce_must_not_be_sliced() -> None:
+    problem = _summed_in_a_loop(False)
+    (dot,) = [op for op in problem.graph.ops if op.name == "stablehlo.dot_general"]
+    found = transfer(problem, dot.results[0], "define")
+    cluster = Cluster.load("dgx-h100:1")
+    costs = Costs.on(problem, tie_repeats(problem), cluster, RingModel(cluster, (4, 2)), [0.0] * 99, {})
+    assert costs.trips(found, (P, R), (R, R)) == 1
+    assert costs.trips(found, (P, R), (R, 0)) == 8  # sliced
+    assert costs.trips(found, (P, R), (0, R)) == 8  # scattered
+
+
+def test_partial_sums_are_reduced_together_only_beside_partial_ones() -> None:
+    def three(x: jax.Array, a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+        return a @ x + b @ x + c @ x
+
+    def whole_first(x: jax.Array, a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+        return (x + a @ x) + b @ x + c @ x
+
+    arguments = (spec(32, 32),) * 4
+    sources = {}
+    for function in (three, whole_first):
+        problem = build_problem(graph_of(function, *arguments))
+        sources[function] = sorted(len(t.sources) for t in problem.transfers if t.kind == "define")
+    assert sources == {three: [3], whole_first: [1, 1, 1]}
