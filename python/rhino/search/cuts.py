@@ -5,7 +5,7 @@ Owns cutting planes for memory: a plan over the limit yields a row at its peak. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Aim a little below the limit: rows are exact for values, and close for copies whose readers differ.
 AIM = 0.97
+# Rounding of sums of bytes, as a share of the room.
+_SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,16 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     return Cut(limit * AIM, values, copies, partials, fixed)
 
 
+def impossible(program: Program, cut: Cut) -> bool:
+    """Whether no states meet the cut, by the values alone: what can be told of a program before `build`."""
+    by_class: dict[int, dict[int, float]] = {}
+    for k, x, nbytes in _held(program, cut):
+        held = by_class.setdefault(k, {})
+        held[x] = held.get(x, 0.0) + nbytes
+    least = cut.fixed + sum(min(held.values()) for held in by_class.values())
+    return least > cut.room * (1 + _SLACK)
+
+
 def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
     """The cut as terms over the variables of a program, and the room they have; all in units of the limit."""
     costs = program.costs
@@ -79,13 +91,8 @@ def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
     def add(variable: int, nbytes: float) -> None:
         terms[variable] = terms.get(variable, 0.0) + nbytes / unit
 
-    for (k, classes), nbytes in cut.values.items():
-        for s, x in program.x[k].items():
-            parts = 1
-            for state, size in zip(s, sizes, strict=True):
-                if state > 0 and state - 1 in classes:
-                    parts *= size
-            add(x, nbytes / parts)
+    for _, x, nbytes in _held(program, cut):
+        add(x, nbytes)
     for (t, k, view), count in cut.partials.items():
         nbytes = costs.problem.graph.values[costs.problem.transfers[t].value].nbytes
         for s, x in program.x[k].items():
@@ -98,3 +105,15 @@ def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
             for variable in variables:
                 add(variable, count * nbytes / shards(end, sizes))
     return list(terms.items()), 1.0 - cut.fixed / unit
+
+
+def _held(program: Program, cut: Cut) -> Iterator[tuple[int, int, float]]:
+    """(class, variable, bytes per device) of the cones' values alive at the cut."""
+    sizes = program.costs.sizes
+    for (k, classes), nbytes in cut.values.items():
+        for s, x in program.x[k].items():
+            parts = 1
+            for state, size in zip(s, sizes, strict=True):
+                if state > 0 and state - 1 in classes:
+                    parts *= size
+            yield k, x, nbytes / parts

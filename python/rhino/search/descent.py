@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, prod
 
 from rhino.search.costs import Costs, States
-from rhino.search.cuts import Cut, row
+from rhino.search.cuts import Cut, impossible, row
 from rhino.search.program import Placement, Program
 
 _MAX_ROUNDS = 6
@@ -97,11 +97,13 @@ class Setting:
 
     def _solve(self, program: Program, cuts: Sequence[Cut], cutoff: float = inf) -> Placement | None:
         start = time.perf_counter()
-        program.build()
-        for cut in cuts:
-            program.limit(*row(program, cut))
-        small = program.size <= self.proved
-        found = program.solve(_LIMIT_S, _EXACT if small else self.gap, prove=small, cutoff=cutoff)
+        found = None
+        if not any(impossible(program, cut) for cut in cuts):
+            program.build()
+            for cut in cuts:
+                program.limit(*row(program, cut))
+            small = program.size <= self.proved
+            found = program.solve(_LIMIT_S, _EXACT if small else self.gap, prove=small, cutoff=cutoff)
         self.spent_s.append(time.perf_counter() - start)
         return found
 

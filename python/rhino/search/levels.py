@@ -18,27 +18,35 @@ class Level:
     Attributes:
       effort: how close to its optimum an integer program is brought, up to which size to the optimum itself, and which
         size is too large for several axes at once (see `Setting`).
+      finer: the same for meshes of three axes, which start from a good plan: proving every step of theirs takes three
+        times as long and finds nothing better.
       promising: by number of axes, how much slower than the best a mesh's plan from one axis at a time may be to be
         improved; to place three axes at once takes minutes and wins little.
       same: plans this close are as fast: the mesh with fewer axes is taken.
       worth: the share of communication from which a third axis is tried.
+      costly: the share of communication from which the best three axes are tried in other orders.
       missed: by how much a plan may be slower than its program said before others are looked for.
     """
 
     effort: Effort
+    finer: Effort
     promising: tuple[float, float, float]
     same: float
     worth: float
+    costly: float
     missed: float
 
 
-LEVELS = {
-    "O1": Level((3e-3, 300, 20_000), (1.05, 1.05, 1.0), same=5e-4, worth=0.2, missed=1e-2),
-    "O2": Level((1e-3, 20_000, 250_000), (1.3, 1.3, 1.0), same=0.0, worth=0.0, missed=1e-3),
-}
-# From this share of communication O1 too places both axes of a mesh at once, and three axes are tried in any order.
+# From this share of communication O1 too places both axes of a mesh at once.
 COSTLY = 0.25
 AT_ONCE = (3e-3, 300, 100_000)
+_FAST = (3e-3, 300, 20_000)
+LEVELS = {
+    "O1": Level(_FAST, _FAST, (1.05, 1.05, 1.0), same=5e-4, worth=0.2, costly=COSTLY, missed=1e-2),
+    "O2": Level(
+        (1e-3, 20_000, 250_000), (1e-3, 300, 250_000), (1.3, 1.3, 1.0), same=0.0, worth=0.0, costly=0.0, missed=1e-3
+    ),
+}
 # Programs this small are searched without tying repeats at O2: equal decisions may then differ, and any mesh of two
 # axes may win.
 FEW = 64

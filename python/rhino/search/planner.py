@@ -120,9 +120,9 @@ class _Search:
                 self._round(dict.fromkeys(shapes), level, AT_ONCE)
             # A third axis only saves communication.
             if not self.small and not options.mesh and outcome.ranked and outcome.share > level.worth:
-                self._round(dict(outcome.refined()), level, level.effort)
-                if outcome.share > COSTLY:
-                    self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.effort)
+                self._round(dict(outcome.refined()), level, level.finer)
+                if outcome.share > level.costly:
+                    self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.finer)
         self.clock.append(time.perf_counter())
 
     def solution(self) -> Solution:
