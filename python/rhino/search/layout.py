@@ -6,7 +6,7 @@ values; what follows is the cheapest route of `rhino.search.routes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Literal
 
@@ -104,14 +104,14 @@ def _reductions(
     if not reduce_scatter or not onto:
         return
     # All but dots are reduced over all axes at once, and XLA scatters all of that or nothing.
-    if not is_dot and (rest or len(onto) > 1 or free):
+    if not is_dot and (len(onto) > 1 or free or (rest and not _splits(source, onto, rest, sizes))):
         return
     # Over an axis that holds copies XLA would divide the op otherwise: a smaller all-reduce, then a permute.
     idle = any(s == t == REPLICATED and n > 1 for s, t, n in zip(source, target, sizes, strict=True))
     told_first = idle or bool(free & set(onto)) or form == "scatter"
     # What a first reduce-scatter leaves XLA reduces over all axes at once, as they are in the mesh. Where the dot is
     # told first, or the first would be onto a dimension that is split already, there can only be one.
-    if len(onto) + bool(rest) > (1 if told_first else 2):
+    if len(onto) + bool(rest) > (1 if told_first and is_dot else 2):
         return
     split = {d for d, _ in sliced}
     for dims in permutations(onto):
@@ -133,6 +133,17 @@ def _reductions(
             # Told at once to divide a batching dimension further, XLA would gather all of the result.
             told = told_first or (form == "batched" and dims[0] in split)
             yield (steps, sliced, stops) if told else (steps, stops[0], stops[1:])
+
+
+def _splits(
+    source: Layout, onto: Mapping[int, tuple[int, ...]], rest: tuple[int, ...], sizes: tuple[int, ...]
+) -> bool:
+    """Whether XLA splits an all-reduce over all devices: what is sliced over the inner axes is scattered over them.
+
+    It does (AllReduceSplitter) where the same computation reduces over such groups anyway, as training steps do.
+    """
+    everywhere = all(s == PARTIAL or n == 1 for s, n in zip(source, sizes, strict=True))
+    return everywhere and max(rest) < min(a for axes in onto.values() for a in axes)
 
 
 def _room(placed: Placed, d: int, a: int, source: Layout, target: Layout) -> bool:

@@ -73,9 +73,9 @@ def test_two_axes(source: Layout, target: Layout, expected: list[tuple[str, tupl
 @pytest.mark.parametrize(
     ("source", "target", "form"),
     [
-        ((P, P), (R, 1), "reduction"),
         ((P, P), (1, R), "reduction"),
-        ((P, P), (R, 1), "scatter"),
+        ((P, P), (1, R), "scatter"),
+        ((P, P, R), (R, 1, R), "scatter"),
         # A dot whose result is split already, is sliced first, or is copied over a third axis.
         ((P, P, 0), (R, 0, 0), "dot"),
         ((P, P, R), (R, 0, 0), "dot"),
@@ -85,6 +85,17 @@ def test_two_axes(source: Layout, target: Layout, expected: list[tuple[str, tupl
 def test_sums_over_two_axes_wanted_along_one_are_reduced_over_both(source: Layout, target: Layout, form: Form) -> None:
     found = route(source, target, (2, 4, 2)[: len(source)], True, form=form)
     assert [(s.kind, s.axes) for s in found.steps] == [("all-reduce", (0, 1))]
+
+
+@pytest.mark.parametrize("form", ["reduction", "scatter"])
+def test_sums_over_all_devices_are_scattered_over_the_inner_axes_alone(form: Form) -> None:
+    found = route((P, P), (R, 1), (2, 4), True, form=form)
+    assert [(s.kind, s.axes, s.nbytes) for s in found.steps] == [
+        ("reduce-scatter", (1,), 1),
+        ("all-reduce", (0,), 1 / 4),
+    ]
+    found = route((P, P, P), (R, 1, 1), (2, 4, 2), True, form=form)
+    assert [(s.kind, s.axes) for s in found.steps] == [("reduce-scatter", (1, 2)), ("all-reduce", (0,))]
 
 
 @pytest.mark.parametrize(
