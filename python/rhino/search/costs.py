@@ -9,13 +9,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Literal
 
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
+from rhino.cost.memory import Lifetimes
 from rhino.graph.data import Op
 from rhino.search.layout import Form, Layout, Order, Route, Step, route
 from rhino.search.overlap import WINDOW, hideable_transfers
 from rhino.search.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer
+from rhino.search.scratch import Scratch, scratch
 from rhino.search.symmetry import Quotient
 
 # PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
@@ -25,6 +28,8 @@ States = tuple[int, ...]
 # How axes on one dimension are nested at the ends of a conversion; None where that is still free.
 Orders = tuple[Order | None, Order | None]
 FREE: Orders = (None, None)
+# Of GPUs without bfloat16 arithmetic, by XLA target.
+_WIDENED: dict[str, Literal["elements", "dots"]] = {"v100": "dots", "a100": "elements"}
 _FORMS: dict[str, Form] = {"stablehlo.reduce": "reduction", "stablehlo.scatter": "scatter"}
 
 
@@ -34,7 +39,8 @@ class Costs:
     apart for dots and convolutions (`rhino.cost.roofline.matmul_seconds`); `host_bytes_s` the rate at which a
     device gets its part of the batch from its host. What XLA makes of collectives differs by target: `sums_merge`,
     whether it adds partial results before it reduces them once; `widens`, whether it sends 2-byte floats as f32.
-    `names` are the mesh's axes, as pins spell them; `upcasts` says whether bfloat16 dots work on float32 copies.
+    `names` are the mesh's axes, as pins spell them; `widened` says what works in float32 on bfloat16 values:
+    "dots" and what is element-wise, "elements" only, or "nothing".
     The tied transfers `hideable` can run beside the share `window` of computing (`rhino.search.overlap`).
     """
 
@@ -47,7 +53,7 @@ class Costs:
     sums_merge: bool = True
     widens: bool = False
     names: tuple[str, ...] = ()
-    upcasts: bool = False
+    widened: Literal["nothing", "elements", "dots"] = "nothing"
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
     batches: dict[int, list[int]] = field(default_factory=dict)
@@ -59,6 +65,7 @@ class Costs:
     forms: dict[int, Form] = field(default_factory=dict)
     weights: list[float] = field(default_factory=list)
     parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
+    extra: list[tuple[Scratch, ...]] = field(default_factory=list)
 
     @classmethod
     def on(
@@ -77,7 +84,7 @@ class Costs:
             problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu,
             # XLA's CPU runtime has no asynchronous collectives.
             window=WINDOW if gpu else 0.0, hideable=hideable_transfers(problem, quotient) if gpu else frozenset(),
-            names=tuple(names), upcasts=cluster.device.xla_target == "v100",
+            names=tuple(names), widened=_WIDENED.get(cluster.device.xla_target, "nothing"),
         )  # fmt: skip
 
     @property
@@ -258,6 +265,14 @@ class Costs:
             return True
         route = self.route(source, target, self.form(transfer))
         return self.sums_merge and not any(s.kind in ("all-to-all", "collective-permute") for s in route.steps)
+
+    def scratch(self, life: Lifetimes) -> tuple[Scratch, ...]:
+        """Memory that XLA takes besides the program's values; the same for all plans."""
+        if not self.extra:
+            dots_upcast = self.widened == "dots"
+            found = () if self.widened == "nothing" else scratch(self.problem, life, list(self.matmuls), dots_upcast)
+            self.extra.append(found)
+        return self.extra[0]
 
     def _masks(self, k: int) -> dict[int, float]:
         """Work of a cone by the set of classes that divide it."""

@@ -28,9 +28,9 @@ _SLACK = 1e-9
 class Cut:
     """What may be alive at one op, whatever the plan.
 
-    `values[class, dim classes]` are undivided bytes of cones' values; `copies[t]` how many of the transfers tied to t
-    could have a converted copy then; `partials[t, class, view]` how many partial results could wait for reduction;
-    `fixed` bytes that no decision divides.
+    `values[class, dim classes]` are undivided bytes of cones' values, and of what XLA keeps besides; `copies[t]` how
+    many of the transfers tied to t could have a converted copy then; `partials[t, class, view]` how many partial
+    results could wait for reduction; `fixed` bytes that no decision divides.
     """
 
     room: float
@@ -54,6 +54,10 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
         else:
             key = (quotient.klass[n], problem.classes[v])
             values[key] = values.get(key, 0) + graph.values[v].nbytes
+    for extra in costs.scratch(life):
+        if extra.first <= at <= extra.last:
+            key = (quotient.klass[extra.node], extra.classes)
+            values[key] = values.get(key, 0) + extra.nbytes
     copies: dict[int, int] = {}
     partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
     for transfer in problem.transfers:

@@ -212,28 +212,10 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
             span = partial_span(costs, life, transfer, source)
             if PARTIAL in layout and span is not None:
                 spans.append((transfer.value, _split(costs, transfer.value, layout), *span))
-    if costs.upcasts:
-        spans.extend(_upcast(costs, states))
+    for extra in costs.scratch(life):
+        nbytes = extra.nbytes // extra.parts(states[klass[extra.node]], costs.sizes)
+        spans.append((extra.value, nbytes, extra.first, extra.last))
     return peak(graph, life, local, spans)
-
-
-def _upcast(costs: Costs, states: Sequence[States]) -> Iterator[tuple[int, int, int, int]]:
-    """The float32 copies of a bfloat16 dot's tensors, on GPUs that have no such dots: alive at the dot only."""
-    problem, klass = costs.problem, costs.quotient.klass
-    for node in problem.nodes:
-        op = problem.graph.ops[node.ops[0]] if node.kind == "op" else None
-        if op is None or op.index not in costs.matmuls or op.rule is None:
-            continue
-        for v, mapping in zip((*op.operands, *op.results), (*op.rule.operands, *op.rule.results), strict=True):
-            value = problem.graph.values[v]
-            if value.dtype == "bf16":
-                factors = {f for dim in mapping for f in dim}
-                parts = prod(
-                    n
-                    for n, s in zip(costs.sizes, states[klass[node.index]], strict=True)
-                    if s > 0 and node.factors[s - 1] in factors
-                )
-                yield v, 2 * value.nbytes // parts, op.index, op.index
 
 
 def partial_span(costs: Costs, life: Lifetimes, transfer: Transfer, source: End) -> tuple[int, int] | None:

@@ -135,9 +135,7 @@ def _reductions(
             yield (steps, sliced, stops) if told else (steps, stops[0], stops[1:])
 
 
-def _splits(
-    source: Layout, onto: Mapping[int, tuple[int, ...]], rest: tuple[int, ...], sizes: tuple[int, ...]
-) -> bool:
+def _splits(source: Layout, onto: Mapping[int, tuple[int, ...]], rest: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
     """Whether XLA splits an all-reduce over all devices: what is sliced over the inner axes is scattered over them.
 
     It does (AllReduceSplitter) where the same computation reduces over such groups anyway, as training steps do.
