@@ -32,7 +32,7 @@ class Auto(Pipeline):
     level: str = option("O1", "how hard to search, as rhino-plan-sharding")
     mesh: str = option("", "shape of the mesh, such as 2x4; by default the search chooses")
     budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
-    memory_limit: int = option(0, "bytes per device that a plan may use; 0 for the memory of the device")
+    memory_limit: int = option(0, "bytes per device that a plan may use; 0 for nine tenths of the device's memory")
 
     def expand(self) -> Sequence[Pass | str]:
         """The passes in order."""

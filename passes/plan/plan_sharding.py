@@ -66,7 +66,7 @@ class PlanSharding(Pass):
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = option("O1", "search effort; O0 propagates the shardings that are there", ("O0", "O1", "O2"))
     mesh: str = option("", "sizes of the mesh axes, outermost first, as in 2x4; all shapes are tried when empty")
-    memory_limit: int = option(0, "bytes per device; 0 means the device's memory")
+    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
     budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
 
     def run(self, module: ir.Module, log: PassLog) -> None:

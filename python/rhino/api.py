@@ -178,7 +178,7 @@ def parallelize(
       level: how hard to search: "O1" in seconds, "O2" more meshes and several axes at once, in a minute or two;
         "O0" does not search, it propagates the shardings that are in the step.
       donate_argnums, static_argnums: as for `jax.jit`.
-      memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; the device's memory by default.
+      memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; nine tenths of the device's by default.
       mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4"; searched by default.
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
       plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.

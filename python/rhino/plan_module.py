@@ -39,7 +39,7 @@ _BYTECODE = b"ML\xefR"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to plan for. `memory_limit_bytes` 0 means the device's memory; `mesh` is "2x4", empty for a search.
+    """What to plan for. `memory_limit_bytes` 0 means nine tenths of the device's; `mesh` is "2x4", empty for a search.
 
     `budget_s` is the time after which the best plan so far is taken, 0 for none.
     """

@@ -15,7 +15,7 @@ _UNITS = {
 
 
 def memory_bytes(limit: int | float | str | None) -> int:
-    """Bytes of a limit such as 40e9, "40GiB" or "512 MB"; 0 for None, which stands for the device's memory.
+    """Bytes of a limit such as 40e9, "40GiB" or "512 MB"; 0 for None, which stands for nine tenths of the device's.
 
     Raises:
       RhinoError: not a positive number of bytes.

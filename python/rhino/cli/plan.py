@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh's axes, outermost first (default: searched)")
     parser.add_argument(
-        "--memory-limit", metavar="BYTES", help="per device, 40e9 or 40GiB (default: the memory of the device)"
+        "--memory-limit", metavar="BYTES", help="per device, 40e9 or 40GiB (default: nine tenths of its memory)"
     )
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"

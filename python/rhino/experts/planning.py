@@ -88,7 +88,7 @@ def plan(
       args: for a function, its arguments: arrays or `jax.ShapeDtypeStruct`s. The plan is then bound to their pytrees
         and can be given to `rhino.parallelize(step, plan=...)`.
       level: how hard to search for what the expert leaves open.
-      memory_limit: bytes per device, 40e9 or "40GiB"; the device's memory by default.
+      memory_limit: bytes per device, 40e9 or "40GiB"; nine tenths of the device's by default.
       donate_argnums, static_argnums: for a function, as for `jax.jit`.
 
     Raises:

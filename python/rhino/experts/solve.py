@@ -76,7 +76,7 @@ def consult(
     Args:
       name: one of `rhino.experts.names()`.
       graph: the program, argument roles known, or its facts where several experts are asked.
-      memory_limit: bytes per device; None is the device's memory.
+      memory_limit: bytes per device; None is nine tenths of the device's memory.
       progress: told of each plan before it is searched.
 
     Raises:
@@ -91,7 +91,7 @@ def consult(
         proposals = propose(name, facts, cluster)
     except NotApplicable as why:
         return Outcome(expert, (), str(why))
-    limit = memory_limit or cluster.device.memory_bytes
+    limit = memory_limit or cluster.device.plan_bytes
     trials = []
     for proposal in proposals:
         progress(f"{expert.name}: {proposal.variant}")

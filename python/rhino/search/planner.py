@@ -39,7 +39,7 @@ class Options:
       level: "O1" or "O2" (2-search section 3).
       mesh: sizes of the axes, outermost first; None tries all that suit the cluster.
       axes: names of the axes of `mesh`.
-      memory_limit: bytes per device; None is the device's memory.
+      memory_limit: bytes per device; None is nine tenths of the device's memory.
       budget_s: seconds after which the best plan so far is returned; None searches to the end.
       parallel_dots: forbid dots computed redundantly (a convention of published tables, not of Rhino).
       comm: builds the communication model of a mesh; the cluster's rings by default.
@@ -99,7 +99,7 @@ class _Search:
         given = options.seconds is not None
         self.seconds = list(options.seconds or ()) if given else op_seconds(graph, cluster)
         self.matmuls = {} if given else matmul_seconds(graph, cluster)
-        self.limit = Limit(options.memory_limit or cluster.device.memory_bytes, lifetimes(graph))
+        self.limit = Limit(options.memory_limit or cluster.device.plan_bytes, lifetimes(graph))
         self.outcome = Outcome()
         self.spent_s: list[float] = []
 
