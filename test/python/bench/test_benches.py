@@ -80,6 +80,14 @@ def bench(name: str, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+def test_scanned_compares_both_programs_of_a_model() -> None:
+    results = bench("scanned")
+    (case,) = results["cases"]
+    assert case["scanned"]["lines"] < case["unrolled"]["lines"]
+    ratio = case["scanned"]["predicted"]["step_time_s"] / case["unrolled"]["predicted"]["step_time_s"]
+    assert results["ratio"] == pytest.approx(ratio)
+
+
 def test_startup_runs() -> None:
     commands = bench("startup", "--rounds", "1")["commands"]
     names = [entry["name"] for entry in commands]
