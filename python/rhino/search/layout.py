@@ -141,7 +141,9 @@ def _splits(source: Layout, onto: Mapping[int, tuple[int, ...]], rest: tuple[int
     It does (AllReduceSplitter) where the same computation reduces over such groups anyway, as training steps do.
     """
     everywhere = all(s == PARTIAL or n == 1 for s, n in zip(source, sizes, strict=True))
-    return everywhere and max(rest) < min(a for axes in onto.values() for a in axes)
+    inner = next(iter(onto.values()))
+    # Devices take their parts in the order of the mesh: where the parts are nested otherwise nothing is scattered.
+    return everywhere and max(rest) < min(inner) and list(inner) == sorted(inner)
 
 
 def _room(placed: Placed, d: int, a: int, source: Layout, target: Layout) -> bool:

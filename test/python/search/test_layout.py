@@ -96,6 +96,9 @@ def test_sums_over_all_devices_are_scattered_over_the_inner_axes_alone(form: For
     ]
     found = route((P, P, P), (R, 1, 1), (2, 4, 2), True, form=form)
     assert [(s.kind, s.axes) for s in found.steps] == [("reduce-scatter", (1, 2)), ("all-reduce", (0,))]
+    # Not where the parts are nested otherwise than the mesh.
+    found = route((P, P, P), (R, 1, 1), (2, 4, 2), True, form=form, orders=((0, 2, 1), (0, 2, 1)))
+    assert [(s.kind, s.axes) for s in found.steps] == [("all-reduce", (0, 1, 2))]
 
 
 @pytest.mark.parametrize(
