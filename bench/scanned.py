@@ -2,8 +2,8 @@
 
     python -m bench.scanned [--only MODEL ...] [--cluster C] [--level O1|O2] [--quick] [--json FILE|-]
 
-Both programs are planned by `rhino plan` in the same run, one after the other. A predicted time below that of the
-unrolled program means that the loop's plan is better, mostly because memory is tight and a loop needs less of it.
+Both programs are planned by `rhino plan` in the same run, one after the other. A ratio below 1 means that the
+loop's plan is predicted to be the faster one.
 """
 
 from __future__ import annotations

@@ -79,7 +79,9 @@ def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool) -> Iterator[Sc
     """What GELU's gradient shares with GELU computed again, where a bias gradient is summed: written as float32.
 
     One kernel then makes all that is read of it, so what could have been made earlier, and given up, waits for the
-    last. Without that sum XLA computes it again for each; on float32 operands of dots one kernel makes all anyway.
+    last. Without that sum XLA computes it again for each. Where dots work in float32 one kernel makes all anyway,
+    and keeps the tanh inside: there its bytes stand for gradients that wait for late dots (ViT on V100s: 0.96 of XLA's
+    peak, 0.88 without all of this).
     """
     graph = problem.graph
     if not any(op.name in _COSTLY for op in graph.ops):
