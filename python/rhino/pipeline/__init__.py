@@ -1,0 +1,28 @@
+"""A training step cut into per-stage programs, as plain data: what the runtime executes and the scheduler orders.
+
+Owns the dataclasses. Imports neither jax nor MLIR; `rhino.passes.stage.read_program` makes them from IR.
+"""
+
+from rhino.pipeline.program import (
+    FRAGMENT_KINDS,
+    Argument,
+    Carry,
+    Fragment,
+    Mesh,
+    PipelineProgram,
+    Result,
+    Transfer,
+    Value,
+)
+
+__all__ = [
+    "FRAGMENT_KINDS",
+    "Argument",
+    "Carry",
+    "Fragment",
+    "Mesh",
+    "PipelineProgram",
+    "Result",
+    "Transfer",
+    "Value",
+]
