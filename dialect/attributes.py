@@ -53,10 +53,55 @@ class RhinoStage(RhinoAttribute):
     schema = Record(
         {
             "stage": Field(Int(0), "index of the stage"),
-            "phase": Field(String(("forward", "backward", "update")), "which pass of the step the op belongs to"),
+            "phase": Field(
+                String(("prepare", "forward", "backward", "update")),
+                "which part of the step the op belongs to; prepare and update run once, around the micro-batches",
+            ),
         }
     )
     example = 'rhino.stage = {phase = "forward", stage = 1 : i64}'
+
+
+class RhinoMicrobatches(RhinoAttribute):
+    """The loop over the micro-batches of a step: `count` of them, one per trip."""
+
+    name = "rhino.microbatches"
+    places = ("op",)
+    schema = Record({"count": Field(Int(1), "number of micro-batches")})
+    example = "rhino.microbatches = {count = 8 : i64}"
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        if scene.op.name != "stablehlo.while":
+            yield f"{cls.name} belongs on 'stablehlo.while', not on '{scene.op.name}'"
+
+
+class RhinoArgument(RhinoAttribute):
+    """What an argument or result of a step in fragments was in the original signature: one of its, or rows of it."""
+
+    name = "rhino.argument"
+    places = ("argument", "result")
+    schema = Record(
+        {
+            "index": Field(Int(0), "position in the original signature"),
+            "slice": Field(
+                ListOf(TupleOf((Int(0), Int(0)))), "[start, stop) per leading dimension; missing for all", optional=True
+            ),
+        }
+    )
+    example = "rhino.argument = {index = 3 : i64, slice = [[0, 6]]}"
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        carried = None if scene.type is None else mpmd.mesh_tensor(scene.type)
+        shape = _shape_of(scene.type if carried is None else carried.tensor)
+        bounds = data.get("slice", [])
+        if shape is not None and len(bounds) > len(shape):
+            yield f"{cls.name}.slice {bounds} has more dimensions than the shape {shape}"
+        elif shape is not None and any(
+            stop - start != size for (start, stop), size in zip(bounds, shape, strict=False)
+        ):
+            yield f"{cls.name}.slice {bounds} is not as large as the shape {shape}"
 
 
 class RhinoCluster(RhinoAttribute):
@@ -365,7 +410,7 @@ def _shape_of(value_type: ir.Type | None) -> list[int] | None:
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
-        RhinoRole, RhinoName, RhinoStage, RhinoCluster, RhinoPlacement,
+        RhinoRole, RhinoName, RhinoStage, RhinoMicrobatches, RhinoArgument, RhinoCluster, RhinoPlacement,
         RhinoCost, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
     )
 }  # fmt: skip

@@ -17,7 +17,7 @@ func.func @main(%a: tensor<4xf32>) {
 // Every operation of a region is checked as well.
 func.func @main(%a: tensor<i32>, %b: tensor<4xf32>) {
   %0 = "stablehlo.case"(%a) ({
-    // expected-error @+1 {{rhino.stage.phase must be one of "forward", "backward", "update", got "sideways"}}
+    // expected-error @+1 {{rhino.stage.phase must be one of "prepare", "forward", "backward", "update", got "sideways"}}
     %1 = stablehlo.negate %b {rhino.stage = {phase = "sideways", stage = 0 : i64}} : tensor<4xf32>
     stablehlo.return %1 : tensor<4xf32>
   }) : (tensor<i32>) -> tensor<4xf32>
