@@ -19,7 +19,8 @@ from rhino.dialect.schema import Field, Float, Int, ListOf, MapOf, Record, Strin
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROLES = ("param", "opt_state", "batch", "other")
 SCHEDULES = ("none", "gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
-TASKS = ("forward", "backward", "weight", "send", "recv", "accumulate", "apply", "free")
+MADE_BY = ("prepare", "forward", "backward", "weight", "apply")
+TASKS = (*MADE_BY, "send", "recv", "accumulate", "free")
 
 
 class RhinoRole(RhinoAttribute):
@@ -299,14 +300,18 @@ class RhinoSchedule(RhinoAttribute):
                             {
                                 "task": Field(String(TASKS), "kind of task"),
                                 "stage": Field(Int(0), "stage it belongs to"),
-                                "microbatch": Field(Int(0), "micro-batch; missing for apply", optional=True),
+                                "microbatch": Field(Int(0), "micro-batch; missing once per step", optional=True),
                                 "peer": Field(Int(0), "the other stage of a send or recv", optional=True),
+                                "of": Field(String(MADE_BY), "the task that made what is sent", optional=True),
+                                "level": Field(Int(0), "level of prepare or apply", optional=True),
                             }
                         )
                     )
                 ),
                 "one list per device group",
             ),
+            "warmup": Field(ListOf(Int(0)), "per stage, forwards before its first backward", optional=True),
+            "split": Field(ListOf(Int(0)), "stages whose weight gradients are tasks of their own", optional=True),
         }
     )
     example = (
@@ -329,6 +334,15 @@ class RhinoSchedule(RhinoAttribute):
                         yield f"{cls.name}.tasks[{group}][{i}].{key} is {task[key]}, but there are {limit} {counted}"
                 if (task["task"] in ("send", "recv")) != ("peer" in task):
                     yield f"{cls.name}.tasks[{group}][{i}]: send and recv, and only they, have a peer"
+                elif "of" in task and "peer" not in task:
+                    yield f"{cls.name}.tasks[{group}][{i}]: only send and recv say what their value is of"
+                if "level" in task and task.get("of", task["task"]) not in ("prepare", "apply"):
+                    yield f"{cls.name}.tasks[{group}][{i}]: only prepare and apply, and what they send, have a level"
+        if "warmup" in data and len(data["warmup"]) != data["stages"]:
+            yield f"{cls.name}.warmup has {len(data['warmup'])} values, but there are {data['stages']} stages"
+        for stage in data.get("split", ()):
+            if stage >= data["stages"]:
+                yield f"{cls.name}.split lists stage {stage}, but there are {data['stages']} stages"
 
 
 _ALTERNATIVE = Record(

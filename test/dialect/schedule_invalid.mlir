@@ -13,8 +13,19 @@ module attributes {rhino.schedule = {schedule = "gpipe", stages = 2 : i64, micro
 // -----
 
 // expected-error @+2 {{rhino.schedule.schedule must be one of}}
-// expected-error @+1 {{rhino.schedule.tasks[0][0].task must be one of "forward"}}
+// expected-error @+1 {{rhino.schedule.tasks[0][0].task must be one of "prepare"}}
 module attributes {rhino.schedule = {schedule = "fifo", stages = 1 : i64, microbatches = 1 : i64, tasks = [
   [{task = "think", stage = 0 : i64}]
 ]}} {
+}
+
+// -----
+
+// expected-error @+4 {{rhino.schedule.tasks[0][0]: only prepare and apply, and what they send, have a level}}
+// expected-error @+3 {{rhino.schedule.tasks[0][1]: only send and recv say what their value is of}}
+// expected-error @+2 {{rhino.schedule.warmup has 1 values, but there are 2 stages}}
+// expected-error @+1 {{rhino.schedule.split lists stage 2, but there are 2 stages}}
+module attributes {rhino.schedule = {schedule = "1f1b", stages = 2 : i64, microbatches = 1 : i64, warmup = [1], split = [2],
+  tasks = [[{task = "forward", stage = 0 : i64, microbatch = 0 : i64, level = 0 : i64},
+            {task = "forward", stage = 0 : i64, microbatch = 0 : i64, of = "forward"}]]}} {
 }
