@@ -6,8 +6,8 @@ each value takes on a device, and which converted copies exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rhino.graph.data import Graph, Op
 from rhino.graph.fusion import buffers, is_elementwise, is_fusible, materialised
@@ -32,7 +32,8 @@ class Lifetimes:
 
     `reads[v]` is the last op that needs value v in memory, after following the fusions that recompute through it;
     `first_reads[v]` the first. `fresh_outputs` are buffers of results that are not an argument's, `copied_outputs`
-    results that are an argument handed through, which XLA copies.
+    results that are an argument handed through, which XLA copies. Where a device holds only a stage of the program,
+    `weights` says how often a value is held at once, and `others` that for all that is not listed there.
     """
 
     intervals: tuple[tuple[int, int, int], ...]
@@ -40,6 +41,8 @@ class Lifetimes:
     first_reads: tuple[int, ...]
     fresh_outputs: tuple[int, ...]
     copied_outputs: tuple[int, ...]
+    weights: Mapping[int, int] = field(default_factory=dict)
+    others: int = 1
 
 
 def lifetimes(graph: Graph) -> Lifetimes:
@@ -127,8 +130,9 @@ def peak(
     """
     count = len(graph.ops)
     delta = [0] * (count + 2)
-    spans: list[tuple[int, int, int, int]] = [(v, local_bytes[v], a, b) for v, a, b in life.intervals]
-    spans.extend(copies)
+    others = life.others
+    spans = [(v, local_bytes[v] * life.weights.get(v, others), a, b) for v, a, b in life.intervals]
+    spans.extend((v, nbytes * others, a, b) for v, nbytes, a, b in copies)
     for _, nbytes, a, b in spans:
         delta[a] += nbytes
         delta[min(b, count) + 1] -= nbytes

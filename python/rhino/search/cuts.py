@@ -44,20 +44,21 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     """The cut at op `at`; `states` are of the plan that is over the limit, for values of free layout."""
     problem, quotient = costs.problem, costs.quotient
     graph = problem.graph
-    alive = [v for v, first, last in life.intervals if first <= at <= last] + [a.value for a in graph.arguments]
+    weights, others = life.weights, life.others
+    alive = [(v, weights.get(v, others)) for v, first, last in life.intervals if first <= at <= last]
     values: dict[tuple[int, tuple[int, ...]], int] = {}
     fixed = 0
-    for v in alive:
+    for v, times in (*alive, *((a.value, 1) for a in graph.arguments)):
         n = problem.node_of[v]
         if n < 0:
-            fixed += graph.values[v].nbytes // free_parts(costs, states, v)
+            fixed += times * (graph.values[v].nbytes // free_parts(costs, states, v))
         else:
             key = (quotient.klass[n], problem.classes[v])
-            values[key] = values.get(key, 0) + graph.values[v].nbytes
+            values[key] = values.get(key, 0) + times * graph.values[v].nbytes
     for extra in costs.scratch(life):
         if extra.first <= at <= extra.last:
             key = (quotient.klass[extra.node], extra.classes)
-            values[key] = values.get(key, 0) + extra.nbytes
+            values[key] = values.get(key, 0) + others * extra.nbytes
     copies: dict[int, int] = {}
     partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
     for transfer in problem.transfers:
@@ -65,13 +66,13 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
         if transfer.kind == "use":
             readers = [problem.nodes[t.node].ops[0] for t in transfer.targets if problem.nodes[t.node].kind == "op"]
             if readers and min(readers) <= at <= max(readers):
-                copies[tied] = copies.get(tied, 0) + 1
+                copies[tied] = copies.get(tied, 0) + others
         else:
             for source in transfer.sources:
                 span = partial_span(costs, life, transfer, source)
                 if span is not None and span[0] <= at <= span[1]:
                     key3 = (tied, quotient.klass[source.node], source.view)
-                    partials[key3] = partials.get(key3, 0) + 1
+                    partials[key3] = partials.get(key3, 0) + others
     return Cut(limit * AIM, values, copies, partials, fixed)
 
 

@@ -187,6 +187,14 @@ def _cut(
 
 def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     """Peak memory of the plan on one device, from the liveness of the planned program."""
+    local, held = spans(costs, states, life)
+    return peak(costs.problem.graph, life, local, held)
+
+
+def spans(
+    costs: Costs, states: Sequence[States], life: Lifetimes
+) -> tuple[list[int], list[tuple[int, int, int, int]]]:
+    """What a plan holds on one device: bytes of each value that is kept, and copies as (value, bytes, first, last)."""
     problem, klass = costs.problem, costs.quotient.klass
     graph = problem.graph
     local = [0] * len(graph.values)
@@ -198,12 +206,12 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
         if key not in parts:
             parts[key] = _parts(costs, states, v)
         local[v] = graph.values[v].nbytes // parts[key]
-    spans: list[tuple[int, int, int, int]] = []
+    held: list[tuple[int, int, int, int]] = []
     # How axes are nested changes no sizes.
     for copy in copies(costs, states, [tuple(range(len(costs.sizes)))] * len(states)):
         if graph.ops[copy.readers[-1][0]].name.startswith("sdy."):
             continue  # a constraint's result is the copy
-        spans.append((copy.value, _split(costs, copy.value, copy.layout), copy.readers[0][0], copy.readers[-1][0]))
+        held.append((copy.value, _split(costs, copy.value, copy.layout), copy.readers[0][0], copy.readers[-1][0]))
     for transfer in problem.transfers:
         if transfer.kind != "define" or transfer.targets[0].node < 0:
             continue
@@ -211,11 +219,11 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
             layout = costs.layout(source, states[klass[source.node]])
             span = partial_span(costs, life, transfer, source)
             if PARTIAL in layout and span is not None:
-                spans.append((transfer.value, _split(costs, transfer.value, layout), *span))
+                held.append((transfer.value, _split(costs, transfer.value, layout), *span))
     for extra in costs.scratch(life):
         nbytes = extra.nbytes // extra.parts(states[klass[extra.node]], costs.sizes)
-        spans.append((extra.value, nbytes, extra.first, extra.last))
-    return peak(graph, life, local, spans)
+        held.append((extra.value, nbytes, extra.first, extra.last))
+    return local, held
 
 
 def partial_span(costs: Costs, life: Lifetimes, transfer: Transfer, source: End) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from math import inf
 
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel, RingModel
-from rhino.cost.memory import lifetimes
+from rhino.cost.memory import Lifetimes, lifetimes
 from rhino.cost.roofline import matmul_seconds, op_seconds
 from rhino.graph.data import Graph
 from rhino.search.cones import build_problem
@@ -25,8 +25,9 @@ from rhino.search.limit import Limit, smallest, within
 from rhino.search.meshes import AXIS_NAMES, checked_mesh, mesh_shapes, three_axes
 from rhino.search.outcome import Candidate, Outcome, Progress, Steps
 from rhino.search.pinning import pinned_states
+from rhino.search.problem import Problem
 from rhino.search.solution import Alternative, Solution
-from rhino.search.symmetry import tie_repeats, untied
+from rhino.search.symmetry import Quotient, tie_repeats, untied
 
 Shape = tuple[int, ...]
 
@@ -44,6 +45,8 @@ class Options:
       parallel_dots: forbid dots computed redundantly (a convention of published tables, not of Rhino).
       comm: builds the communication model of a mesh; the cluster's rings by default.
       seconds: undivided compute seconds per op; the cluster's roofline by default.
+      life: when values live, and how often each is held at once; `lifetimes(graph)` by default.
+      prepared: the problem of the graph and its ties, where they were made before (`prepare`).
     """
 
     level: str = "O1"
@@ -54,6 +57,14 @@ class Options:
     parallel_dots: bool = False
     comm: Callable[[Cluster, tuple[int, ...]], CommModel] | None = None
     seconds: tuple[float, ...] | None = None
+    life: Lifetimes | None = None
+    prepared: tuple[Problem, Quotient] | None = None
+
+
+def prepare(graph: Graph) -> tuple[Problem, Quotient]:
+    """The part of a search that depends on neither cluster nor mesh, for several searches of one graph."""
+    problem = build_problem(graph)
+    return problem, tie_repeats(problem)
 
 
 def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None) -> Solution:
@@ -91,15 +102,16 @@ class _Search:
         self.steps = Steps(progress)
         if options.mesh:
             checked_mesh(options.mesh, cluster)
-        self.problem = build_problem(graph)
+        self.problem = options.prepared[0] if options.prepared else build_problem(graph)
         self.clock.append(time.perf_counter())
         self.small = options.level == "O2" and len(self.problem.nodes) <= FEW
-        self.quotient = untied(self.problem) if self.small else tie_repeats(self.problem)
+        tied = options.prepared[1] if options.prepared else None
+        self.quotient = untied(self.problem) if self.small else tied or tie_repeats(self.problem)
         self.clock.append(time.perf_counter())
         given = options.seconds is not None
         self.seconds = list(options.seconds or ()) if given else op_seconds(graph, cluster)
         self.matmuls = {} if given else matmul_seconds(graph, cluster)
-        self.limit = Limit(options.memory_limit or cluster.device.plan_bytes, lifetimes(graph))
+        self.limit = Limit(options.memory_limit or cluster.device.plan_bytes, options.life or lifetimes(graph))
         self.outcome = Outcome()
         self.spent_s: list[float] = []
 

@@ -1,0 +1,90 @@
+"""What every op of a sharded program costs: the terms of `rhino.search.evaluate.predict`, op by op.
+
+Owns how compute and collectives are told to the ops that cause them, so that they can be summed by stage and phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from rhino.search.costs import Costs, States, paid
+from rhino.search.nesting import nest
+
+
+@dataclass(frozen=True, slots=True)
+class OpSeconds:
+    """Seconds in one step on one device, by op index; their sum over all ops is what `predict` sums.
+
+    Attributes:
+      compute: computing.
+      comm: collectives that nothing hides.
+      hideable: collectives of parameters and gradients, which may run beside computing.
+      late: of `hideable` and `comm`, sums that wait for the end of the micro-batch loop: they run once a step.
+    """
+
+    compute: list[float]
+    comm: list[float]
+    hideable: list[float]
+    late: list[float]
+
+
+def op_breakdown(costs: Costs, states: Sequence[States]) -> OpSeconds:
+    """The seconds of each op under the states of a plan. Time is linear in ops, transfers and their ends."""
+    problem, quotient = costs.problem, costs.quotient
+    count = len(problem.graph.ops)
+    found = OpSeconds([0.0] * count, [0.0] * count, [0.0] * count, [0.0] * count)
+    _computing(costs, states, found)
+    _collectives(costs, states, found, quotient.tied)
+    return found
+
+
+def _computing(costs: Costs, states: Sequence[States], found: OpSeconds) -> None:
+    problem, klass, sizes = costs.problem, costs.quotient.klass, costs.sizes
+    graph = problem.graph
+    shards: dict[tuple[int, int], int] = {}
+    for node in problem.nodes:
+        k = klass[node.index]
+        given = states[k]
+        if node.kind == "op":
+            found.compute[node.ops[0]] = costs.node_parts(k, given)[0]
+            continue
+        for o in node.ops:
+            op = graph.ops[o]
+            mask = 0
+            for v in (*op.results, *op.operands[:1]):
+                if problem.node_of[v] == node.index:
+                    for c in problem.classes[v]:
+                        if c >= 0:
+                            mask |= 1 << c
+            key = (k, mask)
+            if key not in shards:
+                split = zip(sizes, given, strict=True)
+                shards[key] = prod(n for n, s in split if s > 0 and mask >> (s - 1) & 1)
+            found.compute[o] = costs.seconds[o] / shards[key]
+        for v, o, source, target in costs.lost(node.index, given):
+            found.comm[o] += costs.convert(costs.sent(v), source, target)[0] * graph.ops[o].trips
+
+
+def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied: Sequence[int]) -> None:
+    nesting = nest(costs, states)
+    seconds: dict[int, tuple[float, float]] = {}
+    for transfer, _ in costs.quotient.transfers:
+        now = late = 0.0
+        for paid_s, _, source, target in paid(costs, transfer, states, nesting):
+            if costs.trips(transfer, source, target) < transfer.trips:
+                late += paid_s
+            else:
+                now += paid_s
+        seconds[transfer.index] = now, late
+    for transfer in costs.problem.transfers:
+        now, late = seconds[tied[transfer.index]]
+        if now or late:
+            # A value is converted where it is first read, a sum where it is made.
+            op = transfer.op
+            if transfer.kind == "use":
+                op = min((t.op for t in transfer.targets if t.op >= 0), default=transfer.op)
+            kind = found.hideable if tied[transfer.index] in costs.hideable else found.comm
+            kind[op] += now + late
+            found.late[op] += late

@@ -1,0 +1,159 @@
+"""Peak bytes of one device of each stage of a pipeline: the liveness sweep of `rhino.cost.memory`, stage by stage.
+
+Owns which buffers a stage holds: its arguments and accumulators, what its forward saves for its backward once per
+micro-batch in flight, values received, and the rest while it runs. Chooses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rhino.cost.memory import Lifetimes
+from rhino.graph.data import Graph
+
+# (value or stage, bytes on one device, first op, last op): when a buffer lives.
+Span = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """Bytes on one device of a stage.
+
+    Attributes:
+      argument_bytes: arguments it owns, batch included.
+      kept_bytes: what lives through the whole micro-batch loop besides: accumulators, parameters cast once.
+      saved_bytes: what one micro-batch's forward leaves for its backward.
+      loop_bytes: the most that one forward or backward needs at once, its own saved bytes included.
+      update_bytes: the most that the ops before or after the loop need at once, accumulators included.
+    """
+
+    argument_bytes: int
+    kept_bytes: int
+    saved_bytes: int
+    loop_bytes: int
+    update_bytes: int
+
+    def peak_bytes(self, in_flight: int) -> int:
+        """The peak with this many micro-batches between their forward and their backward."""
+        looping = self.kept_bytes + max(0, in_flight - 1) * self.saved_bytes + self.loop_bytes
+        return self.argument_bytes + max(looping, self.update_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Which stage runs each op: -1 for ops that every stage computes for itself. Ops of a region have their parent's.
+
+    `loop` is the index of the micro-batch loop; `backward[o]` says whether an op in it is of the backward pass.
+    """
+
+    stages: int
+    stage_of: Sequence[int]
+    backward: Sequence[bool]
+    loop: int
+
+
+def stage_memory(
+    graph: Graph, staging: Staging, life: Lifetimes, local: Sequence[int], copies: Sequence[Span]
+) -> list[StageMemory]:
+    """The memory of every stage.
+
+    Args:
+      local, copies: bytes of each value on one device of its stage, and the converted copies that ops read, as
+        `rhino.search.evaluate.spans` gives them.
+    """
+    first, last = staging.loop, graph.ops[staging.loop].region_end - 1
+    stages = staging.stages
+    where = _homes(graph, staging)
+    arguments = [0] * stages
+    readers = _reading_stages(graph, staging)
+    for argument in graph.arguments:
+        for s in readers.get(argument.value, (0,))[: None if argument.role == "batch" else 1]:
+            arguments[s] += local[argument.value]
+    kept, saved = [0] * stages, [0] * stages
+    deltas: list[dict[int, int]] = [{} for _ in range(stages)]
+    outside: list[dict[int, int]] = [{} for _ in range(stages)]
+    held = [(where.get(v, -1), local[v], born, dies) for v, born, dies in life.intervals]
+    held += [(staging.stage_of[born], nbytes, born, dies) for _, nbytes, born, dies in copies]
+    for s, nbytes, born, dies in [*held, *_received(graph, staging, local, where)]:
+        if s < 0 or not nbytes:
+            continue
+        if born <= first and dies >= last:
+            kept[s] += nbytes
+        elif first < born <= last:
+            deltas[s][born] = deltas[s].get(born, 0) + nbytes
+            deltas[s][dies + 1] = deltas[s].get(dies + 1, 0) - nbytes
+            if not staging.backward[born] and dies <= last and _in_backward(staging, dies):
+                saved[s] += nbytes
+        if born <= first or dies > last:
+            outside[s][born] = outside[s].get(born, 0) + nbytes
+            outside[s][dies + 1] = outside[s].get(dies + 1, 0) - nbytes
+    found = []
+    for s in range(stages):
+        inside = range(first + 1, last + 1)
+        rest = (range(first), range(last + 1, len(graph.ops) + 1))
+        loop_bytes = _highest(deltas[s], [inside])
+        found.append(StageMemory(arguments[s], kept[s], saved[s], loop_bytes, _highest(outside[s], rest)))
+    return found
+
+
+def _in_backward(staging: Staging, op: int) -> bool:
+    return 0 <= op < len(staging.backward) and staging.backward[op]
+
+
+def _highest(deltas: dict[int, int], ranges: Sequence[range]) -> int:
+    """The most bytes alive at any op of the ranges."""
+    best = now = 0
+    for at in sorted(deltas):
+        now += deltas[at]
+        if any(at in r for r in ranges):
+            best = max(best, now)
+    return best
+
+
+def _homes(graph: Graph, staging: Staging) -> dict[int, int]:
+    """The stage of each value that the loop carries: where its yielded value is made, not where its zeros are."""
+    found: dict[int, int] = {}
+    for tie in graph.ops[staging.loop].ties:
+        maker = graph.values[tie[3]].producer
+        s = staging.stage_of[maker] if maker >= 0 else -1
+        for v in tie:
+            found[v] = s
+    for op in graph.ops:
+        for v in op.results:
+            if v not in found:
+                found[v] = staging.stage_of[op.index]
+    return found
+
+
+def _reading_stages(graph: Graph, staging: Staging) -> dict[int, tuple[int, ...]]:
+    """By value, the stages with ops that read it, the last in the program first: that of its update."""
+    found: dict[int, dict[int, None]] = {}
+    everywhere: dict[int, list[int]] = {}
+    for op in reversed(graph.ops):
+        s = staging.stage_of[op.index]
+        for v in op.operands:
+            if s >= 0:
+                found.setdefault(v, {})[s] = None
+            elif op.results:
+                # What every stage computes for itself reads for those that read its results.
+                everywhere.setdefault(v, []).extend(op.results)
+    for v, results in sorted(everywhere.items(), reverse=True):
+        for r in results:
+            for s in found.get(r, {}):
+                found.setdefault(v, {})[s] = None
+    return {v: tuple(stages) for v, stages in found.items()}
+
+
+def _received(graph: Graph, staging: Staging, local: Sequence[int], where: dict[int, int]) -> list[Span]:
+    """Copies of values that another stage made, as (stage, bytes, first reader there, last reader)."""
+    ends: dict[tuple[int, int], list[int]] = {}
+    for op in graph.ops:
+        s = staging.stage_of[op.index]
+        if s < 0:
+            continue
+        for v in op.operands:
+            home = where.get(v, -1)
+            if home >= 0 and home != s:
+                ends.setdefault((s, v), []).append(op.index)
+    return [(s, local[v], min(ops), max(ops)) for (s, v), ops in sorted(ends.items())]
