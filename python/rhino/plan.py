@@ -35,6 +35,8 @@ class Tensor:
       sharding: for each dimension of `stored_shape` the mesh axes that split it, major first.
       stored_shape: the shape the module has it in: `shape` with some dimensions cut into factors (row-major, so a
         reshape), such that an axis can split a factor. `shape` itself by default.
+      stages: in a pipeline, the groups of devices that hold it, each all of it or, of stacked layers, its own; empty
+        without one.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Tensor:
     dtype: str
     sharding: Sharding
     stored_shape: tuple[int, ...] = ()
+    stages: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.stored_shape:
@@ -106,7 +109,8 @@ class Plan:
       level: the optimization level of the search, "O0" to "O2".
       cluster: name of the cluster, "dgx-h100:4".
       mesh: (axis, size) pairs from the outermost (slowest links) to the innermost.
-      stages, microbatches, schedule: the pipeline; 1, 1 and "none" without one.
+      stages, microbatches, schedule: the pipeline; 1, 1 and "none" without one. `mesh` is then that of one group.
+      groups: groups of devices that the stages run on, stage s on group s mod `groups`.
       arguments, outputs: every tensor that the step takes and returns, in the flat order of the module.
       program: fingerprint of the module before planning: another program needs its own annotations.
     """
@@ -122,6 +126,7 @@ class Plan:
     predicted: Predicted
     search: Search = Search()
     alternatives: tuple[Alternative, ...] = ()
+    groups: int = 1
     program: str = ""
     source: str | ir.Module | None = field(default=None, compare=False, repr=False)
     binding: Binding | None = field(default=None, compare=False, repr=False)
@@ -170,8 +175,8 @@ class Plan:
 
     @property
     def devices(self) -> int:
-        """The number of devices of the mesh."""
-        devices = 1
+        """The number of devices, of all groups."""
+        devices = self.groups
         for _, size in self.mesh:
             devices *= size
         return devices

@@ -31,6 +31,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "cluster": plan.cluster,
         "mesh": [list(axis) for axis in plan.mesh],
         "stages": plan.stages,
+        "groups": plan.groups,
         "microbatches": plan.microbatches,
         "schedule": plan.schedule,
         "program": plan.program,
@@ -86,6 +87,7 @@ def _plan(data: dict[str, Any]) -> Plan:
         cluster=_text(_get(data, "cluster", ""), "cluster"),
         mesh=mesh,
         stages=_whole(_get(data, "stages", ""), "stages"),
+        groups=_whole(data.get("groups", 1), "groups"),
         microbatches=_whole(_get(data, "microbatches", ""), "microbatches"),
         schedule=_text(_get(data, "schedule", ""), "schedule"),
         arguments=_each(data, "arguments", lambda entry, path: _tensor(entry, path, axes)),
@@ -106,6 +108,7 @@ def _tensor_data(tensor: Tensor) -> dict[str, Any]:
         "dtype": tensor.dtype,
         **({"stored_shape": list(tensor.stored_shape)} if tensor.is_strided else {}),
         "sharding": [list(axes) for axes in tensor.sharding],
+        **({"stages": list(tensor.stages)} if tensor.stages else {}),
     }
 
 
@@ -132,7 +135,8 @@ def _tensor(entry: dict[str, Any], path: str, axes: list[str]) -> Tensor:
             raise _Bad(f"{path}.sharding names axis {axis!r}, but the mesh has {', '.join(axes) or 'none'}")
     role = _text(entry.get("role", ""), f"{path}.role")
     name, dtype = _text(_get(entry, "name", path), f"{path}.name"), _text(_get(entry, "dtype", path), path)
-    return Tensor(name, role, shape, dtype, sharding, stored)
+    stages = _sizes(entry.get("stages", []), f"{path}.stages")
+    return Tensor(name, role, shape, dtype, sharding, stored, stages)
 
 
 def _sizes(value: Any, path: str) -> tuple[int, ...]:

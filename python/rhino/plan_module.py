@@ -24,6 +24,7 @@ from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError
 from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
+from rhino.plan_pipeline import is_pipeline, pipeline_arguments, pipeline_results
 from rhino.plan_retype import ALIAS
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         raise RhinoError("the module has no function @main")
     predicted = data["predicted"]
     search = data.get("search", {})
+    pipeline = is_pipeline(main)
     return Plan(
         level=data["level"],
         cluster=data["cluster"],
@@ -215,14 +217,15 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         stages=data["stages"],
         microbatches=data["microbatches"],
         schedule=data["schedule"],
-        arguments=_arguments(main),
-        outputs=_outputs(main),
+        arguments=pipeline_arguments(main) if pipeline else _arguments(main),
+        outputs=pipeline_results(main) if pipeline else _outputs(main),
         predicted=Predicted(**{key: predicted[key] for key in Predicted.__slots__ if key in predicted}),
         search=Search(search.get("candidates", 0), search.get("gap", 0.0)),
         alternatives=tuple(
             Alternative(entry["name"], entry["why"], entry.get("step_time_s"), entry.get("peak_bytes"))
             for entry in data.get("alternatives", ())
         ),
+        groups=int(data.get("groups", 1)),
         program=str(data.get("program", "")),
         source=parsed,
     )
