@@ -5,7 +5,6 @@ Owns the way of one array between the two shapes. Knows nothing of plans, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rhino.array_like import ArrayLike
 from rhino.compile._jax import register_array_type
 
 
@@ -50,15 +50,7 @@ def to_stored(array: jax.Array, layout: Layout) -> jax.Array:
     return jax.lax.with_sharding_constraint(there.reshape(layout.stored_shape), layout.bridge[0])
 
 
-def _method(name: str) -> Callable[..., Any]:
-    def method(self: StridedArray, *args: Any) -> Any:
-        return getattr(self.original(), name)(*args)
-
-    method.__name__ = name
-    return method
-
-
-class StridedArray:
+class StridedArray(ArrayLike):
     """An array stored with some dimensions cut into factors, so that each device has its part of every factor.
 
     A query, key and value matrix of shape (1024, 3072), for example, is stored as (1024, 3, 1024) and split in the last
@@ -74,8 +66,6 @@ class StridedArray:
     """
 
     __slots__ = ("__weakref__", "_layout", "stored")
-    __array_priority__ = 100  # a numpy array on the left of an operator leaves it to this class
-    __hash__ = None  # type: ignore[assignment]  # as jax.Array: equality is by element
 
     def __init__(self, stored: jax.Array, layout: Layout) -> None:
         if stored.shape != layout.stored_shape:
@@ -101,27 +91,6 @@ class StridedArray:
         return self._layout.aval
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The original shape."""
-        shape: tuple[int, ...] = self._layout.aval.shape
-        return shape
-
-    @property
-    def dtype(self) -> Any:
-        """As of the stored array."""
-        return self._layout.aval.dtype
-
-    @property
-    def weak_type(self) -> bool:
-        """As of the stored array."""
-        return bool(self._layout.aval.weak_type)
-
-    @property
-    def ndim(self) -> int:
-        """The number of original dimensions."""
-        return len(self.shape)
-
-    @property
     def size(self) -> int:
         """The number of elements."""
         return int(self.stored.size)
@@ -135,13 +104,6 @@ class StridedArray:
     def sharding(self) -> Any:
         """The sharding that `original()` has: the nearest one of the original shape. See `stored.sharding`."""
         return self._layout.original_sharding
-
-    @property
-    def committed(self) -> bool:
-        """Whether it stays on its devices: yes, as all arrays that a step makes."""
-        return True
-
-    _committed = committed
 
     def is_deleted(self) -> bool:
         """Whether it was donated to a step."""
@@ -164,96 +126,25 @@ class StridedArray:
             raise ValueError("a StridedArray is on devices: numpy can only have a copy of it")
         return np.asarray(self.stored, dtype).reshape(self.shape)
 
-    def __jax_array__(self) -> jax.Array:
-        return self.original()
-
-    def __getattr__(self, name: str) -> Any:
-        # Only for what this class does not define: reductions, `at`, `T`, `astype` and all else jax.Array has.
-        if name.startswith("_") or not hasattr(jax.Array, name):
-            raise AttributeError(f"'StridedArray' object has no attribute '{name}'")
-        return getattr(self.original(), name)
-
     def __repr__(self) -> str:
         kind = f"{self.dtype}[{','.join(map(str, self.shape))}]"
         stored = f"[{','.join(map(str, self._layout.stored_shape))}]"
         values = "deleted" if self.is_deleted() else f"sharding={getattr(self.stored.sharding, 'spec', None)}"
         return f"StridedArray({kind} stored as {stored}, {values})"
 
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[jax.Array]:
-        return iter(self.original())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # As jax.Array: the values without their place. Reading it back needs neither the plan nor its devices.
-        return jnp.asarray, (np.asarray(self),)
-
     def __copy__(self) -> StridedArray:
         return StridedArray(self.stored.copy(), self._layout)
-
-    def __deepcopy__(self, memo: Any) -> StridedArray:
-        return self.__copy__()
-
-    __getitem__ = _method("__getitem__")
-    __bool__ = _method("__bool__")
-    __int__ = _method("__int__")
-    __float__ = _method("__float__")
-    __complex__ = _method("__complex__")
-    __index__ = _method("__index__")
-    __format__ = _method("__format__")
-    __round__ = _method("__round__")
-    __neg__ = _method("__neg__")
-    __pos__ = _method("__pos__")
-    __abs__ = _method("__abs__")
-    __invert__ = _method("__invert__")
-    __eq__ = _method("__eq__")
-    __ne__ = _method("__ne__")
-    __lt__ = _method("__lt__")
-    __le__ = _method("__le__")
-    __gt__ = _method("__gt__")
-    __ge__ = _method("__ge__")
-    __add__ = _method("__add__")
-    __radd__ = _method("__radd__")
-    __sub__ = _method("__sub__")
-    __rsub__ = _method("__rsub__")
-    __mul__ = _method("__mul__")
-    __rmul__ = _method("__rmul__")
-    __truediv__ = _method("__truediv__")
-    __rtruediv__ = _method("__rtruediv__")
-    __floordiv__ = _method("__floordiv__")
-    __rfloordiv__ = _method("__rfloordiv__")
-    __mod__ = _method("__mod__")
-    __rmod__ = _method("__rmod__")
-    __divmod__ = _method("__divmod__")
-    __rdivmod__ = _method("__rdivmod__")
-    __pow__ = _method("__pow__")
-    __rpow__ = _method("__rpow__")
-    __matmul__ = _method("__matmul__")
-    __rmatmul__ = _method("__rmatmul__")
-    __and__ = _method("__and__")
-    __rand__ = _method("__rand__")
-    __or__ = _method("__or__")
-    __ror__ = _method("__ror__")
-    __xor__ = _method("__xor__")
-    __rxor__ = _method("__rxor__")
-    __lshift__ = _method("__lshift__")
-    __rlshift__ = _method("__rlshift__")
-    __rshift__ = _method("__rshift__")
-    __rrshift__ = _method("__rrshift__")
 
 
 register_array_type(StridedArray, StridedArray.original)
 
 
 def original(tree: Any) -> Any:
-    """The pytree with every `StridedArray` as the plain `jax.Array` of its original shape; all else as it is.
+    """The pytree with every array that a plan keeps in another form as the plain `jax.Array`; all else as it is.
 
     For whatever wants a `jax.Array` and nothing else, such as a checkpoint library. A step takes the result, too.
     """
-    return jax.tree.map(lambda leaf: leaf.original() if isinstance(leaf, StridedArray) else leaf, tree)
+    return jax.tree.map(lambda leaf: leaf.original() if isinstance(leaf, ArrayLike) else leaf, tree)
 
 
 def stored(leaf: Any, layout: Layout) -> Any:
@@ -261,9 +152,9 @@ def stored(leaf: Any, layout: Layout) -> Any:
 
     A `StridedArray` of the same stored shape gives what it holds, wherever that is; all else is reshaped and placed.
     """
-    if isinstance(leaf, StridedArray):
-        if leaf.stored.shape == layout.stored_shape:
-            return leaf.stored
+    if isinstance(leaf, StridedArray) and leaf.stored.shape == layout.stored_shape:
+        return leaf.stored
+    if isinstance(leaf, ArrayLike):
         leaf = leaf.original()
     if not isinstance(leaf, jax.Array):
         return jax.device_put(np.reshape(np.asarray(leaf, layout.aval.dtype), layout.stored_shape), layout.sharding)

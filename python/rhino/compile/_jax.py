@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import importlib
 import importlib.util
 import logging
@@ -24,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from jax._src import core, dtypes
+from jax._src import compiler, core, dtypes
 from jax._src.interpreters import pxla
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -182,10 +183,12 @@ def lower_signature(signature: Signature, devices: Sequence[Any]) -> jax.stages.
     def main(*_: Any) -> tuple[Any, ...]:
         return tuple(jnp.zeros(spec.shape, _dtype(spec)) for spec in signature.results)
 
+    # On one device there is nothing to leave to XLA, which would name the same place otherwise than arguments do.
+    unspecified = None if signature.axes else replicated
     jitted = jax.jit(
         main,
         in_shardings=tuple(_sharding(mesh, spec) or replicated for spec in signature.arguments),
-        out_shardings=tuple(_sharding(mesh, spec) for spec in signature.results),
+        out_shardings=tuple(_sharding(mesh, spec) or unspecified for spec in signature.results),
         donate_argnums=signature.donated,
         keep_unused=True,  # the signature is flat and fixed: no argument may be dropped
     )
@@ -212,6 +215,42 @@ def swap_module(lowered: jax.stages.Lowered, bytecode: bytes) -> jax.stages.Lowe
     swapped = copy.copy(lowered)
     swapped._lowering = computation
     return swapped
+
+
+def move_compiled(compiled: jax.stages.Compiled, lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
+    """The same program on the devices of `lowered`, without compiling it again; None where that is not possible.
+
+    Private: the executable inside `Compiled`. `jax.experimental.serialize_executable` loads only on the devices that
+    were compiled for, because it passes no compile options, and those hold the device assignment.
+    """
+    unloaded = getattr(compiled._executable, "_unloaded_executable", None)
+    if unloaded is None or not all(isinstance(s, NamedSharding) for s in unloaded.output_shardings):
+        return None
+    devices = lowered_devices(lowered)
+    client = devices[0].client
+    grid = np.array([[device.id for device in devices]])
+    options = compiler.get_compile_options(num_replicas=1, num_partitions=len(devices), device_assignment=grid)
+    try:
+        serialized = client.serialize_executable(unloaded.xla_executable)
+        loaded = client.deserialize_executable(serialized, lowered._lowering._device_list, options)
+    except (jax.errors.JaxRuntimeError, NotImplementedError):
+        return None
+    there = dataclasses.replace(
+        unloaded,
+        xla_executable=loaded,
+        device_list=lowered._lowering._device_list,
+        input_shardings=lowered._lowering.compile_args["in_shardings"],
+        output_shardings=[move_sharding(sharding, devices) for sharding in unloaded.output_shardings],
+    )
+    return jax.stages.Compiled(there.load(), [], lowered.args_info, lowered.out_tree, no_kwargs=True)
+
+
+def move_sharding(sharding: NamedSharding, devices: Sequence[Any]) -> NamedSharding:
+    """The same sharding over other devices, given in the order of the mesh; there must be as many."""
+    grid = np.empty(len(devices), dtype=object)
+    grid[:] = devices
+    mesh = Mesh(grid.reshape(sharding.mesh.devices.shape), sharding.mesh.axis_names)
+    return NamedSharding(mesh, sharding.spec)
 
 
 def lowered_devices(lowered: jax.stages.Lowered) -> list[Any]:

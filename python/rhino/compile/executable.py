@@ -53,12 +53,22 @@ class Executable:
       compiled: jax's own handle, for what is not wrapped here (cost_analysis, input_shardings, serialization).
     """
 
-    def __init__(self, target: str, signature: Signature, seconds: float, compiled: jax.stages.Compiled) -> None:
+    def __init__(
+        self,
+        target: str,
+        signature: Signature,
+        seconds: float,
+        compiled: jax.stages.Compiled,
+        bytecode: bytes | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         self.target = target
         self.devices = signature.devices
         self.seconds = seconds
         self.compiled = compiled
         self._signature = signature
+        self._bytecode = bytecode
+        self._options = options
 
     def __repr__(self) -> str:
         return f"Executable(target={self.target!r}, devices={self.devices}, seconds={self.seconds:.2f})"
@@ -101,6 +111,22 @@ class Executable:
             )
         with _jax.wide_types(self._signature):
             return self.compiled(*arguments, **keywords)
+
+    def on(self, devices: Sequence[Any]) -> Executable:
+        """The same program on other devices of the same kind, in the order of its mesh.
+
+        Compiled again only where XLA cannot load it there as it is.
+        """
+        start = time.perf_counter()
+        assert self._bytecode is not None, "of compile_module only"
+        lowered = _jax.swap_module(_jax.lower_signature(self._signature, devices), self._bytecode)
+        compiled = _jax.move_compiled(self.compiled, lowered)
+        if compiled is None:
+            return _compile(lowered, self.target, self._signature, self._options, self._bytecode)
+        moved = Executable(self.target, self._signature, time.perf_counter() - start, compiled, self._bytecode)
+        # What was loaded cannot always say what it is; it is the same program.
+        moved.__dict__.update(_memory=self._memory, _hlo=self._hlo)
+        return moved
 
     @cached_property
     def _memory(self) -> MemoryAnalysis:
@@ -166,10 +192,24 @@ def compile_module(
       RhinoError: bad module, unknown target, device counts that differ, GPU compiler missing, or XLA refused.
     """
     check_target(target)
-    signature, bytecode = prepare(module, algorithms=target not in _NO_ALGORITHMS)
+    signature, bytecode = prepare_for(module, target)
     _check_devices(signature, devices)
-    lowered = _jax.lower_signature(signature, target_devices(target, signature.devices, hosts or signature.hosts))
-    return _compile(_jax.swap_module(lowered, bytecode), target, signature, options)
+    there = target_devices(target, signature.devices, hosts or signature.hosts)
+    lowered = _jax.lower_signature(signature, there)
+    return _compile(_jax.swap_module(lowered, bytecode), target, signature, options, bytecode)
+
+
+def prepare_for(module: str | bytes, target: str) -> tuple[Signature, bytes]:
+    """The module as XLA takes it for a target; see `rhino.compile.prepare`."""
+    return prepare(module, algorithms=target not in _NO_ALGORITHMS)
+
+
+def compile_prepared(
+    signature: Signature, bytecode: bytes, target: str, devices: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> Executable:
+    """Compiles what `prepare_for` returned for these devices, in the order of its mesh. Raises as `compile_module`."""
+    lowered = _jax.swap_module(_jax.lower_signature(signature, devices), bytecode)
+    return _compile(lowered, check_target(target), signature, options, bytecode)
 
 
 def compile_lowered(
@@ -218,7 +258,11 @@ def target_devices(target: str, count: int, hosts: int | None = None) -> list[An
 
 
 def _compile(
-    lowered: jax.stages.Lowered, target: str, signature: Signature, options: Mapping[str, Any] | None
+    lowered: jax.stages.Lowered,
+    target: str,
+    signature: Signature,
+    options: Mapping[str, Any] | None,
+    bytecode: bytes | None = None,
 ) -> Executable:
     start = time.perf_counter()
     chosen = {**(_GPU_OPTIONS if target != "cpu" else {}), **(options or {})}
@@ -232,7 +276,7 @@ def _compile(
                 "pip install 'rhino-jax[gpu-aot]', or install the CUDA toolkit",
             ) from None
         raise RhinoError(f"XLA cannot compile the module for {target}: {_jax.first_line(error)}") from error
-    return Executable(target, signature, time.perf_counter() - start, compiled)
+    return Executable(target, signature, time.perf_counter() - start, compiled, bytecode, options)
 
 
 def _jax_compile(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
