@@ -43,7 +43,7 @@ class Replicator:
         self.context = module.context
         self.rewritten = 0
 
-    # --- the micro-batch function --------------------------------------------------------------------------------------
+    # --- the micro-batch function -------------------------------------------------------------------------------
 
     def body(self, function: Any, carried: Sequence[int], indices: Sequence[int]) -> None:
         """The function of one micro-batch becomes that of one round, with a micro-batch per replica."""
@@ -70,7 +70,7 @@ class Replicator:
 
     def fragment(self, op: Any, varying: set[Any], numbers: set[Any]) -> None:
         """A fragment's body over the values of one replica; all its results differ between replicas."""
-        inputs = [(v) for v in op.operands]
+        inputs = list(op.operands)
         for result in op.results:
             self.vary(result, varying)
         block = op.regions[0].blocks[0]
@@ -81,21 +81,24 @@ class Replicator:
             if is_spread:
                 argument.set_type(self.leading(argument.type))
         with self.context, op.location:
-            with ir.InsertionPoint.at_block_begin(block):
-                mine = stablehlo.IotaOp(ir.RankedTensorType.get([self.count], _int32()), 0)
+            counted = any(key in numbers for key in inputs)
+            mine = []
+            if counted:
+                with ir.InsertionPoint.at_block_begin(block):
+                    mine = [stablehlo.IotaOp(ir.RankedTensorType.get([self.count], _int32()), 0).result]
             manual = self.manual(
-                [mine.result, *arguments],
-                [(True, None), *[(s, _dims(v.type)) for s, v in zip(spread, op.operands, strict=True)]],
+                [*mine, *arguments],
+                [*[(True, None)] * len(mine), *[(s, _dims(v.type)) for s, v in zip(spread, op.operands, strict=True)]],
                 [self.leading(v.type) for v in last.operands],
                 [_dims(r.type) for r in op.results],
                 ir.InsertionPoint(last),
             )
             local = manual.regions[0].blocks[0]
             with ir.InsertionPoint(local):
-                number = _reshape(local.arguments[0], [])
+                number = _reshape(local.arguments[0], []) if counted else None
                 stand_in = []
                 for i, key in enumerate(inputs):
-                    given = local.arguments[i + 1]
+                    given = local.arguments[i + len(mine)]
                     if spread[i]:
                         given = _reshape(given, given.type.shape[1:])
                     elif key in numbers:
@@ -149,7 +152,7 @@ class Replicator:
         rounds = stablehlo.MulOp(index, stablehlo.ConstantOp(count).result).result
         return stablehlo.AddOp(rounds, replica).result
 
-    # --- the loop ------------------------------------------------------------------------------------------------------
+    # --- the loop -----------------------------------------------------------------------------------------------
 
     def loop(self, main: Any, loop: Any, body: Any) -> None:
         """Accumulators are spread before the loop and brought together behind it."""
@@ -159,54 +162,85 @@ class Replicator:
         before = list(loop.operands)
         whole = [v.type for v in before]
         wide = [self.spread(t) for t in whole]
-        self.by_stage(ir.InsertionPoint(loop), "prepare", kinds, body, before, wide, self.spread_out)
-        for i, v in enumerate(before):
+        outer = [i for i, v in enumerate(before) if not self.spread_where_made(v, wide[i], kinds[i])]
+        given = [before[i] for i in outer]
+        self.by_stage(ir.InsertionPoint(loop), "prepare", outer, kinds, body, given, wide, self.spread_out)
+        for i, v in zip(outer, given, strict=True):
             loop.operands[i] = v
         block = loop.regions[0].blocks[0]
-        for argument, result, v in zip(list(block.arguments)[:-1], loop.results, before, strict=True):
-            argument.set_type(v.type)
-            result.set_type(v.type)
+        for argument, result, kind in zip(list(block.arguments)[:-1], loop.results, wide, strict=True):
+            argument.set_type(kind)
+            result.set_type(kind)
         for view in block.operations:
             if view.operation.name == "mpmd.call":
-                for result, v in zip(view.operation.results, before, strict=True):
-                    result.set_type(v.type)
-        after = list(loop.results)
-        made = self.by_stage(ir.InsertionPoint.after(loop), "update", kinds, body, after, whole, self.bring_together)
-        for result, summed in zip(loop.results, after, strict=True):
-            result.replace_all_uses_except(summed, made)
-        self._retype(main, list(main.attributes["function_type"].value.inputs), None)
+                for result, kind in zip(view.operation.results, wide, strict=True):
+                    result.set_type(kind)
+        outer = [i for i, v in enumerate(loop.results) if not self.summed_where_read(v, kinds[i])]
+        after = [loop.results[i] for i in outer]
+        place = ir.InsertionPoint.after(loop)
+        made = self.by_stage(place, "update", outer, kinds, body, after, whole, self.bring_together)
+        for i, summed in zip(outer, after, strict=True):
+            loop.results[i].replace_all_uses_except(summed, made)
+
+    def spread_where_made(self, value: Any, wide: Any, kind: str) -> bool:
+        """Lets the fragment that makes what an accumulator starts with make it wide; False if others read it, too."""
+        maker = value.owner
+        if not isinstance(maker, ir.Operation) or maker.name != "mpmd.fragment" or len(list(value.uses)) > 1:
+            return False
+        block = maker.regions[0].blocks[0]
+        last = block.operations[len(block.operations) - 1].operation
+        number = ir.OpResult(value).result_number
+        with maker.location, ir.InsertionPoint(last):
+            last.operands[number] = self.spread_out(last.operands[number], kind)
+        value.set_type(wide)
+        return True
+
+    def summed_where_read(self, value: Any, kind: str) -> bool:
+        """Lets the fragment that reads an accumulator bring it together; False unless just one does."""
+        uses = list(value.uses)
+        if len(uses) != 1 or uses[0].owner.name != "mpmd.fragment":
+            return False
+        fragment = uses[0].owner.operation
+        block = fragment.regions[0].blocks[0]
+        argument = block.arguments[uses[0].operand_number]
+        argument.set_type(self.leading(argument.type))
+        with fragment.location, ir.InsertionPoint.at_block_begin(block):
+            whole = self.bring_together(argument, kind)
+        argument.replace_all_uses_except(whole, whole.owner)
+        return True
 
     def by_stage(
         self,
         where: ir.InsertionPoint,
         origin: str,
+        carries: Sequence[int],
         kinds: Sequence[str],
         body: Any,
         values: list[Any],
         types: Sequence[ir.Type],
         work: Callable[[Any, str], Any],
     ) -> list[Any]:
-        """One fragment per stage that does `work` on its accumulators; `values` becomes the results."""
-        stages = [_stage(body, i) for i in range(len(values))]
+        """One fragment per stage that does `work` on accumulators of its own; `values` becomes the results."""
+        stages = [_stage(body, i) for i in carries]
         made = []
         for stage in dict.fromkeys(stages):
-            chosen = [i for i, s in enumerate(stages) if s == stage]
-            held = [_tensor(values[i].type) for i in chosen]
+            chosen = [n for n, s in enumerate(stages) if s == stage]
+            held = [_tensor(values[n].type) for n in chosen]
             with self.context, values[chosen[0]].location:
                 with where:
                     fragment = mpmd.FragmentOp(
-                        [types[i] for i in chosen],
-                        [values[i] for i in chosen],
+                        [types[carries[n]] for n in chosen],
+                        [values[n] for n in chosen],
                         ir.ArrayAttr.get([mpmd.UserOriginAttr.get(origin, 0)]),
                         held[0].mesh,
                         stage_id=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), stage),
                     )
                 block = fragment.regions[0].blocks.append(*[t.tensor for t in held])
                 with ir.InsertionPoint(block):
-                    results = [work(block.arguments[n], kinds[i]) for n, i in enumerate(chosen)]
-                    mpmd.ReturnOp(results)
-            for i, result in zip(chosen, fragment.results, strict=True):
-                values[i] = result
+                    pairs = zip(block.arguments, chosen, strict=True)
+                    mpmd.ReturnOp([work(argument, kinds[carries[n]]) for argument, n in pairs])
+            for n, result in zip(chosen, fragment.results, strict=True):
+                values[n] = result
             made.append(fragment.operation)
         return made
 
@@ -241,7 +275,7 @@ class Replicator:
             stablehlo.ReturnOp([combine(*block.arguments).result])
         return reduced.result
 
-    # --- types ---------------------------------------------------------------------------------------------------------
+    # --- types --------------------------------------------------------------------------------------------------
 
     def vary(self, value: Any, varying: set[Any]) -> None:
         """Gives a value its leading dimension and remembers it."""
