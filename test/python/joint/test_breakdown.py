@@ -1,0 +1,29 @@
+"""Seconds by op add up to what the search predicts for the whole program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from examples import export
+from rhino.cluster import Cluster
+from rhino.experts.planning import Program
+from rhino.joint.breakdown import op_breakdown
+from rhino.plan_module import parse_module
+from rhino.search import Options, plan_sharding
+
+
+@pytest.mark.parametrize(("scan", "cluster"), [(False, "dgx-h100:1"), (True, "p3.16xlarge:2")])
+def test_sums_are_those_of_the_prediction(tmp_path: Path, scan: bool, cluster: str) -> None:
+    path = tmp_path / "gpt.mlir"
+    export.main(["gpt", "--set", "width=256", "--scan" if scan else "--no-scan", "-o", str(path)])
+    graph = Program.of(parse_module(path.read_text(), "gpt"), cluster).graph
+    found = plan_sharding(graph, Cluster.load(cluster), Options())
+    seconds = op_breakdown(found.costs, found.states)
+    predicted = found.predicted
+    assert predicted.comm_s > 0
+    # What the host takes to bring the batch is no op's.
+    assert sum(seconds.compute) == pytest.approx(predicted.compute_s, rel=1e-2)
+    assert sum(seconds.comm) + sum(seconds.hideable) == pytest.approx(predicted.comm_s + predicted.hidden_s)
+    assert 0 <= sum(seconds.late) <= sum(seconds.comm) + sum(seconds.hideable)
