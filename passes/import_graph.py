@@ -199,6 +199,8 @@ class _Importer:
             count = _trip_count(op, ids, self.scalars, record)
             record.tag = str(count)
             trips *= count
+            if "rhino.microbatches" in op.attributes:
+                self.graph.microbatch_loop = record.index
         for block in blocks:
             self.block(block, record.index, inner_loop, trips)
             last = block.operations[len(block.operations) - 1]

@@ -107,6 +107,7 @@ class Graph:
     """The whole program. `outputs` are the value indices @main returns, in order.
 
     `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension.
+    `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1; its trip count is their number.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -114,6 +115,7 @@ class Graph:
     arguments: list[Argument] = field(default_factory=list)
     outputs: tuple[int, ...] = ()
     pins: dict[int, tuple[str, Dims]] = field(default_factory=dict)
+    microbatch_loop: int = -1
 
     def users(self) -> list[list[int]]:
         """For each value, the indices of the ops that read it, in program order."""

@@ -1,0 +1,92 @@
+"""The pass rhino-split-microbatch: a training step becomes a loop over micro-batches that adds up gradients."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.errors import RhinoError
+from rhino.microbatch import Refusal, split_microbatches
+from rhino.passes.diagnostics import PassError
+from rhino.passes.entry import main_function, require_static_shapes
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.partition.split_microbatch_facts import read_facts
+from rhino.passes.partition.split_microbatch_rewrite import Rewriter
+from rhino.passes.registry import Pass, PassLog, option, register
+
+
+@register
+class SplitMicrobatch(Pass):
+    """Run a training step on parts of the batch, one after the other, and add up what it sums over the batch.
+
+    The batch's dimension is followed through the program. What has it is computed in a loop, for some of the examples
+    at a time; what is summed over it (gradients, the loss) is accumulated; what needs the sums (the optimizer, metrics)
+    comes after the loop, and what does not depend on the batch before it. Nothing is divided by the number of
+    micro-batches: the constants of a mean are in the program already. Results are those of the original, but for the
+    order of additions. Sums in bfloat16 or float16 are kept in float32.
+
+    Micro-batch i of N has the examples i, i + N, i + 2N, .., so that a batch sharded over devices stays where it is. Of
+    N, groups that are computed together (of a mixture of experts) stay together. Random numbers are those the whole
+    batch would have seen. Results with the batch's dimension are collected.
+
+    A step is refused, at the operation, if an example needs something of all examples that is not a result: batch
+    statistics, a contrastive loss, a sort of the batch.
+
+    Requires: a function @main with static shapes and no calls (run `rhino-inline`), roles on its arguments (run
+    `rhino-classify-args`). The arguments with the role batch and its leading size are split.
+
+    Ensures: one loop in @main has `rhino.microbatches`; it carries a counter of type i32, the sums and the collected
+    results, and reads everything else from outside. Arguments and results keep their types and attributes.
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-split-microbatch=count=2
+      func.func @main(%w: tensor<4xf32>, %x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<4xf32> {
+        %0 = stablehlo.exponential %x : tensor<8x4xf32>
+        %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0]
+        %2 = stablehlo.subtract %w, %1 : tensor<4xf32>
+      // becomes
+        %0 = stablehlo.reshape %x : (tensor<8x4xf32>) -> tensor<4x2x4xf32>
+        %1:2 = stablehlo.while(%i = %c, %sum = %zeros) attributes {rhino.microbatches = {count = 2 : i64}}
+        do {
+          %3 = stablehlo.dynamic_slice %0, %c, %i, %c, sizes = [4, 1, 4]
+          %4 = stablehlo.reshape %3 : (tensor<4x1x4xf32>) -> tensor<4x4xf32>
+          %5 = stablehlo.exponential %4 : tensor<4x4xf32>
+          %6 = stablehlo.reduce(%5 init: %zero) applies stablehlo.add across dimensions = [0]
+          %7 = stablehlo.add %sum, %6 : tensor<4xf32>
+          ...
+        %2 = stablehlo.subtract %w, %1#1 : tensor<4xf32>
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-split-microbatch"
+
+    count: int = option(1, "the number of micro-batches")
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Analyse and rewrite. Raises PassError where the step cannot be split, RhinoError for a bad option."""
+        if self.count < 1:
+            raise RhinoError(f"count {self.count} is not a number of micro-batches", "give 1 or more")
+        main = main_function(module, self.name)
+        require_static_shapes(main, self.name)
+        graph = import_graph(module)
+        values, ops = number_program(main)
+        if graph.microbatch_loop >= 0:
+            at = ops[graph.microbatch_loop]
+            raise PassError(at, "the step is split into micro-batches already", ["run this pass once"])
+        try:
+            plan = split_microbatches(graph, read_facts(graph, values, ops), self.count)
+        except Refusal as refusal:
+            raise _error(refusal, main, values, ops) from None
+        Rewriter(main, graph, values, ops, plan).run()
+        log.count("sums", len(plan.sums))
+        log.count("stacked-results", len(plan.stacks))
+        log.count("ops-in-loop", len(plan.loop))
+
+
+def _error(refusal: Refusal, main: Any, values: list[Any], ops: list[Any]) -> PassError:
+    """The refusal at its place in the module."""
+    where = ops[refusal.op] if refusal.op >= 0 else values[refusal.value].location if refusal.value >= 0 else main
+    notes = [text if k is None else (ops[k], text) for k, text in refusal.notes]
+    return PassError(where, refusal.message, notes)

@@ -1,0 +1,153 @@
+"""One operation made again with a micro-batch's shapes, at the current insertion point.
+
+Owns the few attributes that mention sizes, and which examples an iota numbers. Types follow from the forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from rhino.microbatch import Copy, Split
+from rhino.microbatch.forms import Form
+
+
+class Types:
+    """Types of parts of the batch, and the shapes in which a dimension is taken apart."""
+
+    def __init__(self, microbatches: int) -> None:
+        self.microbatches = microbatches
+        self._local: dict[tuple[Any, Split], Any] = {}
+
+    def of(self, whole: Any, form: Form) -> Any:
+        """The type of a value in a form."""
+        if not isinstance(form, Split):
+            return whole
+        key = (whole, form)
+        found = self._local.get(key)
+        if found is None:
+            shape = form.local(tuple(whole.shape), self.microbatches)
+            found = self._local[key] = ir.RankedTensorType.get(shape, whole.element_type)
+        return found
+
+    def apart(self, shape: Sequence[int], split: Split, microbatches: int | None = None) -> tuple[list[int], int]:
+        """The shape with the batch as examples of a micro-batch times micro-batches, and where the latter are."""
+        whole = self.microbatches if microbatches is None else microbatches
+        parts = [split.count // self.microbatches, whole]
+        at = split.dim + 1
+        if split.before > 1:
+            parts.insert(0, split.before)
+            at += 1
+        if split.after > 1:
+            parts.append(split.after)
+        return [*shape[: split.dim], *parts, *shape[split.dim + 1 :]], at
+
+
+def reshaped(value: Any, shape: Sequence[int]) -> Any:
+    """The value in another shape."""
+    if list(value.type.shape) == list(shape):
+        return value
+    return stablehlo.ReshapeOp(ir.RankedTensorType.get(shape, value.type.element_type), value).result
+
+
+def make(types: Types, op: Any, copy: Copy, operands: Sequence[Any], index: Any) -> Sequence[Any]:
+    """The results of an op without regions of its own program, made again from other operands."""
+    if op.name == "stablehlo.iota" and _counts_examples(op, copy):
+        return [_examples(types, op, copy, index)]
+    if copy.positions:
+        return ir.Operation.create(
+            op.name, results=[v.type for v in operands], operands=list(operands), loc=op.location
+        ).results
+    new = op.clone()
+    for i, value in enumerate(operands):
+        new.operands[i] = value
+    local = False
+    for result, (_, form) in zip(new.results, copy.results, strict=True):
+        if isinstance(form, Split):
+            result.set_type(types.of(result.type, form))
+            local = True
+    local = local or any(isinstance(form, Split) for _, form in copy.operands)
+    if local and op.name in _RESIZED:
+        _RESIZED[op.name](op, new, copy)
+    return new.results
+
+
+def _counts_examples(op: Any, copy: Copy) -> bool:
+    form = copy.results[0][1]
+    return isinstance(form, Split) and form.dim == op.attributes["iota_dimension"].value
+
+
+def _examples(types: Types, op: Any, copy: Copy, index: Any) -> Any:
+    """The part of an iota along the batch: of before x count x after, micro-batch i counts i, i + N, i + 2N, .."""
+    split = copy.results[0][1]
+    assert isinstance(split, Split)
+    wanted = types.of(op.results[0].type, split)
+    integer = isinstance(wanted.element_type, ir.IntegerType)
+    element = wanted.element_type if integer else ir.IntegerType.get_signless(32)
+    n = types.microbatches
+    shape = [split.before, split.count // n, split.after]
+    kind = ir.RankedTensorType.get(shape, element)
+    scalar = ir.RankedTensorType.get([], element)
+    number = index if index.type == scalar else stablehlo.ConvertOp(scalar, index).result
+
+    def constant(value: int) -> Any:
+        return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(element, value))).result
+
+    def counted(dim: int, stride: int) -> Any:
+        made = stablehlo.IotaOp(kind, dim).result
+        return made if stride == 1 else stablehlo.MulOp(made, constant(stride)).result
+
+    total = counted(1, n * split.after)
+    first = stablehlo.BroadcastInDimOp(kind, number, ir.DenseI64ArrayAttr.get([])).result
+    if split.after > 1:
+        first = stablehlo.MulOp(first, constant(split.after)).result
+    total = stablehlo.AddOp(total, first).result
+    if split.after > 1:
+        total = stablehlo.AddOp(total, counted(2, 1)).result
+    if split.before > 1:
+        total = stablehlo.AddOp(total, counted(0, split.count * split.after)).result
+    flat = reshaped(total, [prod(shape)])
+    if not integer:
+        flat = stablehlo.ConvertOp(ir.RankedTensorType.get([prod(shape)], wanted.element_type), flat).result
+    if flat.type == wanted:
+        return flat
+    return stablehlo.BroadcastInDimOp(wanted, flat, ir.DenseI64ArrayAttr.get([split.dim])).result
+
+
+# One per operation whose attributes mention sizes: the original, its copy, and the forms.
+
+
+def _constant(op: Any, new: Any, copy: Copy) -> None:
+    value = ir.DenseElementsAttr(op.attributes["value"])
+    new.attributes["value"] = ir.DenseElementsAttr.get_splat(new.results[0].type, value.get_splat_value())
+
+
+def _slice(op: Any, new: Any, copy: Copy) -> None:
+    """The batch is not cut: it is taken from its start to its end."""
+    form = copy.results[0][1]
+    if isinstance(form, Split):
+        limits = list(ir.DenseI64ArrayAttr(op.attributes["limit_indices"]))
+        limits[form.dim] = new.results[0].type.shape[form.dim]
+        new.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
+
+
+def _window(op: Any, new: Any, copy: Copy) -> None:
+    """Sizes of what is taken from the first operand."""
+    form = copy.operands[0][1]
+    if isinstance(form, Split):
+        sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+        if sizes[form.dim] == op.operands[0].type.shape[form.dim]:
+            sizes[form.dim] = new.operands[0].type.shape[form.dim]
+            new.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
+
+
+_RESIZED: dict[str, Callable[[Any, Any, Copy], None]] = {
+    "stablehlo.constant": _constant,
+    "stablehlo.slice": _slice,
+    "stablehlo.dynamic_slice": _window,
+    "stablehlo.gather": _window,
+}

@@ -1,0 +1,267 @@
+"""Writes a plan of micro-batches into @main: the loop, its sums and stacked results, and the order around it.
+
+Owns the structure; single operations are made by `split_microbatch_ops`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from rhino.dialect.attributes import RhinoMicrobatches
+from rhino.graph.data import Graph
+from rhino.microbatch import Body, Copy, Cut, Partial, Plan, Split, Step
+from rhino.microbatch.forms import WHOLE
+from rhino.microbatch.plan import Ref
+from rhino.passes.partition.split_microbatch_facts import REGIONS
+from rhino.passes.partition.split_microbatch_ops import Types, make, reshaped
+
+# Sums of these types are kept in float32, so that adding up many micro-batches costs no accuracy.
+_NARROW = ("bf16", "f16")
+
+
+class Rewriter:
+    """One plan written into one function, whose values and ops are given in the graph's numbering."""
+
+    def __init__(self, main: Any, graph: Graph, values: list[Any], ops: list[Any], plan: Plan) -> None:
+        self.main, self.graph, self.values, self.ops, self.plan = main, graph, values, ops, plan
+        self.types = Types(plan.count)
+        self.scopes: list[dict[Ref, Any]] = []
+        self.apart: dict[Ref, tuple[Any, int]] = {}
+
+    def run(self) -> None:
+        """Rewrites the function."""
+        block = self.main.regions[0].blocks[0]
+        self.end = block.operations[len(block.operations) - 1].operation
+        with self.main.location:
+            with ir.InsertionPoint(self.end):
+                self.zero = _splat(ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), 0)
+            self.pieces(after=False)
+            results = self.loop()
+            moved = [self.ops[k] for k in self.plan.after]
+            for op in moved:
+                op.move_before(self.end)
+            with ir.InsertionPoint(moved[0] if moved else self.end):
+                self.finish(results)
+            self.pieces(after=True)
+        self.erase()
+
+    def pieces(self, after: bool) -> None:
+        """The parts of optimization barriers outside of the loop."""
+        for copy, late in self.plan.barriers:
+            if late != after:
+                continue
+            op = self.ops[copy.op]
+            operands = [op.operands[i] for i in copy.positions]
+            # What comes after the loop has been moved; the barrier goes before its first reader there.
+            with ir.InsertionPoint(self.first_reader(copy) if after else op):
+                made = make(self.types, op, copy, operands, None)
+            for (v, _), result in zip(copy.results, made, strict=True):
+                self.values[v].replace_all_uses_with(result)
+
+    def first_reader(self, copy: Copy) -> Any:
+        """The first op after the loop that comes after a barrier in the original program."""
+        return next((self.ops[k] for k in self.plan.after if k > copy.op), self.end)
+
+    # The loop.
+
+    def loop(self) -> Sequence[Any]:
+        """Makes the loop before the end of @main; returns its results but for the counter."""
+        plan = self.plan
+        i32 = self.zero.type
+        with ir.InsertionPoint(self.end):
+            inits = [self.zero, *(self.start(v, partial) for v, partial in plan.sums)]
+            inits += [self.buffer(v, split) for v, split in plan.stacks]
+            for step in plan.loop:
+                if isinstance(step, Cut) and not self.made_inside(step):
+                    self.prepare(step)
+            loop = ir.Operation.create(
+                "stablehlo.while", results=[v.type for v in inits], operands=inits, regions=2,
+                attributes={RhinoMicrobatches.name: RhinoMicrobatches.to_attr({"count": plan.count}, self.main.context)},
+            )  # fmt: skip
+        locations = [ir.Location.current] * len(inits)
+        kinds = [v.type for v in inits]
+        cond = loop.regions[0].blocks.append(*kinds, arg_locs=locations)
+        with ir.InsertionPoint(cond):
+            less = stablehlo.ComparisonDirectionAttr.get("LT")
+            stablehlo.ReturnOp([stablehlo.CompareOp(cond.arguments[0], _splat(i32, plan.count), less).result])
+        body = loop.regions[1].blocks.append(*kinds, arg_locs=locations)
+        self.index = body.arguments[0]
+        with ir.InsertionPoint(body):
+            self.scopes.append({})
+            for step in plan.loop:
+                self.step(step)
+            carried = [stablehlo.AddOp(self.index, _splat(i32, 1)).result]
+            rest = list(body.arguments)[1:]
+            for total, (v, partial) in zip(rest, plan.sums, strict=False):
+                carried.append(self.add(total, self.value((v, partial)), partial))
+            for buffer, (v, split) in zip(rest[len(plan.sums) :], plan.stacks, strict=True):
+                carried.append(self.put(buffer, self.value((v, split)), v, split))
+            stablehlo.ReturnOp(carried)
+            self.scopes.pop()
+        return list(loop.results)[1:]
+
+    def made_inside(self, cut: Cut) -> bool:
+        """Whether a whole value that is cut is made in the loop."""
+        return any(isinstance(s, Copy) and (cut.value, WHOLE) in s.results for s in self.plan.loop)
+
+    def prepare(self, cut: Cut) -> None:
+        """Before the loop: the whole value with a dimension for the micro-batches."""
+        value = self.values[cut.value]
+        shape, at = self.types.apart(value.type.shape, cut.split)
+        with value.location:
+            self.apart[cut.value, cut.split] = (reshaped(value, shape), at)
+
+    def step(self, step: Step) -> None:
+        """One step, at the insertion point."""
+        if isinstance(step, Cut):
+            with self.values[step.value].location:
+                self.scopes[-1][step.value, step.split] = self.cut(step)
+            return
+        op = self.ops[step.op]
+        operands = [self.value(ref) for ref in step.operands]
+        with op.location:
+            made = self.regions(op, step, operands) if step.bodies else self.single(op, step, operands)
+        self.scopes[-1].update(zip(step.results, made, strict=True))
+
+    def single(self, op: Any, step: Copy, operands: Sequence[Any]) -> Sequence[Any]:
+        """An op without a program in its regions."""
+        return make(self.types, op, step, operands, self.index)
+
+    def value(self, ref: Ref) -> Any:
+        """A value in a form; what is whole and was not made in the loop is read from outside."""
+        for scope in reversed(self.scopes):
+            if ref in scope:
+                return scope[ref]
+        assert ref[1] == WHOLE, f"value {ref} was not made"
+        return self.values[ref[0]]
+
+    def cut(self, cut: Cut) -> Any:
+        """The micro-batch's part of a whole value."""
+        known = self.apart.get((cut.value, cut.split))
+        if known is None:
+            value = self.value((cut.value, WHOLE))
+            shape, at = self.types.apart(value.type.shape, cut.split)
+            known = (reshaped(value, shape), at)
+        source, at = known
+        sizes = list(source.type.shape)
+        sizes[at] = 1
+        starts = [self.zero] * len(sizes)
+        starts[at] = self.index
+        part = stablehlo.DynamicSliceOp(source, starts, ir.DenseI64ArrayAttr.get(sizes)).result
+        return reshaped(part, self.types.of(self.values[cut.value].type, cut.split).shape)
+
+    def regions(self, op: Any, step: Copy, operands: Sequence[Any]) -> Sequence[Any]:
+        """A loop or branch with its bodies made again."""
+        types = [self.types.of(self.values[v].type, form) for v, form in step.results]
+        attributes = {name: op.attributes[name] for name in _names(op)}
+        new = ir.Operation.create(
+            op.name, results=types, operands=list(operands), attributes=attributes, regions=len(step.bodies)
+        )
+        for region, old, body in zip(new.regions, op.regions, step.bodies, strict=True):
+            self.body(region, old.blocks[0], body)
+        return list(new.results)
+
+    def body(self, region: Any, old: Any, body: Body) -> None:
+        """One region."""
+        kinds = [self.types.of(self.values[v].type, form) for v, form in body.args]
+        block = region.blocks.append(*kinds, arg_locs=[a.location for a in old.arguments])
+        self.scopes.append(dict(zip(body.args, block.arguments, strict=True)))
+        with ir.InsertionPoint(block):
+            for step in body.steps:
+                self.step(step)
+            stablehlo.ReturnOp([self.value(ref) for ref in body.yields])
+        self.scopes.pop()
+
+    # Sums and stacked results.
+
+    def start(self, v: int, partial: Partial) -> Any:
+        """Where an accumulation begins."""
+        return _splat(self.sum_type(v, partial), _identity(partial, self.values[v].type.element_type))
+
+    def sum_type(self, v: int, partial: Partial) -> Any:
+        """The type in which a value is accumulated."""
+        kind = self.values[v].type
+        if partial.kind == "add" and str(kind.element_type) in _NARROW:
+            return ir.RankedTensorType.get(kind.shape, ir.F32Type.get())
+        return kind
+
+    def add(self, total: Any, part: Any, partial: Partial) -> Any:
+        """One more micro-batch's part."""
+        if part.type != total.type:
+            part = stablehlo.ConvertOp(total.type, part).result
+        combine = {
+            "add": stablehlo.AddOp, "maximum": stablehlo.MaxOp, "minimum": stablehlo.MinOp,
+            "and": stablehlo.AndOp, "or": stablehlo.OrOp,
+        }[partial.kind]  # fmt: skip
+        return combine(total, part).result
+
+    def buffer(self, v: int, split: Split) -> Any:
+        """Where the parts of a result are collected."""
+        kind = self.values[v].type
+        shape, _ = self.types.apart(kind.shape, split)
+        return _splat(ir.RankedTensorType.get(shape, kind.element_type), 0)
+
+    def put(self, buffer: Any, part: Any, v: int, split: Split) -> Any:
+        """One micro-batch's part in its place."""
+        shape, at = self.types.apart(self.values[v].type.shape, split, 1)
+        starts = [self.zero] * len(shape)
+        starts[at] = self.index
+        return stablehlo.DynamicUpdateSliceOp(buffer, reshaped(part, shape), starts).result
+
+    def finish(self, results: Sequence[Any]) -> None:
+        """After the loop: sums and collected results take the places of the original values."""
+        for result, (v, _) in zip(results, [*self.plan.sums, *self.plan.stacks], strict=True):
+            old = self.values[v]
+            if result.type.element_type != old.type.element_type:
+                result = stablehlo.ConvertOp(old.type, result).result
+            old.replace_all_uses_with(reshaped(result, old.type.shape))
+
+    def erase(self) -> None:
+        """Removes the ops that are now in the loop, and those that nothing needs."""
+        kept = {*self.plan.before, *self.plan.after}
+        for record in reversed(self.graph.ops):
+            if record.parent < 0 and record.index not in kept:
+                self.ops[record.index].erase()
+
+
+def _names(op: Any) -> list[str]:
+    return [attribute if isinstance(attribute, str) else attribute.name for attribute in op.attributes]
+
+
+def _splat(kind: Any, value: float) -> Any:
+    """A constant with one value everywhere."""
+    element = kind.element_type
+    if isinstance(element, ir.IntegerType):
+        attribute: Any = ir.IntegerAttr.get(element, int(value))
+    elif isinstance(element, ir.ComplexType):
+        zero = ir.RankedTensorType.get([], element)
+        return stablehlo.BroadcastInDimOp(
+            kind, ir.Operation.parse(f'"stablehlo.constant"() <{{value = dense<(0.0,0.0)> : {zero}}}> : () -> {zero}').result,
+            ir.DenseI64ArrayAttr.get([]),
+        ).result  # fmt: skip
+    else:
+        attribute = ir.FloatAttr.get(element, float(value))
+    return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, attribute)).result
+
+
+def _identity(partial: Partial, element: Any) -> float:
+    """What changes nothing."""
+    if partial.kind == "add" or partial.kind == "or":
+        return 0
+    if partial.kind == "and":
+        return -1 if element.width > 1 else 1
+    if not isinstance(element, ir.IntegerType):
+        return float("-inf") if partial.kind == "maximum" else float("inf")
+    if element.width == 1:
+        return 0 if partial.kind == "maximum" else 1
+    signed = not element.is_unsigned
+    low = -(2 ** (element.width - 1)) if signed else 0
+    high = 2 ** (element.width - (1 if signed else 0)) - 1
+    return low if partial.kind == "maximum" else high
+
+
+__all__ = ["REGIONS", "Rewriter"]

@@ -1,0 +1,14 @@
+"""Micro-batches: how a training step becomes a loop that adds up gradients, decided on plain data.
+
+Owns the analysis; `passes/partition/split_microbatch` reads a module into it and writes its answer back.
+"""
+
+from rhino.microbatch.analysis import split_microbatches
+from rhino.microbatch.facts import Facts, Region
+from rhino.microbatch.forms import Partial, Refusal, Split, Whole
+from rhino.microbatch.plan import Body, Copy, Cut, Plan, Step
+
+__all__ = [
+    "Body", "Copy", "Cut", "Facts", "Partial", "Plan", "Refusal", "Region", "Split", "Step", "Whole",
+    "split_microbatches",
+]  # fmt: skip

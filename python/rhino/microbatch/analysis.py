@@ -1,0 +1,294 @@
+"""A training step as a loop over micro-batches: what is split, what is summed, and what waits for the sums.
+
+Owns @main itself: which phase each operation runs in, and why a step is refused. See `flow` for single operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rhino.graph.data import Graph
+from rhino.microbatch import localise
+from rhino.microbatch.facts import Facts
+from rhino.microbatch.flow import BARRIER, Flow
+from rhino.microbatch.forms import (
+    AFTER,
+    WHOLE,
+    After,
+    Coarser,
+    Form,
+    NeedsSync,
+    NotSyncFree,
+    Partial,
+    Refusal,
+    Split,
+    Whole,
+)
+from rhino.microbatch.linear import is_late
+from rhino.microbatch.plan import Copy, Plan, Ref, Step, needed
+from rhino.microbatch.scope import Scope
+
+_AFTER_ALL = "run the step without micro-batches; statistics of single examples or fixed groups would not need the rest"
+
+
+def split_microbatches(graph: Graph, facts: Facts, count: int) -> Plan:
+    """The plan for `count` micro-batches.
+
+    Raises:
+      Refusal: the step needs all examples at once somewhere, or the batch is not divisible.
+    """
+    batch = _batch_arguments(graph)
+    size = graph.values[batch[0]].shape[0]
+    group, grouper = 1, -1
+    early: dict[int, list[int]] = {}
+    while True:
+        if size % (group * count):
+            raise _indivisible(graph, batch[0], size, count, group, grouper)
+        main = _Main(graph, facts, count, group, early)
+        try:
+            return main.run(batch)
+        except Coarser as coarser:
+            group, grouper = group * coarser.times, coarser.op
+        except NotSyncFree as refusal:
+            # A count of tokens, say: made of the data alone, so that the whole batch can be asked before the loop.
+            found = None if refusal.made in early or refusal.made < 0 else main.made_of_data(refusal.made)
+            if found is None:
+                raise
+            early[refusal.made] = found
+
+
+def _batch_arguments(graph: Graph) -> list[int]:
+    """The arguments that hold a batch: those with the role, and the leading size of most of their elements."""
+    given = [a.value for a in graph.arguments if a.role == "batch" and graph.values[a.value].shape]
+    if not given:
+        raise Refusal(
+            -1, "no argument has the role 'batch'", ((None, "run rhino-classify-args first, or set rhino.role"),)
+        )
+    elements: dict[int, int] = {}
+    for v in given:
+        value = graph.values[v]
+        elements[value.shape[0]] = elements.get(value.shape[0], 0) + value.elements
+    size = max(elements, key=lambda n: (elements[n], n))
+    return [v for v in given if graph.values[v].shape[0] == size]
+
+
+def _indivisible(graph: Graph, v: int, size: int, count: int, group: int, grouper: int) -> Refusal:
+    if group == 1:
+        message = f"the batch of {size} examples is not divisible by {count} micro-batches"
+        return Refusal(-1, message, ((None, f"choose a number that divides {size}"),), value=v)
+    groups = size // group
+    return Refusal(
+        grouper,
+        f"groups of {group} examples are computed together here, and {groups} of them are not divisible by {count} "
+        "micro-batches",
+        ((None, f"choose a number that divides {groups}"),),
+    )
+
+
+class _Main:
+    """The analysis of @main for one size of groups."""
+
+    def __init__(self, graph: Graph, facts: Facts, count: int, group: int, early: Mapping[int, list[int]]) -> None:
+        self.graph, self.facts, self.count, self.group, self.early = graph, facts, count, group, early
+        self.flow = Flow(graph, facts, count)
+        self.scope = Scope(graph)
+        self.origin: dict[int, int] = {}
+        self.after: list[int] = []
+        self.before: list[int] = []
+        # Whole values that only the loop computes, together with what is split.
+        self.inside: set[int] = set()
+        self.barriers: list[tuple[Copy, bool]] = []
+
+    def run(self, batch: Sequence[int]) -> Plan:
+        """The plan."""
+        graph, scope = self.graph, self.scope
+        for argument in graph.arguments:
+            scope.forms[argument.value] = WHOLE
+        for v in batch:
+            split = Split(0, 1, graph.values[v].shape[0] // self.group, self.group)
+            scope.forms[v] = split
+            scope.demand(v, split, -1)
+        top = tuple(op.index for op in graph.ops if op.parent < 0)
+        for k in self.flow.reads.live(top, graph.outputs):
+            self.op(k)
+        self.late()
+        localise.meet(self.flow, scope, frozenset())
+        return self.plan(batch)
+
+    def op(self, k: int) -> None:
+        """Puts an op before the loop, into it, or after it."""
+        op, scope = self.graph.ops[k], self.scope
+        forms = self.flow.forms(scope, k)
+        if k in self.early:
+            scope.forms.update(dict.fromkeys(op.results, WHOLE))
+            self.before += self.early[k]
+            return
+        whole = all(isinstance(f, Whole) for f in forms)
+        if whole and self.inside.isdisjoint(self.flow.reads.of(k)):
+            self.flow.zero(scope, op)
+            scope.forms.update(dict.fromkeys(op.results, WHOLE))
+            self.before.append(k)
+        elif op.name == BARRIER:
+            self.barrier(k, forms)
+        elif not any(isinstance(f, After) for f in forms):
+            try:
+                self.flow.step(scope, k)
+            except NeedsSync as stop:
+                if any(isinstance(f, Split) for f in forms):
+                    raise self.not_sync_free(stop.op, stop.value) from None
+                self.wait(k)
+            else:
+                self.trace(k)
+                self.inside.update(v for v in op.results if isinstance(scope.form(v), Whole))
+        elif any(isinstance(f, Split) for f in forms):
+            at = next(v for v, f in zip(self.flow.reads.of(k), forms, strict=True) if isinstance(f, After))
+            raise self.not_sync_free(k, at)
+        else:
+            self.wait(k)
+
+    def made_of_data(self, k: int) -> list[int] | None:
+        """The ops that op k's results are made by, itself included, if they are cheap and read no parameters."""
+        graph = self.graph
+        data = {a.value for a in graph.arguments if a.role == "batch"}
+        found: set[int] = set()
+        pending = [k]
+        while pending:
+            at = pending.pop()
+            op = graph.ops[at]
+            if op.parent >= 0 or at in self.facts.regions or op.name in localise.DEAR or at in self.after:
+                return None
+            found.add(at)
+            for v in op.operands:
+                producer = graph.values[v].producer
+                if producer < 0 and v not in data and graph.values[v].shape:
+                    return None
+                if producer >= 0 and producer not in found:
+                    pending.append(producer)
+        return sorted(found)
+
+    def wait(self, k: int) -> None:
+        """Op k runs after the loop."""
+        self.after.append(k)
+        self.scope.forms.update(dict.fromkeys(self.graph.ops[k].results, AFTER))
+        self.trace(k)
+
+    def trace(self, k: int) -> None:
+        """Remembers where what was summed over the batch was first."""
+        for v in self.graph.ops[k].results:
+            if not isinstance(self.scope.form(v), Split | Whole):
+                before = [self.origin[u] for u in self.flow.reads.of(k) if u in self.origin]
+                self.origin[v] = before[0] if before else k
+
+    def not_sync_free(self, k: int, v: int) -> NotSyncFree:
+        """The error for examples that need a result of all examples."""
+        made = self.origin.get(v, self.graph.values[v].producer)
+        name = self.graph.ops[k].name
+        notes: list[tuple[int | None, str]] = []
+        if made >= 0:
+            notes.append((made, f"'{self.graph.ops[made].name}' combines all examples here"))
+        message = f"not sync-free: '{name}' needs, for every example, a value that is known after all examples"
+        return NotSyncFree(k, made, message, (*notes, (None, _AFTER_ALL)))
+
+    def barrier(self, k: int, forms: Sequence[Form]) -> None:
+        """A barrier orders and computes nothing: it is cut into what is in the loop, before it and after it."""
+        op, scope = self.graph.ops[k], self.scope
+        scope.forms.update(zip(op.results, forms, strict=True))
+        inside = tuple(i for i, f in enumerate(forms) if isinstance(f, Split | Partial))
+        for kind in (Whole, After):
+            at = tuple(i for i, f in enumerate(forms) if isinstance(f, kind))
+            if at:
+                self.barriers.append((self.piece(k, at), kind is After))
+        if inside:
+            scope.add(k, self.piece(k, inside))
+        self.trace(k)
+
+    def piece(self, k: int, positions: tuple[int, ...]) -> Copy:
+        """A barrier with some of its operands."""
+        op, scope = self.graph.ops[k], self.scope
+        operands: tuple[Ref, ...] = tuple((op.operands[i], scope.form(op.operands[i])) for i in positions)
+        results: tuple[Ref, ...] = tuple((op.results[i], scope.form(op.results[i])) for i in positions)
+        return Copy(k, operands, results, positions=positions)
+
+    def late(self) -> None:
+        """Moves operations on single sums behind the loop, where nothing in the loop needs their results."""
+        graph, scope = self.graph, self.scope
+        inside: set[int] = set()
+        moved: set[int] = set()
+        for step in reversed(scope.steps()):
+            if not isinstance(step, Copy):
+                continue
+            op = graph.ops[step.op]
+            partial = [v for v, form in step.operands if isinstance(form, Partial)]
+            alone = len(op.operands) > 0 and len(set(partial)) == 1 and len(step.operands) == len(op.operands)
+            if (
+                alone
+                and not step.bodies
+                and op.name != BARRIER
+                and all(isinstance(form, Partial) for _, form in step.results)
+                and not any(isinstance(form, Split) for _, form in step.operands)
+                and inside.isdisjoint(op.results)
+                and self.inside.isdisjoint(op.operands)
+                and is_late(graph, op, partial[0])
+            ):
+                moved.add(op.index)
+                continue
+            inside.update(v for v, _ in step.reads())
+        if moved:
+            scope.drop(moved)
+            self.after = sorted({*self.after, *moved})
+            for k in sorted(moved):
+                scope.forms.update(dict.fromkeys(graph.ops[k].results, AFTER))
+
+    def plan(self, batch: Sequence[int]) -> Plan:
+        """Everything put together, without what is not needed."""
+        graph, scope = self.graph, self.scope
+        waiting = [copy for copy, late in self.barriers if late]
+        read = [v for k in self.after for v in self.flow.reads.of(k)]
+        read += [v for copy in waiting for v, _ in copy.operands]
+        read += graph.outputs
+        early = {v for k in self.before for v in graph.ops[k].results}
+        sums: dict[int, Partial] = {}
+        stacks: dict[int, Split] = {}
+        for v in read:
+            form = scope.form(v)
+            if isinstance(form, Partial):
+                sums[v] = form
+            elif isinstance(form, Split) and graph.values[v].producer >= 0 and v not in early:
+                stacks[v] = form
+        outside = {v for v in read if isinstance(scope.form(v), Whole) or v in early}
+        loop = needed(scope.steps(), [*sums.items(), *stacks.items()], self.facts.effects)
+        outside.update(self.outer(loop))
+        pieces = {copy.op: copy for copy, late in self.barriers if not late}
+        before: list[int] = []
+        kept: list[tuple[Copy, bool]] = []
+        for k in sorted({*self.before, *pieces}, reverse=True):
+            if k not in self.facts.effects and outside.isdisjoint(graph.ops[k].results):
+                continue
+            if k in pieces:
+                kept.append((pieces[k], False))
+                outside.update(v for v, _ in pieces[k].operands)
+            else:
+                before.append(k)
+                outside.update(self.flow.reads.of(k))
+        for v in read:
+            if v in self.inside:
+                raise Refusal(
+                    graph.values[v].producer,
+                    "this loop works on the batch, and also makes a value that is needed without it",
+                    ((None, "compute what does not depend on the batch in a loop of its own"),),
+                )
+        return Plan(
+            count=self.count,
+            group=self.group,
+            loop=loop,
+            after=self.after,
+            sums=list(sums.items()),
+            stacks=list(stacks.items()),
+            before=before[::-1],
+            barriers=[*kept[::-1], *((copy, True) for copy in waiting)],
+        )
+
+    def outer(self, loop: Sequence[Step]) -> set[int]:
+        """The whole values that the loop reads from before it."""
+        made = {ref for step in loop for ref in step.makes()}
+        return {ref[0] for step in loop for ref in step.reads() if isinstance(ref[1], Whole) and ref not in made}

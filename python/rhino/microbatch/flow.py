@@ -1,0 +1,306 @@
+"""What becomes of one operation inside a micro-batch: the forms of its results from those of what it reads.
+
+Owns the forward rules and the fixpoint over loops and branches. Where whole values are needed in part, it leaves a
+demand, which `localise` meets. Asks `factors` where the batch is and `linear` what keeps sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rhino.graph.data import Graph, Op
+from rhino.microbatch import localise
+from rhino.microbatch.facts import Facts, Reads, Region
+from rhino.microbatch.factors import Span, find, place, rule_of
+from rhino.microbatch.forms import WHOLE, Coarser, Form, NeedsSync, Partial, Refusal, Split, Whole
+from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
+from rhino.microbatch.plan import Body, Copy, Ref, needed
+from rhino.microbatch.scope import Scope
+
+LOOP = "stablehlo.while"
+BRANCHES = ("stablehlo.case", "stablehlo.if")
+BARRIER = "stablehlo.optimization_barrier"
+_REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.convolution": "add"}
+_REGROUP = "run the step without micro-batches, or compute this within single examples"
+
+
+class Flow:
+    """The rules, for one program."""
+
+    def __init__(self, graph: Graph, facts: Facts, microbatches: int) -> None:
+        self.graph, self.facts, self.microbatches = graph, facts, microbatches
+        self.reads = Reads(graph, facts)
+        self._live: dict[int, list[list[int]]] = {}
+
+    def forms(self, scope: Scope, k: int) -> list[Form]:
+        """The forms of all that op k reads."""
+        return [scope.form(v) for v in self.reads.of(k)]
+
+    def step(self, scope: Scope, k: int) -> None:
+        """Gives op k's results forms and puts the step that makes them into the scope.
+
+        Raises:
+          Refusal, NeedsSync, Coarser.
+        """
+        op = self.graph.ops[k]
+        try:
+            copy = self.copy(scope, op)
+        except Coarser as coarser:
+            coarser.op = k if coarser.op < 0 else coarser.op
+            raise
+        for v, form in copy.results:
+            scope.forms[v] = form
+        scope.add(k, copy)
+
+    def copy(self, scope: Scope, op: Op) -> Copy:
+        """The copy of an op for a micro-batch."""
+        if op.name == LOOP:
+            return self.loop(scope, op, {})
+        if op.name in BRANCHES:
+            return self.branches(scope, op)
+        if op.index in self.facts.regions:
+            if any(not isinstance(f, Whole) for f in self.forms(scope, op.index)):
+                raise Refusal(
+                    op.index, f"'{op.name}' reads the batch, and its body cannot be split", ((None, _REGROUP),)
+                )
+            return scope.whole(op.index)
+        forms = [scope.form(v) for v in op.operands]
+        if op.name == BARRIER:
+            return self.made(op, forms, forms)
+        if all(isinstance(f, Whole) for f in forms):
+            self.zero(scope, op)
+            return scope.whole(op.index)
+        if any(isinstance(f, Split) for f in forms):
+            return self.split(scope, op, forms)
+        kept = keeps_partial(self.graph, self.facts, op, forms, [scope.is_zero(v) for v in op.operands])
+        if kept is None:
+            at = next(v for v, f in zip(op.operands, forms, strict=True) if isinstance(f, Partial))
+            raise NeedsSync(op.index, at)
+        return self.made(op, forms, [kept] * len(op.results))
+
+    def made(self, op: Op, operands: Sequence[Form], results: Sequence[Form]) -> Copy:
+        """A copy with these forms."""
+        return Copy(
+            op.index, tuple(zip(op.operands, operands, strict=True)), tuple(zip(op.results, results, strict=True))
+        )
+
+    def zero(self, scope: Scope, op: Op) -> None:
+        """Notes whether the result of a whole op is zero."""
+        if op.index in self.facts.zeros or (
+            len(op.results) == 1 and op.operands and keeps_zero(op, [scope.is_zero(v) for v in op.operands])
+        ):
+            scope.zero.update(op.results)
+
+    # Operations with a factor rule.
+
+    def split(self, scope: Scope, op: Op, forms: list[Form]) -> Copy:
+        """An op that reads a part of the batch."""
+        k, values = op.index, self.graph.values
+        rule = rule_of(self.graph, op)
+        if rule is None:
+            raise Refusal(k, f"'{op.name}' reads the batch, and how it works on it is not known", ((None, _REGROUP),))
+        span: Span | None = None
+        for i, (v, form) in enumerate(zip(op.operands, forms, strict=True)):
+            if not isinstance(form, Split):
+                continue
+            found = find(rule, rule.operands[i], form, values[v].shape[form.dim])
+            if found is None or (self.facts.grouped.get(k) and i == 0 and form.dim in self.facts.grouped[k]):
+                raise self.mixes(op, form)
+            if span is not None and found != span:
+                raise Refusal(
+                    k, f"'{op.name}' brings examples together with other examples: its operands hold them along "
+                    "different dimensions", ((None, _REGROUP),)
+                )  # fmt: skip
+            span = found
+        assert span is not None
+        if span.factor in rule.replicate or span.factor in rule.permutation:
+            raise self.mixes(op, next(f for f in forms if isinstance(f, Split)))
+        self.check_indexed(op, rule.operands, span, forms)
+        results = [place(rule, dims, span) for dims in rule.results]
+        summed = span.factor in rule.reduction
+        kind = self.reduction(scope, op, forms) if summed else None
+        if not summed and any(r is None for r in results):
+            raise self.mixes(op, next(f for f in forms if isinstance(f, Split)))
+        read: list[Form] = []
+        for i, (v, form) in enumerate(zip(op.operands, forms, strict=True)):
+            if isinstance(form, Partial):
+                # An accumulating scatter may add to a sum; nothing else takes sums and examples together.
+                if not (summed and i == 0 and op.name == "stablehlo.scatter" and form == kind):
+                    raise NeedsSync(k, v)
+            elif isinstance(form, Whole) and (part := place(rule, rule.operands[i], span)) is not None:
+                scope.demand(v, part, k)
+                form = part
+            read.append(form)
+        given: list[Form] = [kind or r or WHOLE for r in results]
+        return self.made(op, read, given)
+
+    def check_indexed(self, op: Op, operands: Sequence[Sequence[Sequence[int]]], span: Span, forms: list[Form]) -> None:
+        """Refuses look-ups and updates of examples by number, which are numbers in the whole batch."""
+        inside = [any(span.factor in dim for dim in dims) for dims in operands]
+        looked_up = op.name == "stablehlo.gather" and inside[0] and not inside[1] and self._reduces(op, span)
+        updated = op.name == "stablehlo.scatter" and not inside[len(operands) - 1]
+        if looked_up or updated:
+            verb = "looks up" if looked_up else "updates"
+            raise Refusal(
+                op.index,
+                f"'{op.name}' {verb} examples by their number in the batch",
+                ((None, "write it per example, as in take_along_axis or jax.vmap, instead of indexing with arange"),),
+            )
+
+    def _reduces(self, op: Op, span: Span) -> bool:
+        rule = rule_of(self.graph, op)
+        return rule is not None and span.factor in rule.reduction
+
+    def reduction(self, scope: Scope, op: Op, forms: Sequence[Form]) -> Partial:
+        """How the parts of a result that is summed over the batch are put together."""
+        k = op.index
+        kind = _REDUCING.get(op.name) or KINDS.get(self.facts.combiners.get(k, ""))
+        if kind is None or len(op.results) != 1:
+            raise Refusal(
+                k,
+                f"'{op.name}' combines all examples, and not by add, maximum, minimum, and, or",
+                ((None, _REGROUP),),
+            )
+        if op.name in _REDUCING:
+            return Partial(kind)
+        start = 0 if op.name == "stablehlo.scatter" else -1
+        if kind == "add" and isinstance(forms[start], Whole) and not scope.is_zero(op.operands[start]):
+            raise Refusal(
+                k,
+                f"'{op.name}' adds up all examples onto something that is not zero",
+                ((None, "add to zero here, and add the rest to the sum"),),
+            )
+        return Partial(kind)
+
+    def mixes(self, op: Op, split: Split) -> Refusal:
+        """An op that needs several examples at once."""
+        return Refusal(
+            op.index,
+            f"'{op.name}' needs all examples at once: it works along dimension {split.dim}, which holds the batch",
+            ((None, _REGROUP),),
+        )
+
+    # Loops and branches.
+
+    def loop(self, scope: Scope, op: Op, forced: dict[int, Split]) -> Copy:
+        """A loop: the forms its carries settle on. `forced` are parts that are needed of carries."""
+        cond, body = self.facts.regions[op.index]
+        inits = [scope.form(v) for v in op.operands]
+        carry = [forced.get(i, f) for i, f in enumerate(inits)]
+        zero = [scope.is_zero(v) for v in op.operands]
+        while True:
+            inner, yields, changed = self.iteration(scope, op, body, carry, zero)
+            if not changed:
+                break
+        outer = self.region(scope, op, cond, carry, zero, 0)
+        if not isinstance(outer.form(cond.yields[0]), Whole):
+            raise Refusal(op.index, "how often this loop runs depends on the batch", ((None, _REGROUP),))
+        localise.meet(self, outer, frozenset())
+        for v, form, held in zip(op.operands, inits, carry, strict=True):
+            if isinstance(form, Whole) and isinstance(held, Split):
+                scope.demand(v, held, op.index)
+        read = [
+            WHOLE if isinstance(f, Whole) and isinstance(c, Partial) else c for f, c in zip(inits, carry, strict=True)
+        ]
+        bodies = (
+            self.body(outer, cond, carry, [WHOLE]),
+            self.body(inner, body, carry, yields),
+        )
+        for child in (outer, inner):
+            for (v, split), k in child.demands.items():
+                scope.demand(v, split, k)
+        made = self.made(op, read, carry)
+        return Copy(op.index, made.operands, made.results, bodies)
+
+    def iteration(
+        self, scope: Scope, op: Op, body: Region, carry: list[Form], zero: list[bool]
+    ) -> tuple[Scope, list[Form], bool]:
+        """One pass over a loop's body; updates what is known of the carries, and says whether that changed."""
+        inner = self.region(scope, op, body, carry, zero, 1)
+        yields: list[Form] = []
+        before = (list(carry), list(zero))
+        for i, v in enumerate(body.yields):
+            form, held = inner.form(v), carry[i]
+            zero[i] = zero[i] and isinstance(form, Whole) and inner.is_zero(v)
+            if isinstance(form, Whole) and isinstance(held, Split):
+                inner.demand(v, held, op.index)
+                form = held
+            elif isinstance(form, Whole) and isinstance(held, Partial):
+                if not inner.is_zero(v):
+                    raise Refusal(op.index, f"carry {i} of this loop is a sum over the batch, and is then replaced")
+            elif isinstance(held, Whole) and form != held:
+                if isinstance(form, Partial) and not (scope.is_zero(op.operands[i]) and form.kind == "add"):
+                    raise Refusal(
+                        op.index,
+                        f"carry {i} of this loop adds up examples onto something that is not zero",
+                        ((None, "start the sum from zero, and add the rest after the loop"),),
+                    )
+                carry[i] = form
+            elif form != held:
+                if isinstance(form, Partial):
+                    raise NeedsSync(op.index, v)
+                raise Refusal(op.index, f"carry {i} of this loop holds examples along different dimensions")
+            yields.append(form)
+        for v, split in localise.meet(self, inner, frozenset(body.args)):
+            i = body.args.index(v)
+            if isinstance(carry[i], Whole):
+                carry[i] = split
+            elif carry[i] != split:
+                raise Refusal(op.index, f"carry {i} of this loop holds examples along different dimensions")
+        return inner, yields, (carry, zero) != before
+
+    def region(
+        self, scope: Scope, op: Op, region: Region, forms: Sequence[Form], zero: Sequence[bool], which: int
+    ) -> Scope:
+        """A scope with the ops of a region analysed."""
+        inner = Scope(self.graph, scope)
+        for v, form, is_zero in zip(region.args, forms, zero, strict=True):
+            inner.forms[v] = form
+            if is_zero and not isinstance(form, Split):
+                inner.zero.add(v)
+        live = self._live.get(op.index)
+        if live is None:
+            live = [self.reads.live(r.ops, r.yields) for r in self.facts.regions[op.index]]
+            self._live[op.index] = live
+        for k in live[which]:
+            self.step(inner, k)
+        return inner
+
+    def body(self, inner: Scope, region: Region, forms: Sequence[Form], yields: Sequence[Form]) -> Body:
+        """The region as data, without what nothing needs."""
+        passed: tuple[Ref, ...] = tuple(
+            (v, WHOLE if isinstance(inner.form(v), Whole) and isinstance(f, Partial) else f)
+            for v, f in zip(region.yields, yields, strict=True)
+        )
+        args: tuple[Ref, ...] = tuple(zip(region.args, forms, strict=True))
+        return Body(args, needed(inner.steps(), passed, self.facts.effects), passed)
+
+    def branches(self, scope: Scope, op: Op) -> Copy:
+        """An if or case: results are split if any branch makes them so."""
+        chosen = scope.form(op.operands[0])
+        if isinstance(chosen, Partial):
+            raise NeedsSync(op.index, op.operands[0])
+        if isinstance(chosen, Split):
+            raise Refusal(op.index, "which branch runs depends on the batch", ((None, _REGROUP),))
+        regions = self.facts.regions[op.index]
+        inner = [self.region(scope, op, r, (), (), i) for i, r in enumerate(regions)]
+        results: list[Form] = []
+        for i in range(len(op.results)):
+            found = [child.form(r.yields[i]) for child, r in zip(inner, regions, strict=True)]
+            form = next((f for f in found if not isinstance(f, Whole)), WHOLE)
+            for child, r, f in zip(inner, regions, found, strict=True):
+                if isinstance(f, Whole) and isinstance(form, Split):
+                    child.demand(r.yields[i], form, op.index)
+                elif isinstance(f, Whole) and isinstance(form, Partial):
+                    if form.kind != "add" or not child.is_zero(r.yields[i]):
+                        raise NeedsSync(op.index, r.yields[i])
+                elif f != form:
+                    raise Refusal(op.index, f"the branches give result {i} of the batch in different forms")
+            results.append(form)
+        for child in inner:
+            localise.meet(self, child, frozenset())
+            for (v, split), k in child.demands.items():
+                scope.demand(v, split, k)
+        bodies = tuple(self.body(child, r, (), results) for child, r in zip(inner, regions, strict=True))
+        made = self.made(op, (WHOLE,), results)
+        return Copy(op.index, made.operands, made.results, bodies)

@@ -1,0 +1,87 @@
+"""In which form a value is needed: whole, a micro-batch's part, a sum still to be finished, or known after the loop.
+
+Owns these forms, which are plain data, and the two ways an analysis ends early. Knows neither programs nor MLIR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rhino.errors import RhinoError
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The same in every micro-batch: it does not depend on the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Known only after the last micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of the batch: dimension `dim` is `before` x `count` x `after`, and micro-batches share out the `count`.
+
+    Micro-batch i of N has those whose middle index is i modulo N. `count` stays that of the whole batch.
+    """
+
+    dim: int
+    before: int
+    count: int
+    after: int
+
+    def local(self, shape: tuple[int, ...], microbatches: int) -> tuple[int, ...]:
+        """The shape of one micro-batch's part."""
+        size = self.before * (self.count // microbatches) * self.after
+        return (*shape[: self.dim], size, *shape[self.dim + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Of the whole's shape; the whole is the `kind` (add, maximum, minimum, and, or) over all micro-batches."""
+
+    kind: str
+
+
+Form = Whole | After | Split | Partial
+WHOLE = Whole()
+AFTER = After()
+
+
+class Refusal(RhinoError):
+    """The step cannot be split into micro-batches.
+
+    `op` is the index of the operation at fault, -1 for an argument, then `value` is its number. `notes` are texts with
+    the index of the operation each is about, None for this one.
+    """
+
+    def __init__(self, op: int, message: str, notes: tuple[tuple[int | None, str], ...] = (), value: int = -1) -> None:
+        super().__init__(message)
+        self.op, self.notes, self.value = op, notes, value
+
+
+class NotSyncFree(Refusal):
+    """Examples need a result of all examples, which op `made` gives."""
+
+    def __init__(self, op: int, made: int, message: str, notes: tuple[tuple[int | None, str], ...]) -> None:
+        super().__init__(op, message, notes)
+        self.made = made
+
+
+class NeedsSync(RhinoError):
+    """An operation needs a value that is still partial; `op` is where, `value` what it reads."""
+
+    def __init__(self, op: int, value: int) -> None:
+        super().__init__("a partial value is needed")
+        self.op, self.value = op, value
+
+
+class Coarser(RhinoError):
+    """Examples belong together in groups `times` as large as was thought; `op` is where."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__("examples are computed together")
+        self.times = times
+        self.op = -1

@@ -1,0 +1,107 @@
+"""Parts of whole values: computed for the micro-batch where that is cheap, otherwise cut out of the whole.
+
+Owns the way back from a demand through element-wise chains, broadcasts, iota and loops (random bits of a dropout mask
+are made of these), so that no micro-batch makes what it does not need.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from rhino.graph.data import Op
+from rhino.microbatch.factors import find, place, rule_of
+from rhino.microbatch.forms import WHOLE, Coarser, Form, NeedsSync, Refusal, Split, Whole
+from rhino.microbatch.plan import Copy, Cut
+from rhino.microbatch.scope import Scope
+
+if TYPE_CHECKING:
+    from rhino.microbatch.flow import Flow
+
+# Their results depend on more than the matching part of what they read, or they are dear.
+DEAR = frozenset(
+    f"stablehlo.{name}"
+    for name in """rng rng_bit_generator custom_call fft sort scatter case if while dot dot_general convolution
+    cholesky triangular_solve gather optimization_barrier""".split()
+)
+
+
+def meet(flow: Flow, scope: Scope, args: frozenset[int]) -> list[tuple[int, Split]]:
+    """Meets the demands on values of this scope; leaves in it those on values of enclosing ones.
+
+    Returns those on the scope's arguments, which must be carried in parts.
+    """
+    pending = [(-_producer(scope, v), n, v, split) for n, (v, split) in enumerate(scope.demands)]
+    heapq.heapify(pending)
+    outside: dict[tuple[int, Split], int] = {}
+    found: dict[tuple[int, Split], None] = {}
+    asked = dict(scope.demands)
+    made: set[tuple[int, Form]] = set()
+    while pending:
+        _, _, v, split = heapq.heappop(pending)
+        if (v, split) in made:
+            continue
+        if v in args:
+            found[v, split] = None
+        elif v not in scope.forms and scope.parent is not None:
+            outside[v, split] = asked[v, split]
+        elif (copy := _copy(flow, scope, v, split)) is None:
+            scope.add(_producer(scope, v), Cut(v, split))
+        else:
+            scope.add(copy.op, copy)
+            # A loop gives several parts at once, and asks for more than its operands.
+            made.update(copy.results)
+            for ref, form in (*copy.operands, *scope.demands):
+                if isinstance(form, Split) and (ref, form) not in asked:
+                    asked[ref, form] = copy.op
+                    heapq.heappush(pending, (-_producer(scope, ref), len(asked), ref, form))
+    scope.demands = outside
+    return list(found)
+
+
+def _producer(scope: Scope, v: int) -> int:
+    return scope.graph.values[v].producer
+
+
+def _copy(flow: Flow, scope: Scope, v: int, split: Split) -> Copy | None:
+    """The copy of the value's producer that makes just the part, or None if the part is to be cut out."""
+    k = _producer(scope, v)
+    if k < 0:
+        return None
+    op = flow.graph.ops[k]
+    if not isinstance(scope.form(v), Whole):
+        return None
+    if op.name == "stablehlo.while":
+        return _loop(flow, scope, op, v, split)
+    if op.name == "stablehlo.iota" or (op.name == "stablehlo.constant" and op.tag == "splat"):
+        return Copy(k, (), ((v, split),))
+    if op.name in DEAR or len(op.results) != 1 or k in flow.facts.regions:
+        return None
+    rule = rule_of(flow.graph, op)
+    if rule is None or not op.operands:
+        return None
+    try:
+        span = find(rule, rule.results[0], split, flow.graph.values[v].shape[split.dim])
+    except Coarser:
+        return None
+    if span is None or span.factor in (*rule.replicate, *rule.permutation, *rule.reduction):
+        return None
+    read: list[tuple[int, Form]] = []
+    for operand, dims in zip(op.operands, rule.operands, strict=True):
+        part = place(rule, dims, span)
+        read.append((operand, WHOLE if part is None else part))
+    return Copy(k, tuple(read), ((v, split),))
+
+
+def _loop(flow: Flow, scope: Scope, op: Op, v: int, split: Split) -> Copy | None:
+    """A loop whose carries are all whole, with the part of one of them made in it; None if that is not cheap."""
+    _, body = flow.facts.regions[op.index]
+    names = {flow.graph.ops[k].name for k in body.ops}
+    if names & DEAR:
+        return None
+    before = dict(scope.demands)
+    try:
+        return flow.loop(scope, op, {op.results.index(v): split})
+    except (Refusal, NeedsSync, Coarser):
+        scope.demands = before
+        return None
