@@ -12,7 +12,7 @@ from rhino.graph.data import dtype_bytes
 
 FRAGMENT_KINDS = ("prepare", "forward", "backward", "weight", "update")
 # The kind of task that runs a fragment is the fragment's kind, except for this one.
-_TASKS = {"update": "apply"}
+TASKS = {"update": "apply"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,17 @@ class Fragment:
     @property
     def task(self) -> str:
         """The kind of task that runs it."""
-        return _TASKS.get(self.kind, self.kind)
+        return TASKS.get(self.kind, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """A value copied from its group to another one, for the fragments of one stage, with the sharding kept.
 
-    `of` is the kind of task that makes the source: "prepare", "forward", "backward", "weight" or "apply". The source
-    may also be an argument (`of` "prepare", level 0) or the result of a carry (`of` "apply", level 0): it is then
-    there when the step starts, or when the last micro-batch is done; no fragment of that level need exist.
+    `of` and `level` say what it waits for, as in `rhino.schedule`: within a micro-batch `of` is "forward" if it goes to
+    a later stage and "backward" if to an earlier one; once per step it is "prepare" or "apply", with the level of the
+    fragment that makes the source, or, for what the loop over micro-batches leaves, the kind of the fragment that makes
+    `Carry.next`. An argument counts as made by prepare, level 0; no fragment need exist there.
     A send of kind `of` and `level` from `from_stage` to `to_stage` is all transfers with these four, in order.
     """
 

@@ -1,0 +1,435 @@
+"""Which operations make which fragment, what each fragment reads and gives, and what travels between stages.
+
+Owns the decisions of rhino-form-fragments, on the step as `staged_program` reads it. Builds no IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions, sdy
+from rhino.dialect.attributes import RhinoRole
+from rhino.passes.diagnostics import PassError
+from rhino.passes.stage.staged_program import (
+    BEFORE,
+    BODY,
+    Home,
+    Input,
+    Node,
+    Source,
+    StagedProgram,
+    infer_homes,
+    live_nodes,
+    read_staged,
+)
+from rhino.passes.stage.stored_slices import store_slices
+
+Dims = tuple[tuple[str, ...], ...]
+_STATE = ("param", "opt_state")
+_IN_LOOP = ("forward", "backward", "weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A fragment: its kind, stage and level (0 in the loop)."""
+
+    kind: str
+    stage: int
+    level: int = 0
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """Its order in the text: stages forward, then backward; before and after the loop level by level."""
+        kinds = ("prepare", "forward", "backward", "weight", "update")
+        return kinds.index(self.kind), self.level, -self.stage if self.kind in _IN_LOOP[1:] else self.stage
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What a fragment gives: a value in a layout. `tag` keeps apart values that must not share a buffer."""
+
+    source: Source
+    dims: Dims | None
+    tag: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A result of the new step: the original one or rows of it, and the stage that has it."""
+
+    index: int
+    rows: tuple[tuple[int, int], ...]
+    export: Export
+    stage: int
+
+
+@dataclass(slots=True)
+class Draft:
+    """A fragment to be: its operations with a home in program order, and, in order of first use, what it reads."""
+
+    place: Place
+    nodes: list[int] = field(default_factory=list)
+    operands: dict[Source, None] = field(default_factory=dict)
+    exports: dict[Export, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FragmentPlan:
+    """Everything that the builder needs. `carries` are the live ones; `initial` starts each, `next` goes on with it.
+
+    `owners` has the stage of an argument kept in one place; `copies` the groups that have an argument of their own;
+    `transfers` the stages that a value goes to; `layouts` how values are sharded, None without a mesh.
+    """
+
+    program: StagedProgram
+    stages: int
+    groups: int
+    drafts: list[Draft]
+    carries: list[int] = field(default_factory=list)
+    owners: dict[Input, int | None] = field(default_factory=dict)
+    copies: dict[Input, dict[int, None]] = field(default_factory=dict)
+    transfers: dict[Source, dict[int, None]] = field(default_factory=dict)
+    layouts: dict[Source, Dims | None] = field(default_factory=dict)
+    initial: dict[int, Export] = field(default_factory=dict)
+    next: dict[int, Export] = field(default_factory=dict)
+    results: list[Returned] = field(default_factory=list)
+
+    def group(self, stage: int) -> int:
+        """The group of a stage."""
+        return stage % self.groups
+
+    def home(self, source: Source) -> Home:
+        """Where a value is that an operation or the loop makes."""
+        carry = self.program.loop.carry_of(source)
+        node = self.program.node_of(source)
+        home = self.program.carry_home(carry) if carry is not None else node.home if node is not None else None
+        assert home is not None
+        return home
+
+    def in_loop(self, source: Source) -> bool:
+        """Whether a value exists once per micro-batch."""
+        node = self.program.node_of(source)
+        if node is not None:
+            return node.region == BODY
+        return self.program.loop.carry_of(source) is not None and not self.program.loop.is_result(source)
+
+    def carry_stage(self, k: int) -> int:
+        """The stage that updates a carry."""
+        return self.program.carry_home(k).stage
+
+
+def plan_fragments(main: Any, groups: int, split_backward: bool, axes: Sequence[tuple[str, int]]) -> FragmentPlan:
+    """The fragments of @main. `groups` 0 means one per stage. Raises PassError where a rule of the stages is broken."""
+    program = read_staged(main)
+    store_slices(program)
+    live, carries = live_nodes(program)
+    infer_homes(program, live)
+    planner = _Planner(program, live, carries, groups, dict(axes))
+    return planner.run(split_backward)
+
+
+class _Planner:
+    def __init__(
+        self, program: StagedProgram, live: list[int], carries: list[int], groups: int, axes: dict[str, int]
+    ) -> None:
+        self.program, self.axes = program, axes
+        self.staged = [i for i in live if program.nodes[i].home is not None]
+        stages = 1 + max((self.home(i).stage for i in self.staged), default=0)
+        self.plan = FragmentPlan(program, stages, min(groups or stages, stages), [], carries)
+        self.places: dict[int, Place] = {}
+        self.drafts: dict[Place, Draft] = {}
+        self.carry_homes = {k: program.carry_home(k) for k in carries if not self.constant_carry(k)}
+        self.plan.carries = list(self.carry_homes)
+        self.attributes = functions.argument_attributes(program.main)
+        self.result_dims = [self.given_dims(given) for given in functions.result_attributes(program.main)]
+        # A value returned as it is has the layout of the result.
+        self.returned = {s: self.result_dims[i] for i, pieces in enumerate(program.outputs) for s, _ in pieces}
+
+    def constant_carry(self, k: int) -> bool:
+        return self.program.loop.arguments[k] in self.program.alias
+
+    def home(self, index: int) -> Home:
+        home = self.program.nodes[index].home
+        assert home is not None
+        return home
+
+    def run(self, split_backward: bool) -> FragmentPlan:
+        nodes = self.program.nodes
+        delayed = self.delayed() if split_backward else frozenset()
+        for index in self.staged:
+            home = self.home(index)
+            if nodes[index].region == BODY:
+                self.places[index] = Place("weight" if index in delayed else home.phase, home.stage)
+        self.find_owners()
+        for index in self.staged:
+            node, home = nodes[index], self.home(index)
+            roots = self.program.node_roots(node)
+            if node.region != BODY:
+                level = self.level(roots, home.phase, home.stage)
+                self.places[index] = Place(home.phase, home.stage, level)
+            place = self.places[index]
+            self.draft(place).nodes.append(index)
+            for root in roots:
+                self.need(root, place, node)
+        for k in self.plan.carries:
+            self.carry(k)
+        for i, pieces in enumerate(self.program.outputs):
+            for source, rows in pieces:
+                self.plan.results.append(self.result(source, i, rows))
+        for source in self.plan.owners:
+            self.plan.copies.setdefault(source, {0: None})  # nobody reads it
+            self.dims(source)
+        self.plan.drafts = sorted(self.drafts.values(), key=lambda draft: draft.place.position)
+        return self.plan
+
+    def draft(self, place: Place) -> Draft:
+        return self.drafts.setdefault(place, Draft(place))
+
+    def delayed(self) -> frozenset[int]:
+        """The backward operations that no other stage waits for, of the stages that others wait for."""
+        program = self.program
+        stage_of = {i: self.home(i).stage for i in self.staged if self.home(i).phase == "backward"}
+        wanted: set[int] = set()
+        for index in self.staged:
+            for root in program.node_roots(program.nodes[index]) if program.nodes[index].region == BODY else ():
+                made_by = program.producer.get(root)
+                if made_by in stage_of and stage_of[made_by] != self.home(index).stage:
+                    wanted.add(made_by)
+        sending = {stage_of[index] for index in wanted}
+        for index in reversed(self.staged):  # program order: what an operation reads comes before it
+            if index in wanted:
+                made = [program.producer.get(root) for root in program.node_roots(program.nodes[index])]
+                wanted.update(i for i in made if i in stage_of)
+        return frozenset(i for i, stage in stage_of.items() if i not in wanted and stage in sending)
+
+    # Where values are.
+
+    def find_owners(self) -> None:
+        """Decide the stage of each argument that is kept in one place; None for those copied to all that read them."""
+        program, aliases = self.program, {}
+        positions = {(i, rows): source for i, pieces in enumerate(program.outputs) for source, rows in pieces}
+        for i, given in enumerate(self.attributes):
+            if "tf.aliasing_output" in given:
+                aliases[i] = ir.IntegerAttr(given["tf.aliasing_output"]).value
+        readers: dict[Input, list[tuple[int, int]]] = {}
+        for index in self.staged:
+            rank = ("update", "forward", "prepare", "backward").index(self.home(index).phase)
+            for root in program.node_roots(program.nodes[index]):
+                if isinstance(root, Input):
+                    readers.setdefault(root, []).append((rank, self.home(index).stage))
+        slices = {source for source in program.alias.values() if isinstance(source, Input) and source.slice}
+        stored = {source.index for source in slices}
+        whole = [Input(i) for i in range(len(program.arguments)) if i not in stored]
+        for source in sorted([*slices, *whole], key=lambda s: (s.index, s.start)):
+            given = self.attributes[source.index]
+            role = RhinoRole.from_attr(given[RhinoRole.name]) if RhinoRole.name in given else ""
+            first = min(readers.get(source, [(0, 0)]))[1]
+            made = positions.get((aliases.get(source.index, -1), source.slice))
+            owner: int | None = None
+            if made is not None and not isinstance(made, Input) and (home := self.home_of(made)) is not None:
+                owner = home.stage
+            elif made is not None or role in _STATE:
+                owner = first
+            self.plan.owners[source] = owner
+            if owner is not None:
+                self.plan.copies[source] = {self.plan.group(owner): None}
+
+    def home_of(self, source: Source) -> Home | None:
+        """The home of a value that an operation or the loop makes."""
+        carry = self.program.loop.carry_of(source)
+        if carry is not None:
+            return self.carry_homes[carry]
+        node = self.program.node_of(source)
+        return None if node is None else node.home
+
+    def level(self, roots: Sequence[Source], phase: str, stage: int) -> int:
+        """The level at which all of `roots` are at hand on a stage, before or after the loop."""
+        return max((self.available(root, phase, stage) for root in roots), default=0)
+
+    def available(self, root: Source, phase: str, stage: int) -> int:
+        if isinstance(root, Input):
+            owner = self.plan.owners[root]
+            near = owner is None or self.plan.group(owner) == self.plan.group(stage)
+            return 0 if near or phase == "update" else 1
+        home = self.plan.home(root)
+        index = self.program.producer.get(root)
+        if index is not None and self.program.nodes[index].region == BEFORE and phase == "update":
+            return 0
+        if index is None:  # sums arrive before the first level
+            return 0
+        return self.places[index].level + (home.stage != stage)
+
+    def need(self, source: Source, place: Place, node: Node | None) -> None:
+        """Record that a fragment reads a value from outside it."""
+        loop, plan = self.program.loop, self.plan
+        if isinstance(source, Input):
+            self.draft(place).operands[source] = None
+            owner = plan.owners[source]
+            if owner is None:
+                plan.copies.setdefault(source, {})[plan.group(place.stage)] = None
+            elif plan.group(owner) != plan.group(place.stage):
+                plan.transfers.setdefault(source, {})[place.stage] = None
+            return
+        if source == loop.counter:
+            self.draft(place).operands[source] = None
+            return
+        home = self.plan.home(source)
+        index = self.program.producer.get(source)
+        made = None if index is None else self.places[index]
+        if made == place:
+            return
+        self.dims(source)
+        if node is not None and node.region == BODY:
+            self.check_edge(source, made, place, node)
+        self.draft(place).operands[source] = None
+        if made is not None:
+            self.draft(made).exports[Export(source, self.dims(source))] = None
+        if plan.group(home.stage) != plan.group(place.stage):
+            plan.transfers.setdefault(source, {})[place.stage] = None
+
+    def check_edge(self, source: Any, made: Place | None, place: Place, node: Node) -> None:
+        """Raise PassError at an operation of the loop that reads what its stage cannot have."""
+        if made is None:
+            carry = self.program.loop.carry_of(source)
+            assert carry is not None
+            home = self.carry_homes[carry]
+            if home.stage != place.stage:
+                message = (
+                    f"operation of stage {place.stage} reads a value that the loop carries and stage {home.stage} "
+                    "updates: micro-batches would run one after the other"
+                )
+                raise PassError(
+                    node.op, message, ["let each stage accumulate its own part and add them after the loop"]
+                )
+            return
+        why = ""
+        if made.kind == place.kind == "forward" and made.stage > place.stage:
+            why = "forward edges go to later stages"
+        elif made.kind == place.kind == "backward" and made.stage < place.stage:
+            why = "backward edges go to earlier stages"
+        elif made.kind in _IN_LOOP[1:] and place.kind == "forward":
+            why = "the forward part comes first"
+        if why:
+            message = (
+                f"{place.kind} operation of stage {place.stage} reads a value that the {made.kind} part of stage "
+                f"{made.stage} makes, but {why}"
+            )
+            made_by = self.program.node_of(source)
+            assert made_by is not None
+            raise PassError(node.op, message, [(made_by.op, "made here")])
+
+    # Layouts.
+
+    def given_dims(self, attributes: dict[str, Any]) -> Dims | None:
+        return sdy.dims_of(attributes[sdy.SHARDING]) if sdy.SHARDING in attributes else None
+
+    def dims(self, source: Source) -> Dims | None:
+        """The layout of a value between fragments; None without a mesh."""
+        if source not in self.plan.layouts:
+            self.plan.layouts[source] = self.read_dims(source) if self.axes else None
+        return self.plan.layouts[source]
+
+    def read_dims(self, source: Source) -> Dims:
+        if isinstance(source, Input):
+            found = self.given_dims(self.attributes[source.index])
+        elif (carry := self.program.loop.carry_of(source)) is None and source in self.returned:
+            found = self.returned[source]
+        else:
+            if carry is not None:  # the same in each micro-batch
+                op, position = self.program.loop.op, carry + 1
+            else:
+                node = self.program.node_of(source)
+                assert node is not None
+                op, position = node.op, list(node.op.results).index(source)
+            sharding = sdy.results_of(op)[position]
+            found = None if sharding is None else sdy.dims_of(sharding)
+        return self.whole(found, self.shape(source))
+
+    def shape(self, source: Source) -> tuple[int, ...]:
+        if isinstance(source, Input):
+            shape = ir.ShapedType(self.program.arguments[source.index].type).shape
+            return (source.stop - source.start, *shape[1:]) if source.slice else tuple(shape)
+        return tuple(ir.ShapedType(source.type).shape)
+
+    def whole(self, dims: Dims | None, shape: tuple[int, ...]) -> Dims:
+        """A layout that the type of a mesh tensor can have: its shards are equal."""
+        kept = []
+        for size, axes in zip(shape, dims or ((),) * len(shape), strict=True):
+            parts = 1
+            for axis in axes:
+                parts *= sdy.axis_size(axis, self.axes)
+            kept.append(axes if size % parts == 0 else ())
+        return tuple(kept)
+
+    # What the loop carries and what the step returns.
+
+    def carry(self, k: int) -> None:
+        loop, home = self.program.loop, self.carry_homes[k]
+        dims = self.dims(loop.arguments[k])
+        self.dims(loop.results[k])
+        following = self.program.source(loop.next[k])
+        made = Export(following, dims)
+        if made in self.plan.next.values():  # two carries must not share a buffer
+            made = Export(following, dims, k)
+        self.plan.next[k] = made
+        self.draft(self.places[self.program.producer[following]]).exports[made] = None
+        initial = self.program.source(loop.initial[k])
+        self.plan.initial[k] = self.place_value(initial, "prepare", home.stage, dims, k)
+
+    def result(self, source: Source, i: int, rows: tuple[tuple[int, int], ...]) -> Returned:
+        """How a result is returned: what it is on the group that has it, in the layout asked for."""
+        dims = self.whole(self.result_dims[i], self.shape(source)) if self.axes else None
+        if isinstance(source, Input):
+            owner = self.plan.owners[source]
+            stage = owner if owner is not None else min(self.plan.copies.get(source, (0,)))
+        elif (home := self.home_of(source)) is not None:
+            stage = home.stage
+        else:
+            stage = self.result_stage(source, i, rows)
+        return Returned(i, rows, self.place_value(source, "update", stage, dims, -1), stage)
+
+    def result_stage(self, source: Source, i: int, rows: tuple[tuple[int, int], ...]) -> int:
+        """The stage of a result that any can compute: that of the argument whose buffer it takes, or of what it reads."""
+        for j, given in enumerate(self.attributes):
+            if "tf.aliasing_output" in given and ir.IntegerAttr(given["tf.aliasing_output"]).value == i:
+                owner = self.plan.owners[Input(j, *(rows[0] if rows else ()))]
+                return owner or 0
+        homes = [self.home_of(root) for root in self.program.roots(source) if not isinstance(root, Input)]
+        return next((home.stage for home in homes if home is not None), 0)
+
+    def place_value(self, source: Source, kind: str, stage: int, dims: Dims | None, tag: int) -> Export:
+        """Have a value on a stage before or after the loop, in a layout; by a fragment only where it takes one."""
+        roots = self.program.roots(source)
+        if roots == (source,):
+            index = None if isinstance(source, Input) else self.program.producer.get(source)
+            if self.dims(source) == dims:
+                if index is not None:
+                    self.draft(self.places[index]).exports[Export(source, dims)] = None
+                self.fetch(source, stage)
+                return Export(source, dims)
+            if index is not None and (home := self.home_of(source)) is not None and home.stage == stage:
+                self.draft(self.places[index]).exports[Export(source, dims)] = None
+                return Export(source, dims)
+        place = Place(kind, stage, self.level(roots, kind, stage))
+        for root in roots:
+            self.need(root, place, None)
+        made = Export(source, dims, tag)
+        self.draft(place).exports[made] = None
+        return made
+
+    def fetch(self, source: Source, stage: int) -> None:
+        """Have a value at a stage that has it elsewhere, without a fragment that reads it."""
+        plan = self.plan
+        if isinstance(source, Input):
+            owner = plan.owners[source]
+            if owner is None:
+                plan.copies.setdefault(source, {})[plan.group(stage)] = None
+                return
+        else:
+            owner = plan.home(source).stage
+        if plan.group(owner) != plan.group(stage):
+            plan.transfers.setdefault(source, {})[stage] = None
