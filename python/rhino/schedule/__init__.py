@@ -4,7 +4,24 @@ Owns tasks, the costs schedules are made from, their making, their proof and the
 MLIR.
 """
 
+from rhino.schedule.checker import check
 from rhino.schedule.costs import Edge, Exchange, PipelineCosts
+from rhino.schedule.generate import SCHEDULES, make_schedule
+from rhino.schedule.simulator import Simulation, simulate
 from rhino.schedule.tasks import Schedule, Task
+from rhino.schedule.warmup import choose_warmup, warmup_counts
 
-__all__ = ["Edge", "Exchange", "PipelineCosts", "Schedule", "Task"]
+__all__ = [
+    "SCHEDULES",
+    "Edge",
+    "Exchange",
+    "PipelineCosts",
+    "Schedule",
+    "Simulation",
+    "Task",
+    "check",
+    "choose_warmup",
+    "make_schedule",
+    "simulate",
+    "warmup_counts",
+]

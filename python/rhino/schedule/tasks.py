@@ -50,7 +50,9 @@ class Task:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Task:
         """The task that `to_data` wrote."""
-        return cls(data["task"], *(data.get(key) for key in _FIELDS))
+        return cls(
+            data["task"], data["stage"], data.get("microbatch"), data.get("peer"), data.get("of"), data.get("level")
+        )
 
     def __str__(self) -> str:
         where = f"{self.kind} of stage {self.stage}"
