@@ -393,7 +393,7 @@ class _Planner:
         return Returned(i, rows, self.place_value(source, "update", stage, dims, -1), stage)
 
     def result_stage(self, source: Source, i: int, rows: tuple[tuple[int, int], ...]) -> int:
-        """The stage of a result that any can compute: that of the argument whose buffer it takes, or of what it reads."""
+        """The stage of a result any stage can compute: of the argument whose buffer it takes, or of what it reads."""
         for j, given in enumerate(self.attributes):
             if "tf.aliasing_output" in given and ir.IntegerAttr(given["tf.aliasing_output"]).value == i:
                 owner = self.plan.owners[Input(j, *(rows[0] if rows else ()))]

@@ -1,0 +1,87 @@
+"""Fragments as modules of their own, which XLA compiles one by one.
+
+Owns the outlining, and recognising fragments that are the same program. What connects them is in `read_program`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func
+
+from rhino.dialect import functions, mpmd, sdy
+from rhino.dialect.attributes import RhinoCluster
+from rhino.passes.stage.read_program import fragment_ops
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentModule:
+    """One fragment: `index` as in `PipelineProgram.fragments`, the text of its module, and a key equal programs share.
+
+    The module has `sdy.mesh @mesh` when the step has one, `rhino.cluster`, and @main with the operands and results of
+    the fragment as plain tensors with `sdy.sharding`.
+    """
+
+    index: int
+    text: str
+    key: str
+
+
+def outline(module: ir.Module, donations: Mapping[int, Mapping[int, int]] | None = None) -> list[FragmentModule]:
+    """The fragments of a module in fragment form, in order.
+
+    Args:
+      donations: by fragment, its operands that die there: the position of the result that takes the buffer
+        (`tf.aliasing_output`), or -1 for any (`jax.buffer_donor`).
+    """
+    given = donations or {}
+    with module.context, ir.Location.unknown():
+        return [_outlined(module, i, op, given.get(i, {})) for i, op in enumerate(fragment_ops(module))]
+
+
+def _outlined(module: ir.Module, index: int, fragment: ir.Operation, donated: Mapping[int, int]) -> FragmentModule:
+    alone = ir.Module.create()
+    if RhinoCluster.name in module.operation.attributes:
+        alone.operation.attributes[RhinoCluster.name] = module.operation.attributes[RhinoCluster.name]
+    with ir.InsertionPoint(alone.body):
+        for view in module.body.operations:
+            if view.operation.name == "sdy.mesh":
+                view.operation.clone()
+        block = fragment.regions[0].blocks[0]
+        *ops, returned = (view.operation for view in block.operations)
+        kinds = [value.type for value in block.arguments]
+        results = [value.type for value in returned.operands]
+        main = func.FuncOp("main", (kinds, results), loc=fragment.location).operation
+    inside = main.regions[0].blocks.append(*kinds, arg_locs=[value.location for value in block.arguments])
+    values: dict[Any, Any] = dict(zip(block.arguments, inside.arguments, strict=True))
+    with ir.InsertionPoint(inside):
+        for op in ops:
+            made = op.clone()
+            for inner in (made, *functions.walk(made)):
+                for position, operand in enumerate(inner.operands):
+                    if operand in values:
+                        inner.operands[position] = values[operand]
+            values.update(zip(op.results, made.results, strict=True))
+        func.ReturnOp([values[value] for value in returned.operands])
+    attributes = [_sharding(value.type) for value in fragment.operands]
+    for position, result in donated.items():
+        if result < 0:
+            attributes[position]["jax.buffer_donor"] = ir.BoolAttr.get(True)
+        else:
+            attributes[position]["tf.aliasing_output"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), result)
+    functions.set_argument_attributes(main, attributes)
+    functions.set_result_attributes(main, [_sharding(value.type) for value in fragment.results])
+    alone.operation.verify()
+    # Printed without locations, so that layers that differ only in their place in the source are the same program.
+    text = str(alone)
+    return FragmentModule(index, text, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _sharding(kind: ir.Type) -> dict[str, ir.Attribute]:
+    tensor = mpmd.mesh_tensor(kind)
+    assert tensor is not None
+    return {} if tensor.sharding is None else {sdy.SHARDING: tensor.sharding}
