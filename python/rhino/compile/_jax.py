@@ -306,4 +306,9 @@ def _sharding(mesh: Mesh, spec: TensorSpec) -> NamedSharding | None:
 
 
 def _dtype(spec: TensorSpec) -> Any:
-    return np.dtype(getattr(ml_dtypes, spec.dtype, spec.dtype))
+    return numpy_dtype(spec.dtype)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of a name that numpy or ml_dtypes knows."""
+    return np.dtype(getattr(ml_dtypes, name, name))

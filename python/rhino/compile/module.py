@@ -189,12 +189,17 @@ def _boundary_tensor(type_: ir.Type, attrs: dict[str, ir.Attribute], what: str) 
 
 
 def _dtype(element: ir.Type, what: str) -> str:
-    text = str(element)
+    name = dtype_name(str(element))
+    if name is None:
+        raise RhinoError(f"{what} of @main has element type {element}, which jax has no dtype for")
+    return name
+
+
+def dtype_name(text: str) -> str | None:
+    """The name that numpy or ml_dtypes has for an MLIR element type; None if neither has it."""
     if text.startswith(("f4", "f6", "f8")):
         return "float" + text[1:].lower().replace("e", "_e", 1)
-    if text not in _DTYPES:
-        raise RhinoError(f"{what} of @main has element type {text}, which jax has no dtype for")
-    return _DTYPES[text]
+    return _DTYPES.get(text)
 
 
 # --- the mesh -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,33 @@
+"""Runs a pipelined step on the devices of one process: a module in fragments becomes an executable of all its stages.
+
+Owns `build`, and compiling, dispatching, placing and measuring. Must not know: how stages and schedules are chosen.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+# Loaded on first use, as in rhino.compile: what reads a plan must not start jax.
+_EXPORTS = {
+    "GroupMemory": "rhino.runtime.memory",
+    "PipelineExecutable": "rhino.runtime.executor",
+    "PipelineMemory": "rhino.runtime.memory",
+    "Profile": "rhino.runtime.profile",
+    "Script": "rhino.runtime.script",
+    "StagedArray": "rhino.runtime.staged",
+    "build": "rhino.runtime.building",
+    "build_program": "rhino.runtime.building",
+    "make_script": "rhino.runtime.script",
+}
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'rhino.runtime' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

@@ -1,0 +1,151 @@
+"""Fragments become XLA executables on the devices of their groups: each distinct program is compiled once.
+
+Owns what is the same program, and the donation written on it. Knows neither schedules nor how a step runs.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from jaxlib.mlir import ir
+
+from rhino.compile.executable import Executable, compile_prepared, prepare_for, target_devices
+from rhino.compile.module import Signature, attribute_dicts, main_function, parse
+from rhino.compile.target import DEVICELESS
+from rhino.errors import RhinoError
+from rhino.pipeline import Fragment, PipelineProgram
+
+_DONATION = ("tf.aliasing_output", "jax.buffer_donor")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """All fragments of a program, ready to be called.
+
+    Attributes:
+      executables: one per fragment; for a deviceless target, fragments of one program share theirs.
+      devices: per group, its devices in the order of its mesh.
+      programs: per fragment, the first fragment with the same program.
+      seconds: wall time of compiling.
+    """
+
+    executables: tuple[Executable, ...]
+    devices: tuple[tuple[Any, ...], ...]
+    programs: tuple[int, ...]
+    seconds: float
+
+
+def compile_fragments(
+    program: PipelineProgram,
+    modules: Sequence[str | bytes],
+    donated: Sequence[Sequence[int]],
+    target: str,
+    devices: Sequence[Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Compiled:
+    """Compiles the module of every fragment.
+
+    Args:
+      donated: per fragment, the operands whose buffers it may reuse.
+      devices: what the program's meshes count; by default the target's.
+
+    Raises:
+      RhinoError: too few devices, or a fragment that XLA refuses; the message names it.
+    """
+    start = time.perf_counter()
+    groups = _group_devices(program, target, devices)
+    prepared: list[tuple[Signature, bytes]] = []
+    first: dict[tuple[str, int], int] = {}
+    programs: list[int] = []
+    for fragment, module, donors in zip(program.fragments, modules, donated, strict=True):
+        ready = _named(fragment, prepare_for, _with_donors(module, donors, fragment), target)
+        _check_devices(program, fragment, ready[0])
+        prepared.append(ready)
+        programs.append(first.setdefault((_text(ready[1]), ready[0].devices), fragment.index))
+
+    def work(index: int) -> Executable:
+        fragment = program.fragments[index]
+        return _named(fragment, compile_prepared, *prepared[index], target, groups[fragment.group], options)
+
+    distinct = list(first.values())
+    # XLA lets go of the interpreter while it compiles. Its CPU compiler uses all cores by itself.
+    workers = 1 if target == "cpu" else max(1, min(len(distinct), os.cpu_count() or 1))
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        compiled = dict(zip(distinct, pool.map(work, distinct), strict=True))
+    there: dict[tuple[int, int], Executable] = {(i, program.fragments[i].group): e for i, e in compiled.items()}
+    executables = []
+    for fragment, origin in zip(program.fragments, programs, strict=True):
+        key = (origin, fragment.group)
+        if key not in there:
+            here = compiled[origin]
+            there[key] = here if target in DEVICELESS else _named(fragment, here.on, groups[fragment.group])
+        executables.append(there[key])
+    return Compiled(tuple(executables), groups, tuple(programs), time.perf_counter() - start)
+
+
+def _group_devices(program: PipelineProgram, target: str, devices: Sequence[Any] | None) -> tuple[tuple[Any, ...], ...]:
+    if target in DEVICELESS:
+        # Nothing runs: each group is compiled by itself, as if it were alone.
+        return tuple(tuple(target_devices(target, len(mesh.devices))) for mesh in program.meshes)
+    wanted = 1 + max(device for mesh in program.meshes for device in mesh.devices)
+    if devices is None:
+        devices = target_devices(target, wanted)
+    if len(devices) < wanted:
+        raise RhinoError(
+            f"the pipeline's groups need {wanted} devices, and {len(devices)} were given",
+            "give more devices, or plan for these",
+        )
+    return tuple(tuple(devices[device] for device in mesh.devices) for mesh in program.meshes)
+
+
+def _check_devices(program: PipelineProgram, fragment: Fragment, signature: Signature) -> None:
+    have = len(program.meshes[fragment.group].devices)
+    if signature.devices != have:
+        raise RhinoError(
+            f"the {fragment.kind} of stage {fragment.stage} is written for {signature.devices} devices, "
+            f"and its group has {have}"
+        )
+
+
+def _with_donors(module: str | bytes, donors: Sequence[int], fragment: Fragment) -> bytes:
+    """The module with these arguments donated and no others. What takes their place is XLA's to find."""
+    parsed = parse(module)
+    with parsed.context:
+        main = main_function(parsed)
+        arguments = attribute_dicts(main, "arg_attrs")
+        if len(arguments) != len(fragment.operands):
+            raise RhinoError(
+                f"the module of the {fragment.kind} of stage {fragment.stage} takes {len(arguments)} arguments, "
+                f"and the program gives {len(fragment.operands)}"
+            )
+        for index, attributes in enumerate(arguments):
+            for name in _DONATION:
+                attributes.pop(name, None)
+            if index in donors:
+                attributes["jax.buffer_donor"] = ir.BoolAttr.get(True)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in arguments])
+        # jax names executables, and what it caches of them, by this: one program has one name.
+        parsed.operation.attributes["sym_name"] = ir.StringAttr.get(fragment.kind)
+        out = io.BytesIO()
+        parsed.operation.write_bytecode(out)
+    return out.getvalue()
+
+
+def _text(bytecode: bytes) -> str:
+    """What two equal programs have in common: all but the locations."""
+    return str(parse(bytecode).operation.get_asm(enable_debug_info=False, large_elements_limit=None))
+
+
+def _named(fragment: Fragment, function: Callable[..., T], *args: Any) -> T:
+    try:
+        return function(*args)
+    except RhinoError as error:
+        message = f"the {fragment.kind} of stage {fragment.stage}: {error.message}"
+        raise RhinoError(message, error.remedy) from error

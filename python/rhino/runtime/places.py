@@ -1,0 +1,200 @@
+"""Where the buffers of a step are, as jax says it, and the way of the caller's arrays in and out.
+
+Owns shardings of slots, checks of arguments, and arrays in pieces. Knows nothing of the order in which things run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rhino.array_like import ArrayLike
+from rhino.compile._jax import move_sharding, numpy_dtype
+from rhino.compile.module import dtype_name
+from rhino.errors import RhinoError
+from rhino.pipeline import PipelineProgram
+from rhino.runtime.compile import Compiled
+from rhino.runtime.script import UNREAD, Call, Script
+from rhino.runtime.staged import Layout, Slice, StagedArray, cut
+
+
+def slot_shardings(program: PipelineProgram, script: Script, compiled: Compiled) -> list[Any]:
+    """The sharding of every slot: as made, or else as first read. What only moves has that of its other end."""
+    found: dict[int, Any] = {}
+    signatures = [
+        (executable.compiled.input_shardings[0], executable.compiled.output_shardings)
+        for executable in compiled.executables
+    ]
+    for action in script.actions:
+        if isinstance(action, Call):
+            takes, gives = signatures[action.fragment]
+            for slot, sharding in zip(action.operands, takes, strict=True):
+                found.setdefault(slot, sharding)
+            found.update((s, sharding) for s, sharding in zip(action.results, gives, strict=True) if s != UNREAD)
+
+    def like(slot: int, other: int) -> None:
+        if slot not in found and other in found:
+            devices = compiled.devices[program.values[script.values[slot]].group]
+            given = found[other]
+            same = isinstance(given, NamedSharding) and given.mesh.devices.size == len(devices)
+            found[slot] = move_sharding(given, devices) if same else _whole(devices)
+
+    copies = [action for action in script.actions if not isinstance(action, Call)]
+    for copy in reversed(copies):
+        like(copy.source, copy.target)
+    for copy in copies:
+        like(copy.target, copy.source)
+    for slot, value in enumerate(script.values):
+        if slot not in found:  # an argument that nothing reads
+            found[slot] = _whole(compiled.devices[program.values[value].group])
+    return [found[slot] for slot in range(script.slots)]
+
+
+def _whole(devices: Sequence[Any]) -> NamedSharding:
+    return NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec())
+
+
+@dataclass(slots=True)
+class Input:
+    """One argument of the step as the caller knows it.
+
+    Attributes:
+      entries: (slot, piece, sharding) for each place it goes to.
+      layout: of the pieces; one piece with an empty slice is a whole array.
+    """
+
+    index: int
+    entries: tuple[tuple[int, int, Any], ...]
+    layout: Layout
+    # What the last step was given, and what is known to be right: steps return the very same objects each time.
+    _aval: Any = None
+    _seen: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._seen = [sharding for _, _, sharding in self.entries]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is kept as one array."""
+        return len(self.layout.slices) == 1
+
+    def load(self, leaf: Any, table: list[Any]) -> None:
+        """Puts the caller's array where it is read; at no cost if it is there already."""
+        if isinstance(leaf, jax.Array | ArrayLike):
+            if leaf.is_deleted():  # jaxlib 0.10.2 crashes on it
+                raise RhinoError(
+                    f"argument {self.index} of the step has been deleted: an earlier step took its buffer, as donated",
+                    "use the state that the step returned, or do not donate it",
+                )
+            aval = leaf.aval
+            if aval is not self._aval:
+                self._check(leaf)
+                self._aval = aval
+        else:
+            self._check(leaf)
+        pieces = self.pieces(leaf)
+        for i, (slot, piece, sharding) in enumerate(self.entries):
+            array = pieces[piece]
+            if array.sharding is not self._seen[i]:
+                if array.sharding == sharding and array.committed:
+                    self._seen[i] = array.sharding
+                else:
+                    array = jax.device_put(array, sharding)
+            table[slot] = array
+
+    def pieces(self, leaf: Any) -> Sequence[Any]:
+        """The leaf as jax arrays in the slices of the layout, anywhere."""
+        if self.whole:
+            if isinstance(leaf, ArrayLike):
+                return [leaf.original()]
+            if not isinstance(leaf, jax.Array):
+                return [jax.device_put(np.asarray(leaf, self.layout.aval.dtype), self.layout.shardings[0])]
+            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                return [jax.random.key_data(leaf)]
+            return [leaf]
+        if isinstance(leaf, StagedArray) and leaf.layout.slices == self.layout.slices:
+            return leaf.pieces
+        return cut(leaf, self.layout)
+
+    def place(self, leaf: Any) -> Any:
+        """The leaf as the step takes it at least cost."""
+        self._check(leaf)
+        pieces = jax.device_put(list(self.pieces(leaf)), list(self.layout.shardings))
+        return pieces[0] if self.whole else StagedArray(pieces, self.layout)
+
+    def _check(self, leaf: Any) -> None:
+        wanted = self.layout.aval
+        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.eval_shape(jax.random.key_data, leaf)
+        shape = np.shape(leaf) if not hasattr(leaf, "shape") else tuple(leaf.shape)
+        dtype = leaf.dtype if hasattr(leaf, "dtype") else wanted.dtype  # Python numbers take the wanted one
+        if shape != wanted.shape or dtype != wanted.dtype:
+            raise RhinoError(
+                f"argument {self.index} of the step is {dtype}{list(shape)}, "
+                f"and it was compiled for {wanted.dtype}{list(wanted.shape)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One result of the step: its slots, and the layout of a result in pieces."""
+
+    slots: tuple[int, ...]
+    layout: Layout | None
+
+    def take(self, table: Sequence[Any]) -> Any:
+        """The result, out of the table."""
+        if self.layout is None:
+            return table[self.slots[0]]
+        return StagedArray([table[slot] for slot in self.slots], self.layout)
+
+
+def inputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) -> list[Input]:
+    """The arguments of the step, by their original index."""
+    found = []
+    for index in range(1 + max((a.index for a in program.arguments), default=-1)):
+        entries = [
+            (argument, slot)
+            for argument, slot in zip(program.arguments, script.arguments, strict=True)
+            if argument.index == index
+        ]
+        if not entries:
+            raise RhinoError(f"argument {index} of the step is nowhere in the pipeline", "form the fragments again")
+        slices = sorted(dict.fromkeys(argument.slice for argument, _ in entries))
+        at = [next(slot for a, slot in entries if a.slice == s) for s in slices]
+        layout = _layout(program, [script.values[slot] for slot in at], slices, [shardings[slot] for slot in at])
+        places = tuple((slot, slices.index(a.slice), shardings[slot]) for a, slot in entries)
+        found.append(Input(index, places, layout))
+    return found
+
+
+def outputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) -> list[Output]:
+    """The results of the step, by their original index."""
+    found = []
+    for index in range(1 + max((r.index for r in program.results), default=-1)):
+        pairs = [(r, slot) for r, slot in zip(program.results, script.results, strict=True) if r.index == index]
+        pairs.sort(key=lambda pair: pair[0].slice)
+        slots = tuple(slot for _, slot in pairs)
+        slices = [result.slice for result, _ in pairs]
+        whole = len(pairs) == 1
+        values = [script.values[slot] for slot in slots]
+        layout = None if whole else _layout(program, values, slices, [shardings[slot] for slot in slots])
+        found.append(Output(slots, layout))
+    return found
+
+
+def _layout(
+    program: PipelineProgram, values: Sequence[int], slices: Sequence[Slice], shardings: Sequence[Any]
+) -> Layout:
+    value = program.values[values[0]]
+    leading = tuple(max(at[dim][1] for at in slices) for dim in range(len(slices[0])))
+    shape = leading + value.shape[len(leading) :]
+    name = dtype_name(value.dtype)
+    if name is None:
+        raise RhinoError(f"jax has no dtype for {value.dtype}")
+    return Layout(jax.core.ShapedArray(shape, numpy_dtype(name)), tuple(slices), tuple(shardings))
