@@ -41,9 +41,8 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
         elif name == "stablehlo.convolution":
             if found := _grouped(op):
                 grouped[k] = found
-        elif name == "stablehlo.custom_call":
-            if "has_side_effect" in op.attributes and ir.BoolAttr(op.attributes["has_side_effect"]).value:
-                effects.add(k)
+        elif "has_side_effect" in op.attributes and ir.BoolAttr(op.attributes["has_side_effect"]).value:
+            effects.add(k)
     for record, op in zip(graph.ops, ops, strict=True):
         if record.name in REGIONS:
             found_regions = []

@@ -16,7 +16,6 @@ from rhino.graph.data import Graph
 from rhino.microbatch import Body, Copy, Cut, Partial, Plan, Split, Step
 from rhino.microbatch.forms import WHOLE
 from rhino.microbatch.plan import Ref
-from rhino.passes.partition.split_microbatch_facts import REGIONS
 from rhino.passes.partition.split_microbatch_ops import Types, make, reshaped
 
 # Sums of these types are kept in float32, so that adding up many micro-batches costs no accuracy.
@@ -78,12 +77,10 @@ class Rewriter:
             for step in plan.loop:
                 if isinstance(step, Cut) and not self.made_inside(step):
                     self.prepare(step)
-            loop = ir.Operation.create(
-                "stablehlo.while", results=[v.type for v in inits], operands=inits, regions=2,
-                attributes={RhinoMicrobatches.name: RhinoMicrobatches.to_attr({"count": plan.count}, self.main.context)},
-            )  # fmt: skip
+            kinds = [v.type for v in inits]
+            loop = ir.Operation.create("stablehlo.while", results=kinds, operands=inits, regions=2)
+            RhinoMicrobatches.attach(loop, {"count": plan.count})
         locations = [ir.Location.current] * len(inits)
-        kinds = [v.type for v in inits]
         cond = loop.regions[0].blocks.append(*kinds, arg_locs=locations)
         with ir.InsertionPoint(cond):
             less = stablehlo.ComparisonDirectionAttr.get("LT")
@@ -124,12 +121,8 @@ class Rewriter:
         op = self.ops[step.op]
         operands = [self.value(ref) for ref in step.operands]
         with op.location:
-            made = self.regions(op, step, operands) if step.bodies else self.single(op, step, operands)
+            made = self.regions(op, step, operands) if step.bodies else make(self.types, op, step, operands, self.index)
         self.scopes[-1].update(zip(step.results, made, strict=True))
-
-    def single(self, op: Any, step: Copy, operands: Sequence[Any]) -> Sequence[Any]:
-        """An op without a program in its regions."""
-        return make(self.types, op, step, operands, self.index)
 
     def value(self, ref: Ref) -> Any:
         """A value in a form; what is whole and was not made in the loop is read from outside."""
@@ -161,14 +154,14 @@ class Rewriter:
         new = ir.Operation.create(
             op.name, results=types, operands=list(operands), attributes=attributes, regions=len(step.bodies)
         )
-        for region, old, body in zip(new.regions, op.regions, step.bodies, strict=True):
-            self.body(region, old.blocks[0], body)
+        for region, body in zip(new.regions, step.bodies, strict=True):
+            self.body(region, body)
         return list(new.results)
 
-    def body(self, region: Any, old: Any, body: Body) -> None:
+    def body(self, region: Any, body: Body) -> None:
         """One region."""
         kinds = [self.types.of(self.values[v].type, form) for v, form in body.args]
-        block = region.blocks.append(*kinds, arg_locs=[a.location for a in old.arguments])
+        block = region.blocks.append(*kinds, arg_locs=[self.values[v].location for v, _ in body.args])
         self.scopes.append(dict(zip(body.args, block.arguments, strict=True)))
         with ir.InsertionPoint(block):
             for step in body.steps:
@@ -238,11 +231,7 @@ def _splat(kind: Any, value: float) -> Any:
     if isinstance(element, ir.IntegerType):
         attribute: Any = ir.IntegerAttr.get(element, int(value))
     elif isinstance(element, ir.ComplexType):
-        zero = ir.RankedTensorType.get([], element)
-        return stablehlo.BroadcastInDimOp(
-            kind, ir.Operation.parse(f'"stablehlo.constant"() <{{value = dense<(0.0,0.0)> : {zero}}}> : () -> {zero}').result,
-            ir.DenseI64ArrayAttr.get([]),
-        ).result  # fmt: skip
+        return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<(0.0,0.0)> : {kind}")).result
     else:
         attribute = ir.FloatAttr.get(element, float(value))
     return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, attribute)).result
@@ -262,6 +251,3 @@ def _identity(partial: Partial, element: Any) -> float:
     low = -(2 ** (element.width - 1)) if signed else 0
     high = 2 ** (element.width - (1 if signed else 0)) - 1
     return low if partial.kind == "maximum" else high
-
-
-__all__ = ["REGIONS", "Rewriter"]

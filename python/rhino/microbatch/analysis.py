@@ -61,9 +61,8 @@ def _batch_arguments(graph: Graph) -> list[int]:
     """The arguments that hold a batch: those with the role, and the leading size of most of their elements."""
     given = [a.value for a in graph.arguments if a.role == "batch" and graph.values[a.value].shape]
     if not given:
-        raise Refusal(
-            -1, "no argument has the role 'batch'", ((None, "run rhino-classify-args first, or set rhino.role"),)
-        )
+        remedy = "run rhino-classify-args first, or set rhino.role"
+        raise Refusal(-1, "no argument has the role 'batch'", ((None, remedy),))
     elements: dict[int, int] = {}
     for v in given:
         value = graph.values[v]

@@ -42,8 +42,11 @@ class Reads:
     def __init__(self, graph: Graph, facts: Facts) -> None:
         self.graph, self.facts = graph, facts
         self.captured: dict[int, tuple[int, ...]] = {}
-        for k in reversed(sorted(facts.regions)):
+        for k in sorted(facts.regions, reverse=True):
             self.captured[k] = self._captures(graph.ops[k])
+        # Values that something reads; a loop may make others.
+        self.used = {v for op in graph.ops for v in op.operands} | set(graph.outputs)
+        self.used.update(v for regions in facts.regions.values() for region in regions for v in region.yields)
 
     def _captures(self, op: Op) -> tuple[int, ...]:
         graph, regions = self.graph, self.facts.regions[op.index]

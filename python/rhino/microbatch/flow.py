@@ -7,11 +7,12 @@ demand, which `localise` meets. Asks `factors` where the batch is and `linear` w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rhino.graph.data import Graph, Op
 from rhino.microbatch import localise
-from rhino.microbatch.facts import Facts, Reads, Region
 from rhino.microbatch.factors import Span, find, place, rule_of
+from rhino.microbatch.facts import Facts, Reads, Region
 from rhino.microbatch.forms import WHOLE, Coarser, Form, NeedsSync, Partial, Refusal, Split, Whole
 from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
 from rhino.microbatch.plan import Body, Copy, Ref, needed
@@ -24,13 +25,25 @@ _REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.
 _REGROUP = "run the step without micro-batches, or compute this within single examples"
 
 
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A loop's carries and regions, and the ops of these that are needed."""
+
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    cond: Region
+    body: Region
+    cond_live: list[int]
+    body_live: list[int]
+
+
 class Flow:
     """The rules, for one program."""
 
     def __init__(self, graph: Graph, facts: Facts, microbatches: int) -> None:
         self.graph, self.facts, self.microbatches = graph, facts, microbatches
         self.reads = Reads(graph, facts)
-        self._live: dict[int, list[list[int]]] = {}
+        self._loops: dict[int, _Loop] = {}
 
     def forms(self, scope: Scope, k: int) -> list[Form]:
         """The forms of all that op k reads."""
@@ -183,74 +196,100 @@ class Flow:
     # Loops and branches.
 
     def loop(self, scope: Scope, op: Op, forced: dict[int, Split]) -> Copy:
-        """A loop: the forms its carries settle on. `forced` are parts that are needed of carries."""
-        cond, body = self.facts.regions[op.index]
-        inits = [scope.form(v) for v in op.operands]
-        carry = [forced.get(i, f) for i, f in enumerate(inits)]
-        zero = [scope.is_zero(v) for v in op.operands]
+        """A loop: the forms its carries settle on. `forced` are the parts that are needed of results."""
+        loop = self.carried(op)
+        inits = [scope.form(v) for v in loop.operands]
+        carry = [forced.get(v, f) for v, f in zip(loop.results, inits, strict=True)]
+        zero = [scope.is_zero(v) for v in loop.operands]
         while True:
-            inner, yields, changed = self.iteration(scope, op, body, carry, zero)
+            inner, yields, changed = self.iteration(scope, op.index, loop, carry, zero)
             if not changed:
                 break
-        outer = self.region(scope, op, cond, carry, zero, 0)
-        if not isinstance(outer.form(cond.yields[0]), Whole):
+        outer = self.region(scope, loop.cond, loop.cond_live, carry, zero)
+        if not isinstance(outer.form(loop.cond.yields[0]), Whole):
             raise Refusal(op.index, "how often this loop runs depends on the batch", ((None, _REGROUP),))
         localise.meet(self, outer, frozenset())
-        for v, form, held in zip(op.operands, inits, carry, strict=True):
+        for v, form, held in zip(loop.operands, inits, carry, strict=True):
             if isinstance(form, Whole) and isinstance(held, Split):
                 scope.demand(v, held, op.index)
         read = [
             WHOLE if isinstance(f, Whole) and isinstance(c, Partial) else c for f, c in zip(inits, carry, strict=True)
         ]
-        bodies = (
-            self.body(outer, cond, carry, [WHOLE]),
-            self.body(inner, body, carry, yields),
-        )
+        bodies = (self.body(outer, loop.cond, carry, [WHOLE]), self.body(inner, loop.body, carry, yields))
         for child in (outer, inner):
             for (v, split), k in child.demands.items():
                 scope.demand(v, split, k)
-        made = self.made(op, read, carry)
-        return Copy(op.index, made.operands, made.results, bodies)
+        operands, results = zip(loop.operands, read, strict=True), zip(loop.results, carry, strict=True)
+        return Copy(op.index, tuple(operands), tuple(results), bodies)
+
+    def carried(self, op: Op) -> _Loop:
+        """The loop without carries that nothing needs."""
+        found = self._loops.get(op.index)
+        if found is None:
+            cond, body = self.facts.regions[op.index]
+            keep = [i for i, v in enumerate(op.results) if v in self.reads.used]
+            while True:
+                wanted = tuple(body.yields[i] for i in keep)
+                live = self.reads.live(body.ops, wanted)
+                cond_live = self.reads.live(cond.ops, cond.yields)
+                read = {v for k in live for v in self.reads.of(k)} | {v for k in cond_live for v in self.reads.of(k)}
+                read.update((*wanted, *cond.yields))
+                more = [
+                    i for i, args in enumerate(zip(cond.args, body.args, strict=True)) if i in keep or read & {*args}
+                ]
+                if more == keep:
+                    break
+                keep = more
+            found = self._loops[op.index] = _Loop(
+                tuple(op.operands[i] for i in keep),
+                tuple(op.results[i] for i in keep),
+                Region(tuple(cond.args[i] for i in keep), cond.ops, cond.yields),
+                Region(tuple(body.args[i] for i in keep), body.ops, wanted),
+                cond_live,
+                live,
+            )
+        return found
 
     def iteration(
-        self, scope: Scope, op: Op, body: Region, carry: list[Form], zero: list[bool]
+        self, scope: Scope, at: int, loop: _Loop, carry: list[Form], zero: list[bool]
     ) -> tuple[Scope, list[Form], bool]:
         """One pass over a loop's body; updates what is known of the carries, and says whether that changed."""
-        inner = self.region(scope, op, body, carry, zero, 1)
+        body = loop.body
+        inner = self.region(scope, body, loop.body_live, carry, zero)
         yields: list[Form] = []
         before = (list(carry), list(zero))
         for i, v in enumerate(body.yields):
             form, held = inner.form(v), carry[i]
             zero[i] = zero[i] and isinstance(form, Whole) and inner.is_zero(v)
             if isinstance(form, Whole) and isinstance(held, Split):
-                inner.demand(v, held, op.index)
+                inner.demand(v, held, at)
                 form = held
             elif isinstance(form, Whole) and isinstance(held, Partial):
                 if not inner.is_zero(v):
-                    raise Refusal(op.index, f"carry {i} of this loop is a sum over the batch, and is then replaced")
+                    raise Refusal(at, f"carry {i} of this loop is a sum over the batch, and is then replaced")
             elif isinstance(held, Whole) and form != held:
-                if isinstance(form, Partial) and not (scope.is_zero(op.operands[i]) and form.kind == "add"):
+                if isinstance(form, Partial) and not (scope.is_zero(loop.operands[i]) and form.kind == "add"):
                     raise Refusal(
-                        op.index,
+                        at,
                         f"carry {i} of this loop adds up examples onto something that is not zero",
                         ((None, "start the sum from zero, and add the rest after the loop"),),
                     )
                 carry[i] = form
             elif form != held:
                 if isinstance(form, Partial):
-                    raise NeedsSync(op.index, v)
-                raise Refusal(op.index, f"carry {i} of this loop holds examples along different dimensions")
+                    raise NeedsSync(at, v)
+                raise Refusal(at, f"carry {i} of this loop holds examples along different dimensions")
             yields.append(form)
         for v, split in localise.meet(self, inner, frozenset(body.args)):
             i = body.args.index(v)
             if isinstance(carry[i], Whole):
                 carry[i] = split
             elif carry[i] != split:
-                raise Refusal(op.index, f"carry {i} of this loop holds examples along different dimensions")
+                raise Refusal(at, f"carry {i} of this loop holds examples along different dimensions")
         return inner, yields, (carry, zero) != before
 
     def region(
-        self, scope: Scope, op: Op, region: Region, forms: Sequence[Form], zero: Sequence[bool], which: int
+        self, scope: Scope, region: Region, live: Sequence[int], forms: Sequence[Form], zero: Sequence[bool]
     ) -> Scope:
         """A scope with the ops of a region analysed."""
         inner = Scope(self.graph, scope)
@@ -258,11 +297,7 @@ class Flow:
             inner.forms[v] = form
             if is_zero and not isinstance(form, Split):
                 inner.zero.add(v)
-        live = self._live.get(op.index)
-        if live is None:
-            live = [self.reads.live(r.ops, r.yields) for r in self.facts.regions[op.index]]
-            self._live[op.index] = live
-        for k in live[which]:
+        for k in live:
             self.step(inner, k)
         return inner
 
@@ -283,7 +318,7 @@ class Flow:
         if isinstance(chosen, Split):
             raise Refusal(op.index, "which branch runs depends on the batch", ((None, _REGROUP),))
         regions = self.facts.regions[op.index]
-        inner = [self.region(scope, op, r, (), (), i) for i, r in enumerate(regions)]
+        inner = [self.region(scope, r, self.reads.live(r.ops, r.yields), (), ()) for r in regions]
         results: list[Form] = []
         for i in range(len(op.results)):
             found = [child.form(r.yields[i]) for child, r in zip(inner, regions, strict=True)]

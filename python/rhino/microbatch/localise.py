@@ -101,7 +101,7 @@ def _loop(flow: Flow, scope: Scope, op: Op, v: int, split: Split) -> Copy | None
         return None
     before = dict(scope.demands)
     try:
-        return flow.loop(scope, op, {op.results.index(v): split})
+        return flow.loop(scope, op, {v: split})
     except (Refusal, NeedsSync, Coarser):
         scope.demands = before
         return None
