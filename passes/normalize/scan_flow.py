@@ -133,16 +133,15 @@ class _Tracer:
                 self.cut(stack.result, Cut(stack.dim, scan.trips))
 
     def tie(self, op: Op, position: int, cut: Cut) -> None:
-        """A value that a region or a barrier passes on is passed in pieces, if nobody took it otherwise."""
+        """A value that a region or a barrier passes on is passed in pieces."""
         positions = self.flow.tied.setdefault(op.index, {})
-        tie = op.ties[position]
-        if position not in positions and all(self.flow.cuts.get(v, cut) == cut for v in tie):
+        if position not in positions:
             positions[position] = cut
-            for v in tie:
+            for v in op.ties[position]:
                 self.cut(v, cut)
 
     def decide(self, op: Op, v: int, cut: Cut) -> None:
-        cloning = _cloning(self.graph, self.flow.ops, op, v, cut)
+        cloning = _cloning(self.flow, op, v, cut)
         if cloning is None:
             return
         self.flow.clonings[op.index] = cloning
@@ -152,8 +151,9 @@ class _Tracer:
                     self.cut(other, Cut(dim, cut.units))
 
 
-def _cloning(graph: Graph, ops: Sequence[Any], op: Op, v: int, cut: Cut) -> Cloning | None:
+def _cloning(flow: Flow, op: Op, v: int, cut: Cut) -> Cloning | None:
     """How an operation is done piece by piece when one of its values is cut, None if it needs that value whole."""
+    graph, ops, cuts = flow.graph, flow.ops, flow.cuts
     if op.name in _SOURCES:
         return Cloning(cut.units, (), (cut.dim,)) if _is_cuttable_source(ops[op.index]) else None
     if op.name in _POSITIONAL:
@@ -166,10 +166,13 @@ def _cloning(graph: Graph, ops: Sequence[Any], op: Op, v: int, cut: Cut) -> Clon
     factor = next((f for f in factors if rule.factor_sizes[f] > 1), -1)
     if factor < 0 or rule.factor_sizes[factor] % cut.units or factor in (*rule.replicate, *rule.permutation):
         return None
-    dims = [_dim_of(graph, value, mapping, factor, rule.factor_sizes) for value, mapping in pairs]
-    if None in dims:
-        return None
-    known = [-1 if dim is None else dim for dim in dims]
+    known: list[int] = []
+    for value, mapping in pairs:
+        dim = _dim_of(graph, value, mapping, factor, rule.factor_sizes)
+        # Cut along another dimension, it mixes the layers: once for all is as good as once per piece.
+        if dim is None or (dim >= 0 and cuts.get(value, Cut(dim, cut.units)) != Cut(dim, cut.units)):
+            return None
+        known.append(dim)
     operands, results = tuple(known[: len(op.operands)]), tuple(known[len(op.operands) :])
     if op.name == "stablehlo.gather" and not _gathers_all(graph, ops[op.index], op, operands[0]):
         return None

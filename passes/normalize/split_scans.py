@@ -15,7 +15,8 @@ from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.normalize.scan_flow import Flow, parameters_alone, reads_parameters, trace
 from rhino.passes.normalize.scan_loops import LOOP, Scan, Uses, read_scan
-from rhino.passes.normalize.scan_rewrite import Rewriter, bounds
+from rhino.passes.normalize.scan_pieces import bounds
+from rhino.passes.normalize.scan_rewrite import Rewriter
 from rhino.passes.registry import Pass, PassLog, option, register
 
 
