@@ -28,6 +28,7 @@ TABLE = {
     "rhino-split-microbatch": "rhino.passes.partition.split_microbatch:SplitMicrobatch",
     "rhino-plan-sharding": "rhino.passes.plan.plan_sharding:PlanSharding",
     "rhino-form-fragments": "rhino.passes.stage.form_fragments:FormFragments",
+    "rhino-schedule": "rhino.passes.stage.schedule:Schedule",
     "rhino-estimate": "rhino.passes.plan.estimate:Estimate",
     "rhino-verify": "rhino.passes.normalize.verify:Verify",
     "rhino-auto": "rhino.passes.pipelines:Auto",

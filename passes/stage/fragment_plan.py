@@ -17,6 +17,7 @@ from rhino.passes.diagnostics import PassError
 from rhino.passes.stage.staged_program import (
     BEFORE,
     BODY,
+    CONSTRAINTS,
     Home,
     Input,
     Node,
@@ -345,7 +346,8 @@ class _Planner:
                 node = self.program.node_of(source)
                 assert node is not None
                 op, position = node.op, list(node.op.results).index(source)
-            sharding = sdy.results_of(op)[position]
+            # What a constraint asks for is not in the place where other operations have it.
+            sharding = op.attributes["sharding"] if op.name in CONSTRAINTS else sdy.results_of(op)[position]
             found = None if sharding is None else sdy.dims_of(sharding)
         return self.whole(found, self.shape(source))
 

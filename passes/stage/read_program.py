@@ -15,7 +15,6 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoArgument, RhinoPlacement
-from rhino.errors import RhinoError
 from rhino.passes.diagnostics import PassError
 from rhino.pipeline.program import (
     FRAGMENT_KINDS,
@@ -36,25 +35,26 @@ _REMEDY = "rhino-form-fragments makes it"
 
 def read_program(module: ir.Module) -> PipelineProgram:
     """The step in the fragments of @main. Raises PassError at an operation that such a step cannot have."""
-    main = functions.find(module, "main")
-    if main is None or mpmd.topology(main) is None:
-        raise RhinoError("module has no @main in fragments", _REMEDY)
-    return _Reader(module, main).run()
+    return _Reader(module, _main(module)).run()
 
 
 def fragment_ops(module: ir.Module) -> list[ir.Operation]:
     """The `mpmd.fragment` operations of the step in the order of `PipelineProgram.fragments`."""
-    main = functions.find(module, "main")
-    if main is None:
-        raise RhinoError("module has no @main in fragments", _REMEDY)
     found: list[ir.Operation] = []
-    for view in main.regions[0].blocks[0].operations:
+    for view in _main(module).regions[0].blocks[0].operations:
         if view.operation.name == "mpmd.fragment":
             found.append(view.operation)
         elif view.operation.name == "mpmd.for":
             body = _called(module, view.operation).regions[0].blocks[0]
             found += [inner.operation for inner in body.operations if inner.operation.name == "mpmd.fragment"]
     return found
+
+
+def _main(module: ir.Module) -> ir.Operation:
+    main = functions.find(module, "main")
+    if main is None or mpmd.topology(main) is None:
+        raise PassError(module if main is None else main, "@main is not in fragments", [_REMEDY])
+    return main
 
 
 def _called(module: ir.Module, loop: ir.Operation) -> ir.Operation:

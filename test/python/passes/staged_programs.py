@@ -130,8 +130,12 @@ class _Step:
             + ["%l = %zero", "%stack = %zeros3", "%same = %half"]
         )  # fmt: skip
         types = ", ".join(["tensor<i32>"] + [_P] * n + ["tensor<f32>", "tensor<3xf32>", "tensor<f32>"])
+        split = f"tensor<{_ROWS}x{COUNT}x{_WIDTH}xf32>"
+        one = f"tensor<{_ROWS}x1x{_WIDTH}xf32>"
+        index = "tensor<i32>, tensor<i32>, tensor<i32>"
         return f"""
-func.func @main({arguments}%batch: {_BATCH} {{rhino.role = "batch"}}, %rate: tensor<f32> {{rhino.role = "other"}}) -> ({kinds}) {{
+func.func @main({arguments}
+    %batch: {_BATCH} {{rhino.role = "batch"}}, %rate: tensor<f32> {{rhino.role = "other"}}) -> ({kinds}) {{
     %zero = stablehlo.constant dense<0.0> : tensor<f32>
     %half = stablehlo.constant dense<0.5> : tensor<f32>
     %zeros = stablehlo.constant dense<0.0> : {_P}
@@ -139,15 +143,15 @@ func.func @main({arguments}%batch: {_BATCH} {{rhino.role = "batch"}}, %rate: ten
     %c0 = stablehlo.constant dense<0> : tensor<i32>
     %c1 = stablehlo.constant dense<1> : tensor<i32>
     %n = stablehlo.constant dense<{COUNT}> : tensor<i32>
-    %split = stablehlo.reshape %batch : ({_BATCH}) -> tensor<{_ROWS}x{COUNT}x{_WIDTH}xf32>
+    %split = stablehlo.reshape %batch : ({_BATCH}) -> {split}
 {chr(10).join(before)}
     %r:{n + 4} = stablehlo.while({carried}) : {types} attributes {{rhino.microbatches = {{count = {COUNT} : i64}}}}
     cond {{
     %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %more : tensor<i1>
     }} do {{
-    %cut = stablehlo.dynamic_slice %split, %c0, %i, %c0, sizes = [{_ROWS}, 1, {_WIDTH}] : (tensor<{_ROWS}x{COUNT}x{_WIDTH}xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<{_ROWS}x1x{_WIDTH}xf32>
-    %b = stablehlo.reshape %cut : (tensor<{_ROWS}x1x{_WIDTH}xf32>) -> {_X}
+    %cut = stablehlo.dynamic_slice %split, %c0, %i, %c0, sizes = [{_ROWS}, 1, {_WIDTH}] : ({split}, {index}) -> {one}
+    %b = stablehlo.reshape %cut : ({one}) -> {_X}
 {chr(10).join(body)}
     %next = stablehlo.add %i, %c1 : tensor<i32>
     stablehlo.return %next, {", ".join(sums)}, {total}, {trace}, %same : {types}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from fragment_interpreter import interpreted, run_fragments
@@ -9,10 +11,13 @@ from jaxlib.mlir import ir
 from staged_programs import staged_step
 
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
 from rhino.passes.pass_manager import PassManager
+from rhino.passes.stage.outline import outline
 from rhino.passes.stage.read_program import read_program
-from rhino.pipeline import Fragment, Transfer
+from rhino.pipeline import FRAGMENT_KINDS, Transfer
+from rhino.schedule import SCHEDULES, Schedule
 
 
 def random_arguments(module: ir.Module) -> list[np.ndarray]:
@@ -43,3 +48,65 @@ def test_random_steps_give_the_same(stages: int, options: str) -> None:
         assert len(got) == len(want)
         for left, right in zip(got, want, strict=True):
             np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_send_each_transfer_once_per_microbatch_or_step(schedule: str) -> None:
+    context = make_context()
+    interleaved = schedule == "interleaved-1f1b"
+    options = ["split-backward"] * (schedule == "zero-bubble") + ["groups=2"] * interleaved
+    for seed in range(3):
+        module = fragments(staged_step(seed, 4), context, " ".join(options))
+        PassManager.parse(f"builtin.module(rhino-schedule{{schedule={schedule}}})", context).run(module)
+        program = read_program(module)
+        tasks = Schedule.from_data(RhinoSchedule.of(module)).tasks
+        sends = Counter(
+            (t.of, t.level or 0, t.stage, t.peer, t.microbatch) for group in tasks for t in group if t.kind == "send"
+        )
+        looped = {op.index for op in program.body if isinstance(op, Transfer)}
+        wanted = {
+            (t.of, t.level, t.from_stage, t.to_stage, m)
+            for t in program.transfers
+            for m in (range(program.microbatches) if t.index in looped else (None,))
+        }
+        assert wanted
+        assert set(sends.values()) == {1}
+        assert wanted <= set(sends)
+        # What is sent besides goes to another stage on the same group: nothing moves.
+        beside = set(sends) - wanted
+        assert all(program.group_of(src) == program.group_of(dst) for _, _, src, dst, _ in beside)
+        assert bool(beside) <= interleaved
+
+
+def test_equal_fragments_have_equal_keys() -> None:
+    context = make_context()
+    module = fragments(staged_step(0, 3), context)
+    keys = {(f.kind, f.stage): o.key for f, o in zip(read_program(module).fragments, outline(module), strict=True)}
+    # Stages other than the last cast a parameter and make zeros; a forward and a backward differ.
+    assert len(set(keys.values())) < len(keys)
+    assert keys["forward", 0] != keys["backward", 0]
+    again = [fragment.key for fragment in outline(fragments(staged_step(0, 3), make_context()))]
+    assert again == [fragment.key for fragment in outline(module)]
+
+
+def test_outlined_fragment_carries_the_donation_asked_for() -> None:
+    module = fragments(staged_step(0, 2), make_context())
+    (index,) = (f.index for f in read_program(module).fragments if (f.kind, f.stage) == ("backward", 0))
+    plain, donated = outline(module)[index], outline(module, {index: {0: -1, 1: 0}})[index]
+    assert "jax.buffer_donor" not in plain.text
+    assert "jax.buffer_donor = true" in donated.text
+    assert "tf.aliasing_output = 0 : i32" in donated.text
+    assert plain.key != donated.key
+
+
+def test_program_of_the_text_is_that_of_the_module() -> None:
+    context = make_context()
+    module = fragments(staged_step(1, 4), context, "split-backward")
+    program = read_program(module)
+    assert read_program(parse_text(str(module), context)) == program
+    assert [fragment.index for fragment in program.fragments] == list(range(len(program.fragments)))
+    assert {fragment.kind for fragment in program.fragments} == set(FRAGMENT_KINDS)
+    found = program.find("forward", 2)
+    assert found is not None
+    assert (found.task, found.group) == ("forward", 2)
+    assert program.find("forward", 9) is None
