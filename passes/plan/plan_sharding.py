@@ -100,7 +100,7 @@ class PlanSharding(Pass):
         graph = import_graph(module)
         given = given_mesh(module)
         _check_pins(main, graph, bool(given))
-        sizes = tuple(n for _, n in given) if given else _sizes(self.mesh)
+        sizes = tuple(n for _, n in given) if given else sizes_of(self.mesh)
         options = Options(
             level=self.level,
             mesh=sizes or None,
@@ -121,7 +121,7 @@ class PlanSharding(Pass):
         return solution
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def sizes_of(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split("x")) if text else ()
     except ValueError:

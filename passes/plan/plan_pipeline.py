@@ -1,0 +1,288 @@
+"""`rhino-plan-pipeline`: asks the joint search for a pipeline, and turns the step into its fragments and task lists."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.cluster import Cluster
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoCost, RhinoPlan, RhinoStage
+from rhino.dialect.context import make_context, parse_bytes
+from rhino.errors import RhinoError
+from rhino.joint.search import Candidate, JointSolution, Options, plan_jointly
+from rhino.joint.sharded import Prepared, prepare
+from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.normalize.split_scans import SplitScans
+from rhino.passes.partition.split_microbatch import SplitMicrobatch
+from rhino.passes.plan.plan_sharding import annotate, sizes_of, summarise
+from rhino.passes.registry import Pass, option, register
+from rhino.passes.stage.form_fragments import FormFragments
+from rhino.passes.stage.replicate_fragments import ReplicateFragments
+from rhino.passes.stage.schedule import SchedulePass
+
+Progress = Callable[[int, int, str], None]
+
+# Loops over layers become this many, so that stages can end inside them: what powers of two up to 16 divide.
+_PIECES = {"O1": 16, "O2": 48}
+
+
+@register
+class PlanPipeline(Pass):
+    """Search a pipeline for a cluster, and make the step its fragments, transfers and task lists.
+
+    The search goes over stages, replicas of a stage, the mesh of a replica, micro-batches and schedules, with one
+    sharding search for each number of devices and micro-batches. The best is written as rhino-split-scans,
+    rhino-split-microbatch, rhino-plan-sharding, rhino-plan-stages, rhino-form-fragments, rhino-replicate-fragments and
+    rhino-schedule would, one after the other.
+
+    Requires: as rhino-plan-sharding; a step that rhino-split-microbatch accepts.
+
+    Ensures: @main is in fragments over the meshes of its stages; `rhino.schedule` has the tasks of every group,
+    `rhino.plan` and `rhino.cluster` say what was chosen, what it is predicted to take, and what lost.
+
+    Options:
+      topology, level, memory-limit, budget: as of rhino-plan-sharding.
+      mesh: of one replica of a stage.
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-plan-pipeline='topology=p3.16xlarge:8 stages=16'
+      func.func @main(%w: tensor<64x64xf32> {rhino.role = "param"}, ...
+      // becomes
+      func.func @main(%w: !mpmd.mesh_tensor<"stage0", tensor<64x64xf32>, sharding=<@mesh, [{}, {"x"}]>>, ...
+        %0 = mpmd.for (%acc) {iterations = 64 : ui32} ...
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-plan-pipeline"
+
+    topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
+    level: str = option("O1", "search effort", ("O1", "O2"))
+    mesh: str = option("", "sizes of the mesh axes of one replica of a stage; searched when empty")
+    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
+    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
+    stages: int = option(0, "number of stages; 0 leaves it to the search")
+    microbatches: int = option(0, "micro-batches of each replica; 0 leaves it to the search")
+    schedule: str = option("", "pipeline schedule; searched when empty")
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
+        self.plan(module, log)
+
+    def plan(self, module: ir.Module, log: PassLog, progress: Progress | None = None) -> JointSolution:
+        """As `run`, with a progress callback; returns the search's answer."""
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
+        require_static_shapes(main, self.name)
+        programs = SplitPrograms.of(module, self.level)
+        options = Options(
+            level=self.level,
+            memory_limit=self.memory_limit or None,
+            mesh=sizes_of(self.mesh) or None,
+            stages=self.stages,
+            microbatches=self.microbatches,
+            schedule=self.schedule,
+            budget_s=self.budget or None,
+        )
+        try:
+            solution = plan_jointly(programs, cluster, options, progress)
+        except RhinoError as error:
+            if isinstance(error, PassError):
+                raise
+            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        write(module, programs, cluster, solution)
+        log.count("candidates", solution.candidates)
+        return solution
+
+
+@dataclass
+class SplitPrograms:
+    """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split."""
+
+    bytecode: bytes
+    batch: int
+    known: dict[int, Prepared | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, module: ir.Module, level: str) -> SplitPrograms:
+        """Of a normalised module, which stays as it is.
+
+        Raises:
+          PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
+        """
+        copy = parse_bytes(_bytecode(module), make_context())
+        _apply(SplitScans(count=_PIECES[level]), copy)
+        main = functions.find(copy, "main")
+        assert main is not None
+        batch = _batch_size(main)
+        found = cls(_bytecode(copy), batch)
+        smallest = next((n for n in range(2, batch + 1) if batch % n == 0), 1)
+        # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
+        found.known[smallest] = found.make(smallest)
+        return found
+
+    def module(self, slices: int) -> ir.Module:
+        """The step as a loop over so many slices."""
+        module = parse_bytes(self.bytecode, make_context())
+        _apply(SplitMicrobatch(count=slices), module)
+        return module
+
+    def make(self, slices: int) -> Prepared:
+        """The same as data."""
+        graph = import_graph(self.module(slices))
+        return prepare(graph)
+
+    def prepared(self, slices: int) -> Prepared | None:
+        """As `make`, remembered; None if the step cannot be cut so."""
+        if slices not in self.known:
+            try:
+                self.known[slices] = self.make(slices)
+            except PassError:
+                self.known[slices] = None
+        return self.known[slices]
+
+
+def _apply(part: Pass, module: ir.Module) -> None:
+    """Runs a pass whose remarks nobody asked for."""
+    part.run(module, PassLog(lambda diagnostic: None, module.operation.location))
+
+
+def _batch_size(main: Any) -> int:
+    """The leading size of the batch arguments: that of the largest."""
+    sizes = [
+        (a.type.shape[0], -i)
+        for i, (a, given) in enumerate(
+            zip(main.regions[0].blocks[0].arguments, functions.argument_attributes(main), strict=True)
+        )
+        if "rhino.role" in given and given["rhino.role"].value == "batch" and len(a.type.shape)
+    ]
+    if not sizes:
+        raise PassError(main, "no argument of the step is a batch", ["run rhino-classify-args, or give rhino.role"])
+    return int(max(sizes)[0])
+
+
+def _bytecode(module: ir.Module) -> bytes:
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def write(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution) -> None:
+    """The module's @main becomes the fragments of the best pipeline, with its task lists and summary."""
+    best = solution.best
+    made = programs.module(best.shape.slices)
+    main = functions.find(made, "main")
+    assert main is not None
+    _stage(main, best)
+    annotate(made, best.prepared.graph, best.sharded.solution)
+    split = bool(best.schedule.split)
+    _apply(FormFragments(split_backward=split), made)
+    if best.shape.replicas > 1:
+        _apply(ReplicateFragments(count=best.shape.replicas), made)
+    _cost(made, best)
+    _summary(made, cluster, solution)
+    _apply(SchedulePass(schedule=best.schedule.name), made)
+    _replace(module, made)
+
+
+def _stage(main: Any, best: Candidate) -> None:
+    """Writes `rhino.stage` on the ops of the program that the stages were planned for."""
+    _, ops = number_program(main)
+    for op, stage, phase in zip(ops, best.stages.stage_of_op, best.stages.phase_of_op, strict=True):
+        if stage >= 0 and phase and _is_staged(op):
+            RhinoStage.attach(op, {"stage": stage, "phase": phase})
+
+
+def _is_staged(op: Any) -> bool:
+    """Whether an op is at the top level or directly in the loop over micro-batches."""
+    parent = op.parent
+    return parent.name == "func.func" or "rhino.microbatches" in parent.attributes
+
+
+def _cost(module: ir.Module, best: Candidate) -> None:
+    """Writes the predicted seconds of each fragment."""
+    costs = best.pipeline.costs
+    seconds = {
+        "prepare": costs.prepare_s,
+        "forward": costs.forward_s,
+        "backward": [
+            b - w if best.schedule.split and s in best.schedule.split else b
+            for s, (b, w) in enumerate(zip(costs.backward_s, costs.weight_s, strict=True))
+        ],
+        "weight": costs.weight_s,
+        "update": costs.apply_s,
+    }
+    for function in functions.all_functions(module):
+        for op in functions.walk(function):
+            if op.name == "mpmd.fragment":
+                origin = str(op.attributes["origin"])
+                kind = next(k for k in seconds if f'"{k}"' in origin)
+                stage = ir.IntegerAttr(op.attributes["stage_id"]).value
+                RhinoCost.attach(op, {"time_s": seconds[kind][stage]})
+
+
+def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> None:
+    """Writes `rhino.plan` and `rhino.cluster`."""
+    best = solution.best
+    loads, simulation = best.pipeline.loads, best.simulation
+    summarise(module, cluster, best.sharded.solution)
+    data = RhinoPlan.of(module)
+    assert data is not None
+    slowest = max(range(best.shape.stages), key=lambda s: loads.compute[s] + loads.comm[s])
+    replica_s = best.pipeline.replica_s[slowest]
+    busy = loads.compute[slowest] / best.shape.replicas
+    comm = loads.comm[slowest] / best.shape.replicas + replica_s
+    mesh = [[axis, size] for axis, size in best.sharded.solution.mesh]
+    if best.shape.replicas > 1:
+        mesh = [["replica", best.shape.replicas], *mesh]
+    memory = best.pipeline.memory
+    data.update(
+        {
+            "mesh": mesh,
+            "stages": best.shape.stages,
+            "groups": best.shape.stages,
+            "microbatches": best.shape.microbatches,
+            "schedule": best.schedule.name,
+            "predicted": {
+                **data["predicted"],
+                "step_time_s": simulation.step_time_s,
+                "compute_s": busy,
+                "comm_s": comm,
+                "bubble_s": max(0.0, simulation.step_time_s - busy - comm),
+                "peak_bytes": best.peak_bytes,
+                "memory": {
+                    "argument_bytes": max(m.argument_bytes for m in memory),
+                    "temp_bytes": max(
+                        m.peak_bytes(k) - m.argument_bytes
+                        for m, k in zip(memory, simulation.in_flight_peak, strict=True)
+                    ),
+                },
+            },
+            "search": {"candidates": solution.candidates, "gap": solution.gap},
+            "alternatives": [
+                {"name": a.name, "step_time_s": a.step_time_s, "peak_bytes": a.peak_bytes, "why": a.why}
+                for a in solution.alternatives
+            ],
+        }
+    )
+    RhinoPlan.attach(module, data)
+
+
+def _replace(module: ir.Module, made: ir.Module) -> None:
+    """The module gets all that `made` has, which is in a context of its own."""
+    text = parse_bytes(_bytecode(made), module.context)
+    for op in list(module.body.operations):
+        op.operation.erase()
+    kept = [op.operation for op in text.body.operations]
+    with module.context, ir.Location.unknown():
+        for op in kept:
+            module.body.append(op.detach_from_parent())
+    for named in text.operation.attributes:
+        module.operation.attributes[named.name] = named.attr

@@ -1,0 +1,220 @@
+"""What one pipeline costs: stages of a laid-out program as the scheduler and the memory check see them.
+
+Owns the sums over ops by stage and phase, the transfers between stages, and the sum of replicas' gradients. Decides
+neither stages nor schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rhino.cost.collectives import RingModel
+from rhino.graph.data import Graph
+from rhino.joint.candidates import Shape
+from rhino.joint.memory import StageMemory, Staging, stage_memory
+from rhino.joint.placement import Placement, part_of
+from rhino.joint.sharded import Prepared, Sharded
+from rhino.schedule.costs import Edge, PipelineCosts
+from rhino.search.overlap import hidden_seconds
+from rhino.stages.plan import Machine, StagePlan, plan_step
+from rhino.stages.problem import StageOptions
+
+# Seconds the integer program of one cut may take: those of chains are solved without one.
+_CUT_S = 10.0
+# Which task makes what a transfer of a phase sends.
+_MADE_BY = {"prepare": "prepare", "update": "apply"}
+
+
+def stage_step(
+    prepared: Prepared,
+    sharded: Sharded,
+    shape: Shape,
+    placement: Placement,
+    memory_limits: tuple[int, ...] = (),
+) -> StagePlan:
+    """The stages of a laid-out program, for 1F1B's micro-batches in flight.
+
+    Args:
+      memory_limits: by stage, for what `StagePlan` counts: arguments, accumulators and saved activations.
+
+    Raises:
+      RhinoError: it has fewer parts than stages, or nothing is within the limits.
+    """
+    seconds = sharded.seconds
+    total = [a + b + c for a, b, c in zip(seconds.compute, seconds.comm, seconds.hideable, strict=True)]
+    n, m = shape.stages, shape.microbatches
+    # Of a value split over a block each device counts its part, and all parts travel.
+    one = float(shape.width * shape.replicas)
+    start_s = tuple(tuple(_start_s(placement, a, b) for b in range(n)) for a in range(n))
+    byte_s = tuple(tuple(placement.transfer_s(a, b, one) - start_s[a][b] for b in range(n)) for a in range(n))
+    machine = Machine(
+        n, m, in_flight=tuple(min(m, n - s) for s in range(n)), memory_limits=memory_limits,
+        byte_s=byte_s, latency_s=start_s,
+    )  # fmt: skip
+    options = StageOptions(time_limit_s=_CUT_S)
+    return plan_step(prepared.ready, total, machine, options, sharded.local)
+
+
+def _start_s(placement: Placement, a: int, b: int) -> float:
+    """Seconds before the first byte of a transfer arrives."""
+    if a == b:
+        return 0.0
+    level = placement.cluster.intra_host if placement.same_host(a, b) else placement.cluster.inter_host
+    return level.latency_s if level is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """Seconds by stage of one device: of one micro-batch for `forward`, `backward` and `weight`, else of a step.
+
+    `compute`, `comm` and `hidden` are those of a step, summed over phases.
+    """
+
+    forward: list[float]
+    backward: list[float]
+    weight: list[float]
+    prepare: list[float]
+    update: list[float]
+    compute: list[float]
+    comm: list[float]
+
+
+def loads(prepared: Prepared, sharded: Sharded, plan: StagePlan, slices: int) -> Loads:
+    """Seconds of the stages, from those of their ops. `slices` is how often the loop of the graph runs."""
+    graph, seconds = prepared.graph, sharded.seconds
+    window = sharded.solution.costs.window
+    n = plan.stages
+    phases = ("prepare", "forward", "backward", "weight", "update")
+    compute = {phase: [0.0] * n for phase in phases}
+    comm = {phase: [0.0] * n for phase in phases}
+    hideable = {phase: [0.0] * n for phase in phases}
+    delayed = weight_ops(graph, plan)
+    for op in graph.ops:
+        s = plan.stage_of_op[op.index]
+        phase = plan.phase_of_op[op.index]
+        if s < 0 or not phase:
+            continue
+        if phase == "backward" and op.index in delayed:
+            phase = "weight"
+        late = seconds.late[op.index]
+        compute[phase][s] += seconds.compute[op.index]
+        comm[phase][s] += seconds.comm[op.index]
+        hideable[phase][s] += max(0.0, seconds.hideable[op.index] - late)
+        comm["update"][s] += late
+    total_compute, total_comm = [0.0] * n, [0.0] * n
+    taken: dict[str, list[float]] = {}
+    for phase in phases:
+        taken[phase] = []
+        for s in range(n):
+            hidden = hidden_seconds(compute[phase][s], hideable[phase][s], window)
+            exposed = comm[phase][s] + hideable[phase][s] - hidden
+            total_compute[s] += compute[phase][s]
+            total_comm[s] += exposed
+            trips = slices if phase in ("forward", "backward", "weight") else 1
+            taken[phase].append((compute[phase][s] + exposed) / trips)
+    whole = [a + b for a, b in zip(taken["backward"], taken["weight"], strict=True)]
+    return Loads(taken["forward"], whole, taken["weight"], taken["prepare"], taken["update"], total_compute, total_comm)
+
+
+def weight_ops(graph: Graph, plan: StagePlan) -> frozenset[int]:
+    """Backward ops that no other stage waits for: what `rhino-form-fragments{split-backward}` delays."""
+    needed = {t.value for t in plan.transfers if t.phase == "backward"}
+    loop = graph.microbatch_loop
+    end = graph.ops[loop].region_end
+    found = set()
+    for op in reversed(graph.ops[loop + 1 : end]):
+        if op.parent != loop or plan.phase_of_op[op.index] != "backward":
+            continue
+        if needed.isdisjoint(op.results):
+            found.add(op.index)
+        else:
+            needed.update(op.operands)
+            for inner in graph.ops[op.index + 1 : op.region_end]:
+                needed.update(inner.operands)
+    # Ops of a region are where their parent is.
+    for op in graph.ops[loop + 1 : end]:
+        if op.parent in found:
+            found.add(op.index)
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline as the scheduler sees it, and the memory of its stages. `replica_s` is the sum over replicas."""
+
+    shape: Shape
+    costs: PipelineCosts
+    memory: list[StageMemory]
+    loads: Loads
+    replica_s: list[float]
+
+
+def pipeline(
+    prepared: Prepared, sharded: Sharded, plan: StagePlan, shape: Shape, placement: Placement, limit_bytes: int
+) -> Pipeline:
+    """The costs of a pipeline.
+
+    Args:
+      prepared: of the program cut into `shape.slices` parts.
+      limit_bytes: per device, for activations and the rest.
+    """
+    graph = prepared.graph
+    load = loads(prepared, sharded, plan, prepared.slices)
+    staging = Staging(plan.stages, plan.stage_of_op, [p == "backward" for p in plan.phase_of_op], graph.microbatch_loop)
+    memory = stage_memory(graph, staging, prepared.life, sharded.local, sharded.copies)
+    replica_s = _replica_seconds(graph, sharded, staging, shape, placement)
+    # What a replica adds up stands beside the sum of all.
+    forward: dict[tuple[int, int], float] = {}
+    backward: dict[tuple[int, int], float] = {}
+    once: dict[tuple[str, int, int], float] = {}
+    for t in plan.transfers:
+        replicas = shape.replicas if t.phase in ("forward", "backward") else 1
+        seconds = placement.transfer_s(t.src, t.dst, graph.values[t.value].nbytes * replicas)
+        if t.phase in ("forward", "backward"):
+            ends = (t.src, t.dst) if t.src < t.dst else (t.dst, t.src)
+            ways = forward if t.src < t.dst else backward
+            ways[ends] = ways.get(ends, 0.0) + seconds
+        else:
+            key = (_MADE_BY[t.phase], t.src, t.dst)
+            once[key] = once.get(key, 0.0) + seconds
+    edges = tuple(
+        Edge(
+            a, b, forward.get((a, b)), backward.get((a, b)),
+            (placement.link(a, b),), (placement.link(b, a),),
+        )
+        for a, b in sorted(forward.keys() | backward.keys())
+    )  # fmt: skip
+    # Once a step, before or after the micro-batches: told as seconds of the stages at both ends.
+    prepare_s, apply_s = list(load.prepare), [a + b for a, b in zip(load.update, replica_s, strict=True)]
+    for (of, a, b), seconds in once.items():
+        for s in (a, b):
+            (prepare_s if of == "prepare" else apply_s)[s] += seconds
+    costs = PipelineCosts(
+        tuple(load.forward),
+        tuple(load.backward),
+        tuple(load.weight),
+        tuple(prepare_s),
+        tuple(apply_s),
+        edges=edges,
+        groups=tuple(range(plan.stages)),
+        activation_bytes=tuple(m.saved_bytes for m in memory),
+        static_bytes=tuple(m.peak_bytes(1) - m.saved_bytes for m in memory),
+        limit_bytes=(limit_bytes,) * plan.stages if limit_bytes else (),
+    )
+    return Pipeline(shape, costs, memory, load, replica_s)
+
+
+def _replica_seconds(
+    graph: Graph, sharded: Sharded, staging: Staging, shape: Shape, placement: Placement
+) -> list[float]:
+    """Seconds a stage takes to sum its replicas' accumulators, once a step."""
+    if shape.replicas == 1:
+        return [0.0] * staging.stages
+    held = [0.0] * staging.stages
+    for tie in graph.ops[staging.loop].ties[1:]:
+        maker = graph.values[tie[3]].producer
+        if maker >= 0 and staging.stage_of[maker] >= 0 and tie[2] != tie[3]:
+            held[staging.stage_of[maker]] += sharded.local[tie[0]] or graph.values[tie[0]].nbytes
+    model = RingModel(part_of(placement.cluster, placement.width), (shape.replicas, shape.width))
+    # Each device of a replica sums its part with the same part of the others.
+    return [model.time("all-reduce", (0,), nbytes) if nbytes else 0.0 for nbytes in held]

@@ -1,0 +1,391 @@
+"""`plan_jointly`: program + cluster -> the best pipeline: stages, replicas, mesh, micro-batches, schedule.
+
+Owns the order in which pipelines are tried and when the search stops. What one costs is in `rhino.joint.pipeline`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Protocol
+
+from rhino.cluster import Cluster
+from rhino.errors import RhinoError
+from rhino.joint.candidates import Shape, shapes
+from rhino.joint.pipeline import Pipeline, pipeline, stage_step
+from rhino.joint.placement import Placement, part_of
+from rhino.joint.sharded import Prepared, Sharded, lay_out
+from rhino.schedule import Schedule, Simulation, check, make_schedule, simulate
+from rhino.search.solution import Alternative
+from rhino.stages.plan import StagePlan
+
+Progress = Callable[[int, int, str], None]
+
+# Tried for each pipeline, the simplest first: of two as fast the first is taken.
+SCHEDULES = ("1f1b", "eager-1f1b", "zero-bubble", "gpipe")
+
+
+class Programs(Protocol):
+    """The step cut into any number of slices."""
+
+    @property
+    def batch(self) -> int:
+        """Examples in a step."""
+
+    def prepared(self, slices: int) -> Prepared | None:
+        """The step as a loop over so many slices; None if it cannot be cut so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard a level searches.
+
+    Attributes:
+      slices: how many counts of slices are tried per number of devices of a replica.
+      wide: whether a replica may have devices on several hosts.
+      exact: pipelines planned in full after the estimates.
+      slack: estimates are this close to what the full plan takes: others are not planned.
+    """
+
+    slices: int
+    wide: bool
+    exact: int
+    slack: float
+
+
+EFFORTS = {"O1": Effort(4, False, 12, 1.02), "O2": Effort(8, True, 48, 1.1)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to search. 0, "" and None leave a choice to the search.
+
+    Attributes:
+      memory_limit: bytes per device; None is nine tenths of the device's.
+      mesh: of one replica of a stage.
+      budget_s: seconds after which the best plan so far is returned.
+    """
+
+    level: str = "O1"
+    memory_limit: int | None = None
+    mesh: tuple[int, ...] | None = None
+    stages: int = 0
+    microbatches: int = 0
+    schedule: str = ""
+    budget_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pipeline planned in full."""
+
+    shape: Shape
+    prepared: Prepared
+    sharded: Sharded
+    stages: StagePlan
+    pipeline: Pipeline
+    schedule: Schedule
+    simulation: Simulation
+    peak_bytes: int
+
+    @property
+    def step_time_s(self) -> float:
+        return self.simulation.step_time_s
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.shape.name}, {self.schedule.name}"
+
+
+@dataclass(frozen=True)
+class JointSolution:
+    """The best pipeline, why others lost, and how the search went. `bound_s` is below every pipeline tried."""
+
+    best: Candidate
+    alternatives: tuple[Alternative, ...]
+    candidates: int
+    bound_s: float
+    seconds: float
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of the best pipeline to the bound."""
+        return max(0.0, 1 - self.bound_s / self.best.step_time_s) if self.best.step_time_s else 0.0
+
+
+def plan_jointly(
+    programs: Programs, cluster: Cluster, options: Options, progress: Progress | None = None
+) -> JointSolution:
+    """The pipeline with the least simulated step time whose stages fit.
+
+    Args:
+      progress: called with (done, total, label).
+
+    Raises:
+      RhinoError: no pipeline uses all devices, or none fits the memory limit.
+    """
+    return _Search(programs, cluster, options, progress or (lambda done, total, label: None)).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A pipeline before its stages are planned. `bound_s` is what it takes with perfectly equal stages."""
+
+    shape: Shape
+    bound_s: float
+
+
+class _Search:
+    def __init__(self, programs: Programs, cluster: Cluster, options: Options, progress: Progress) -> None:
+        self.programs, self.cluster, self.options, self.progress = programs, cluster, options, progress
+        self.effort = EFFORTS[options.level]
+        self.limit = options.memory_limit or cluster.device.plan_bytes
+        self.begin = time.perf_counter()
+        self.deadline = self.begin + options.budget_s if options.budget_s is not None else inf
+        self.laid_out: dict[tuple[int, int], Sharded | None] = {}
+        self.within: dict[tuple[int, int, int, int], Sharded | None] = {}
+        self.losers: list[Alternative] = []
+        self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
+
+    def run(self) -> JointSolution:
+        drafts = self.drafts()
+        if not drafts:
+            raise self.nothing()
+        best: Candidate | None = None
+        done = 0
+        for draft in drafts:
+            least_s = best.step_time_s if best else inf
+            if best and (done >= self.effort.exact or time.perf_counter() > self.deadline):
+                break
+            if draft.bound_s >= least_s:
+                break
+            self.progress(done, min(len(drafts), self.effort.exact), draft.shape.name)
+            found = self.planned(draft.shape, least_s)
+            done += 1
+            if found is None:
+                continue
+            if best is None or found.step_time_s < best.step_time_s:
+                if best is not None:
+                    self.lose(best)
+                best = found
+            else:
+                self.lose(found)
+        if best is None:
+            raise self.too_large(drafts)
+        bound = min([d.bound_s for d in drafts], default=best.step_time_s)
+        seconds = time.perf_counter() - self.begin
+        return JointSolution(
+            best, self.alternatives(best), done, min(bound, best.step_time_s), seconds, dict(self.spent)
+        )
+
+    # --- estimates ----------------------------------------------------------------------------------------------------
+
+    def drafts(self) -> list[_Draft]:
+        """All pipelines, the most promising first, by what they take with perfectly equal stages and no transfers."""
+        options, cluster = self.options, self.cluster
+        batch = self.programs.batch
+        found: list[_Draft] = []
+        by_width: dict[tuple[int, int, int], list[Shape]] = {}
+        kept = self.state_bytes()
+        for shape in shapes(
+            cluster,
+            batch,
+            stages=options.stages,
+            microbatches=options.microbatches,
+            most_stages=self.most_stages(),
+            most_slices=batch,
+        ):
+            if shape.stages == 1 and not options.stages:
+                continue  # one stage is no pipeline: `plan_sharding` searches those
+            wide = shape.width > cluster.devices_per_host
+            if wide and not self.effort.wide:
+                continue
+            # However they are divided, parameters and optimizer state are somewhere in each replica.
+            if kept > shape.stages * shape.width * self.limit:
+                continue
+            by_width.setdefault((shape.width, shape.stages, shape.replicas), []).append(shape)
+        for (width, stages, replicas), choices in by_width.items():
+            for shape in self.spaced(choices):
+                sharded = self.lay_out(shape)
+                if sharded is not None:
+                    found.append(_Draft(shape, self.bound(shape, sharded)))
+            del width, stages, replicas
+        return sorted(found, key=lambda d: (d.bound_s, d.shape.stages, d.shape.slices))
+
+    def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
+        """A few numbers of micro-batches, from four per stage upwards in powers of two if that is possible."""
+        ordered = sorted(choices, key=lambda s: s.slices)
+        if self.options.microbatches or len(ordered) <= self.effort.slices:
+            return ordered
+        enough = [s for s in ordered if s.microbatches >= 4 * s.stages] or ordered[-1:]
+        picked = enough[:1]
+        for shape in enough[1:]:
+            if shape.slices >= 2 * picked[-1].slices:
+                picked.append(shape)
+        # The most slices need the least memory.
+        if ordered[-1] not in picked:
+            picked.append(ordered[-1])
+        while len(picked) > self.effort.slices:
+            picked.pop(-2)
+        return picked
+
+    def lay_out(self, shape: Shape) -> Sharded | None:
+        key = shape.width, shape.slices
+        if key not in self.laid_out:
+            start = time.perf_counter()
+            prepared = self.programs.prepared(shape.slices)
+            block = part_of(self.cluster, shape.width)
+            self.laid_out[key] = None if prepared is None else lay_out(prepared, block, "O1", self.mesh(shape))
+            self.spent["layout_s"] += time.perf_counter() - start
+        return self.laid_out[key]
+
+    def mesh(self, shape: Shape) -> tuple[int, ...] | None:
+        return self.options.mesh
+
+    def bound(self, shape: Shape, sharded: Sharded) -> float:
+        """Seconds of a step with equal stages that never wait but for the first and last micro-batch."""
+        prepared = self.programs.prepared(shape.slices)
+        assert prepared is not None
+        loop = prepared.graph.microbatch_loop
+        end = prepared.graph.ops[loop].region_end
+        seconds = sharded.seconds
+        inside = sum(seconds.compute[loop:end]) + sum(seconds.comm[loop:end])
+        every = sum(seconds.compute) + sum(seconds.comm)
+        micro_s = inside / prepared.slices
+        return micro_s * (shape.microbatches - 1) / shape.stages + micro_s + (every - inside) / shape.stages
+
+    def state_bytes(self) -> int:
+        """Bytes of parameters, optimizer state and gradients, undivided."""
+        prepared = self.programs.prepared(self.first_slices())
+        if prepared is None:
+            return 0
+        graph = prepared.graph
+        state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in ("param", "opt_state"))
+        sums = sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
+        return state + sums
+
+    def first_slices(self) -> int:
+        """A number of slices the step can be cut into."""
+        batch = self.programs.batch
+        for slices in [self.options.microbatches, *range(1, batch + 1)]:
+            if slices and batch % slices == 0 and slices > 1 and self.programs.prepared(slices) is not None:
+                return slices
+        return 1
+
+    def most_stages(self) -> int:
+        """No more stages than devices; fewer where the program has fewer parts is found out when it is cut."""
+        return self.cluster.num_devices
+
+    # --- one pipeline in full -----------------------------------------------------------------------------------------
+
+    def planned(self, shape: Shape, least_s: float) -> Candidate | None:
+        """The best schedule of the best stages; None if it cannot fit, or cannot beat `least_s`."""
+        found = self.scheduled(shape, self.lay_out(shape))
+        if found is not None:
+            return found
+        # Not within the limit: laid out again with the memory that stages leave.
+        key = shape.width, shape.slices, shape.stages, min(shape.microbatches, shape.stages)
+        if key not in self.within:
+            start = time.perf_counter()
+            prepared = self.programs.prepared(shape.slices)
+            assert prepared is not None
+            block = part_of(self.cluster, shape.width)
+            self.within[key] = lay_out(prepared, block, "O1", self.mesh(shape), shape.stages, key[3], self.limit)
+            self.spent["layout_s"] += time.perf_counter() - start
+        return self.scheduled(shape, self.within[key])
+
+    def scheduled(self, shape: Shape, sharded: Sharded | None) -> Candidate | None:
+        """The best schedule of a laid-out program; None if its stages do not fit."""
+        prepared = self.programs.prepared(shape.slices)
+        if sharded is None or prepared is None:
+            return None
+        piped = self.staged(shape, prepared, sharded, ())
+        if piped is None:
+            return None
+        best = self.fastest(shape, prepared, sharded, *piped)
+        if best is not None:
+            return best
+        # Cut again, for what each stage has besides arguments and saved activations.
+        plan, costs = piped
+        in_flight = [min(shape.microbatches, shape.stages - s) for s in range(shape.stages)]
+        counted = [a + k * b for a, b, k in zip(plan.static_bytes, plan.activation_bytes, in_flight, strict=True)]
+        besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, in_flight, counted, strict=True)]
+        limits = tuple(max(1, self.limit - max(0, b)) for b in besides)
+        piped = self.staged(shape, prepared, sharded, limits)
+        return None if piped is None else self.fastest(shape, prepared, sharded, *piped)
+
+    def staged(
+        self, shape: Shape, prepared: Prepared, sharded: Sharded, limits: tuple[int, ...]
+    ) -> tuple[StagePlan, Pipeline] | None:
+        placement = Placement.of(self.cluster, shape.stages)
+        start = time.perf_counter()
+        try:
+            plan = stage_step(prepared, sharded, shape, placement, limits)
+        except RhinoError as error:
+            self.losers.append(Alternative(shape.name, inf, 0, error.message))
+            return None
+        finally:
+            self.spent["stages_s"] += time.perf_counter() - start
+        return plan, pipeline(prepared, sharded, plan, shape, placement, self.limit)
+
+    def fastest(
+        self, shape: Shape, prepared: Prepared, sharded: Sharded, plan: StagePlan, piped: Pipeline
+    ) -> Candidate | None:
+        """The fastest schedule that fits; of equally fast ones the first."""
+        start = time.perf_counter()
+        best: Candidate | None = None
+        for name in [self.options.schedule] if self.options.schedule else SCHEDULES:
+            found = self.simulated(name, shape, prepared, sharded, plan, piped)
+            if found is not None and (best is None or found.step_time_s < best.step_time_s * (1 - 1e-3)):
+                best = found
+        self.spent["schedule_s"] += time.perf_counter() - start
+        return best
+
+    def simulated(
+        self, name: str, shape: Shape, prepared: Prepared, sharded: Sharded, plan: StagePlan, piped: Pipeline
+    ) -> Candidate | None:
+        try:
+            schedule = make_schedule(name, piped.costs, shape.microbatches)
+        except RhinoError:
+            return None
+        simulation = simulate(schedule, piped.costs)
+        in_flight = simulation.in_flight_peak
+        peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, in_flight, strict=True))
+        if peak > self.limit:
+            self.losers.append(Alternative(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
+            return None
+        check(schedule, piped.costs)
+        return Candidate(shape, prepared, sharded, plan, piped, schedule, simulation, peak)
+
+    # --- what lost ----------------------------------------------------------------------------------------------------
+
+    def lose(self, candidate: Candidate) -> None:
+        self.losers.append(Alternative(candidate.name, candidate.step_time_s, candidate.peak_bytes, ""))
+
+    def alternatives(self, best: Candidate) -> tuple[Alternative, ...]:
+        """Those that lost, the fastest first, each once."""
+        found: dict[str, Alternative] = {}
+        for a in self.losers:
+            why = a.why or f"{a.step_time_s / best.step_time_s - 1:.1%} slower"
+            if a.name != best.name and a.step_time_s < inf:
+                found.setdefault(a.name, replace(a, why=why))
+        return tuple(sorted(found.values(), key=lambda a: (a.step_time_s, a.name)))
+
+    def nothing(self) -> RhinoError:
+        n = self.cluster.num_devices
+        return RhinoError(
+            f"no pipeline of the step uses the {n} devices of cluster {self.cluster.name}",
+            "ask for another number of stages or micro-batches, or leave them to the search",
+        )
+
+    def too_large(self, drafts: Sequence[_Draft]) -> RhinoError:
+        tight = min((a for a in self.losers if a.peak_bytes), key=lambda a: a.peak_bytes, default=None)
+        needs = f": {tight.name} needs {tight.peak_bytes / 2**20:.1f} MiB" if tight else ""
+        return RhinoError(
+            f"no pipeline fits in {self.limit / 2**20:.1f} MiB per device on {self.cluster.name}{needs}",
+            "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
+        )

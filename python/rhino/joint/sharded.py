@@ -1,0 +1,138 @@
+"""One program laid out on the devices of one replica of a stage: what all pipelines over such replicas share.
+
+Owns how the sharding search is asked: on the whole program, as if one replica ran all stages, without or with the
+memory that a pipeline leaves to each. Chooses nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rhino.cluster import Cluster
+from rhino.cost.memory import Lifetimes, lifetimes
+from rhino.errors import RhinoError
+from rhino.graph.data import Graph
+from rhino.joint.breakdown import OpSeconds, op_breakdown
+from rhino.joint.memory import Span
+from rhino.search.cones import build_problem
+from rhino.search.evaluate import spans
+from rhino.search.planner import Options, plan_sharding
+from rhino.search.problem import Problem
+from rhino.search.solution import Solution
+from rhino.search.symmetry import Quotient, tie_repeats
+from rhino.stages import plan as stages
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program in loop form, ready to be laid out on any mesh and cut into any stages.
+
+    `backward[o]` says whether op o is of the backward pass; ops of a region are what their parent is.
+    """
+
+    graph: Graph
+    problem: Problem
+    quotient: Quotient
+    life: Lifetimes
+    ready: stages.Prepared
+    backward: Sequence[bool]
+
+    @property
+    def slices(self) -> int:
+        """Trips of the micro-batch loop."""
+        return max(1, int(self.graph.ops[self.graph.microbatch_loop].tag))
+
+
+def prepare(graph: Graph) -> Prepared:
+    """Reads the decisions of a program once for all meshes and stages.
+
+    A fragment ends with its micro-batch: sums that XLA would move behind the loop are made in every one.
+
+    Raises:
+      RhinoError: the program has no micro-batch loop.
+    """
+    ready = stages.prepare_step(graph)
+    backward = [False] * len(graph.ops)
+    for i in ready.phases.backward:
+        end = max(i + 1, graph.ops[i].region_end)
+        backward[i:end] = [True] * (end - i)
+    problem = build_problem(graph)
+    for transfer in problem.transfers:
+        if transfer.op >= 0 and graph.ops[transfer.op].parent == graph.microbatch_loop:
+            transfer.late = transfer.trips
+    return Prepared(graph, problem, tie_repeats(problem), lifetimes(graph), ready, backward)
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """A program laid out: the plan, and what it takes op by op on one device."""
+
+    solution: Solution
+    seconds: OpSeconds
+    local: Sequence[int]
+    copies: Sequence[Span]
+
+    @property
+    def mesh(self) -> tuple[int, ...]:
+        """Sizes of the mesh of one replica."""
+        return tuple(n for _, n in self.solution.mesh)
+
+
+def lay_out(
+    prepared: Prepared,
+    block: Cluster,
+    level: str,
+    mesh: tuple[int, ...] | None = None,
+    count: int = 1,
+    in_flight: int = 0,
+    memory_limit: int = 0,
+) -> Sharded | None:
+    """The best plan of the program on the devices of one replica.
+
+    Args:
+      block: the devices of one replica.
+      mesh: its shape, if the user gave one.
+      count, in_flight: with a limit, how many stages share the program, and how many micro-batches each saves for.
+      memory_limit: bytes per device; 0 leaves memory to be judged by stage.
+
+    Returns: None if nothing fits the limit.
+    """
+    life = prepared.life
+    limit = 1 << 62
+    if memory_limit:
+        life = pipelined(prepared, count, in_flight)
+        limit = count * memory_limit
+    options = Options(
+        level=level,
+        mesh=mesh,
+        memory_limit=limit,
+        life=life,
+        prepared=(prepared.problem, prepared.quotient),
+    )
+    try:
+        solution = plan_sharding(prepared.graph, block, options)
+    except RhinoError:
+        if not memory_limit:
+            raise
+        return None
+    local, copies = spans(solution.costs, solution.states, prepared.life)
+    return Sharded(solution, op_breakdown(solution.costs, solution.states), local, copies)
+
+
+def pipelined(prepared: Prepared, count: int, in_flight: int) -> Lifetimes:
+    """Lifetimes by which the whole program's peak is the sum of its stages' peaks.
+
+    All stages hold their arguments and accumulators, once, and what they save, `in_flight` times; what lives shortly is
+    one stage's at any moment of the program's order, but every stage has its turn, so it counts for each.
+    """
+    graph, backward = prepared.graph, prepared.backward
+    loop = graph.microbatch_loop
+    end = graph.ops[loop].region_end - 1
+    weights: dict[int, int] = {}
+    for v, born, dies in prepared.life.intervals:
+        if born <= loop and dies >= end:
+            weights[v] = 1
+        elif loop < born <= end and not backward[born] and dies <= end and backward[dies]:
+            weights[v] = max(1, in_flight)
+    return replace(prepared.life, weights=weights, others=count)
