@@ -89,27 +89,25 @@ def _examples(types: Types, op: Any, copy: Copy, index: Any) -> Any:
     integer = isinstance(wanted.element_type, ir.IntegerType)
     element = wanted.element_type if integer else ir.IntegerType.get_signless(32)
     n = types.microbatches
-    shape = [split.before, split.count // n, split.after]
+    parts = [(split.before, split.count * split.after), (split.count // n, n * split.after), (split.after, 1)]
+    # Factors of one count nothing; the middle one stays, to hold the number of the micro-batch.
+    parts = [part for at, part in enumerate(parts) if part[0] > 1 or at == 1]
+    shape = [size for size, _ in parts]
     kind = ir.RankedTensorType.get(shape, element)
     scalar = ir.RankedTensorType.get([], element)
-    number = index if index.type == scalar else stablehlo.ConvertOp(scalar, index).result
 
     def constant(value: int) -> Any:
         return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(element, value))).result
 
-    def counted(dim: int, stride: int) -> Any:
-        made = stablehlo.IotaOp(kind, dim).result
-        return made if stride == 1 else stablehlo.MulOp(made, constant(stride)).result
-
-    total = counted(1, n * split.after)
-    first = stablehlo.BroadcastInDimOp(kind, number, ir.DenseI64ArrayAttr.get([])).result
+    total = index if index.type == scalar else stablehlo.ConvertOp(scalar, index).result
+    total = stablehlo.BroadcastInDimOp(kind, total, ir.DenseI64ArrayAttr.get([])).result
     if split.after > 1:
-        first = stablehlo.MulOp(first, constant(split.after)).result
-    total = stablehlo.AddOp(total, first).result
-    if split.after > 1:
-        total = stablehlo.AddOp(total, counted(2, 1)).result
-    if split.before > 1:
-        total = stablehlo.AddOp(total, counted(0, split.count * split.after)).result
+        total = stablehlo.MulOp(total, constant(split.after)).result
+    for dim, (_, stride) in enumerate(parts):
+        counted = stablehlo.IotaOp(kind, dim).result
+        if stride > 1:
+            counted = stablehlo.MulOp(counted, constant(stride)).result
+        total = stablehlo.AddOp(total, counted).result
     flat = reshaped(total, [prod(shape)])
     if not integer:
         flat = stablehlo.ConvertOp(ir.RankedTensorType.get([prod(shape)], wanted.element_type), flat).result

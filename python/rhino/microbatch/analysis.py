@@ -281,8 +281,8 @@ class _Main:
             group=self.group,
             loop=loop,
             after=self.after,
-            sums=list(sums.items()),
-            stacks=list(stacks.items()),
+            sums=sorted(sums.items(), key=lambda item: item[0]),
+            stacks=sorted(stacks.items(), key=lambda item: item[0]),
             before=before[::-1],
             barriers=[*kept[::-1], *((copy, True) for copy in waiting)],
         )

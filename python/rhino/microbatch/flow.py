@@ -85,7 +85,8 @@ class Flow:
             return scope.whole(op.index)
         if any(isinstance(f, Split) for f in forms):
             return self.split(scope, op, forms)
-        kept = keeps_partial(self.graph, self.facts, op, forms, [scope.is_zero(v) for v in op.operands])
+        zero = [scope.is_zero(v) for v in op.operands]
+        kept = keeps_partial(self.graph, self.facts, op, forms, zero, nested=scope.parent is not None)
         if kept is None:
             at = next(v for v, f in zip(op.operands, forms, strict=True) if isinstance(f, Partial))
             raise NeedsSync(op.index, at)

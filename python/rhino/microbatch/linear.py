@@ -24,8 +24,13 @@ _PRODUCTS = frozenset({"stablehlo.multiply", "stablehlo.dot_general", "stablehlo
 _FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
-def keeps_partial(graph: Graph, facts: Facts, op: Op, forms: Sequence[Form], zero: Sequence[bool]) -> Partial | None:
-    """The form of the result of an op with partial operands and whole ones, or None if it needs them finished."""
+def keeps_partial(
+    graph: Graph, facts: Facts, op: Op, forms: Sequence[Form], zero: Sequence[bool], nested: bool
+) -> Partial | None:
+    """The form of the result of an op with partial operands and whole ones, or None if it needs them finished.
+
+    A conversion to fewer bits is better done to the finished sum; in a loop (`nested`) it is done to the parts.
+    """
     partial = [i for i, form in enumerate(forms) if isinstance(form, Partial)]
     kind = forms[partial[0]]
     if not isinstance(kind, Partial) or any(forms[i] != kind for i in partial):
@@ -46,7 +51,7 @@ def keeps_partial(graph: Graph, facts: Facts, op: Op, forms: Sequence[Form], zer
     linear = (
         (name == "stablehlo.negate")
         or (name in _JOINS and all(summed))
-        or (name == "stablehlo.convert" and _widens(graph, op))
+        or (name == "stablehlo.convert" and _converts(graph, op, nested))
         or (name == "stablehlo.pad" and first and zero[1])
         or (name in _PRODUCTS and len(partial) == 1)
         or (name == "stablehlo.divide" and first and graph.values[op.results[0]].dtype in _FLOATS)
@@ -65,12 +70,10 @@ def _adds(facts: Facts, op: Op) -> bool:
     return facts.combiners.get(op.index) == "stablehlo.add"
 
 
-def _widens(graph: Graph, op: Op) -> bool:
-    """Whether a conversion keeps every value: to a float of at least as many bits, not between the two of 16."""
-    source, target = (graph.values[v].dtype for v in (op.operands[0], op.results[0]))
-    if source == target:
-        return True
-    return _FLOATS.get(source, 99) < _FLOATS.get(target, 0)
+def _converts(graph: Graph, op: Op, nested: bool) -> bool:
+    """Whether parts may be converted: to a float of more bits or, inside a loop, to any float."""
+    source, target = (_FLOATS.get(graph.values[v].dtype, 0) for v in (op.operands[0], op.results[0]))
+    return bool(source and target) and (nested or source < target)
 
 
 def is_late(graph: Graph, op: Op, operand: int) -> bool:

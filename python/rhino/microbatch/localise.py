@@ -35,7 +35,7 @@ def meet(flow: Flow, scope: Scope, args: frozenset[int]) -> list[tuple[int, Spli
     heapq.heapify(pending)
     outside: dict[tuple[int, Split], int] = {}
     found: dict[tuple[int, Split], None] = {}
-    asked = dict(scope.demands)
+    asked, scope.demands = scope.demands, {}
     made: set[tuple[int, Form]] = set()
     while pending:
         _, _, v, split = heapq.heappop(pending)
@@ -51,7 +51,8 @@ def meet(flow: Flow, scope: Scope, args: frozenset[int]) -> list[tuple[int, Spli
             scope.add(copy.op, copy)
             # A loop gives several parts at once, and asks for more than its operands.
             made.update(copy.results)
-            for ref, form in (*copy.operands, *scope.demands):
+            more, scope.demands = scope.demands, {}
+            for ref, form in (*copy.operands, *more):
                 if isinstance(form, Split) and (ref, form) not in asked:
                     asked[ref, form] = copy.op
                     heapq.heappush(pending, (-_producer(scope, ref), len(asked), ref, form))
