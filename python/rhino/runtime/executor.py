@@ -29,6 +29,7 @@ from rhino.schedule import Schedule
 
 _WIDE = ("f64", "i64", "ui64", "complex<f64>")
 _Table = list[Any]
+_Operation = Callable[[_Table], Any]  # returns what it made
 
 
 class PipelineExecutable:
@@ -41,17 +42,27 @@ class PipelineExecutable:
       program, schedule, script: what runs, when, and both as one list of actions.
       compiled: the fragments' executables.
       target: "cpu", "cuda" or the name of a deviceless GPU.
+
+    Args:
+      put: how an array gets to a sharding on other devices; must not wait for either.
     """
 
     def __init__(
-        self, program: PipelineProgram, schedule: Schedule, script: Script, compiled: Compiled, target: str
+        self,
+        program: PipelineProgram,
+        schedule: Schedule,
+        script: Script,
+        compiled: Compiled,
+        target: str,
+        put: Callable[[Any, Any], Any] = jax.device_put,
     ) -> None:
         self.program = program
         self.schedule = schedule
         self.script = script
         self.compiled = compiled
         self.target = target
-        self._operations: list[Callable[[_Table], None]] = []
+        self._put = put
+        self._operations: list[_Operation] = []
         if target in DEVICELESS:
             return
         self._shardings = slot_shardings(program, script, compiled)
@@ -140,11 +151,7 @@ class PipelineExecutable:
                 for action, operation, seconds in zip(self.script.actions, self._operations, timed, strict=True):
                     start = time.perf_counter()
                     try:
-                        operation(table)
-                        slots = action.results if isinstance(action, Call) else (action.target,)
-                        for slot in slots:
-                            if slot != UNREAD:
-                                table[slot].block_until_ready()
+                        jax.block_until_ready(operation(table))
                     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, TypeError) as error:
                         raise self._failed(action, error) from error
                     seconds.append(time.perf_counter() - start)
@@ -179,7 +186,7 @@ class PipelineExecutable:
 
     # --- one action -------------------------------------------------------------------------------------------------
 
-    def _operation(self, action: Action) -> Callable[[_Table], None]:
+    def _operation(self, action: Action) -> _Operation:
         if not isinstance(action, Call):
             return self._copy(action.transfer < 0, action.source, action.target, action.dead)
         run = self.compiled.executables[action.fragment].compiled
@@ -187,24 +194,26 @@ class PipelineExecutable:
         dead = action.dead
         kept = tuple((k, slot) for k, slot in enumerate(action.results) if slot != UNREAD)
 
-        def call(table: _Table) -> None:
+        def call(table: _Table) -> Any:
             made = run(*read(table))
             for slot in dead:
                 table[slot] = None
             for k, slot in kept:
                 table[slot] = made[k]
+            return made
 
         return call
 
-    def _copy(self, twin: bool, source: int, target: int, dead: Sequence[int]) -> Callable[[_Table], None]:
+    def _copy(self, twin: bool, source: int, target: int, dead: Sequence[int]) -> _Operation:
         sharding = self._shardings[target]
-        put = jax.device_put
+        put = self._put
 
-        def copy(table: _Table) -> None:
+        def copy(table: _Table) -> Any:
             array = table[source]
-            table[target] = array.copy() if twin else put(array, sharding)
+            made = table[target] = array.copy() if twin else put(array, sharding)
             for slot in dead:
                 table[slot] = None
+            return made
 
         return copy
 
