@@ -50,7 +50,8 @@ class Stack:
 class Scan:
     """A loop of `trips` trips whose counter, carried at `counter`, starts at 0 and steps by 1.
 
-    `reverse`: trip t has layer trips - 1 - t of its stacks. `fixed` are the positions carried unchanged.
+    `reverse`: trip t has layer trips - 1 - t of its stacks. `fixed` are the positions carried unchanged, and `counters`
+    those of other counters, which fori_loop carries beside that of the loop, with their start and step.
     `arithmetic` are the operations of its body that depend on nothing but the counter.
     """
 
@@ -60,6 +61,7 @@ class Scan:
     reverse: bool
     stacks: tuple[Stack, ...]
     fixed: frozenset[int]
+    counters: dict[int, tuple[int, int]]
     arithmetic: tuple[int, ...]
 
 
@@ -126,18 +128,20 @@ class _Counted:
         limit = scalar(graph, ops, compare.operands[1])
         if "LT" not in str(ops[compare.index].attributes["comparison_direction"]) or position < 0 or limit is None:
             return "its number of trips is not a constant"
-        tie = op.ties[position]
-        step = graph.values[tie[3]].producer
-        increment = graph.ops[step] if step >= 0 else None
-        if (
-            scalar(graph, ops, tie[0]) != 0
-            or increment is None
-            or increment.name != "stablehlo.add"
-            or tie[2] not in increment.operands
-            or not any(scalar(graph, ops, v) == 1 for v in increment.operands)
-        ):
+        if _progress(graph, ops, op.ties[position]) != (0, 1):
             return "its counter does not run from 0 in steps of 1"
         return cls(position, limit)
+
+
+def _progress(graph: Graph, ops: Sequence[Any], tie: Sequence[int]) -> tuple[int, int] | None:
+    """Start and step of what a loop carries, if it is a counter."""
+    start, producer = scalar(graph, ops, tie[0]), graph.values[tie[3]].producer
+    if start is None or producer < 0 or graph.ops[producer].name != "stablehlo.add":
+        return None
+    if tie[2] not in graph.ops[producer].operands:
+        return None
+    step = next((s for v in graph.ops[producer].operands if (s := scalar(graph, ops, v)) is not None), None)
+    return None if step is None else (start, step)
 
 
 class _Reader:
@@ -146,8 +150,13 @@ class _Reader:
     def __init__(self, graph: Graph, ops: Sequence[Any], uses: Uses, op: Op, counted: _Counted) -> None:
         self.graph, self.ops, self.uses, self.op, self.counted = graph, ops, uses, op, counted
         self.body = [graph.ops[i] for i in range(op.index + 1, op.region_end) if graph.ops[i].parent == op.index]
+        progress = {position: _progress(graph, ops, tie) for position, tie in enumerate(op.ties)}
+        self.counters = {position: counter for position, counter in progress.items() if counter is not None}
         # Per value that only depends on the counter, its value in every trip.
-        self.known: dict[int, Any] = {op.ties[counted.position][2]: np.arange(counted.trips)}
+        trips = np.arange(counted.trips)
+        self.known: dict[int, Any] = {
+            op.ties[position][2]: start + step * trips for position, (start, step) in self.counters.items()
+        }
 
     def run(self) -> Scan | str:
         graph, op, trips = self.graph, self.op, self.counted.trips
@@ -162,7 +171,9 @@ class _Reader:
             return "it has no array with one layer per trip"
         reverse = sum(backward for backward, _ in found) * 2 > len(found)
         alike = tuple(stack for backward, stack in found if backward == reverse)
-        return Scan(op.index, trips, self.counted.position, reverse, alike, frozenset(fixed), tuple(arithmetic))
+        position = self.counted.position
+        others = {other: counter for other, counter in self.counters.items() if other != position}
+        return Scan(op.index, trips, position, reverse, alike, frozenset(fixed), others, tuple(arithmetic))
 
     def follow(self, o: Op) -> bool:
         """Compute a scalar that depends on the counter only; whether it does."""

@@ -29,12 +29,13 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
     trip = 0
     for j in range(count):
         piece = count - 1 - j if scan.reverse else j
-        copy = handle.clone(ip=ir.InsertionPoint(handle))
+        for p, (start, step) in scan.counters.items():
+            carried[p] = stablehlo.ConstantOp(splat(carried[p].type, start + step * trip)).result
         for p, stack in at.items():
-            copy.operands[p] = pieces.cut(stack.value, Cut(stack.dim, scan.trips))[piece]
+            carried[p] = pieces.cut(stack.value, Cut(stack.dim, scan.trips))[piece]
+        copy = handle.clone(ip=ir.InsertionPoint(handle))
         for p, value in enumerate(carried):
-            if p not in at:
-                copy.operands[p] = value
+            copy.operands[p] = value
         trips = edges[piece + 1] - edges[piece]
         _body(pieces, copy, op, scan, piece, trip, trips)
         trip += trips
@@ -48,10 +49,13 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
             in_order = made[::-1] if scan.reverse else made
             found = [copy.results[p] for copy in in_order] if at[p].written else pieces.cut(operand, cut)
             pieces.pieces[result, cut] = found
-        elif p != scan.counter:
+        elif p == scan.counter or p in scan.counters:
+            if len(list(handle.results[p].uses)):
+                start, step = scan.counters.get(p, (0, 1))
+                end = stablehlo.ConstantOp(splat(handle.results[p].type, start + step * scan.trips)).result
+                pieces.replace(result, end)
+        else:
             pieces.replace(result, carried[p])
-        elif len(list(handle.results[p].uses)):
-            pieces.replace(result, stablehlo.ConstantOp(splat(carried[p].type, scan.trips)).result)
     pieces.dead.append(handle)
 
 

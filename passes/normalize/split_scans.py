@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.dialect import functions
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.passes.entry import main_function, require_static_shapes
@@ -65,6 +66,8 @@ class SplitScans(Pass):
             raise RhinoError(f"'{self.name}' needs a count of at least 1, got {self.count}", "give count=2 or more")
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
+        if not any(op.name == LOOP for op in functions.walk(main)):
+            return
         graph = import_graph(module)
         values, ops = number_program(main)
         uses = Uses.of(graph)
@@ -101,9 +104,16 @@ class SplitScans(Pass):
             return (
                 f"{scan.trips} trips become {sizes}: {how}{read} stacked arrays read, {len(scan.stacks) - read} written"
             )
-        if index not in flow.scans:
-            return "stays whole: it is in a loop that is split" if scan.trips > 1 else "stays whole: it runs once"
-        return "stays whole: " + ("one loop is asked for" if self.count == 1 else "it reads no stacked parameter")
+        if scan.trips == 1:
+            return "stays whole: it runs once"
+        if self.count == 1:
+            return "stays whole: one loop is asked for"
+        if index in flow.scans:
+            return "stays whole: it reads no stacked parameter"
+        last = flow.graph.ops[index].region_end
+        if any(index < other < last for other in flow.active):
+            return "stays whole: a loop inside it reads the stacked parameters"
+        return "stays whole: it is inside a loop that is considered instead"
 
 
 def _outermost(graph: Graph, scans: Sequence[Scan], seeds: Sequence[Scan]) -> list[Scan]:
