@@ -27,6 +27,7 @@ TABLE = {
     "rhino-split-scans": "rhino.passes.normalize.split_scans:SplitScans",
     "rhino-split-microbatch": "rhino.passes.partition.split_microbatch:SplitMicrobatch",
     "rhino-plan-sharding": "rhino.passes.plan.plan_sharding:PlanSharding",
+    "rhino-plan-stages": "rhino.passes.stage.plan_stages:PlanStages",
     "rhino-form-fragments": "rhino.passes.stage.form_fragments:FormFragments",
     "rhino-schedule": "rhino.passes.stage.schedule:Schedule",
     "rhino-estimate": "rhino.passes.plan.estimate:Estimate",

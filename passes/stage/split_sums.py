@@ -1,0 +1,147 @@
+"""Sums over stages, rewritten so that each stage adds up its own part first: gradients in the loop, scalars after it.
+
+Owns the two rewrites. What they change is the order of additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from rhino.dialect import sdy
+from rhino.dialect.attributes import RhinoStage
+from rhino.graph.data import Graph
+from rhino.stages import StagePlan
+from rhino.stages.rest import Combination
+
+Mark = Callable[[int, str], ir.Attribute]
+
+
+def regroup_scalars(combinations: Sequence[Combination], values: Sequence[Any], ops: Sequence[Any], mark: Mark) -> None:
+    """Each stage combines its own scalars; the stage of the result combines those of the stages."""
+    for found in combinations:
+        root = ops[found.root]
+        parts: dict[int, list[Any]] = {}
+        for leaf, stage in zip(found.leaves, found.stages, strict=True):
+            parts.setdefault(stage, []).append(values[leaf])
+        with root.context, root.location, ir.InsertionPoint(root):
+            home = _chain(root.name, parts.pop(found.home), mark(found.home, "update"))
+            others = [_chain(root.name, parts[s], mark(s, "update")) for s in sorted(parts)]
+            result = _chain(root.name, [home, *others], mark(found.home, "update"))
+        root.results[0].replace_all_uses_with(result)
+        for i in reversed(found.items):
+            ops[i].erase()
+
+
+def _chain(name: str, parts: Sequence[Any], mark: ir.Attribute) -> Any:
+    """The parts combined one after the other, at the current insertion point."""
+    result = parts[0]
+    for part in parts[1:]:
+        op = ir.Operation.create(
+            name, results=[result.type], operands=[result, part], attributes={RhinoStage.name: mark}
+        )
+        result = op.results[0]
+    return result
+
+
+def split_gradients(graph: Graph, plan: StagePlan, values: Sequence[Any], ops: Sequence[Any], mark: Mark) -> None:
+    """Gives each stage that has a part of a gradient an accumulator of its own; their sum is the gradient."""
+    loop = ops[graph.microbatch_loop]
+    changed = [k for k, tie in enumerate(graph.ops[graph.microbatch_loop].ties) if k and tie[2] != tie[3]]
+    home = {v: plan.stage_of_op[op.index] for op in graph.ops for v in op.results}
+    kept = loop.regions[1].blocks[0]
+    terminator = kept.operations[len(kept.operations) - 1].operation
+    extra: list[tuple[int, int, list[Any]]] = []
+    for carry, parts in sorted(plan.sums.items()):
+        position = changed[carry]
+        owner = home[graph.ops[graph.microbatch_loop].ties[position][3]]
+        by_stage: dict[int, list[Any]] = {}
+        for v in parts:
+            by_stage.setdefault(home[v], []).append(values[v])
+        _accumulate(terminator, position, kept.arguments[position], by_stage.pop(owner), mark(owner, "backward"))
+        extra += [(position, s, by_stage[s]) for s in sorted(by_stage)]
+    _rebuild(loop, extra, home, graph, mark)
+
+
+def _accumulate(terminator: Any, position: int, argument: Any, parts: Sequence[Any], mark: ir.Attribute) -> None:
+    """The carry goes on with these parts only; what added up all of them is gone."""
+    old = terminator.operands[position]
+    with terminator.context, terminator.location, ir.InsertionPoint(terminator):
+        terminator.operands[position] = _chain("stablehlo.add", [argument, _chain("stablehlo.add", parts, mark)], mark)
+    pending = [old]
+    while pending:
+        value = pending.pop()
+        op = value.owner
+        if isinstance(op, ir.Block) or next(iter(value.uses), None) is not None or op.name != "stablehlo.add":
+            continue
+        pending += list(op.operands)
+        op.operation.erase()
+
+
+def _rebuild(loop: Any, extra: Sequence[tuple[int, int, list[Any]]], home: Any, graph: Graph, mark: Mark) -> None:
+    """The loop with more carries: (the carry whose sum each is part of, its stage, its parts)."""
+    count = len(loop.results)
+    types = [loop.results[position].type for position, _, _ in extra]
+    attributes = {name.name: name.attr for name in _named(loop)}
+    if sdy.SHARDING in attributes:
+        given = sdy.results_of(loop)
+        attributes[sdy.SHARDING] = sdy.per_value([*given, *(given[p] for p, _, _ in extra)], loop.context)  # type: ignore[list-item]
+    with loop.context, loop.location:
+        with ir.InsertionPoint(loop):
+            zeros = [_zero(kind) for kind in types]
+            new = ir.Operation.create(
+                loop.name,
+                results=[*(r.type for r in loop.results), *types],
+                operands=[*loop.operands, *zeros],
+                attributes=attributes,
+                regions=len(loop.regions),
+            )
+        for old_region, new_region in zip(loop.regions, new.regions, strict=True):
+            block = old_region.blocks[0]
+            block.append_to(new_region)
+            for kind in types:
+                block.add_argument(kind, loop.location)
+        body = new.regions[1].blocks[0]
+        terminator = body.operations[len(body.operations) - 1].operation
+        with ir.InsertionPoint(terminator):
+            following = []
+            for k, (_, stage, parts) in enumerate(extra):
+                backward = mark(stage, "backward")
+                part = _chain("stablehlo.add", parts, backward)
+                following.append(_chain("stablehlo.add", [body.arguments[count + k], part], backward))
+            ir.Operation.create(terminator.name, operands=[*terminator.operands, *following])
+        terminator.erase()
+        for k in range(count):
+            loop.results[k].replace_all_uses_with(new.results[k])
+        after = new.operation.parent.regions[0].blocks[0].operations
+        index = next(i for i, view in enumerate(after) if view.operation == new)
+        totals: dict[int, Any] = {}
+        added: list[Any] = []
+        ties = graph.ops[graph.microbatch_loop].ties
+        with ir.InsertionPoint(after[index + 1]):
+            for k, (position, _, _) in enumerate(extra):
+                total = totals.get(position, new.results[position])
+                update = mark(home[ties[position][3]], "update")
+                totals[position] = _chain("stablehlo.add", [total, new.results[count + k]], update)
+                added.append(totals[position].owner)
+        for position, total in totals.items():
+            new.results[position].replace_all_uses_except(total, _first_use(added, new.results[position]))
+    loop.erase()
+
+
+def _first_use(added: Sequence[Any], value: Any) -> Any:
+    return next(op.operation if hasattr(op, "operation") else op for op in added if op.operands[0] == value)
+
+
+def _named(op: Any) -> list[Any]:
+    return [op.attributes[i] for i in range(len(op.attributes))]
+
+
+def _zero(kind: ir.Type) -> Any:
+    tensor = ir.RankedTensorType(kind)
+    element = tensor.element_type
+    zero = ir.IntegerAttr.get(element, 0) if isinstance(element, ir.IntegerType) else ir.FloatAttr.get(element, 0.0)
+    return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, zero)).result
