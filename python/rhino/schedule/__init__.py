@@ -6,9 +6,11 @@ MLIR.
 
 from rhino.schedule.checker import check
 from rhino.schedule.costs import Edge, Exchange, PipelineCosts
+from rhino.schedule.estimate import estimate_step_s
 from rhino.schedule.generate import SCHEDULES, make_schedule
 from rhino.schedule.simulator import Simulation, simulate
 from rhino.schedule.tasks import Schedule, Task
+from rhino.schedule.trace import chrome_trace
 from rhino.schedule.warmup import choose_warmup, warmup_counts
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "Task",
     "check",
     "choose_warmup",
+    "chrome_trace",
+    "estimate_step_s",
     "make_schedule",
     "simulate",
     "warmup_counts",

@@ -68,7 +68,7 @@ def make_schedule(
     elif name == "kfkb" and k is None and warmup is None:
         made = _best_kfkb(costs, microbatches, bool(delay_weight))
     else:
-        made = _alternating(name, costs, microbatches, k or 1, warmup, bool(delay_weight))
+        made = _alternating(name, costs, microbatches, 1 if k is None else k, warmup, bool(delay_weight))
     _check_memory(made, costs)
     return made
 

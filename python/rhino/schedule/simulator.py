@@ -190,8 +190,9 @@ class _Run:
         self.sent[key] = now, arrival
         waiter = self.waiting.pop(key, None)
         if waiter is not None:
-            # The receiver takes up its list at this recv, and there counts the wait from now on as exposed.
-            heappush(self.moments, (now, waiter))
+            # The receiver takes up its list at this recv, and there counts the wait from now on as exposed. An earlier
+            # recv may hold it until later.
+            heappush(self.moments, (max(now, self.clock[waiter]), waiter))
 
     def hold(self, stage: int, group: int, now: float, change: int) -> None:
         held = self.in_flight[stage] = self.in_flight[stage] + change
