@@ -18,6 +18,7 @@ from rhino.errors import RhinoError
 _COMMANDS = {
     "plan": ("rhino.cli.plan", "find a distributed plan for a StableHLO module"),
     "compile": ("rhino.cli.compile", "compile an annotated module and report memory and collectives"),
+    "simulate": ("rhino.cli.simulate", "play a pipeline schedule"),
     "cluster": ("rhino.cli.cluster", "list, show or measure clusters"),
 }
 
