@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.dialect import functions
 from rhino.graph.data import Graph
 from rhino.microbatch import Facts, Region
 
@@ -23,6 +24,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
     """The facts of a program whose values and ops are numbered as the graph's."""
     ids = {value: i for i, value in enumerate(values)}
     regions: dict[int, tuple[Region, ...]] = {}
+    captures: dict[int, tuple[int, ...]] = {}
     zeros: set[int] = set()
     combiners: dict[int, str] = {}
     grouped: dict[int, tuple[int, ...]] = {}
@@ -32,6 +34,10 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
         k, name = record.index, record.name
         if record.parent >= 0:
             children.setdefault((record.parent, op.block), []).append(k)
+        if len(op.regions) and name not in REGIONS:
+            read = (ids.get(v, -1) for inner in functions.walk(op) for v in inner.operands)
+            if found_inside := tuple(dict.fromkeys(v for v in read if v >= 0)):
+                captures[k] = found_inside
         if name == "stablehlo.constant":
             if record.tag == "splat" and _is_zero(op):
                 zeros.add(k)
@@ -57,7 +63,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
                     )
                 )
             regions[record.index] = tuple(found_regions)
-    return Facts(regions, frozenset(zeros), combiners, grouped, frozenset(effects))
+    return Facts(regions, frozenset(zeros), combiners, captures, grouped, frozenset(effects))
 
 
 def _is_zero(op: Any) -> bool:

@@ -60,6 +60,7 @@ class Rewriter:
                 made = make(self.types, op, copy, operands, None)
             for (v, _), result in zip(copy.results, made, strict=True):
                 self.values[v].replace_all_uses_with(result)
+                self.values[v] = result
 
     def first_reader(self, copy: Copy) -> Any:
         """The first op after the loop that comes after a barrier in the original program."""
@@ -89,12 +90,18 @@ class Rewriter:
         self.index = body.arguments[0]
         with ir.InsertionPoint(body):
             self.scopes.append({})
+            rest = list(body.arguments)[1:]
+            waiting = {ref: n for n, ref in enumerate(plan.sums)}
+            totals: dict[int, Any] = {}
             for step in plan.loop:
                 self.step(step)
+                # A part that is added up as soon as it is made takes memory no longer.
+                for ref in () if isinstance(step, Cut) else step.results:
+                    if ref in waiting:
+                        totals[waiting[ref]] = self.add(rest[waiting[ref]], self.value(ref), ref[1])
             carried = [stablehlo.AddOp(self.index, _splat(i32, 1)).result]
-            rest = list(body.arguments)[1:]
-            for total, (v, partial) in zip(rest, plan.sums, strict=False):
-                carried.append(self.add(total, self.value((v, partial)), partial))
+            for n, (v, partial) in enumerate(plan.sums):
+                carried.append(totals[n] if n in totals else self.add(rest[n], self.value((v, partial)), partial))
             for buffer, (v, split) in zip(rest[len(plan.sums) :], plan.stacks, strict=True):
                 carried.append(self.put(buffer, self.value((v, split)), v, split))
             stablehlo.ReturnOp(carried)

@@ -25,7 +25,7 @@ from rhino.microbatch.forms import (
     Whole,
 )
 from rhino.microbatch.linear import is_late
-from rhino.microbatch.plan import Copy, Plan, Ref, Step, needed
+from rhino.microbatch.plan import Copy, Plan, Ref, Step, copied, needed
 from rhino.microbatch.scope import Scope
 
 _AFTER_ALL = "run the step without micro-batches; statistics of single examples or fixed groups would not need the rest"
@@ -290,4 +290,7 @@ class _Main:
     def outer(self, loop: Sequence[Step]) -> set[int]:
         """The whole values that the loop reads from before it."""
         made = {ref for step in loop for ref in step.makes()}
-        return {ref[0] for step in loop for ref in step.reads() if isinstance(ref[1], Whole) and ref not in made}
+        captured = {v for k in copied(loop) for v in self.facts.captures.get(k, ())}
+        return captured | {
+            ref[0] for step in loop for ref in step.reads() if isinstance(ref[1], Whole) and ref not in made
+        }

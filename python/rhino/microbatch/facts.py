@@ -26,12 +26,14 @@ class Facts:
 
     `regions`: of loops (condition, then body) and branches. `zeros`: constants that are zero everywhere. `combiners`:
     what the region of a reduction or scatter does, such as stablehlo.add, or nothing if it is not one operation.
+    `captures`: outside values that the region of a reduction, sort or the like reads.
     `grouped`: dimensions of a convolution's first operand that its groups divide. `effects`: ops that must run.
     """
 
     regions: Mapping[int, tuple[Region, ...]] = field(default_factory=dict)
     zeros: frozenset[int] = frozenset()
     combiners: Mapping[int, str] = field(default_factory=dict)
+    captures: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     grouped: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     effects: frozenset[int] = frozenset()
 
@@ -41,11 +43,11 @@ class Reads:
 
     def __init__(self, graph: Graph, facts: Facts) -> None:
         self.graph, self.facts = graph, facts
-        self.captured: dict[int, tuple[int, ...]] = {}
+        self.captured: dict[int, tuple[int, ...]] = dict(facts.captures)
         for k in sorted(facts.regions, reverse=True):
             self.captured[k] = self._captures(graph.ops[k])
         # Values that something reads; a loop may make others.
-        self.used = {v for op in graph.ops for v in op.operands} | set(graph.outputs)
+        self.used = {v for op in graph.ops for v in self.of(op.index)} | set(graph.outputs)
         self.used.update(v for regions in facts.regions.values() for region in regions for v in region.yields)
 
     def _captures(self, op: Op) -> tuple[int, ...]:

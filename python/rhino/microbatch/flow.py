@@ -77,6 +77,11 @@ class Flow:
                     op.index, f"'{op.name}' reads the batch, and its body cannot be split", ((None, _REGROUP),)
                 )
             return scope.whole(op.index)
+        inside = self.facts.captures.get(op.index, ())
+        if any(not isinstance(scope.form(v), Whole) or scope.owner(v).parent is not None for v in inside):
+            raise Refusal(
+                op.index, f"the body of '{op.name}' reads a value that the loop computes", ((None, _REGROUP),)
+            )
         forms = [scope.form(v) for v in op.operands]
         if op.name == BARRIER:
             return self.made(op, forms, forms)

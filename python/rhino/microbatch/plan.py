@@ -5,7 +5,7 @@ Owns the data model of a plan, and the removal of what nothing needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rhino.microbatch.forms import WHOLE, Form, Partial, Split
@@ -102,3 +102,12 @@ def needed(steps: Sequence[Step], wanted: Sequence[Ref], effects: frozenset[int]
             found.append(step)
             want.update(step.reads())
     return found[::-1]
+
+
+def copied(steps: Sequence[Step]) -> Iterator[int]:
+    """The ops of which there are copies among the steps, at any depth."""
+    for step in steps:
+        if isinstance(step, Copy):
+            yield step.op
+            for body in step.bodies:
+                yield from copied(body.steps)
