@@ -1,0 +1,127 @@
+"""Cuts into stages against trying every one: by ideals, by integer program, and of one order."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stage_problems import best_of_all, orders, random_problem
+
+from rhino.errors import RhinoError
+from rhino.stages import Net, StageOptions, StageProblem, Unit, best_linear_cut, plan_stages
+from rhino.stages.cuts import all_ideals
+from rhino.stages.problem import evaluate
+
+SEEDS = st.integers(0, 10**6)
+
+
+@given(SEEDS, st.integers(2, 3), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.5]))
+@settings(max_examples=40, deadline=None)
+def test_every_cut_of_the_graph_is_tried(seed: int, stages: int, uniform: bool, tight: bool, exposure: float) -> None:
+    problem = random_problem(seed, 6, stages, uniform, tight)
+    options = StageOptions(exposure=exposure)
+    best = best_of_all(problem, options)
+    if best == inf:
+        with pytest.raises(RhinoError, match="fit in memory"):
+            plan_stages(problem, options)
+        return
+    found = plan_stages(problem, options)
+    assert found.objective_s == pytest.approx(best, rel=1e-6)
+    assert found.status == "optimal"
+    assert found.gap <= 2e-6
+    assert all(found.stage_of_unit[u] <= found.stage_of_unit[v] for u, v in problem.precedences)
+
+
+@given(SEEDS, st.booleans(), st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_the_integer_program_finds_the_same(seed: int, uniform: bool, tight: bool) -> None:
+    problem = random_problem(seed, 6, 3, uniform, tight)
+    options = StageOptions(exposure=0.25, ideals=1)
+    best = best_of_all(problem, options)
+    if best < inf:
+        found = plan_stages(problem, options)
+        assert (found.method, found.status) == ("integer", "optimal")
+        assert found.objective_s == pytest.approx(best, rel=1e-5)
+
+
+@given(SEEDS)
+@settings(max_examples=25, deadline=None)
+def test_the_cut_of_an_order_is_the_best_of_that_order(seed: int) -> None:
+    problem = random_problem(seed, 7, 3)
+    for _, order in orders(problem, 1):
+        best = inf
+        for a, b in product(range(1, 7), repeat=2):
+            if a < b:
+                stages = [0] * 7
+                for k, u in enumerate(order):
+                    stages[u] = (k >= a) + (k >= b)
+                best = min(best, evaluate(problem, StageOptions(), stages).objective_s)
+        found = best_linear_cut(problem, order)
+        assert found is not None
+        assert found.objective_s == pytest.approx(best, rel=1e-9)
+
+
+def test_a_balance_that_no_cut_has_is_an_error() -> None:
+    units = (Unit(1.0), Unit(5.0), Unit(1.0))
+    problem = StageProblem(units, ((0, 1), (1, 2)), (), 2, 4)
+    assert plan_stages(problem, StageOptions(balance=0.8)).evaluation.slowest_s == 6.0
+    with pytest.raises(RhinoError, match=r"within 0\.1 of their mean"):
+        plan_stages(problem, StageOptions(balance=0.1))
+
+
+def test_more_stages_than_units_is_an_error() -> None:
+    with pytest.raises(RhinoError, match="3 stages, but the step can be divided into 2 units"):
+        plan_stages(StageProblem((Unit(1.0), Unit(1.0)), ((0, 1),), (), 3, 4))
+
+
+def test_what_does_not_fit_is_named_with_its_stage_and_bytes() -> None:
+    units = (Unit(1.0, static_bytes=10), Unit(1.0, static_bytes=70, activation_bytes=5))
+    problem = StageProblem(units, ((0, 1),), (), 2, 4, memory_limits=(60, 60))
+    with pytest.raises(RhinoError, match="stage 1 would need 75 bytes of 60"):
+        plan_stages(problem)
+
+
+def test_two_towers_are_cut_side_by_side() -> None:
+    # An order that takes one tower before the other has no cut with half of both on the first stage.
+    units = tuple(Unit(1.0) for _ in range(9))
+    first, second = (0, 1, 2, 3), (4, 5, 6, 7)
+    chains = [(t[k], t[k + 1]) for t in (first, second) for k in range(3)] + [(3, 8), (7, 8)]
+    nets = tuple(Net(u, (v,), 1) for u, v in chains)
+    links = ((0.0, 0.01), (0.01, 0.0))
+    problem = StageProblem(units, tuple(chains), nets, 2, 8, byte_s=links, memory_limits=(0, 0))
+    ours = plan_stages(problem)
+    assert (ours.status, ours.gap) == ("optimal", 0.0)
+    assert ours.evaluation.slowest_s == 5.0
+    assert all(
+        ours.objective_s <= cut.objective_s * (1 + 1e-9)
+        for _, order in orders(problem, 20)
+        if (cut := best_linear_cut(problem, order)) is not None
+    )
+
+
+def test_a_value_goes_on_to_each_stage_once_from_the_nearest_that_has_it() -> None:
+    slow_over_two = ((0.0, 1.0, 9.0), (1.0, 0.0, 1.0), (9.0, 1.0, 0.0))
+    units = (Unit(1.0), Unit(1.0), Unit(1.0), Unit(1.0))
+    net = Net(0, (1, 2, 3), 1)
+    problem = StageProblem(units, ((0, 1), (1, 2), (1, 3)), (net,), 3, 2, byte_s=slow_over_two)
+    assert evaluate(problem, StageOptions(), (0, 1, 2, 2)).transfer_s == 2.0
+    # Nobody on stage 1 reads it: hop by hop is still cheaper than 9.
+    assert evaluate(problem, StageOptions(), (0, 0, 2, 2)).transfer_s == 2.0
+
+
+def test_ideals_are_counted_up_to_the_limit() -> None:
+    problem = random_problem(3, 6, 2)
+    ideals = all_ideals(problem, 64)
+    assert ideals is not None
+    assert ideals[0] == 0
+    assert ideals[-1] == 63
+    assert len(set(ideals)) == len(ideals)
+    assert all_ideals(problem, len(ideals) - 1) is None
+
+
+def test_the_same_problem_has_the_same_answer() -> None:
+    problem = random_problem(11, 8, 3, uniform=False)
+    assert plan_stages(problem) == plan_stages(problem)

@@ -1,0 +1,228 @@
+"""Whole steps: which ops are forward, where everything goes, and that the fragments made of it compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fragment_interpreter import interpreted, run_fragments
+from microbatch_steps import agree, lowered, module_after
+from stage_problems import orders
+
+from rhino.errors import RhinoError
+from rhino.graph.data import Graph
+from rhino.passes.import_graph import import_graph
+from rhino.stages import Machine, StagePlan, best_linear_cut, plan_stages, plan_step, prepare_step
+from rhino.stages.plan import stage_problem
+from rhino.stages.step import read_step
+
+WIDTH, BATCH = 16, 8
+Params = dict[str, jax.Array]
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape).astype(np.float32) * 0.3 for shape in shapes]
+
+
+def layers(count: int) -> Params:
+    return {f"w{i}": jnp.asarray(w) for i, w in enumerate(arrays(*[(WIDTH, WIDTH)] * count))}
+
+
+def chain(params: Params, x: jax.Array) -> jax.Array:
+    for name in sorted(params):
+        x = jnp.tanh(x @ params[name])
+    return x
+
+
+def trained(
+    network: Callable[[Params, jax.Array], jax.Array],
+    loss_too: bool = True,
+    frozen: Sequence[str] = (),
+    clip: bool = False,
+) -> Callable[..., Any]:
+    """A step of gradient descent on the mean square of the network's output."""
+
+    def step(params: Params, x: jax.Array, y: jax.Array) -> Any:
+        moving = {k: v for k, v in params.items() if k not in frozen}
+        kept = {k: v for k, v in params.items() if k in frozen}
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean((network(p | kept, x) - y) ** 2))(moving)
+        if clip:
+            norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
+            grads = jax.tree.map(lambda g: g * jnp.minimum(1.0, 0.1 / norm), grads)
+        new = {k: v - 0.1 * grads[k] for k, v in moving.items()} | kept
+        return (new, loss) if loss_too else new
+
+    return step
+
+
+def split_graph(step: Callable[..., Any], params: Params, count: int = 4) -> tuple[str, Graph]:
+    text = lowered(step, params, *arrays((BATCH, WIDTH), (BATCH, WIDTH)))
+    module = module_after(text, f"rhino-split-microbatch{{count={count}}}")
+    return str(module), import_graph(module)
+
+
+def planned(graph: Graph, stages: int, **options: float) -> StagePlan:
+    seconds = [
+        1e-6 * (1 + 9 * (op.name == "stablehlo.dot_general")) * op.trips if op.results else 0.0 for op in graph.ops
+    ]
+    byte_s = tuple(tuple(1e-12 * (a != b) for b in range(stages)) for a in range(stages))
+    return plan_step(graph, seconds, Machine(stages, byte_s=byte_s))
+
+
+def dots(graph: Graph, plan: StagePlan) -> dict[str, list[int]]:
+    """Stages of the dots of each phase, in program order."""
+    found: dict[str, list[int]] = {"forward": [], "backward": []}
+    for op in graph.ops:
+        if op.name == "stablehlo.dot_general":
+            found[plan.phase_of_op[op.index]].append(plan.stage_of_op[op.index])
+    return found
+
+
+def check_invariants(graph: Graph, plan: StagePlan) -> None:
+    """Every op has its place, and what it reads is made where the rules of stages allow."""
+    step = read_step(graph)
+    place = {v: i for i in step.body for v in graph.ops[i].results}
+    parts = {v for found in plan.sums.values() for v in found}
+    for i in (*step.before, *step.body, *step.after):
+        s, phase = plan.stage_of_op[i], plan.phase_of_op[i]
+        assert (s >= 0) == (not step.cloned[i]) == bool(phase)
+        for v in step.reads[i] if s >= 0 and i in step.body else ():
+            if v in place and not step.cloned[place[v]]:
+                made = place[v]
+                assert (plan.phase_of_op[made], phase) != ("backward", "forward")
+                if plan.phase_of_op[made] == phase == "forward":
+                    assert plan.stage_of_op[made] <= s
+                if plan.phase_of_op[made] == phase == "backward" and v not in parts:
+                    assert plan.stage_of_op[made] >= s
+    for k, sums in step.gradients.items():
+        for c in sums:
+            made = graph.values[step.carries[c].yielded].producer
+            assert plan.stage_of_op[made] == plan.stage_of_argument[k]
+
+
+def remat_chain(params: Params, x: jax.Array) -> jax.Array:
+    for name in sorted(params):
+        x = jax.checkpoint(lambda x, w: jnp.tanh(x @ w))(x, params[name])
+    return x
+
+
+def tied(params: Params, x: jax.Array) -> jax.Array:
+    return chain({k: v for k, v in params.items() if k != "w0"}, x @ params["w0"]) @ params["w0"].T
+
+
+def towers(params: Params, x: jax.Array) -> jax.Array:
+    names = sorted(params)
+    half = len(names) // 2
+    return chain({k: params[k] for k in names[:half]}, x) * chain({k: params[k] for k in names[half:]}, x + 1)
+
+
+@pytest.mark.parametrize("loss_too", [True, False])
+def test_backward_mirrors_forward(loss_too: bool) -> None:
+    _, graph = split_graph(trained(chain, loss_too), layers(8))
+    plan = planned(graph, 4)
+    check_invariants(graph, plan)
+    found = dots(graph, plan)
+    assert found["forward"] == [0, 0, 1, 1, 2, 2, 3, 3]
+    # The gradient of each weight, and of each input but the first.
+    assert found["backward"] == [3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0]
+    assert plan.solution.status == "optimal"
+    moved = {(t.phase, t.src, t.dst): t.nbytes for t in plan.transfers if t.phase in ("forward", "backward")}
+    rows = BATCH // 4 * WIDTH * 4
+    assert moved == {("forward", s, s + 1): rows for s in range(3)} | {("backward", s + 1, s): rows for s in range(3)}
+
+
+def test_what_is_computed_again_is_backward() -> None:
+    _, graph = split_graph(trained(remat_chain), layers(6))
+    plan = planned(graph, 3)
+    check_invariants(graph, plan)
+    found = dots(graph, plan)
+    assert len(found["forward"]) == 6
+    assert found["forward"] == [0, 0, 1, 1, 2, 2]
+    assert sorted(found["backward"]) == found["backward"][::-1]
+
+
+@pytest.mark.parametrize("frozen", [("w0", "w1"), ("w6", "w7")])
+def test_frozen_layers_are_cut_like_others(frozen: tuple[str, ...]) -> None:
+    _, graph = split_graph(trained(chain, frozen=frozen), layers(8))
+    plan = planned(graph, 4)
+    check_invariants(graph, plan)
+    found = dots(graph, plan)
+    assert found["forward"] == sorted(found["forward"])
+    assert set(found["forward"]) == {0, 1, 2, 3}
+
+
+def test_without_gradients_everything_is_forward() -> None:
+    text = lowered(lambda params, x, y: chain(params, x) - y, layers(4), *arrays((BATCH, WIDTH), (BATCH, WIDTH)))
+    graph = import_graph(module_after(text, "rhino-split-microbatch{count=2}"))
+    plan = planned(graph, 2)
+    check_invariants(graph, plan)
+    assert dots(graph, plan) == {"forward": [0, 0, 1, 1], "backward": []}
+
+
+def test_towers_are_cut_as_well_as_any_order_allows() -> None:
+    _, graph = split_graph(trained(towers), layers(8))
+    ready = prepare_step(graph)
+    seconds = [1e-6 if op.name == "stablehlo.dot_general" else 1e-9 for op in graph.ops]
+    links = tuple(tuple(1e-12 * (a != b) for b in range(3)) for a in range(3))
+    _, problem = stage_problem(ready, seconds, [v.nbytes for v in graph.values], Machine(3, byte_s=links))
+    ours = plan_stages(problem)
+    assert (ours.status, ours.method) == ("optimal", "ideals")
+    cuts = [best_linear_cut(problem, order) for _, order in orders(problem, 8)]
+    objectives = [cut.objective_s for cut in cuts if cut is not None]
+    assert ours.objective_s <= min(objectives) * (1 + 1e-9)
+    assert min(objectives) < max(objectives)
+
+
+def test_a_tied_parameter_is_sent_once_and_its_parts_add_up_once() -> None:
+    _, graph = split_graph(trained(tied), layers(6))
+    plan = planned(graph, 3)
+    check_invariants(graph, plan)
+    assert len(plan.sums) == 1
+    weight = WIDTH * WIDTH * 4
+    assert [(t.src, t.dst, t.nbytes) for t in plan.transfers if t.phase == "prepare"] == [(0, 2, weight)]
+    assert [(t.src, t.dst, t.nbytes) for t in plan.transfers if t.phase == "update" and t.nbytes == weight] == [
+        (2, 0, weight)
+    ]
+
+
+def test_a_global_norm_costs_one_scalar_per_stage() -> None:
+    _, graph = split_graph(trained(chain, clip=True), layers(8))
+    plan = planned(graph, 4)
+    check_invariants(graph, plan)
+    assert [sorted(set(c.stages)) for c in plan.combinations] == [[0, 1, 2, 3]]
+    assert len(plan.combinations[0].leaves) == 9  # eight norms, and the zero that Python's sum begins with
+    home = plan.combinations[0].home
+    updates = [t for t in plan.transfers if t.phase == "update"]
+    assert {t.nbytes for t in updates} == {4}
+    assert sorted((t.src, t.dst) for t in updates if t.dst == home) == [(s, home) for s in range(4) if s != home]
+
+
+def test_a_step_without_the_loop_or_roles_is_refused() -> None:
+    graph = Graph()
+    with pytest.raises(RhinoError, match="no micro-batch loop"):
+        prepare_step(graph)
+    _, graph = split_graph(trained(chain), layers(2))
+    for argument in graph.arguments:
+        argument.role = "other"
+    with pytest.raises(RhinoError, match="no argument of @main is a parameter"):
+        prepare_step(graph)
+
+
+@pytest.mark.parametrize("network", [chain, tied, towers, remat_chain])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_stages_in_fragments_compute_the_same(network: Callable[..., Any], stages: int) -> None:
+    params = layers(4)
+    inputs = [*map(np.asarray, jax.tree.leaves(params)), *arrays((BATCH, WIDTH), (BATCH, WIDTH))]
+    text = lowered(trained(network, clip=True), params, *inputs[-2:])
+    legal = "func.func(chlo-legalize-to-stablehlo)"
+    before = interpreted(module_after(text, legal), inputs)
+    options = f"stages={stages} topology=dgx-h100:1 balance=0.9"
+    module = module_after(text, "rhino-split-microbatch{count=4}", f"rhino-plan-stages{{{options}}}", legal)
+    agree(interpreted(module, inputs), before, rtol=1e-4)
+    fragments = module_after(str(module), "rhino-form-fragments", "rhino-schedule", "rhino-verify")
+    agree(run_fragments(fragments, inputs), before, rtol=1e-4)
