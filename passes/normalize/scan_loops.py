@@ -50,9 +50,9 @@ class Stack:
 class Scan:
     """A loop of `trips` trips whose counter, carried at `counter`, starts at 0 and steps by 1.
 
-    `reverse`: trip t has layer trips - 1 - t of its stacks. `fixed` are the positions carried unchanged, and `counters`
-    those of other counters, which fori_loop carries beside that of the loop, with their start and step.
-    `arithmetic` are the operations of its body that depend on nothing but the counter.
+    `reverse`: trip t has layer trips - 1 - t of its stacks. `fixed` are the positions carried unchanged, `idle` those
+    of them that nothing reads. `counters` are those of other counters, which fori_loop carries beside that of the loop,
+    with their start and step. `arithmetic` are the operations of its body that depend on nothing but the counter.
     """
 
     op: int
@@ -61,6 +61,7 @@ class Scan:
     reverse: bool
     stacks: tuple[Stack, ...]
     fixed: frozenset[int]
+    idle: tuple[int, ...]
     counters: dict[int, tuple[int, int]]
     arithmetic: tuple[int, ...]
 
@@ -163,6 +164,7 @@ class _Reader:
         arithmetic = [o.index for o in self.body if self.follow(o)]
         accesses = self.accesses()
         fixed = [position for position, tie in enumerate(op.ties) if tie[2] == tie[3]]
+        idle = tuple(position for position in fixed if self.is_idle(position))
         outside = dict.fromkeys(graph.ops[access].operands[0] for access in accesses)
         stacks = [self.carried(position, accesses) for position in range(len(op.ties))]
         stacks += [self.captured(v, accesses) for v in outside if graph.values[v].loop != op.index]
@@ -173,7 +175,7 @@ class _Reader:
         alike = tuple(stack for backward, stack in found if backward == reverse)
         position = self.counted.position
         others = {other: counter for other, counter in self.counters.items() if other != position}
-        return Scan(op.index, trips, position, reverse, alike, frozenset(fixed), others, tuple(arithmetic))
+        return Scan(op.index, trips, position, reverse, alike, frozenset(fixed), idle, others, tuple(arithmetic))
 
     def follow(self, o: Op) -> bool:
         """Compute a scalar that depends on the counter only; whether it does."""
@@ -222,6 +224,12 @@ class _Reader:
                     found[o.index] = (dim, reverse)
                     break
         return found
+
+    def is_idle(self, position: int) -> bool:
+        """Whether nothing reads what is carried at a position."""
+        _, condition, argument, _, _ = self.op.ties[position]
+        readers, passed = self.uses.readers, self.uses.passed
+        return not readers[condition] and not readers[argument] and len(passed[argument]) == 1
 
     def carried(self, position: int, accesses: dict[int, tuple[int, bool]]) -> tuple[bool, Stack] | None:
         """What is carried at a position, if it is a stack, and whether the last layer comes first."""

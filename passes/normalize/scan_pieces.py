@@ -158,6 +158,8 @@ def _made_in_pieces(flow: Flow) -> dict[int, Cut]:
         for stack in scan.stacks:
             if stack.position >= 0:
                 made[stack.result] = Cut(stack.dim, scan.trips)
+        ties = flow.graph.ops[scan.op].ties
+        made.update({ties[p][4]: flow.cuts[ties[p][0]] for p in scan.idle if ties[p][0] in flow.cuts})
     for index, positions in flow.tied.items():
         op = flow.graph.ops[index]
         for position, cut in positions.items():

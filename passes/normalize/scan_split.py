@@ -25,6 +25,7 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
     count = len(edges) - 1
     carried = list(handle.operands)
     at = {stack.position: stack for stack in scan.stacks if stack.position >= 0}
+    idle = {p: pieces.flow.cuts[op.ties[p][0]] for p in scan.idle if op.ties[p][0] in pieces.flow.cuts}
     made: list[Any] = []
     trip = 0
     for j in range(count):
@@ -33,9 +34,15 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
             carried[p] = stablehlo.ConstantOp(splat(carried[p].type, start + step * trip)).result
         for p, stack in at.items():
             carried[p] = pieces.cut(stack.value, Cut(stack.dim, scan.trips))[piece]
+        for p, cut in idle.items():
+            # Any piece will do; one of the same layers binds the loop to no others.
+            parts = pieces.cut(op.ties[p][0], cut)
+            carried[p] = parts[min(piece, len(parts) - 1)]
         copy = handle.clone(ip=ir.InsertionPoint(handle))
         for p, value in enumerate(carried):
             copy.operands[p] = value
+        for p in idle:
+            _retype(copy, p, carried[p].type)
         trips = edges[piece + 1] - edges[piece]
         _body(pieces, copy, op, scan, piece, trip, trips)
         trip += trips
@@ -49,6 +56,8 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
             in_order = made[::-1] if scan.reverse else made
             found = [copy.results[p] for copy in in_order] if at[p].written else pieces.cut(operand, cut)
             pieces.pieces[result, cut] = found
+        elif p in idle:
+            pieces.pieces[result, idle[p]] = pieces.cut(operand, idle[p])
         elif p == scan.counter or p in scan.counters:
             if len(list(handle.results[p].uses)):
                 start, step = scan.counters.get(p, (0, 1))
@@ -63,6 +72,7 @@ def _outside(pieces: Pieces, op: Op, scan: Scan) -> None:
     """Give the loop whole what it takes whole."""
     stacked = {(access, 0) for stack in scan.stacks for access in stack.accesses}
     carried = {stack.position for stack in scan.stacks}
+    carried.update(p for p in scan.idle if op.operands[p] in pieces.flow.cuts)
     for index in range(op.index, op.region_end):
         for slot, v in enumerate(pieces.graph.ops[index].operands):
             is_stack = slot in carried if index == op.index else (index, slot) in stacked
@@ -99,9 +109,7 @@ def _body(pieces: Pieces, copy: Any, op: Op, scan: Scan, piece: int, trip: int, 
             cut = Cut(stack.dim, scan.trips)
             kind = pieces.piece_type(stack.value, cut, piece)
             if stack.position >= 0:
-                for block in (condition, body):
-                    block.arguments[stack.position].set_type(kind)
-                copy.results[stack.position].set_type(kind)
+                _retype(copy, stack.position, kind)
             for access in stack.accesses:
                 o = handles[access]
                 slot = (1 if o.name == READ else 2) + stack.dim
@@ -118,3 +126,10 @@ def _body(pieces: Pieces, copy: Any, op: Op, scan: Scan, piece: int, trip: int, 
             handles[index].erase()
     if trip and not len(list(start.results[0].uses)):
         start.erase()
+
+
+def _retype(loop: Any, position: int, kind: ir.Type) -> None:
+    """Say what type is carried at a position."""
+    for region in loop.regions:
+        region.blocks[0].arguments[position].set_type(kind)
+    loop.results[position].set_type(kind)
