@@ -66,7 +66,7 @@ class PlanStages(Pass):
 
     stages: int = option(0, "number of stages")
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
-    schedule: str = option("1f1b", "the schedule memory is counted for", tuple(_IN_FLIGHT))
+    schedule: str = option("1f1b", "the schedule memory is counted for", ("gpipe", "1f1b", "eager-1f1b"))
     memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
     balance: float = option(0.0, "how much longer than the mean the slowest stage may take, as in 0.2; 0 for any")
     exposure: float = option(0.0, "share of a stage's incoming transfers that is not hidden behind its computing")
