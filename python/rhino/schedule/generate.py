@@ -21,6 +21,7 @@ SCHEDULES = ("gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bu
 _ONE_STAGE_PER_GROUP = SCHEDULES[:4]
 _TRIED_K = (1, 2, 3, 4, 6, 8)
 _TRIED_PATIENCE = (0.0, 0.5, 1.0)
+_ZERO_BUBBLE_KINDS = len(_TRIED_PATIENCE) + 2
 
 
 def make_schedule(
@@ -164,20 +165,36 @@ def _zero_bubble(costs: PipelineCosts, microbatches: int, caps: Sequence[int] | 
         caps = caps_in_flight(costs, microbatches)
     elif len(caps) != costs.stages or any(cap < 1 for cap in caps):
         raise RhinoError(f"caps {tuple(caps)} must be {costs.stages} counts of 1 or more", "give one per stage")
+    # Judged on fewer micro-batches where there are many: what differs is how they fill, settle and drain.
+    sample = min(microbatches, 8 * costs.stages)
+    tried = [
+        (simulate(schedule, costs).step_time_s, i)
+        for i, schedule in enumerate(_zero_bubble_lists(costs, sample, caps, split, range(_ZERO_BUBBLE_KINDS)))
+    ]
+    return _zero_bubble_lists(costs, microbatches, caps, split, [min(tried)[1]])[0]
+
+
+def _zero_bubble_lists(
+    costs: PipelineCosts, microbatches: int, caps: Sequence[int], split: Sequence[int], kinds: Sequence[int]
+) -> list[Schedule]:
+    """Schedules of the kinds asked for: list schedules of some patience first, then 1F1B where it applies."""
     made = []
-    for patience in _TRIED_PATIENCE:
-        orders: list[list[Step]] = zero_bubble_order(costs, microbatches, caps, split, patience)
-        made.append(lower("zero-bubble", costs, microbatches, orders, split, late_forwards=True))
     plain = warmup_counts("1f1b", costs, microbatches)
-    if costs.group_count == costs.stages and all(w <= cap for w, cap in zip(plain, caps, strict=True)):
-        for spare in (0, 1):  # 1F1B with its weight parts at once, or as late as the caps allow: ZB-H1
-            orders = [[]] * costs.stages
+    fits = costs.group_count == costs.stages and all(w <= cap for w, cap in zip(plain, caps, strict=True))
+    for kind in kinds:
+        spare = kind - len(_TRIED_PATIENCE)
+        if spare < 0:
+            orders = zero_bubble_order(costs, microbatches, caps, split, _TRIED_PATIENCE[kind])
+        elif fits:
+            # 1F1B with its weight parts at once (0), or as late as the caps allow (1): ZB-H1.
+            orders = [[] for _ in plain]
             for stage, group in enumerate(costs.groups):
                 order = _after_warmup(stage, plain[stage], microbatches, 1)
-                lag = spare * (caps[stage] - plain[stage])
-                orders[group] = _with_weight(order, split, lag)
-            made.append(lower("zero-bubble", costs, microbatches, orders, split, late_forwards=True))
-    return min(made, key=lambda schedule: simulate(schedule, costs).step_time_s)
+                orders[group] = _with_weight(order, split, spare * (caps[stage] - plain[stage]))
+        else:
+            continue
+        made.append(lower("zero-bubble", costs, microbatches, orders, split, late_forwards=True))
+    return made
 
 
 def _check_memory(schedule: Schedule, costs: PipelineCosts) -> None:
