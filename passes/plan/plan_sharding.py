@@ -265,6 +265,11 @@ def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagat
             ],
         },
     )
+    attach_cluster(module, cluster)
+
+
+def attach_cluster(module: ir.Module, cluster: Cluster) -> None:
+    """Writes `rhino.cluster`."""
     RhinoCluster.attach(
         module,
         {

@@ -10,8 +10,8 @@ from jaxlib.mlir import ir
 from rhino.dialect.attributes import RhinoCluster
 from rhino.errors import RhinoError
 from rhino.passes.diagnostics import PassError, PassLog
-from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.plan.plan_sharding import MESH, given_mesh
+from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
+from rhino.passes.plan.plan_sharding import MESH, attach_cluster, given_mesh
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.fragment_build import build_fragments
 from rhino.passes.stage.fragment_plan import plan_fragments
@@ -43,6 +43,8 @@ class FormFragments(Pass):
     Options:
       split-backward: whether what no other stage waits for gets a fragment of its own, `weight`, to run later.
       groups: number of device groups that the stages share; 0 gives every stage its own.
+      topology: the cluster that all groups lie on; by default the one the module names, if any. rhino-plan-sharding was
+        given the part of one group.
 
     Example:
       ```mlir
@@ -59,15 +61,19 @@ class FormFragments(Pass):
 
     split_backward: bool = option(False, "put what no other stage waits for into fragments of their own")
     groups: int = option(0, "number of device groups that the stages share; 0 gives every stage its own")
+    topology: str = option("", "cluster all groups lie on: preset[:hosts], a YAML file, or `local`")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Replace @main. Raises PassError at an operation that breaks a rule of the stages."""
         if self.groups < 0:
             raise RhinoError(f"'{self.name}': groups is {self.groups} but must be at least 0")
+        cluster = topology_cluster(self.topology, self.name) if self.topology else None
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
         axes = given_mesh(module)
         plan = plan_fragments(main, self.groups, self.split_backward, axes)
+        if cluster is not None:
+            attach_cluster(module, cluster)
         self._check_devices(module, plan.groups * prod(size for _, size in axes))
         build_fragments(module, plan, axes, MESH)
         program = read_program(module)

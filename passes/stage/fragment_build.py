@@ -15,7 +15,8 @@ from jaxlib.mlir.dialects import func, mpmd, stablehlo
 from rhino.dialect import functions, sdy
 from rhino.dialect import mpmd as mpmd_types
 from rhino.dialect.attributes import RhinoArgument, RhinoPlacement, RhinoStage, RhinoStrided
-from rhino.passes.stage.fragment_plan import Dims, Draft, Export, FragmentPlan
+from rhino.passes.stage.fragment_layouts import Dims
+from rhino.passes.stage.fragment_plan import Draft, Export, FragmentPlan
 from rhino.passes.stage.staged_program import Input, Source
 
 MICROBATCH = "microbatch"
@@ -55,7 +56,7 @@ class _Builder:
         plan, old = self.plan, self.program.main
         sources = sorted(plan.owners, key=lambda source: (source.index, source.start))
         arguments = [(source, group) for source in sources for group in sorted(plan.copies[source])]
-        kinds = [self.type(group, self.tensor(s), plan.layouts[s]) for s, group in arguments]
+        kinds = [self.type(group, self.tensor(s), plan.layouts.of(s)) for s, group in arguments]
         results = [self.type(plan.group(r.stage), self.tensor(r.export.source), r.export.dims) for r in plan.results]
         main = func.FuncOp("main", (kinds, results), ip=ir.InsertionPoint(old), loc=old.location).operation
         main.attributes[mpmd_types.TOPOLOGY] = self.topology
@@ -135,7 +136,7 @@ class _Builder:
             return self.counters[group]
         if (source, stage) in self.sent:
             return self.sent[source, stage]
-        if isinstance(source, Input) and export.dims == self.plan.layouts[source]:
+        if isinstance(source, Input) and export.dims == self.plan.layouts.of(source):
             return self.inputs[source, group]
         return self.made[export]
 
@@ -146,8 +147,8 @@ class _Builder:
             for stage in sorted(self.plan.transfers.get(source, ())):
                 if value is None:
                     home = self.plan.owners[source] if isinstance(source, Input) else self.plan.home(source).stage
-                    value = self.find(Export(source, self.plan.layouts[source]), home or 0)
-                kind = self.type(self.plan.group(stage), self.tensor(source), self.plan.layouts[source])
+                    value = self.find(Export(source, self.plan.layouts.of(source)), home or 0)
+                kind = self.type(self.plan.group(stage), self.tensor(source), self.plan.layouts.of(source))
                 self.sent[source, stage] = mpmd.TransferOp(kind, value, loc=value.location).result
 
     # Fragments.
@@ -161,7 +162,7 @@ class _Builder:
     def fragment(self, draft: Draft) -> None:
         place, plan = draft.place, self.plan
         group = plan.group(place.stage)
-        operands = [self.local(self.find(Export(s, plan.layouts.get(s)), place.stage)) for s in draft.operands]
+        operands = [self.local(self.find(Export(s, plan.layouts.of(s)), place.stage)) for s in draft.operands]
         exports = list(draft.exports)
         kinds = [self.type(group, self.tensor(e.source), e.dims) for e in exports]
         nodes = [self.program.nodes[index] for index in draft.nodes]
@@ -198,7 +199,7 @@ class _Builder:
                 if source == loop.counter:
                     groups[plan.group(draft.place.stage)] = None
                 elif not plan.in_loop(source):
-                    outside[self.find(Export(source, plan.layouts[source]), draft.place.stage)] = None
+                    outside[self.find(Export(source, plan.layouts.of(source)), draft.place.stage)] = None
         counters = {g: self.type(g, self.counter_type, None) for g in sorted(groups)}
         kinds = [value.type for value in (*carried, *outside)] + list(counters.values())
         results = [value.type for value in carried]
@@ -209,7 +210,7 @@ class _Builder:
         block = function.regions[0].blocks.append(*kinds, arg_locs=places)
         inside = list(block.arguments)
         for k in plan.carries:
-            self.made[Export(loop.arguments[k], plan.layouts[loop.arguments[k]])] = inside.pop(0)
+            self.made[Export(loop.arguments[k], plan.layouts.of(loop.arguments[k]))] = inside.pop(0)
         self.captured = {value: inside.pop(0) for value in outside}
         self.counters = {group: inside.pop(0) for group in counters}
         with ir.InsertionPoint(block):
@@ -231,7 +232,7 @@ class _Builder:
             call = mpmd.CallOp(types, [*held, *outside, *numbers], MICROBATCH)
             mpmd.ReturnOp(list(call.operation.results))
         for k, result in zip(plan.carries, op.results, strict=True):
-            self.made[Export(loop.results[k], plan.layouts[loop.results[k]])] = result
+            self.made[Export(loop.results[k], plan.layouts.of(loop.results[k]))] = result
         self.send(loop.results[k] for k in plan.carries)
 
 

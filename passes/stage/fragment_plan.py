@@ -11,13 +11,13 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import functions, sdy
+from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole
 from rhino.passes.diagnostics import PassError
+from rhino.passes.stage.fragment_layouts import Dims, Layouts
 from rhino.passes.stage.staged_program import (
     BEFORE,
     BODY,
-    CONSTRAINTS,
     Home,
     Input,
     Node,
@@ -29,7 +29,6 @@ from rhino.passes.stage.staged_program import (
 )
 from rhino.passes.stage.stored_slices import store_slices
 
-Dims = tuple[tuple[str, ...], ...]
 _STATE = ("param", "opt_state")
 _IN_LOOP = ("forward", "backward", "weight")
 
@@ -83,18 +82,18 @@ class FragmentPlan:
     """Everything that the builder needs. `carries` are the live ones; `initial` starts each, `next` goes on with it.
 
     `owners` has the stage of an argument kept in one place; `copies` the groups that have an argument of their own;
-    `transfers` the stages that a value goes to; `layouts` how values are sharded, None without a mesh.
+    `transfers` the stages that a value goes to.
     """
 
     program: StagedProgram
     stages: int
     groups: int
+    layouts: Layouts
     drafts: list[Draft]
     carries: list[int] = field(default_factory=list)
     owners: dict[Input, int | None] = field(default_factory=dict)
     copies: dict[Input, dict[int, None]] = field(default_factory=dict)
     transfers: dict[Source, dict[int, None]] = field(default_factory=dict)
-    layouts: dict[Source, Dims | None] = field(default_factory=dict)
     initial: dict[int, Export] = field(default_factory=dict)
     next: dict[int, Export] = field(default_factory=dict)
     results: list[Returned] = field(default_factory=list)
@@ -137,18 +136,15 @@ class _Planner:
     def __init__(
         self, program: StagedProgram, live: list[int], carries: list[int], groups: int, axes: dict[str, int]
     ) -> None:
-        self.program, self.axes = program, axes
+        self.program, self.layouts = program, Layouts(program, axes)
         self.staged = [i for i in live if program.nodes[i].home is not None]
         stages = 1 + max((self.home(i).stage for i in self.staged), default=0)
-        self.plan = FragmentPlan(program, stages, min(groups or stages, stages), [], carries)
+        self.plan = FragmentPlan(program, stages, min(groups or stages, stages), self.layouts, [], carries)
         self.places: dict[int, Place] = {}
         self.drafts: dict[Place, Draft] = {}
         self.carry_homes = {k: program.carry_home(k) for k in carries if not self.constant_carry(k)}
         self.plan.carries = list(self.carry_homes)
         self.attributes = functions.argument_attributes(program.main)
-        self.result_dims = [self.given_dims(given) for given in functions.result_attributes(program.main)]
-        # A value returned as it is has the layout of the result.
-        self.returned = {s: self.result_dims[i] for i, pieces in enumerate(program.outputs) for s, _ in pieces}
 
     def constant_carry(self, k: int) -> bool:
         return self.program.loop.arguments[k] in self.program.alias
@@ -183,7 +179,6 @@ class _Planner:
                 self.plan.results.append(self.result(source, i, rows))
         for source in self.plan.owners:
             self.plan.copies.setdefault(source, {0: None})  # nobody reads it
-            self.dims(source)
         self.plan.drafts = sorted(self.drafts.values(), key=lambda draft: draft.place.position)
         return self.plan
 
@@ -283,12 +278,11 @@ class _Planner:
         made = None if index is None else self.places[index]
         if made == place:
             return
-        self.dims(source)
         if node is not None and node.region == BODY:
             self.check_edge(source, made, place, node)
         self.draft(place).operands[source] = None
         if made is not None:
-            self.draft(made).exports[Export(source, self.dims(source))] = None
+            self.draft(made).exports[Export(source, self.layouts.of(source))] = None
         if plan.group(home.stage) != plan.group(place.stage):
             plan.transfers.setdefault(source, {})[place.stage] = None
 
@@ -323,56 +317,11 @@ class _Planner:
             assert made_by is not None
             raise PassError(node.op, message, [(made_by.op, "made here")])
 
-    # Layouts.
-
-    def given_dims(self, attributes: dict[str, Any]) -> Dims | None:
-        return sdy.dims_of(attributes[sdy.SHARDING]) if sdy.SHARDING in attributes else None
-
-    def dims(self, source: Source) -> Dims | None:
-        """The layout of a value between fragments; None without a mesh."""
-        if source not in self.plan.layouts:
-            self.plan.layouts[source] = self.read_dims(source) if self.axes else None
-        return self.plan.layouts[source]
-
-    def read_dims(self, source: Source) -> Dims:
-        if isinstance(source, Input):
-            found = self.given_dims(self.attributes[source.index])
-        elif (carry := self.program.loop.carry_of(source)) is None and source in self.returned:
-            found = self.returned[source]
-        else:
-            if carry is not None:  # the same in each micro-batch
-                op, position = self.program.loop.op, carry + 1
-            else:
-                node = self.program.node_of(source)
-                assert node is not None
-                op, position = node.op, list(node.op.results).index(source)
-            # What a constraint asks for is not in the place where other operations have it.
-            sharding = op.attributes["sharding"] if op.name in CONSTRAINTS else sdy.results_of(op)[position]
-            found = None if sharding is None else sdy.dims_of(sharding)
-        return self.whole(found, self.shape(source))
-
-    def shape(self, source: Source) -> tuple[int, ...]:
-        if isinstance(source, Input):
-            shape = ir.ShapedType(self.program.arguments[source.index].type).shape
-            return (source.stop - source.start, *shape[1:]) if source.slice else tuple(shape)
-        return tuple(ir.ShapedType(source.type).shape)
-
-    def whole(self, dims: Dims | None, shape: tuple[int, ...]) -> Dims:
-        """A layout that the type of a mesh tensor can have: its shards are equal."""
-        kept = []
-        for size, axes in zip(shape, dims or ((),) * len(shape), strict=True):
-            parts = 1
-            for axis in axes:
-                parts *= sdy.axis_size(axis, self.axes)
-            kept.append(axes if size % parts == 0 else ())
-        return tuple(kept)
-
     # What the loop carries and what the step returns.
 
     def carry(self, k: int) -> None:
         loop, home = self.program.loop, self.carry_homes[k]
-        dims = self.dims(loop.arguments[k])
-        self.dims(loop.results[k])
+        dims = self.layouts.of(loop.arguments[k])
         following = self.program.source(loop.next[k])
         made = Export(following, dims)
         if made in self.plan.next.values():  # two carries must not share a buffer
@@ -384,7 +333,7 @@ class _Planner:
 
     def result(self, source: Source, i: int, rows: tuple[tuple[int, int], ...]) -> Returned:
         """How a result is returned: what it is on the group that has it, in the layout asked for."""
-        dims = self.whole(self.result_dims[i], self.shape(source)) if self.axes else None
+        dims = self.layouts.of_result(i, source)
         if isinstance(source, Input):
             owner = self.plan.owners[source]
             stage = owner if owner is not None else min(self.plan.copies.get(source, (0,)))
@@ -408,7 +357,7 @@ class _Planner:
         roots = self.program.roots(source)
         if roots == (source,):
             index = None if isinstance(source, Input) else self.program.producer.get(source)
-            if self.dims(source) == dims:
+            if self.layouts.of(source) == dims:
                 if index is not None:
                     self.draft(self.places[index]).exports[Export(source, dims)] = None
                 self.fetch(source, stage)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -22,8 +23,8 @@ from rhino.passes.stage.read_program import fragment_ops
 class FragmentModule:
     """One fragment: `index` as in `PipelineProgram.fragments`, the text of its module, and a key equal programs share.
 
-    The module has `sdy.mesh @mesh` when the step has one, `rhino.cluster`, and @main with the operands and results of
-    the fragment as plain tensors with `sdy.sharding`.
+    The module has `sdy.mesh @mesh` when the step has one, `rhino.cluster` with the hosts of one group, and @main with
+    the operands and results of the fragment as plain tensors with `sdy.sharding`.
     """
 
     index: int
@@ -40,13 +41,18 @@ def outline(module: ir.Module, donations: Mapping[int, Mapping[int, int]] | None
     """
     given = donations or {}
     with module.context, ir.Location.unknown():
-        return [_outlined(module, i, op, given.get(i, {})) for i, op in enumerate(fragment_ops(module))]
+        sizes = [prod(size for _, size in axes) for axes in sdy.mesh_axes(module).values()]
+        devices = max(sizes, default=1)
+        return [_outlined(module, i, op, given.get(i, {}), devices) for i, op in enumerate(fragment_ops(module))]
 
 
-def _outlined(module: ir.Module, index: int, fragment: ir.Operation, donated: Mapping[int, int]) -> FragmentModule:
+def _outlined(
+    module: ir.Module, index: int, fragment: ir.Operation, donated: Mapping[int, int], devices: int
+) -> FragmentModule:
     alone = ir.Module.create()
-    if RhinoCluster.name in module.operation.attributes:
-        alone.operation.attributes[RhinoCluster.name] = module.operation.attributes[RhinoCluster.name]
+    cluster = RhinoCluster.of(module)
+    if cluster is not None:
+        RhinoCluster.attach(alone, {**cluster, "hosts": -(-devices // cluster["devices_per_host"])})
     with ir.InsertionPoint(alone.body):
         for view in module.body.operations:
             if view.operation.name == "sdy.mesh":

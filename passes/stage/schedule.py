@@ -77,7 +77,7 @@ class Schedule(Pass):
         if delayed and not split and any(f.kind == "backward" for f in program.fragments) and program.stages > 1:
             raise RhinoError(
                 f"'{self.schedule}' delays weight gradients, but no backward fragment is split",
-                "form fragments with split-backward",
+                "form fragments with split-backward; if they are, no stage has anything to delay",
             )
         cluster = topology_cluster(self.topology, self.name) if self.topology else None
         units = Units(self.forward, self.backward, self.transfer)

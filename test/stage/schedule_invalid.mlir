@@ -6,7 +6,7 @@
 // RUN: not rhino-opt %S/schedule.mlir --rhino-form-fragments --rhino-schedule='schedule=gpipe k=2' 2>&1 | filecheck %s --check-prefix=K
 
 // WHOLE: error: 'zero-bubble' delays weight gradients, but no backward fragment is split
-// WHOLE: note: form fragments with split-backward
+// WHOLE: note: form fragments with split-backward; if they are, no stage has anything to delay
 // DELAY: error: '1f1b' delays weight gradients, but no backward fragment is split
 // LIMIT: error: gpipe
 // K: error: gpipe does not take k
