@@ -155,15 +155,16 @@ def read_staged(main: Any) -> StagedProgram:
     loop_op = _find_loop(main, block)
     loop = _read_loop(loop_op)
     program = StagedProgram(main, loop, [], {}, list(block.arguments), {})
+    homes: dict[Any, Home] = {}
     region = BEFORE
     for view in block.operations:
         op = view.operation
         if op == loop_op:
             for inner in loop_op.regions[1].blocks[0].operations:
-                _add(program, inner.operation, BODY)
+                _add(program, inner.operation, BODY, homes)
             region = AFTER
         else:
-            _add(program, op, region)
+            _add(program, op, region, homes)
     for i, argument in enumerate(program.arguments):
         program.alias[argument] = Input(i)
     for initial, carried, following, result in zip(loop.initial, loop.arguments, loop.next, loop.results, strict=True):
@@ -204,20 +205,22 @@ def _read_loop(op: Any) -> Loop:
     return Loop(op, count, arguments[0], results[0], initial[1:], arguments[1:], following[1:], results[1:])
 
 
-def _add(program: StagedProgram, op: Any, region: int) -> None:
+def _add(program: StagedProgram, op: Any, region: int, homes: dict[Any, Home]) -> None:
     name: str = op.name
     if name in ("func.return", "stablehlo.return"):
         return
     if name in ("func.call", "call"):
         raise PassError(op, f"call to {op.attributes['callee']} is not inlined", ["run rhino-inline first"])
-    given = RhinoStage.of(op)
     home = None
-    if given is not None:
-        if given["phase"] not in _PHASES[region]:
+    if RhinoStage.name in op.attributes:
+        attribute = op.attributes[RhinoStage.name]
+        if attribute not in homes:
+            homes[attribute] = Home(**RhinoStage.from_attr(attribute))
+        home = homes[attribute]
+        if home.phase not in _PHASES[region]:
             places = {BEFORE: "before the micro-batch loop", BODY: "in the micro-batch loop", AFTER: "after it"}
-            message = f"operation {places[region]} has phase '{given['phase']}', not {' or '.join(_PHASES[region])}"
+            message = f"operation {places[region]} has phase '{home.phase}', not {' or '.join(_PHASES[region])}"
             raise PassError(op, message)
-        home = Home(given["phase"], given["stage"])
     for result in op.results:
         program.producer[result] = len(program.nodes)
     program.nodes.append(Node(op, region, tuple(dict.fromkeys(outside_reads(op))), home))

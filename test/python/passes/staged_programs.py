@@ -16,7 +16,7 @@ _BATCH = f"tensor<{_ROWS * COUNT}x{_WIDTH}xf32>"
 
 
 def staged_step(seed: int, stages: int) -> str:
-    """A step over `stages` parameters and one batch; returns the new parameters, a loss, its trace, and an argument."""
+    """A step over `stages` parameters and one batch; returns new parameters, losses, and what it has otherwise."""
     return _Step(random.Random(seed), stages).text()
 
 
@@ -124,9 +124,10 @@ class _Step:
         count = self.op("convert %r#0", "(tensor<i32>) -> tensor<f32>")
         after, self.lines = self.lines, []
         arguments = "".join(f'%p{s}: {_P} {{rhino.role = "param", tf.aliasing_output = {s} : i32}}, ' for s in range(n))
-        kinds = ", ".join([_P] * n + ["tensor<f32>", "tensor<3xf32>", "tensor<f32>", _BATCH])
+        kinds = ", ".join([_P] * n + ["tensor<f32>", "tensor<3xf32>", "tensor<f32>", _BATCH, _P, "tensor<f32>"])
+        starts = ["%zeros", "%zeros", mixed, cast[-1], f"%p{other}"]
         carried = ", ".join(
-            ["%i = %c0"] + [f"%a{s} = %zeros" for s in range(n)]
+            ["%i = %c0"] + [f"%a{s} = {rng.choice(starts)}" for s in range(n)]
             + ["%l = %zero", "%stack = %zeros3", "%same = %half"]
         )  # fmt: skip
         types = ", ".join(["tensor<i32>"] + [_P] * n + ["tensor<f32>", "tensor<3xf32>", "tensor<f32>"])
@@ -158,6 +159,6 @@ func.func @main({arguments}
     }}
 {chr(10).join(after)}
     %sure = stablehlo.add {mean}, {count} : tensor<f32>
-    return {", ".join(new)}, %sure, %r#{n + 2}, %r#{n + 3}, %batch : {kinds}
+    return {", ".join(new)}, %sure, %r#{n + 2}, %r#{n + 3}, %batch, {shared}, %rate : {kinds}
 }}
 """
