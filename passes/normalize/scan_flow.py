@@ -202,7 +202,7 @@ def _is_cuttable_source(op: Any) -> bool:
         return True
     try:
         value = ir.DenseElementsAttr(op.attributes["value"])
-        return value.is_splat or np.array(value) is not None
+        return value.is_splat or np.array(value).shape == tuple(value.type.shape)
     except (ValueError, TypeError):  # a resource, elided, or of a type that numpy has not
         return False
 

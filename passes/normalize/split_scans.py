@@ -79,10 +79,9 @@ class SplitScans(Pass):
         flow = Flow(graph, ops, {scan.op: scan for scan in candidates})
         if self.count > 1:
             trace(flow, [scan for scan in seeds if scan.op in flow.scans])
-        said = {index: self.fate(flow, index, scan) for index, scan in found.items()}
         if self.explain:
-            for index, text in said.items():
-                log.remark(ops[index], text)
+            for index, scan in found.items():
+                log.remark(ops[index], self.fate(flow, index, scan))
         log.count("loops", len(flow.active))
         log.count("left", len(found) - len(flow.active))
         if flow.active:
@@ -119,12 +118,13 @@ class SplitScans(Pass):
 def _outermost(graph: Graph, scans: Sequence[Scan], seeds: Sequence[Scan]) -> list[Scan]:
     """The loops that may be split: of nested ones the outer, unless only the inner reads stacked parameters."""
     wanted = [scan.op for scan in seeds]
+    is_wanted = set(wanted)
     found: list[Scan] = []
     end = 0
     for scan in scans:
         stop = graph.ops[scan.op].region_end
         inner = bisect(wanted, stop) > bisect(wanted, scan.op)
-        if scan.op >= end and (scan.op in set(wanted) or not inner):
+        if scan.op >= end and (scan.op in is_wanted or not inner):
             found.append(scan)
             end = stop
     return found

@@ -1,4 +1,4 @@
-// RUN: rhino-opt %s --split-input-file --pass-pipeline='builtin.module(rhino-split-scans{count=2},canonicalize)' | filecheck %s
+// RUN: rhino-opt %s --split-input-file --rhino-split-scans=count=2 --canonicalize | filecheck %s
 
 // The forward loop over stacked weights becomes two, over the first and the last two layers; the second starts from
 // what the first made of x. Each reads its own slice of the argument, and writes its own piece of the saved activations.

@@ -1,5 +1,5 @@
 // What has the dimension of layers is cut wherever it flows, before and after the loops; @main keeps its type.
-// RUN: rhino-opt %s --split-input-file --pass-pipeline='builtin.module(rhino-split-scans{count=2},canonicalize)' | filecheck %s
+// RUN: rhino-opt %s --split-input-file --rhino-split-scans=count=2 --canonicalize | filecheck %s
 
 // An element-wise update: each operation is done once per piece, the scalar is broadcast to both, and the result is put
 // together where it is returned. The update reads the argument through the same slices as the loop.

@@ -1,5 +1,5 @@
 // Branches, barriers, and loops that are not split pass on pieces of what has the dimension of layers.
-// RUN: rhino-opt %s --split-input-file --pass-pipeline='builtin.module(rhino-split-scans{count=2},canonicalize)' | filecheck %s
+// RUN: rhino-opt %s --split-input-file --rhino-split-scans=count=2 --canonicalize | filecheck %s
 
 // CHECK-LABEL: func.func @main
 // CHECK-DAG: %[[W0:.*]] = stablehlo.slice %arg0 [0:2, 0:8]
