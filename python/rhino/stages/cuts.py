@@ -65,6 +65,11 @@ def best_cut(problem: StageProblem, options: StageOptions, ideals: Sequence[int]
     return _Sweep(problem, options, ideals, known_s).run()
 
 
+def _least(matrix: Sequence[Sequence[float]], stage: int) -> float:
+    """From the first stage to another, directly or hop by hop."""
+    return min(matrix[0][stage], sum(matrix[s][s + 1] for s in range(stage)))
+
+
 class _Sweep:
     """Segments are pairs of ideals (inner, outer); a cut is a path of segments, one per stage."""
 
@@ -97,7 +102,9 @@ class _Sweep:
     def _traffic(self) -> None:
         """Bytes and messages that arrive at each segment, of micro-batches and of shared parameters."""
         size = len(self.inner)
-        self.moved = {kind: (np.zeros(size), np.zeros(size)) for kind in ("forward", "backward", "shared")}
+        self.moved = {kind: (np.zeros(size), np.zeros(size)) for kind in ("forward", "backward", "shared", "first")}
+        # What every ideal has is on the first stage, so that it is known where it is sent from.
+        first = self.member[1:].all(axis=0)
         columns: dict[int, Any] = {}
 
         def inside(u: int) -> Any:
@@ -110,7 +117,7 @@ class _Sweep:
             for u in net.readers[1:]:
                 touched = touched | inside(u)
             touched = touched & ~inside(net.root)
-            nbytes, count = self.moved[net.kind]
+            nbytes, count = self.moved["first" if net.kind == "shared" and first[net.root] else net.kind]
             nbytes += net.nbytes * touched
             count += net.count * touched
 
@@ -121,7 +128,7 @@ class _Sweep:
         static = self.member @ np.array([u.static_bytes for u in units], dtype=float)
         active = self.member @ np.array([u.activation_bytes for u in units], dtype=float)
         static, active = static[self.outer] - static[self.inner], active[self.outer] - active[self.inner]
-        static = static + self.moved["shared"][0]
+        static = static + self.moved["shared"][0] + self.moved["first"][0]
         self.time, self.cost, self.allowed = [], [], []
         for s in range(n):
             seconds = {}
@@ -130,6 +137,8 @@ class _Sweep:
                 sources = {"forward": range(s), "backward": range(s + 1, n)}.get(kind, others)
                 cheapest = min((problem.byte_s[c][s] for c in sources), default=0.0)
                 quickest = min((problem.latency_s[c][s] for c in sources), default=0.0)
+                if kind == "first":
+                    cheapest, quickest = (_least(matrix, s) for matrix in (problem.byte_s, problem.latency_s))
                 seconds[kind] = nbytes * cheapest + count * quickest
             arriving = seconds["forward"] + seconds["backward"]
             time = self.load / problem.speeds[s] + options.exposure * arriving
@@ -137,7 +146,7 @@ class _Sweep:
             if problem.memory_limits[s]:
                 allowed &= static + problem.in_flight[s] * active <= problem.memory_limits[s] + 0.5
             self.time.append(time)
-            self.cost.append(time + arriving + seconds["shared"])
+            self.cost.append(time + arriving + seconds["shared"] + seconds["first"])
             self.allowed.append(allowed)
 
     def _path(self, longest: float, bottleneck: bool = False) -> tuple[list[int] | None, float]:

@@ -122,13 +122,15 @@ class StageOptions:
       exposure: the share of a stage's incoming transfers that adds to its time for a micro-batch.
       balance: how much longer than the mean the slowest stage may take, relatively; 0 for no limit.
       ideals: cuts are found by trying all of them in order if the units have at most so many; else by integer program.
+      worth: a cut that is proved to be this near the optimum is not improved by the integer program.
     """
 
     exposure: float = 0.0
     balance: float = 0.0
     ideals: int = 2000
-    time_limit_s: float = 30.0
+    time_limit_s: float = 10.0
     gap: float = 1e-6
+    worth: float = 1e-3
 
 
 @dataclass(frozen=True, slots=True)

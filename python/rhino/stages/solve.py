@@ -35,7 +35,7 @@ def plan_stages(problem: StageProblem, options: StageOptions = _DEFAULT) -> Stag
     known = best_linear_cut(problem, range(len(problem.units)), options)
     ideals = all_ideals(problem, options.ideals)
     found = _by_ideals(problem, options, ideals, known) if ideals is not None else None
-    if found is None or found.status != "optimal":
+    if found is None or (found.status != "optimal" and found.gap > options.worth):
         found = _by_program(problem, options, found or known)
     if found is None:
         raise _too_large(problem, options)
