@@ -1,6 +1,7 @@
 """A simulated step as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
 Owns the trace's JSON: a process per group, with tracks for computing, sending and receiving, and a counter of memory.
+What goes on at once is on several tracks, because slices of one track must not overlap.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from typing import Any
 from rhino.schedule.costs import PipelineCosts
 from rhino.schedule.simulator import Event, Simulation
 
-_TRACKS = ("compute", "send", "recv")
 _COLORS = {"forward": "good", "backward": "bad", "weight": "terrible", "prepare": "grey", "apply": "olive"}
 
 
@@ -21,19 +21,28 @@ def chrome_trace(simulation: Simulation, costs: PipelineCosts) -> dict[str, Any]
         stages = ", ".join(map(str, costs.stages_of(group)))
         plural = "s" if len(costs.stages_of(group)) > 1 else ""
         events.append(_named("process_name", group, 0, f"group {group} (stage{plural} {stages})"))
-        events += [_named("thread_name", group, track, name) for track, name in enumerate(_TRACKS)]
+        events.append(_named("thread_name", group, 0, "compute"))
         if len(simulation.memory[group]) > 1:
             events += [
                 {"name": "memory", "ph": "C", "pid": group, "ts": _us(time), "args": {"bytes": amount}}
                 for time, amount in simulation.memory[group]
             ]
-    for event in simulation.events:
-        if event.task.kind == "send":
-            assert event.task.peer is not None
-            events.append(_slice(event, event.group, 1))
-            events.append(_slice(event, costs.groups[event.task.peer], 2))
-        else:
+    # Of each group's sends and recvs, when each track is free again.
+    tracks: dict[tuple[int, str], list[float]] = {}
+    for event in sorted(simulation.events, key=lambda e: e.start_s):
+        if event.task.kind != "send":
             events.append(_slice(event, event.group, 0))
+            continue
+        assert event.task.peer is not None
+        for group, kind, first in ((event.group, "send", 1), (costs.groups[event.task.peer], "recv", 2)):
+            free = tracks.setdefault((group, kind), [])
+            lane = next((i for i, until in enumerate(free) if until <= event.start_s), len(free))
+            if lane == len(free):
+                free.append(0.0)
+                name = kind if lane == 0 else f"{kind} {lane + 1}"
+                events.append(_named("thread_name", group, first + 2 * lane, name))
+            free[lane] = event.end_s
+            events.append(_slice(event, group, first + 2 * lane))
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 

@@ -32,9 +32,11 @@ class Wiring:
         self._transfers: dict[_Transfer, tuple[float, tuple[str, ...]]] = {}
         for edge in sorted(costs.edges, key=lambda e: (e.src, e.dst)):
             if edge.forward_s is not None:
-                self._connect("forward", edge.src, edge.dst, edge.forward_s, edge.forward_links)
+                links = edge.forward_links or self._own_link(costs, edge.src, edge.dst)
+                self._connect("forward", edge.src, edge.dst, edge.forward_s, links)
             if edge.backward_s is not None:
-                self._connect("backward", edge.dst, edge.src, edge.backward_s, edge.backward_links)
+                links = edge.backward_links or self._own_link(costs, edge.dst, edge.src)
+                self._connect("backward", edge.dst, edge.src, edge.backward_s, links)
         for peers in (*self._peers_in.values(), *self._peers_out.values()):
             peers.sort()
         for exchange in sorted(costs.exchanges, key=lambda e: (e.level, e.src, e.dst, e.of)):
@@ -54,12 +56,16 @@ class Wiring:
             else:
                 self._once_in.setdefault(needed, []).append((of, src, made))
                 self._once_out.setdefault((of, src, made), []).append(dst)
-            self._transfers[key] = (seconds, exchange.links or (f"{src}>{dst}",))
+            self._transfers[key] = (seconds, exchange.links or self._own_link(costs, src, dst))
 
     def _connect(self, of: str, src: int, dst: int, seconds: float, links: tuple[str, ...]) -> None:
         self._peers_out.setdefault((of, src), []).append(dst)
         self._peers_in.setdefault((of, dst), []).append(src)
-        self._transfers[(of, src, dst, False, None)] = (seconds, links or (f"{src}>{dst}",))
+        self._transfers[(of, src, dst, False, None)] = (seconds, links)
+
+    @staticmethod
+    def _own_link(costs: PipelineCosts, src: int, dst: int) -> tuple[str, ...]:
+        return (f"{costs.groups[src]}>{costs.groups[dst]}",)
 
     def before(self, task: Task) -> list[Task]:
         """The recvs that stand directly before a compute task."""

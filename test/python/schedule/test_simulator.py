@@ -183,6 +183,13 @@ def test_transfers_that_share_a_link_queue() -> None:
     assert [(e.start_s, e.end_s) for e in sends] == [(1.0, 4.0), (4.0, 7.0)]
 
 
+def test_stages_of_two_groups_share_the_link_between_these() -> None:
+    edges = (Edge(0, 1, 3.0, None), Edge(2, 3, 3.0, None))
+    costs = PipelineCosts((1.0,) * 4, (1.0,) * 4, edges=edges, groups=(0, 1, 0, 1))
+    sends = [e for e in simulate(make_schedule("interleaved-1f1b", costs, 1), costs).events if e.task.kind == "send"]
+    assert [(e.start_s, e.end_s) for e in sends] == [(1.0, 4.0), (4.0, 7.0)]
+
+
 def test_waiting_for_a_transfer_is_exposed_and_waiting_for_computing_is_not() -> None:
     costs = PipelineCosts.uniform(2, 1.0, 2.0, 0.5)
     result = simulate(make_schedule("1f1b", costs, 1), costs)
@@ -245,11 +252,12 @@ def test_the_trace_holds_every_task_on_its_track() -> None:
     assert {(0, "group 0 (stages 0, 2)"), (1, "send"), (1, "recv")} <= names
     assert {e["ts"] for e in events if e["ph"] == "C"} >= {0.0}
     slices = [e for e in events if e["ph"] == "X"]
-    counts = [sum(e["tid"] == track for e in slices) for track in range(3)]
+    kinds = ["compute" if e["tid"] == 0 else ("recv", "send")[e["tid"] % 2] for e in slices]
+    counts = [kinds.count(kind) for kind in ("compute", "send", "recv")]
     computed = sum(t.kind in ("prepare", "forward", "backward", "apply") for tasks in schedule.tasks for t in tasks)
     sent = sum(t.kind == "send" for tasks in schedule.tasks for t in tasks)
     assert counts == [computed, sent, sent] and sent == 12
-    for group in range(2):
-        mine = sorted((e["ts"], e["dur"]) for e in slices if e["pid"] == group and e["tid"] == 0)
-        assert all(a + d <= b for (a, d), (b, _) in pairwise(mine))
+    for track in {(e["pid"], e["tid"]) for e in slices}:
+        mine = sorted((e["ts"], e["dur"]) for e in slices if (e["pid"], e["tid"]) == track)
+        assert all(a + d <= b for (a, d), (b, _) in pairwise(mine)), track
     assert {"F0", "F0 stage 2", "B1 3>2", "apply stage 3"} <= {e["name"] for e in slices}
