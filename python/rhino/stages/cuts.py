@@ -104,7 +104,7 @@ class _Sweep:
         size = len(self.inner)
         self.moved = {kind: (np.zeros(size), np.zeros(size)) for kind in ("forward", "backward", "shared", "first")}
         # What every ideal has is on the first stage, so that it is known where it is sent from.
-        first = self.member[1:].all(axis=0)
+        first: Any = self.member[1:].all(axis=0)
         columns: dict[int, Any] = {}
 
         def inside(u: int) -> Any:

@@ -1,10 +1,8 @@
-"""Random stage problems, every choice of stages there is, and topological orders of units."""
+"""Random stage problems, and the best of every choice of stages there is."""
 
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Iterator
 from itertools import product
 from math import inf
 
@@ -57,37 +55,3 @@ def best_of_all(problem: StageProblem, options: StageOptions) -> float:
         if fits(problem, found.memory_bytes) and found.slowest_s <= slowest_allowed(problem, options):
             best = min(best, found.objective_s)
     return best
-
-
-def orders(problem: StageProblem, shuffles: int) -> Iterator[tuple[str, list[int]]]:
-    """Topological orders of the units: as numbered, depth first, breadth first, and shuffled ones."""
-    yield "program", list(range(len(problem.units)))
-    yield "depth first", _order(problem, lambda ready: ready.pop())
-    yield "breadth first", _order(problem, lambda ready: ready.popleft())
-    for seed in range(shuffles):
-        r = random.Random(seed)
-
-        def some(ready: deque[int], r: random.Random = r) -> int:
-            ready.rotate(r.randrange(len(ready)))
-            return ready.popleft()
-
-        yield f"shuffled {seed}", _order(problem, some)
-
-
-def _order(problem: StageProblem, pick: object) -> list[int]:
-    assert callable(pick)
-    missing = [0] * len(problem.units)
-    after: list[list[int]] = [[] for _ in problem.units]
-    for u, v in problem.precedences:
-        missing[v] += 1
-        after[u].append(v)
-    ready = deque(u for u, count in enumerate(missing) if not count)
-    found: list[int] = []
-    while ready:
-        u = pick(ready)
-        found.append(u)
-        for v in after[u]:
-            missing[v] -= 1
-            if not missing[v]:
-                ready.append(v)
-    return found

@@ -8,8 +8,9 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stage_problems import best_of_all, orders, random_problem
+from stage_problems import best_of_all, random_problem
 
+from bench._stage_orders import orders
 from rhino.errors import RhinoError
 from rhino.stages import Net, StageOptions, StageProblem, Unit, best_linear_cut, plan_stages
 from rhino.stages.cuts import all_ideals

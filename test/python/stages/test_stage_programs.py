@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fragment_interpreter import interpreted, run_fragments
 from microbatch_steps import agree, lowered, module_after
-from stage_problems import orders
 
+from bench._stage_orders import orders
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.passes.import_graph import import_graph
