@@ -3,6 +3,8 @@
 Owns the analysis; `passes/partition/split_microbatch` reads a module into it and writes its answer back.
 """
 
+from __future__ import annotations
+
 from rhino.microbatch.analysis import split_microbatches
 from rhino.microbatch.facts import Facts, Region
 from rhino.microbatch.forms import Partial, Refusal, Split, Whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_networks(widths: list[int], positions: int, merged: bool, tied: bool, m
     random = np.random.default_rng(len(widths))
     if tied:
         widths = [widths[0]] * len(widths)
-    params = [random.normal(size=pair).astype(np.float32) for pair in zip(widths, widths[1:], strict=False)]
+    params = [random.normal(size=pair).astype(np.float32) for pair in itertools.pairwise(widths)]
     x = random.normal(size=(8, positions, widths[0])).astype(np.float32)
     keep = (random.uniform(size=(8, positions)) < 0.7).astype(np.float32)
     keep[0, 0] = 1
