@@ -155,22 +155,12 @@ class _Planner:
         return home
 
     def run(self, split_backward: bool) -> FragmentPlan:
-        nodes = self.program.nodes
-        delayed = self.delayed() if split_backward else frozenset()
-        for index in self.staged:
-            home = self.home(index)
-            if nodes[index].region == BODY:
-                self.places[index] = Place("weight" if index in delayed else home.phase, home.stage)
         self.find_owners()
+        self.find_places(split_backward)
         for index in self.staged:
-            node, home = nodes[index], self.home(index)
-            roots = self.program.node_roots(node)
-            if node.region != BODY:
-                level = self.level(roots, home.phase, home.stage)
-                self.places[index] = Place(home.phase, home.stage, level)
-            place = self.places[index]
+            node, place = self.program.nodes[index], self.places[index]
             self.draft(place).nodes.append(index)
-            for root in roots:
+            for root in self.program.node_roots(node):
                 self.need(root, place, node)
         for k in self.plan.carries:
             self.carry(k)
@@ -185,22 +175,42 @@ class _Planner:
     def draft(self, place: Place) -> Draft:
         return self.drafts.setdefault(place, Draft(place))
 
-    def delayed(self) -> frozenset[int]:
-        """The backward operations that no other stage waits for, of the stages that others wait for."""
-        program = self.program
-        stage_of = {i: self.home(i).stage for i in self.staged if self.home(i).phase == "backward"}
-        wanted: set[int] = set()
+    def find_places(self, split_backward: bool) -> None:
+        """Decide the fragment of each operation."""
+        delayed: frozenset[int] = frozenset()
+        if split_backward:
+            awaited = self.awaited("backward")
+            sending = {self.home(index).stage for index in awaited}
+            delayed = frozenset(i for i in self.staged if self.home(i).stage in sending and i not in awaited)
+        last: dict[Home, int] = {}
         for index in self.staged:
-            for root in program.node_roots(program.nodes[index]) if program.nodes[index].region == BODY else ():
-                made_by = program.producer.get(root)
-                if made_by in stage_of and stage_of[made_by] != self.home(index).stage:
-                    wanted.add(made_by)
-        sending = {stage_of[index] for index in wanted}
+            home, roots = self.home(index), self.program.node_roots(self.program.nodes[index])
+            if home.phase in _IN_LOOP:
+                late = home.phase == "backward" and index in delayed
+                self.places[index] = Place("weight" if late else home.phase, home.stage)
+            else:
+                level = self.level(roots, home.phase, home.stage)
+                self.places[index] = Place(home.phase, home.stage, level)
+                last[home] = max(level, last.get(home, 0))
+        # What no other stage waits for is done at the last level, where what it makes is used.
+        awaited = self.awaited("prepare") | self.awaited("update")
+        for index in self.staged:
+            home = self.home(index)
+            if home in last and index not in awaited:
+                self.places[index] = Place(home.phase, home.stage, last[home])
+
+    def awaited(self, phase: str) -> set[int]:
+        """The operations of a phase that operations of other stages in that phase wait for."""
+        found: set[int] = set()
         for index in reversed(self.staged):  # program order: what an operation reads comes before it
-            if index in wanted:
-                made = [program.producer.get(root) for root in program.node_roots(program.nodes[index])]
-                wanted.update(i for i in made if i in stage_of)
-        return frozenset(i for i, stage in stage_of.items() if i not in wanted and stage in sending)
+            if self.home(index).phase == phase:
+                for root in self.program.node_roots(self.program.nodes[index]):
+                    made = self.program.producer.get(root)
+                    if made is not None and self.program.nodes[made].home is not None:
+                        far = self.home(made).stage != self.home(index).stage
+                        if self.home(made).phase == phase and (far or index in found):
+                            found.add(made)
+        return found
 
     # Where values are.
 

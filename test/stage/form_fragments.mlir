@@ -44,12 +44,15 @@ sdy.mesh @mesh = <["x"=2]>
 // CHECK: %[[R:.*]]:2 = mpmd.for (%[[Z0]], %[[Z1]]#1) {iterations = 2 : ui32} (%[[A0:.*]]: !mpmd{{.*}}, %[[A1:.*]]: !mpmd{{.*}}, %[[N:.*]]: tensor<ui32>)
 // CHECK: mpmd.assign %[[N]] : (tensor<ui32>) -> !mpmd.mesh_tensor<"stage0", tensor<ui32>>
 // CHECK: mpmd.call @microbatch(%[[A0]], %[[A1]],
-// A scalar of both stages takes two levels: each stage's part, then what needs both.
-// CHECK: %[[N0:.*]] = mpmd.fragment<mesh="stage0", origin=["update"], stage=0> (%[[R]]#0)
+// A scalar of both stages takes two levels: each stage's part, and nothing else, then what needs both.
+// CHECK: %[[N0:.*]] = mpmd.fragment<mesh="stage0", origin=["update"], stage=0> (%[[R]]#0) (%{{[a-z0-9]+}}: tensor<8x8xf32>)
+// CHECK: stablehlo.reduce
+// CHECK-NEXT: mpmd.return
 // CHECK: mpmd.transfer %[[N0]]
 // CHECK: %[[N1:.*]] = mpmd.fragment<mesh="stage1", origin=["update"], stage=1> (%[[R]]#1)
 // CHECK: mpmd.transfer %[[N1]]
 // CHECK: %[[V0:.*]] = mpmd.fragment<mesh="stage0", origin=["update"], stage=0>
+// CHECK: stablehlo.cosine
 // CHECK: %[[V1:.*]] = mpmd.fragment<mesh="stage1", origin=["update"], stage=1>
 // CHECK: return %[[V0]], %[[V1]]
 func.func @main(
@@ -91,7 +94,8 @@ func.func @main(
   %norm = stablehlo.add %n0, %n1 : tensor<f32>
   %wide = stablehlo.broadcast_in_dim %norm, dims = [] : (tensor<f32>) -> tensor<8x8xf32>
   %u0 = stablehlo.divide %r#1, %wide {rhino.stage = {phase = "update", stage = 0 : i64}} : tensor<8x8xf32>
-  %v0 = stablehlo.subtract %w0, %u0 {rhino.stage = {phase = "update", stage = 0 : i64}} : tensor<8x8xf32>
+  %k0 = stablehlo.cosine %w0 {rhino.stage = {phase = "update", stage = 0 : i64}} : tensor<8x8xf32>
+  %v0 = stablehlo.subtract %k0, %u0 {rhino.stage = {phase = "update", stage = 0 : i64}} : tensor<8x8xf32>
   %u1 = stablehlo.divide %r#2, %wide {rhino.stage = {phase = "update", stage = 1 : i64}} : tensor<8x8xf32>
   %v1 = stablehlo.subtract %w1, %u1 {rhino.stage = {phase = "update", stage = 1 : i64}} : tensor<8x8xf32>
   return %v0, %v1 : tensor<8x8xf32>, tensor<8x8xf32>

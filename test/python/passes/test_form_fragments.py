@@ -44,6 +44,8 @@ def test_random_steps_give_the_same(stages: int, options: str) -> None:
         arguments = random_arguments(original)
         want = interpreted(original, arguments)
         module = fragments(text, context, options)
+        named = [(f.kind, f.stage, f.level) for f in read_program(module).fragments]
+        assert len(set(named)) == len(named)
         got = run_fragments(module, arguments)
         assert len(got) == len(want)
         for left, right in zip(got, want, strict=True):
@@ -78,15 +80,37 @@ def test_schedules_send_each_transfer_once_per_microbatch_or_step(schedule: str)
         assert bool(beside) <= interleaved
 
 
+LAYERS = """
+func.func @main(%x: tensor<4xf32> {rhino.role = "batch"}) -> tensor<4xf32> {
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %c0, %a = %zeros) : tensor<i32>, tensor<4xf32>
+    attributes {rhino.microbatches = {count = 2 : i64}}
+  cond {
+    %n = stablehlo.constant dense<2> : tensor<i32>
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %h0 = stablehlo.negate %x {rhino.stage = {phase = "forward", stage = 0 : i64}} : tensor<4xf32>
+    %h1 = stablehlo.tanh %h0 {rhino.stage = {phase = "forward", stage = 1 : i64}} : tensor<4xf32>
+    %h2 = stablehlo.tanh %h1 {rhino.stage = {phase = "forward", stage = 2 : i64}} : tensor<4xf32>
+    %b = stablehlo.add %a, %h2 {rhino.stage = {phase = "backward", stage = 2 : i64}} : tensor<4xf32>
+    %c1 = stablehlo.constant dense<1> : tensor<i32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %b : tensor<i32>, tensor<4xf32>
+  }
+  return %r#1 : tensor<4xf32>
+}
+"""
+
+
 def test_equal_fragments_have_equal_keys() -> None:
-    context = make_context()
-    module = fragments(staged_step(0, 3), context)
-    keys = {(f.kind, f.stage): o.key for f, o in zip(read_program(module).fragments, outline(module), strict=True)}
-    # Stages other than the last cast a parameter and make zeros; a forward and a backward differ.
-    assert len(set(keys.values())) < len(keys)
-    assert keys["forward", 0] != keys["backward", 0]
-    again = [fragment.key for fragment in outline(fragments(staged_step(0, 3), make_context()))]
-    assert again == [fragment.key for fragment in outline(module)]
+    module = fragments(LAYERS, make_context())
+    found = read_program(module).fragments
+    keys = {(f.kind, f.stage): o.key for f, o in zip(found, outline(module), strict=True)}
+    assert keys["forward", 1] == keys["forward", 2] != keys["forward", 0]
+    again = outline(fragments(LAYERS, make_context()))
+    assert [fragment.key for fragment in again] == list(keys.values())
 
 
 def test_outlined_fragment_carries_the_donation_asked_for() -> None:
