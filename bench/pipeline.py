@@ -4,15 +4,18 @@
 
 Overhead: all stages on one virtual CPU device, against the same fragments called back to back, and against the step
 as plain `jax.jit` on one device. Simulation: two stages on two devices with 1F1B and eager-1F1B, against the simulator
-with the seconds that each fragment and transfer took by itself in the same run. Transfers are made to last about a
-third of a micro-batch's computing by a link that sleeps. The layers are so narrow that each stage uses one core.
+with the seconds that each fragment and transfer took in the same run, alone on its device, while another device kept
+the second core as busy as the other stage would: cores share memory and clock. Transfers are made to last about a third
+of a micro-batch's computing by a link that sleeps. The layers are so narrow that each stage uses one core.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -154,11 +157,31 @@ class Links:
         return self._held[link]
 
 
+@contextlib.contextmanager
+def neighbour(work: Callable[[], Any]) -> Iterator[None]:
+    """Keeps a core busy with `work`, again and again."""
+    import jax
+
+    done = threading.Event()
+
+    def loop() -> None:
+        while not done.is_set():
+            jax.block_until_ready([work() for _ in range(4)])
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def fidelity(chain: Chain, rounds: int, share: float) -> dict[str, Any]:
     """Steps of both schedules against the simulator; each transfer lasts `share` of a micro-batch's computing."""
     import jax
 
-    from bench._pipeline_model import arguments, build, whole_step
+    from bench._pipeline_model import arguments, build, functions, whole_step
     from rhino.runtime import PipelineExecutable, build_program
     from rhino.schedule import PipelineCosts, make_schedule, simulate
 
@@ -166,7 +189,12 @@ def fidelity(chain: Chain, rounds: int, share: float) -> dict[str, Any]:
     given = arguments(chain)
     uniform = PipelineCosts.uniform(chain.stages, 1.0, 3.0)
     base = build_program(program, make_schedule("1f1b", uniform, chain.microbatches), modules)
-    costs = base.profile(base.place(given)).costs()
+    other = jax.devices()[2 * chain.groups]
+    busy = jax.jit(jax.grad(lambda params, x: functions(chain)["layers"](params, x).sum()))
+    inputs = [jax.device_put(a, other) for a in (given[0], given[-1][0])]
+    timed(lambda: busy(*inputs))
+    with neighbour(lambda: busy(*inputs)):
+        costs = base.profile(base.place(given)).costs()
     computing = statistics.mean(f + b for f, b in zip(costs.forward_s, costs.backward_s, strict=True))
     put = jax.device_put
     if share:
@@ -181,7 +209,8 @@ def fidelity(chain: Chain, rounds: int, share: float) -> dict[str, Any]:
     placed = made["1f1b"].place(given)
 
     def profile() -> float:
-        profiles.append(made["1f1b"].profile(placed, repeats=1).costs())
+        with neighbour(lambda: busy(*inputs)):
+            profiles.append(made["1f1b"].profile(placed, repeats=1).costs())
         return 0.0
 
     plain = jax.jit(whole_step(chain))
@@ -281,22 +310,23 @@ def tables(overheads: Sequence[dict[str, Any]], simulations: Sequence[dict[str, 
 def body() -> None:
     """Measure and print."""
     p = parser("bench.pipeline", __doc__)
+    p.add_argument("--only", choices=("overhead", "simulation"), help="one of the two parts")
     p.add_argument("--rounds", type=int, help="timed steps of each way (default: 30; 3 with --quick)")
     args = p.parse_args()
     rounds = args.rounds or (3 if args.quick else 30)
 
     from rhino.compile import ensure_cpu_devices
 
-    ensure_cpu_devices(4)  # two groups, and a link each way between them
+    ensure_cpu_devices(5)  # two groups, a link each way between them, and a neighbour
     sizes = ((4, 8, 64),) if args.quick else ((4, 8, 16), (4, 8, 64), (8, 16, 64))
     overheads = []
-    for stages, microbatches, layers in sizes:
+    for stages, microbatches, layers in sizes if args.only != "simulation" else ():
         note(f"{stages} stages on one device, {layers} layers each")
         overheads.append(overhead(Chain(stages, 1, microbatches, layers), rounds))
     simulations = []
-    for share in (0.0, 1 / 3):
+    for share in (0.0, 1 / 3) if args.only != "overhead" else ():
         note(f"two stages on two devices, transfers {share:.2f} of computing")
-        simulations.append(fidelity(Chain(2, 2, 8 if args.quick else 16, 64 if args.quick else 192), rounds, share))
+        simulations.append(fidelity(Chain(2, 2, 8 if args.quick else 16, 64 if args.quick else 512), rounds, share))
     record = {"overhead": overheads, "simulation": simulations}
     publish("pipeline", args, record, tables(overheads, simulations))
 

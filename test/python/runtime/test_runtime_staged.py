@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rhino
 from rhino.errors import RhinoError
-from rhino.pipeline import Argument, Fragment, PipelineProgram, Result, Value
+from rhino.pipeline import Argument, Fragment, PipelineProgram, Result, Transfer, Value
 from rhino.pipeline import Mesh as Group
 from rhino.runtime import StagedArray, build_program
 from rhino.runtime.staged import Layout, cut
@@ -124,3 +124,51 @@ def test_an_array_of_another_pipeline_is_taken() -> None:
     (made,) = build_program(doubling((2, 3)), SCHEDULE, modules()).run([WHOLE, np.float32(1)])
     (moved,) = build_program(doubling((0, 1)), SCHEDULE, modules()).run([made, np.float32(1)])
     np.testing.assert_array_equal(np.asarray(moved), 4 * WHOLE + 3)
+
+
+def test_values_move_between_groups_of_other_sizes_and_wide_types() -> None:
+    """A group of four devices sends rows it has split to a group of two, and 64-bit numbers go through."""
+    mesh = (("x", 4),), (("x", 2),)
+    values = (
+        Value(0, 0, (8, 4), "f64", (("x",), ()), "step"),
+        Value(1, 0, (8, 4), "f64", (("x",), ()), "step"),
+        Value(2, 1, (8, 4), "f64", ((), ("x",)), "step"),
+        Value(3, 1, (8, 4), "f64", ((), ("x",)), "step"),
+    )
+    program = PipelineProgram(
+        stages=2,
+        microbatches=1,
+        meshes=(Group("stage0", mesh[0], (0, 1, 2, 3)), Group("stage1", mesh[1], (4, 5))),
+        values=values,
+        arguments=(Argument(0, 0, (), -1, False),),
+        results=(Result(3, 0, ()),),
+        before=(
+            Fragment(0, "prepare", 0, 0, 0, (0,), (1,)),
+            Transfer(0, 1, 2, "prepare", 0, 0, 1),
+        ),
+        body=(),
+        after=(Fragment(1, "update", 1, 1, 0, (2,), (3,)),),
+        carries=(),
+        counters=(-1, -1),
+    )
+    texts = [
+        f"""
+        sdy.mesh @mesh = <["x"={size}]>
+        func.func @main(%a: tensor<8x4xf64> {{sdy.sharding = #sdy.sharding<@mesh, {dims}>}})
+            -> (tensor<8x4xf64> {{sdy.sharding = #sdy.sharding<@mesh, {dims}>}}) {{
+          %0 = stablehlo.add %a, %a : tensor<8x4xf64>
+          return %0 : tensor<8x4xf64>
+        }}"""
+        for size, dims in ((4, '[{"x"}, {}]'), (2, '[{}, {"x"}]'))
+    ]
+    tasks = (
+        (Task("prepare", 0, level=0), Task("send", 0, peer=1, of="prepare", level=0)),
+        (Task("recv", 1, peer=0, of="prepare", level=0), Task("apply", 1, level=0)),
+    )
+    pipeline = build_program(program, Schedule("by hand", 2, 1, tasks), texts)
+    given = np.arange(32, dtype=np.float64).reshape(8, 4) + 1e-12
+    (found,) = pipeline.run([given])
+    assert found.dtype == np.float64
+    assert len(found.sharding.device_set) == 2
+    np.testing.assert_array_equal(np.asarray(found), 4 * given)
+    assert pipeline.transfers() == {(0, 1): 256}
