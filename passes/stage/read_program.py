@@ -80,6 +80,7 @@ class _Reader:
         self.ids: dict[Any, int] = {}
         # By value: the kind of task that makes it, its stage (None for an argument) and its level.
         self.made: dict[int, tuple[str, int | None, int]] = {}
+        self.levels: dict[tuple[str, int], int] = {}  # the last one of a kind and stage
         self.fragments = self.transfers = 0
         self.carries: list[Carry] = []
         self.counters = [-1] * len(self.meshes)
@@ -165,7 +166,11 @@ class _Reader:
         kind, stage, group = self.identity(op, scope)
         task = TASKS.get(kind, kind)
         operands = tuple(self.ids[value] for value in op.operands)
-        level = max((self.level(v, task, stage) for v in operands), default=0) if scope == "step" else 0
+        level = 0
+        if scope == "step":
+            # One fragment per stage and level: a second one, such as replicas need, comes a level later.
+            after = self.levels.get((kind, stage), -1) + 1
+            level = self.levels[kind, stage] = max([after, *(self.level(v, task, stage) for v in operands)])
         results = tuple(self.value(result, scope) for result in op.results)
         self.made.update((result, (task, stage, level)) for result in results)
         self.fragments += 1

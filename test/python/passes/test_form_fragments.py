@@ -16,6 +16,7 @@ from rhino.dialect.context import make_context, parse_text
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.stage.outline import outline
 from rhino.passes.stage.read_program import read_program
+from rhino.passes.stage.replicate_fragments import ReplicateFragments
 from rhino.pipeline import FRAGMENT_KINDS, Transfer
 from rhino.schedule import SCHEDULES, Schedule
 
@@ -80,6 +81,7 @@ def test_schedules_send_each_transfer_once_per_microbatch_or_step(schedule: str)
         assert bool(beside) <= interleaved
 
 
+LOOP = ("forward", "backward", "weight")
 LAYERS = """
 func.func @main(%x: tensor<4xf32> {rhino.role = "batch"}) -> tensor<4xf32> {
   %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
@@ -111,6 +113,15 @@ def test_equal_fragments_have_equal_keys() -> None:
     assert keys["forward", 1] == keys["forward", 2] != keys["forward", 0]
     again = outline(fragments(LAYERS, make_context()))
     assert [fragment.key for fragment in again] == list(keys.values())
+
+
+def test_a_stage_has_one_fragment_per_level() -> None:
+    context = make_context()
+    module = fragments('sdy.mesh @mesh = <["x"=1]>' + LAYERS, context)
+    PassManager(context).add(ReplicateFragments(count=2)).run(module)
+    found = read_program(module).fragments
+    # Zeros, and those spread over the replicas; they are added up again.
+    assert [(f.kind, f.level) for f in found if f.kind not in LOOP] == [("prepare", 0), ("prepare", 1), ("update", 0)]
 
 
 def test_outlined_fragment_carries_the_donation_asked_for() -> None:
