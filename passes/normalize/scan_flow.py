@@ -30,6 +30,7 @@ _POSITIONAL = frozenset(
     f"stablehlo.{name}"
     for name in "slice pad dynamic_slice dynamic_update_slice concatenate reverse sort reduce_window".split()
 )
+_HOST_OFFLOAD = "annotate_device_placement"  # a custom call that gives its operand
 _SOURCES = ("stablehlo.constant", "stablehlo.iota")
 # What puts the reductions of pieces together, and the start value that makes reducing each from it right.
 _COMBINERS: dict[str, float | None] = {
@@ -156,7 +157,7 @@ def _cloning(flow: Flow, op: Op, v: int, cut: Cut) -> Cloning | None:
     graph, ops, cuts = flow.graph, flow.ops, flow.cuts
     if op.name in _SOURCES:
         return Cloning(cut.units, (), (cut.dim,)) if _is_cuttable_source(ops[op.index]) else None
-    if op.name in _POSITIONAL:
+    if op.name in _POSITIONAL or op.tag == _HOST_OFFLOAD:
         return _positional(graph, ops[op.index], op, cut)
     if op.rule is None or not (op.name in _BY_RULE or op.name.startswith("chlo.")):
         return None

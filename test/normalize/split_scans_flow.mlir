@@ -165,3 +165,51 @@ func.func @main(%w: tensor<4x8xf32> {rhino.role = "param"}, %x: tensor<8xf32> {r
   %6 = stablehlo.add %w, %5 : tensor<4x8xf32>
   return %w, %r#1, %6 : tensor<4x8xf32>, tensor<8xf32>, tensor<4x8xf32>
 }
+
+// -----
+
+// What moves elements but not layers is done per piece, with what its attributes say of the dimension: slices and gathers
+// that take it whole, pads that leave it alone, batched products. A product that sums over the layers is one per piece.
+// CHECK-LABEL: func.func @main
+// CHECK: stablehlo.while
+// CHECK: stablehlo.while
+// CHECK-DAG: %[[W0:.*]] = stablehlo.custom_call @annotate_device_placement(%{{.*}}) : (tensor<2x8xf32>) -> tensor<2x8xf32>
+// CHECK-DAG: stablehlo.slice %{{.*}} [0:2, 0:4] : (tensor<2x8xf32>) -> tensor<2x4xf32>
+// CHECK-DAG: stablehlo.pad %{{.*}} : (tensor<2x4xf32>, tensor<f32>) -> tensor<2x8xf32>
+// CHECK-DAG: stablehlo.dynamic_slice %{{.*}} sizes = [2, 4] : (tensor<2x8xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+// CHECK-DAG: slice_sizes = array<i64: 2, 1>{{.*}} : (tensor<2x8xf32>, tensor<4x1xi32>) -> tensor<2x4xf32>
+// CHECK-DAG: stablehlo.dot_general %{{.*}} batching_dims = [0] x [0]{{.*}} : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<2x4x4xf32>
+// CHECK-DAG: stablehlo.dot_general %{{.*}} contracting_dims = [0] x [0]{{.*}} : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<4x4xf32>
+// CHECK: stablehlo.add %{{.*}}, %{{.*}} : tensor<4x4xf32>
+// CHECK: stablehlo.concatenate %{{.*}}, %{{.*}}, dim = 0 : (tensor<2x4x4xf32>, tensor<2x4x4xf32>)
+// CHECK-NEXT: stablehlo.concatenate %{{.*}}, %{{.*}}, dim = 0 : (tensor<2x8xf32>, tensor<2x8xf32>)
+// CHECK-NEXT: return
+func.func @main(%w: tensor<4x8xf32> {rhino.role = "param"}, %x: tensor<8xf32> {rhino.role = "batch"},
+                %ids: tensor<4x1xi32> {rhino.role = "batch"})
+    -> (tensor<8xf32>, tensor<4x4x4xf32>, tensor<4x8xf32>, tensor<4x4xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c4 = stablehlo.constant dense<4> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<8xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c4, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %0 = stablehlo.dynamic_slice %w, %i, %c0, sizes = [1, 8] : (tensor<4x8xf32>, tensor<i32>, tensor<i32>) -> tensor<1x8xf32>
+    %1 = stablehlo.reshape %0 : (tensor<1x8xf32>) -> tensor<8xf32>
+    %2 = stablehlo.multiply %h, %1 : tensor<8xf32>
+    %3 = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %3, %2 : tensor<i32>, tensor<8xf32>
+  }
+  %4 = stablehlo.custom_call @annotate_device_placement(%w) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %5 = stablehlo.slice %4 [0:4, 0:4] : (tensor<4x8xf32>) -> tensor<4x4xf32>
+  %6 = stablehlo.pad %5, %zero, low = [0, 4], high = [0, 0], interior = [0, 0] : (tensor<4x4xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %7 = stablehlo.dynamic_slice %4, %c0, %c4, sizes = [4, 4] : (tensor<4x8xf32>, tensor<i32>, tensor<i32>) -> tensor<4x4xf32>
+  %8 = "stablehlo.gather"(%4, %ids) <{dimension_numbers = #stablehlo.gather<offset_dims = [0], collapsed_slice_dims = [1],
+      start_index_map = [1], index_vector_dim = 1>, slice_sizes = array<i64: 4, 1>}>
+      : (tensor<4x8xf32>, tensor<4x1xi32>) -> tensor<4x4xf32>
+  %9 = stablehlo.dot_general %7, %8, batching_dims = [0] x [0], contracting_dims = [] x [] : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4x4xf32>
+  %10 = stablehlo.dot_general %7, %8, contracting_dims = [0] x [0] : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %r#1, %9, %6, %10 : tensor<8xf32>, tensor<4x4x4xf32>, tensor<4x8xf32>, tensor<4x4xf32>
+}

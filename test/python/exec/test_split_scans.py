@@ -101,3 +101,14 @@ def test_trip_counts_are_known() -> None:
     after = transformed(str(model_step("gpt")), "rhino-split-scans{count=3},canonicalize")
     loops = [op for op in import_graph(after).ops if op.name == "stablehlo.while"]
     assert [op.tag for op in loops] == ["1", "2", "2", "2", "2", "1"]
+
+
+def test_stages_are_cut_between_the_loops() -> None:
+    """What the pass is for: the forward loops are stages 0 and 1, the backward loops 1 and 0."""
+    passes = "rhino-split-scans{count=2},canonicalize,rhino-split-microbatch{count=2},canonicalize"
+    staged = transformed(str(model_step("gpt")), f"{passes},rhino-plan-stages{{stages=2 topology=dgx-h100:1}}")
+    main = functions.find(staged, "main")
+    assert main is not None
+    loops = [op for op in functions.walk(main) if op.name == "stablehlo.while" and "rhino.stage" in op.attributes]
+    stages = [(str(op.attributes["rhino.stage"]["phase"]), int(op.attributes["rhino.stage"]["stage"])) for op in loops]
+    assert stages == [('"forward"', 0), ('"forward"', 1), ('"backward"', 1), ('"backward"', 0)]
