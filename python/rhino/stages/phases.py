@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rhino.graph.fusion import is_fusible
-from rhino.stages.step import Step
+from rhino.stages.step import Step, bits
 
 _BARRIER = "stablehlo.optimization_barrier"
 
@@ -105,8 +105,26 @@ class _Flow:
         for i in self.items:
             if not tainted.isdisjoint(step.reads[i]):
                 tainted.update(graph.ops[i].results)
-        wanted = {c.yielded for k, c in enumerate(step.carries) if k not in gradients and c.yielded not in tainted}
+        known = gradients | self._updating()
+        wanted = {c.yielded for k, c in enumerate(step.carries) if k not in known and c.yielded not in tainted}
         return self._ancestors(wanted)
+
+    def _updating(self) -> set[int]:
+        """The carries that meet parameters or the optimizer's state after the loop: no metrics, whatever they are."""
+        step, graph = self.step, self.step.graph
+        sums = {c.result: 1 << k for k, c in enumerate(step.carries)}
+        state = {a.value for a in graph.arguments if a.role in ("param", "opt_state") and graph.values[a.value].shape}
+        found = 0
+        for i in step.staged(step.after):
+            mask = 0
+            for v in step.reads[i]:
+                mask |= sums.get(v, 0)
+            if not state.isdisjoint(step.reads[i]):
+                found |= mask
+                state.update(graph.ops[i].results)
+            if mask:
+                sums.update(dict.fromkeys(graph.ops[i].results, mask))
+        return set(bits(found))
 
     def _ancestors(self, wanted: set[int]) -> set[int]:
         found = set()

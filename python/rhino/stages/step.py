@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph, Op
 from rhino.graph.fusion import is_fusible
+from rhino.stages.pieces import boundary, with_pieces
 
 # Views of the batch: every stage can take its own.
 _VIEWS = frozenset(f"stablehlo.{name}" for name in ("reshape", "slice", "dynamic_slice", "broadcast_in_dim"))
@@ -78,7 +79,7 @@ def read_step(graph: Graph) -> Step:
         )
     if all(a.role == "other" for a in graph.arguments):
         raise RhinoError("no argument of @main is a parameter or part of the batch", "run rhino-classify-args first")
-    return _Reader(graph).run()
+    return _Reader(with_pieces(graph)).run()
 
 
 class _Reader:
@@ -165,6 +166,8 @@ class _Reader:
             else:
                 continue
             cloned[i] = 1
+        for i in boundary(graph):
+            cloned[i] = 1
         # What the loop carries on has one stage.
         for _, _, inside, yielded, _ in self.loop.ties[1:]:
             maker = graph.values[yielded].producer
@@ -210,7 +213,32 @@ class _Reader:
                 for sets, found in ((params, p), (sums, s), (states, t)):
                     if found:
                         sets[v] = found
+        self._reshaped(after, reads, carries, params, pairs)
         return {k: tuple(bits(found)) for k, found in sorted(pairs.items())}, served
+
+    def _reshaped(
+        self,
+        after: tuple[int, ...],
+        reads: dict[int, tuple[int, ...]],
+        carries: tuple[Carry, ...],
+        params: dict[int, int],
+        pairs: dict[int, int],
+    ) -> None:
+        """Pairs the rest: where the end of a gradient's computation is behind the loop, its sums have other shapes."""
+        graph = self.graph
+        known = 0
+        for found in pairs.values():
+            known |= found
+        sums = {c.result: 1 << k for k, c in enumerate(carries) if not known >> k & 1 and graph.values[c.result].shape}
+        for i in after:
+            found = _union(sets=sums, values=list(reads[i]))
+            for v in graph.ops[i].results if found else ():
+                if graph.values[v].shape:
+                    sums[v] = found
+                same = [u for u in reads[i] if graph.values[u].elements == graph.values[v].elements]
+                for k in bits(_union(params, same)):
+                    if not pairs.get(k, 0) & known:
+                        pairs[k] = pairs.get(k, 0) | found
 
 
 def _union(sets: dict[int, int], values: list[int]) -> int:

@@ -49,9 +49,8 @@ def build_units(
         for v in step.reads[i]:
             if v in maker:
                 edges.setdefault(maker[v], {})[i] = None
-    groups = coarsen(
-        phases.forward, {i: list(found) for i, found in edges.items()}, dict(enumerate(seconds)), target, limit
-    )
+    took = {i: sum(seconds[i : max(i + 1, graph.ops[i].region_end)]) for i in phases.forward}
+    groups = coarsen(phases.forward, {i: list(found) for i, found in edges.items()}, took, target, limit)
     unit_of = {i: u for u, group in enumerate(groups) for i in group}
     readers = Readers(step, phases, unit_of)
     unit_of.update(anchor(step, phases, unit_of, readers))

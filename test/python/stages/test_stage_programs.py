@@ -156,6 +156,49 @@ def test_frozen_layers_are_cut_like_others(frozen: tuple[str, ...]) -> None:
     assert set(found["forward"]) == {0, 1, 2, 3}
 
 
+FINISHED_BEHIND = """
+func.func @main(%w: tensor<8x8xf32> {rhino.role = "param"}, %t: tensor<4xf32> {rhino.role = "param"},
+                %x: tensor<2x8xf32> {rhino.role = "batch"}) -> (tensor<8x8xf32>, tensor<4xf32>) {
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %z0 = stablehlo.constant dense<0.0> : tensor<8x8xf32>
+  %z1 = stablehlo.constant dense<0.0> : tensor<2x8xf32>
+  %tt = stablehlo.broadcast_in_dim %t, dims = [1] : (tensor<4xf32>) -> tensor<4x4xf32>
+  %bias = stablehlo.reshape %tt : (tensor<4x4xf32>) -> tensor<2x8xf32>
+  %r:3 = stablehlo.while(%i = %c0, %a0 = %z0, %a1 = %z1) : tensor<i32>, tensor<8x8xf32>, tensor<2x8xf32>
+      attributes {rhino.microbatches = {count = 1 : i64}}
+  cond {
+    %more = stablehlo.compare LT, %i, %c1 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %h = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<2x8xf32>, tensor<8x8xf32>) -> tensor<2x8xf32>
+    %y = stablehlo.multiply %h, %bias : tensor<2x8xf32>
+    %d = stablehlo.multiply %y, %bias : tensor<2x8xf32>
+    %g = stablehlo.dot_general %x, %d, contracting_dims = [0] x [0]
+        : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<8x8xf32>
+    %gt = stablehlo.multiply %y, %h : tensor<2x8xf32>
+    %n0 = stablehlo.add %a0, %g : tensor<8x8xf32>
+    %n1 = stablehlo.add %a1, %gt : tensor<2x8xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %n0, %n1 : tensor<i32>, tensor<8x8xf32>, tensor<2x8xf32>
+  }
+  %u0 = stablehlo.subtract %w, %r#1 : tensor<8x8xf32>
+  %parts = stablehlo.reshape %r#2 : (tensor<2x8xf32>) -> tensor<4x4xf32>
+  %gathered = stablehlo.reduce(%parts init: %z) applies stablehlo.add across dimensions = [0]
+      : (tensor<4x4xf32>, tensor<f32>) -> tensor<4xf32>
+  %u1 = stablehlo.subtract %t, %gathered : tensor<4xf32>
+  return %u0, %u1 : tensor<8x8xf32>, tensor<4xf32>
+}
+"""
+
+
+def test_a_gradient_that_is_finished_behind_the_loop_is_known() -> None:
+    graph = import_graph(module_after(FINISHED_BEHIND, "rhino-verify"))
+    assert read_step(graph).gradients == {0: (0,), 1: (1,)}
+
+
 def test_without_gradients_everything_is_forward() -> None:
     text = lowered(lambda params, x, y: chain(params, x) - y, layers(4), *arrays((BATCH, WIDTH), (BATCH, WIDTH)))
     graph = import_graph(module_after(text, "rhino-split-microbatch{count=2}"))
