@@ -75,8 +75,9 @@ class Rewriter:
         with ir.InsertionPoint(self.end):
             inits = [self.zero, *(self.start(v, partial) for v, partial in plan.sums)]
             inits += [self.buffer(v, split) for v, split in plan.stacks]
+            made = {ref for step in plan.loop for ref in step.makes()}
             for step in plan.loop:
-                if isinstance(step, Cut) and not self.made_inside(step):
+                if isinstance(step, Cut) and (step.value, WHOLE) not in made:
                     self.prepare(step)
             kinds = [v.type for v in inits]
             loop = ir.Operation.create("stablehlo.while", results=kinds, operands=inits, regions=2)
@@ -107,10 +108,6 @@ class Rewriter:
             stablehlo.ReturnOp(carried)
             self.scopes.pop()
         return list(loop.results)[1:]
-
-    def made_inside(self, cut: Cut) -> bool:
-        """Whether a whole value that is cut is made in the loop."""
-        return any(isinstance(s, Copy) and (cut.value, WHOLE) in s.results for s in self.plan.loop)
 
     def prepare(self, cut: Cut) -> None:
         """Before the loop: the whole value with a dimension for the micro-batches."""

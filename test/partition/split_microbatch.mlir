@@ -21,8 +21,8 @@ func.func @main(%w: tensor<6x3xbf16> {rhino.role = "param", tf.aliasing_output =
   %2 = stablehlo.multiply %1, %1 : tensor<8x3xf32>
   // CHECK: %[[PARTIAL:.*]] = stablehlo.reduce{{.*}} applies stablehlo.add across dimensions = [0, 1] : (tensor<2x3xf32>
   %3 = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [0, 1] : (tensor<8x3xf32>, tensor<f32>) -> tensor<f32>
-  // CHECK: %[[DOT:.*]] = stablehlo.dot_general %[[Y]], %[[PART]], contracting_dims = [0] x [0]{{.*}} -> tensor<3x6xf32>
   // CHECK: stablehlo.add %[[LOSS]], %[[PARTIAL]]
+  // CHECK: %[[DOT:.*]] = stablehlo.dot_general %[[Y]], %[[PART]], contracting_dims = [0] x [0]{{.*}} -> tensor<3x6xf32>
   // CHECK: stablehlo.add %[[GRAD]], %[[DOT]]
   // CHECK: %[[PLACED:.*]] = stablehlo.reshape %[[Y]] : (tensor<2x3xf32>) -> tensor<2x1x3xf32>
   // CHECK: stablehlo.dynamic_update_slice %[[STACK]], %[[PLACED]], %{{.*}}, %[[I]], %{{.*}}

@@ -79,8 +79,8 @@ func.func @main(%x: tensor<8x5xf32> {rhino.role = "batch"}, %l: tensor<8xi32> {r
   %n = stablehlo.iota dim = 0 : tensor<8x1xi32>
   %r = stablehlo.reshape %l : (tensor<8xi32>) -> tensor<8x1xi32>
   %i = stablehlo.concatenate %n, %r, dim = 1 : (tensor<8x1xi32>, tensor<8x1xi32>) -> tensor<8x2xi32>
-  // expected-error @+2 {{'stablehlo.gather'}}
-  // expected-note @+1 {{}}
+  // expected-error @+2 {{'stablehlo.gather' looks up examples by their number in the batch}}
+  // expected-note @+1 {{write it per example, as in take_along_axis or jax.vmap, instead of indexing with arange}}
   %0 = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 1>, slice_sizes = array<i64: 1, 1>}> : (tensor<8x5xf32>, tensor<8x2xi32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }

@@ -22,6 +22,7 @@ LOOP = "stablehlo.while"
 BRANCHES = ("stablehlo.case", "stablehlo.if")
 BARRIER = "stablehlo.optimization_barrier"
 _REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.convolution": "add"}
+_INDEXED = ("stablehlo.gather", "stablehlo.scatter")
 _REGROUP = "run the step without micro-batches, or compute this within single examples"
 
 
@@ -126,10 +127,7 @@ class Flow:
             if found is None or (self.facts.grouped.get(k) and i == 0 and form.dim in self.facts.grouped[k]):
                 raise self.mixes(op, form)
             if span is not None and found != span:
-                raise Refusal(
-                    k, f"'{op.name}' brings examples together with other examples: its operands hold them along "
-                    "different dimensions", ((None, _REGROUP),)
-                )  # fmt: skip
+                raise self.indexes(op) if op.name in _INDEXED else self.meets(op)
             span = found
         assert span is not None
         if span.factor in rule.replicate or span.factor in rule.permutation:
@@ -159,12 +157,18 @@ class Flow:
         looked_up = op.name == "stablehlo.gather" and inside[0] and not inside[1] and self._reduces(op, span)
         updated = op.name == "stablehlo.scatter" and not inside[len(operands) - 1]
         if looked_up or updated:
-            verb = "looks up" if looked_up else "updates"
-            raise Refusal(
-                op.index,
-                f"'{op.name}' {verb} examples by their number in the batch",
-                ((None, "write it per example, as in take_along_axis or jax.vmap, instead of indexing with arange"),),
-            )
+            raise self.indexes(op)
+
+    def indexes(self, op: Op) -> Refusal:
+        """A look-up or update of examples by number."""
+        verb = "looks up" if op.name == "stablehlo.gather" else "updates"
+        remedy = "write it per example, as in take_along_axis or jax.vmap, instead of indexing with arange"
+        return Refusal(op.index, f"'{op.name}' {verb} examples by their number in the batch", ((None, remedy),))
+
+    def meets(self, op: Op) -> Refusal:
+        """An op in which examples meet others."""
+        message = f"'{op.name}' brings examples together with other examples: its operands hold them along different"
+        return Refusal(op.index, f"{message} dimensions", ((None, _REGROUP),))
 
     def _reduces(self, op: Op, span: Span) -> bool:
         rule = rule_of(self.graph, op)
