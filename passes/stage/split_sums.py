@@ -37,14 +37,23 @@ def regroup_scalars(combinations: Sequence[Combination], values: Sequence[Any], 
 
 
 def _chain(name: str, parts: Sequence[Any], mark: ir.Attribute) -> Any:
-    """The parts combined one after the other, at the current insertion point."""
+    """The parts combined one after the other, at the current insertion point, laid out as the last of them."""
     result = parts[0]
     for part in parts[1:]:
-        op = ir.Operation.create(
-            name, results=[result.type], operands=[result, part], attributes={RhinoStage.name: mark}
-        )
+        attributes = {RhinoStage.name: mark}
+        sharding = _sharding(part)
+        if sharding is not None:
+            attributes[sdy.SHARDING] = sdy.per_value([sharding], mark.context)
+        op = ir.Operation.create(name, results=[result.type], operands=[result, part], attributes=attributes)
         result = op.results[0]
     return result
+
+
+def _sharding(value: Any) -> ir.Attribute | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    return sdy.results_of(owner)[ir.OpResult(value).result_number]
 
 
 def split_gradients(graph: Graph, plan: StagePlan, values: Sequence[Any], ops: Sequence[Any], mark: Mark) -> None:
