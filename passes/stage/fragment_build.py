@@ -134,17 +134,20 @@ class _Builder:
         source, group = export.source, self.plan.group(stage)
         if source == self.program.loop.counter:
             return self.counters[group]
-        if (source, stage) in self.sent:
-            return self.sent[source, stage]
-        if isinstance(source, Input) and export.dims == self.plan.layouts.of(source):
-            return self.inputs[source, group]
-        return self.made[export]
+        if export.tag < 0 and export.dims == self.plan.layouts.of(source):
+            if (source, stage) in self.sent:
+                return self.sent[source, stage]
+            if isinstance(source, Input):
+                return self.inputs[source, group]
+        return self.made[export]  # or in another layout than everywhere else
 
     def send(self, sources: Iterable[Source]) -> None:
         """Transfer values, just made, to the stages that want them."""
         for source in sources:
             value = None
             for stage in sorted(self.plan.transfers.get(source, ())):
+                if (source, stage) in self.sent:  # a fragment may have made it anew, in another layout
+                    continue
                 if value is None:
                     home = self.plan.owners[source] if isinstance(source, Input) else self.plan.home(source).stage
                     value = self.find(Export(source, self.plan.layouts.of(source)), home or 0)

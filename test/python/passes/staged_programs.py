@@ -7,8 +7,10 @@ in backward parts of any stage, sums of several stages, parameters read elsewher
 from __future__ import annotations
 
 import random
+import re
 
 COUNT = 3
+_TENSOR = r"tensor<[^>]*>"
 _ROWS, _WIDTH = 2, 4
 _X = f"tensor<{_ROWS}x{_WIDTH}xf32>"
 _P = f"tensor<{_WIDTH}xf32>"
@@ -162,3 +164,39 @@ func.func @main({arguments}
     return {", ".join(new)}, %sure, %r#{n + 2}, %r#{n + 3}, %batch, {shared}, %rate : {kinds}
 }}
 """
+
+
+def with_shardings(text: str, seed: int) -> str:
+    """The same step with a mesh of two devices and layouts on everything, at random: neighbours rarely agree."""
+    rng = random.Random(seed)
+
+    def layout(kind: str) -> str:
+        sizes = kind.removeprefix("tensor<").removesuffix(">").split("x")[:-1]
+        split = rng.randrange(len(sizes) + 1) if sizes else 0
+        dims = ", ".join('{"x"}' if d + 1 == split else "{}" for d in range(len(sizes)))
+        return f"<@mesh, [{dims}]>"
+
+    def per_value(kinds: list[str]) -> str:
+        return f"sdy.sharding = #sdy.sharding_per_value<[{', '.join(map(layout, kinds))}]>"
+
+    lines = ['sdy.mesh @mesh = <["x"=2]>']
+    for line in text.splitlines():
+        kinds = re.findall(_TENSOR, line)
+        if "rhino.stage" in line:
+            line = line.replace("{rhino.stage", f"{{{per_value(kinds[-1:])}, rhino.stage")
+        elif "rhino.microbatches" in line:
+            line = line.replace("{rhino.microbatches", f"{{{per_value(kinds)}, rhino.microbatches")
+        elif "{rhino.role" in line:
+            arguments, _, results = line.partition(" -> ")
+            line = re.sub(
+                r": (tensor<[^>]*>) \{",
+                lambda m: f": {m[1]} {{sdy.sharding = #sdy.sharding{layout(m[1])}, ",
+                arguments,
+            )
+            if results:
+                made = [
+                    f"{kind} {{sdy.sharding = #sdy.sharding{layout(kind)}}}" for kind in re.findall(_TENSOR, results)
+                ]
+                line += f" -> ({', '.join(made)}) {{"
+        lines.append(line)
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fragment_interpreter import interpreted, run_fragments
 from jaxlib.mlir import ir
-from staged_programs import staged_step
+from staged_programs import staged_step, with_shardings
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoSchedule
@@ -36,11 +36,13 @@ def fragments(text: str, context: ir.Context, options: str = "") -> ir.Module:
 
 
 @pytest.mark.parametrize("options", ["", "split-backward", "groups=2", "groups=1 split-backward"])
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
-def test_random_steps_give_the_same(stages: int, options: str) -> None:
+def test_random_steps_give_the_same(stages: int, sharded: bool, options: str) -> None:
     context = make_context()
-    for seed in range(4):
+    for seed in range(3):
         text = staged_step(seed, stages)
+        text = with_shardings(text, seed) if sharded else text
         original = parse_text(text, context)
         arguments = random_arguments(original)
         want = interpreted(original, arguments)
