@@ -107,7 +107,7 @@ def build(chain: Chain) -> tuple[Any, list[str]]:
         tuple(value(s, weights, scope) for scope in ("step", "microbatch", "microbatch", "step")) for s in range(count)
     ]
     losses = tuple(value(last, (), scope) for scope in ("step", "microbatch", "microbatch", "step"))
-    before = [fragment("prepare", "prepare", s, (), sums[s][:1]) for s in range(last)]
+    before = [fragment("prepare", "prepare", s, (), (sums[s][0],)) for s in range(last)]
     before.append(fragment("prepare", "last prepare", last, (), (sums[last][0], losses[0])))
     body: list[Any] = []
     entering: list[int] = []
@@ -136,6 +136,7 @@ def build(chain: Chain) -> tuple[Any, list[str]]:
             body.append(fragment("backward", "backward", s, operands, (gradient, sums[s][2])))
     new = [value(s, weights, "step") for s in range(count)]
     after = [fragment("update", "update", s, (params[s], sums[s][3]), (new[s],)) for s in range(count)]
+    carried = [*zip(sums, range(count), strict=True), (losses, last)]
     program = PipelineProgram(
         stages=count,
         microbatches=chain.microbatches,
@@ -146,7 +147,10 @@ def build(chain: Chain) -> tuple[Any, list[str]]:
         before=tuple(before),
         body=tuple(body),
         after=tuple(after),
-        carries=(*(Carry(*sums[s], s) for s in range(count)), Carry(*losses, last)),
+        carries=tuple(Carry(held[0], held[1], held[2], held[3], s) for held, s in carried),
+            Carry(held[0], held[1], held[2], held[3], s)
+            for held, s in (*zip(sums, range(count), strict=True), (losses, last))
+        ),
         counters=(index, *(-1,) * (chain.groups - 1)),
     )
     return program, modules

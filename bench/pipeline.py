@@ -12,15 +12,19 @@ of a micro-batch's computing by a link that sleeps. The layers are so narrow tha
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from bench._common import Table, interleave, main, note, parser, publish, spread
 from bench._pipeline_model import Chain
+from bench.cpu_mesh import _KEEP as KEEP
 
 _SCHEDULES = ("1f1b", "eager-1f1b")
 _BURST = 8
@@ -82,11 +86,15 @@ def bursts(program: Any, script: Any, modules: Sequence[str], arguments: Sequenc
     def burst() -> float:
         total = 0.0
         for index, (run, given) in first.items():
-            total += calls[index] * timed(lambda r=run, g=given: [r(*g) for _ in range(_BURST)]) / _BURST
+            total += calls[index] * timed(partial(_repeat, run, given)) / _BURST
         return total
 
     burst()
     return burst
+
+
+def _repeat(run: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+    return [run(*given) for _ in range(_BURST)]
 
 
 def overhead(chain: Chain, rounds: int) -> dict[str, Any]:
@@ -326,10 +334,12 @@ def body() -> None:
     simulations = []
     for share in (0.0, 1 / 3) if args.only != "overhead" else ():
         note(f"two stages on two devices, transfers {share:.2f} of computing")
-        simulations.append(fidelity(Chain(2, 2, 8 if args.quick else 16, 64 if args.quick else 512), rounds, share))
+        simulations.append(fidelity(Chain(2, 2, 8 if args.quick else 12, 64 if args.quick else 384), rounds, share))
     record = {"overhead": overheads, "simulation": simulations}
     publish("pipeline", args, record, tables(overheads, simulations))
 
 
 if __name__ == "__main__":
+    if not KEEP.keys() <= os.environ.keys():
+        os.execve(sys.executable, [sys.executable, "-m", "bench.pipeline", *sys.argv[1:]], {**os.environ, **KEEP})
     main(body)
