@@ -148,9 +148,6 @@ def build(chain: Chain) -> tuple[Any, list[str]]:
         body=tuple(body),
         after=tuple(after),
         carries=tuple(Carry(held[0], held[1], held[2], held[3], s) for held, s in carried),
-            Carry(held[0], held[1], held[2], held[3], s)
-            for held, s in (*zip(sums, range(count), strict=True), (losses, last))
-        ),
         counters=(index, *(-1,) * (chain.groups - 1)),
     )
     return program, modules
