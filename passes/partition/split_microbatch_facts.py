@@ -48,7 +48,10 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
             if found := _grouped(op):
                 grouped[k] = found
         elif "has_side_effect" in op.attributes and ir.BoolAttr(op.attributes["has_side_effect"]).value:
-            effects.add(k)
+            at = k
+            while at >= 0:  # and with it the loops that it is in
+                effects.add(at)
+                at = graph.ops[at].parent
     for record, op in zip(graph.ops, ops, strict=True):
         if record.name in REGIONS:
             found_regions = []

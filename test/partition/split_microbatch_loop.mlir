@@ -1,5 +1,5 @@
 // A scan over layers in the micro-batch: activations are carried in parts, and gradients as sums.
-// RUN: rhino-opt %s --rhino-split-microbatch=count=2 | filecheck %s
+// RUN: rhino-opt %s --split-input-file --rhino-split-microbatch=count=2 | filecheck %s
 
 // CHECK-LABEL: func.func @main(
 // CHECK-SAME: %[[W:[a-z0-9]+]]: tensor<3x4x4xf32>
@@ -34,4 +34,27 @@ func.func @main(%w: tensor<3x4x4xf32> {rhino.role = "param"}, %x: tensor<8x4xf32
   // CHECK: return %[[NEW]]
   %8 = stablehlo.subtract %w, %0#3 : tensor<3x4x4xf32>
   return %8 : tensor<3x4x4xf32>
+}
+
+// -----
+
+// A call with an effect stays, in a loop that makes nothing else.
+// CHECK-LABEL: func.func @main(
+// CHECK: stablehlo.custom_call @log(%{{.*}}) {has_side_effect = true}
+// CHECK: attributes {rhino.microbatches
+func.func @main(%w: tensor<3xf32> {rhino.role = "param"}, %x: tensor<8xf32> {rhino.role = "batch"}) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %0 = stablehlo.while(%i = %zero) : tensor<i32>
+  cond {
+    %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    stablehlo.custom_call @log(%w) {has_side_effect = true} : (tensor<3xf32>) -> ()
+    %1 = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %1 : tensor<i32>
+  }
+  %2 = stablehlo.negate %x : tensor<8xf32>
+  return %2 : tensor<8xf32>
 }
