@@ -141,6 +141,7 @@ class _Planner:
         stages = 1 + max((self.home(i).stage for i in self.staged), default=0)
         self.plan = FragmentPlan(program, stages, min(groups or stages, stages), self.layouts, [], carries)
         self.places: dict[int, Place] = {}
+        self.continued: set[Export] = set()
         self.drafts: dict[Place, Draft] = {}
         self.carry_homes = {k: program.carry_home(k) for k in carries if not self.constant_carry(k)}
         self.plan.carries = list(self.carry_homes)
@@ -334,8 +335,9 @@ class _Planner:
         dims = self.layouts.of(loop.arguments[k])
         following = self.program.source(loop.next[k])
         made = Export(following, dims)
-        if made in self.plan.next.values():  # two carries must not share a buffer
+        if made in self.continued:  # two carries must not share a buffer
             made = Export(following, dims, k)
+        self.continued.add(made)
         self.plan.next[k] = made
         self.draft(self.places[self.program.producer[following]]).exports[made] = None
         initial = self.program.source(loop.initial[k])

@@ -8,7 +8,8 @@
 // WHOLE: error: 'zero-bubble' delays weight gradients, but no backward fragment is split
 // WHOLE: note: form fragments with split-backward; if they are, no stage has anything to delay
 // DELAY: error: '1f1b' delays weight gradients, but no backward fragment is split
-// LIMIT: error: gpipe
+// An accumulator of 16 bytes, and 16 saved for each of four micro-batches.
+// LIMIT: error: gpipe needs 80 bytes on group 1, which has 40
 // K: error: gpipe does not take k
 
 // expected-error @+2 {{@main is not in fragments}}
