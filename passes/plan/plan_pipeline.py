@@ -11,26 +11,31 @@ from jaxlib.mlir import ir
 
 from rhino.cluster import Cluster
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoCost, RhinoPlan, RhinoStage
+from rhino.dialect.attributes import RhinoCost, RhinoPlan
 from rhino.dialect.context import make_context, parse_bytes
 from rhino.errors import RhinoError
+from rhino.joint.placement import part_of
 from rhino.joint.search import Candidate, JointSolution, Options, plan_jointly
-from rhino.joint.sharded import Prepared, prepare
+from rhino.joint.sharded import Prepared, lay_out, prepare
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
-from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.import_graph import import_graph
 from rhino.passes.normalize.split_scans import SplitScans
+from rhino.passes.partition.accumulate_in_loops import AccumulateInLoops
 from rhino.passes.partition.split_microbatch import SplitMicrobatch
 from rhino.passes.plan.plan_sharding import annotate, sizes_of, summarise
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.form_fragments import FormFragments
+from rhino.passes.stage.plan_stages import annotate as annotate_stages
 from rhino.passes.stage.replicate_fragments import ReplicateFragments
-from rhino.passes.stage.schedule import SchedulePass
+from rhino.passes.stage.schedule import Schedule
 
 Progress = Callable[[int, int, str], None]
 
-# Loops over layers become this many, so that stages can end inside them: what powers of two up to 16 divide.
+# Loops over layers become at most this many, so that stages can end between any two layers of most models.
 _PIECES = {"O1": 16, "O2": 48}
+# Of the finest cuts of the batch, the coarser ones are tried if those are refused: examples may be routed in groups.
+_ATTEMPTS = 5
 
 
 @register
@@ -123,15 +128,28 @@ class SplitPrograms:
         assert main is not None
         batch = _batch_size(main)
         found = cls(_bytecode(copy), batch)
-        smallest = next((n for n in range(2, batch + 1) if batch % n == 0), 1)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
-        found.known[smallest] = found.make(smallest)
-        return found
+        refused: PassError | None = None
+        for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
+            try:
+                found.known[slices] = found.make(slices)
+                return found
+            except PassError as error:
+                found.known[slices] = None
+                refused = refused or error
+        assert refused is not None
+        raise refused
+
+    @property
+    def example(self) -> Prepared:
+        """The step cut as often as was tried first."""
+        return next(p for p in self.known.values() if p is not None)
 
     def module(self, slices: int) -> ir.Module:
         """The step as a loop over so many slices."""
         module = parse_bytes(self.bytecode, make_context())
         _apply(SplitMicrobatch(count=slices), module)
+        _apply(AccumulateInLoops(), module)
         return module
 
     def make(self, slices: int) -> Prepared:
@@ -178,32 +196,24 @@ def write(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution
     """The module's @main becomes the fragments of the best pipeline, with its task lists and summary."""
     best = solution.best
     made = programs.module(best.shape.slices)
-    main = functions.find(made, "main")
-    assert main is not None
-    _stage(main, best)
-    annotate(made, best.prepared.graph, best.sharded.solution)
-    split = bool(best.schedule.split)
-    _apply(FormFragments(split_backward=split), made)
-    if best.shape.replicas > 1:
-        _apply(ReplicateFragments(count=best.shape.replicas), made)
+    annotate_stages(made, best.prepared.graph, best.stages)
+    _lay_out(made, best, cluster)
+    _apply(FormFragments(split_backward=bool(best.schedule.split)), made)
+    _apply(ReplicateFragments(count=best.shape.replicas), made)
     _cost(made, best)
     _summary(made, cluster, solution)
-    _apply(SchedulePass(schedule=best.schedule.name), made)
+    _apply(Schedule(schedule=best.schedule.name), made)
     _replace(module, made)
 
 
-def _stage(main: Any, best: Candidate) -> None:
-    """Writes `rhino.stage` on the ops of the program that the stages were planned for."""
-    _, ops = number_program(main)
-    for op, stage, phase in zip(ops, best.stages.stage_of_op, best.stages.phase_of_op, strict=True):
-        if stage >= 0 and phase and _is_staged(op):
-            RhinoStage.attach(op, {"stage": stage, "phase": phase})
-
-
-def _is_staged(op: Any) -> bool:
-    """Whether an op is at the top level or directly in the loop over micro-batches."""
-    parent = op.parent
-    return parent.name == "func.func" or "rhino.microbatches" in parent.attributes
+def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster) -> None:
+    """Writes the shardings. Sums that stages share were cut since the search, so that the program is another one."""
+    graph = import_graph(module)
+    block = part_of(cluster, best.shape.width)
+    sharded = lay_out(prepare(graph), block, "O1", best.sharded.mesh, *best.limit)
+    if sharded is None:
+        raise RhinoError(f"the sharding of {best.name} was not found again", "this is a bug in rhino-plan-pipeline")
+    annotate(module, graph, sharded.solution)
 
 
 def _cost(module: ir.Module, best: Candidate) -> None:
@@ -284,5 +294,6 @@ def _replace(module: ir.Module, made: ir.Module) -> None:
     with module.context, ir.Location.unknown():
         for op in kept:
             module.body.append(op.detach_from_parent())
-    for named in text.operation.attributes:
-        module.operation.attributes[named.name] = named.attr
+    given = text.operation.attributes
+    for name in list(given):
+        module.operation.attributes[name] = given[name]

@@ -206,7 +206,7 @@ class Replicator:
         argument.set_type(self.leading(argument.type))
         with fragment.location, ir.InsertionPoint.at_block_begin(block):
             whole = self.bring_together(argument, kind)
-        argument.replace_all_uses_except(whole, whole.owner)
+        argument.replace_all_uses_except(whole, whole.owner.operation)
         return True
 
     def by_stage(
@@ -372,9 +372,16 @@ def _kind(body: Any, i: int) -> str:
     manual = value.owner
     inner = manual.regions[0].blocks[0]
     position = ir.OpResult(value).result_number
-    op = inner.operations[len(inner.operations) - 1].operands[position].owner
-    while op.name in _THROUGH:
-        op = op.operands[0].owner
+    value = inner.operations[len(inner.operations) - 1].operands[position]
+    while isinstance(value.owner, ir.Operation | ir.OpView):
+        op = value.owner.operation
+        if op.name in _THROUGH:
+            value = op.operands[0]
+        elif op.name == "stablehlo.while":
+            last = op.regions[1].blocks[0]
+            value = last.operations[len(last.operations) - 1].operands[ir.OpResult(value).result_number]
+        else:
+            break
     if op.name not in _KINDS:
         raise PassError(op, f"an accumulator ends in '{op.name}', which does not say how replicas come together")
     return _KINDS[op.name]

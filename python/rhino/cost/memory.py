@@ -74,9 +74,9 @@ def lifetimes(graph: Graph) -> Lifetimes:
         root = owner[v]
         if not real[v] or root in arguments or root in aliased:
             continue
-        born = value.producer if value.producer >= 0 else count
-        first[root] = min(first.get(root, count), born)
-        last[root] = max(last.get(root, -1), reads[v], born)
+        # A block argument is born with its loop, whose result shares the buffer.
+        first[root] = min(first.get(root, count), value.producer if value.producer >= 0 else count)
+        last[root] = max(last.get(root, -1), reads[v], value.producer)
     for op in graph.ops:
         for root in _overwritten(graph, op, real, owner):
             if last.get(root) == op.index and first[root] < op.index:

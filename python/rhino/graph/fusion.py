@@ -89,7 +89,9 @@ def buffers(graph: Graph) -> list[int]:
     for op in graph.ops:
         for tie in op.ties:
             changed = op.name == "stablehlo.while" and not is_invariant(op, tie)
-            root = tie[1] if changed and owner[tie[0]] in kept else owner[tie[0]]
+            # A loop in another one starts each time with what that one does not change: with a copy, too.
+            outer = graph.values[tie[0]].loop != graph.values[tie[-1]].loop
+            root = tie[1] if changed and (outer or owner[tie[0]] in kept) else owner[tie[0]]
             for v in tie[1:]:
                 owner[v] = root
         if op.name in _IN_PLACE and owner[op.operands[0]] not in kept:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rhino.cost.memory import Lifetimes
 from rhino.graph.data import Graph
+from rhino.stages.pieces import boundary
 
 # (value or stage, bytes on one device, first op, last op): when a buffer lives.
 Span = tuple[int, int, int, int]
@@ -45,12 +46,14 @@ class Staging:
     """Which stage runs each op: -1 for ops that every stage computes for itself. Ops of a region have their parent's.
 
     `loop` is the index of the micro-batch loop; `backward[o]` says whether an op in it is of the backward pass.
+    `arguments` are values with the stage that keeps them, -1 for those that all stages read.
     """
 
     stages: int
     stage_of: Sequence[int]
     backward: Sequence[bool]
     loop: int
+    arguments: Sequence[tuple[int, int]]
 
 
 def stage_memory(
@@ -66,14 +69,15 @@ def stage_memory(
     stages = staging.stages
     where = _homes(graph, staging)
     arguments = [0] * stages
-    readers = _reading_stages(graph, staging)
-    for argument in graph.arguments:
-        for s in readers.get(argument.value, (0,))[: None if argument.role == "batch" else 1]:
-            arguments[s] += local[argument.value]
+    for v, home in staging.arguments:
+        for s in range(stages) if home < 0 else (home,):
+            arguments[s] += local[v]
     kept, saved = [0] * stages, [0] * stages
     deltas: list[dict[int, int]] = [{} for _ in range(stages)]
     outside: list[dict[int, int]] = [{} for _ in range(stages)]
-    held = [(where.get(v, -1), local[v], born, dies) for v, born, dies in life.intervals]
+    # Rows of an argument, and those of the result that takes its buffer, are the argument's.
+    owned = _boundary_values(graph, [v for v, _ in staging.arguments])
+    held = [(where.get(v, -1), local[v], born, dies) for v, born, dies in life.intervals if v not in owned]
     held += [(staging.stage_of[born], nbytes, born, dies) for _, nbytes, born, dies in copies]
     for s, nbytes, born, dies in [*held, *_received(graph, staging, local, where)]:
         if s < 0 or not nbytes:
@@ -97,6 +101,14 @@ def stage_memory(
     return found
 
 
+def _boundary_values(graph: Graph, arguments: Sequence[int]) -> frozenset[int]:
+    found = set(arguments)
+    for o in boundary(graph):
+        found.update(graph.ops[o].operands)
+        found.update(graph.ops[o].results)
+    return frozenset(found)
+
+
 def _in_backward(staging: Staging, op: int) -> bool:
     return 0 <= op < len(staging.backward) and staging.backward[op]
 
@@ -112,37 +124,21 @@ def _highest(deltas: dict[int, int], ranges: Sequence[range]) -> int:
 
 
 def _homes(graph: Graph, staging: Staging) -> dict[int, int]:
-    """The stage of each value that the loop carries: where its yielded value is made, not where its zeros are."""
+    """The stage of each value. What a loop carries is where the loop is, or where what it carries on is made."""
     found: dict[int, int] = {}
-    for tie in graph.ops[staging.loop].ties:
-        maker = graph.values[tie[3]].producer
-        s = staging.stage_of[maker] if maker >= 0 else -1
-        for v in tie:
-            found[v] = s
+    for op in graph.ops:
+        for tie in op.ties:
+            s = staging.stage_of[op.index]
+            if op.index == staging.loop:
+                maker = graph.values[tie[3]].producer
+                s = staging.stage_of[maker] if maker >= 0 else -1
+            # Every stage makes the zeros that its inner loops start with for itself, each time.
+            for v in tie if op.index == staging.loop else tie[1:]:
+                found.setdefault(v, s)
     for op in graph.ops:
         for v in op.results:
-            if v not in found:
-                found[v] = staging.stage_of[op.index]
+            found.setdefault(v, staging.stage_of[op.index])
     return found
-
-
-def _reading_stages(graph: Graph, staging: Staging) -> dict[int, tuple[int, ...]]:
-    """By value, the stages with ops that read it, the last in the program first: that of its update."""
-    found: dict[int, dict[int, None]] = {}
-    everywhere: dict[int, list[int]] = {}
-    for op in reversed(graph.ops):
-        s = staging.stage_of[op.index]
-        for v in op.operands:
-            if s >= 0:
-                found.setdefault(v, {})[s] = None
-            elif op.results:
-                # What every stage computes for itself reads for those that read its results.
-                everywhere.setdefault(v, []).extend(op.results)
-    for v, results in sorted(everywhere.items(), reverse=True):
-        for r in results:
-            for s in found.get(r, {}):
-                found.setdefault(v, {})[s] = None
-    return {v: tuple(stages) for v, stages in found.items()}
 
 
 def _received(graph: Graph, staging: Staging, local: Sequence[int], where: dict[int, int]) -> list[Span]:

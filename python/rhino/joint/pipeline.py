@@ -20,7 +20,7 @@ from rhino.stages.plan import Machine, StagePlan, plan_step
 from rhino.stages.problem import StageOptions
 
 # Seconds the integer program of one cut may take: those of chains are solved without one.
-_CUT_S = 10.0
+_CUT_S, _CUT_GAP = 4.0, 5e-3
 # Which task makes what a transfer of a phase sends.
 _MADE_BY = {"prepare": "prepare", "update": "apply"}
 
@@ -31,11 +31,13 @@ def stage_step(
     shape: Shape,
     placement: Placement,
     memory_limits: tuple[int, ...] = (),
+    exact: bool = False,
 ) -> StagePlan:
     """The stages of a laid-out program, for 1F1B's micro-batches in flight.
 
     Args:
       memory_limits: by stage, for what `StagePlan` counts: arguments, accumulators and saved activations.
+      exact: whether to tell links inside hosts from those between them, which takes an integer program.
 
     Raises:
       RhinoError: it has fewer parts than stages, or nothing is within the limits.
@@ -43,16 +45,35 @@ def stage_step(
     seconds = sharded.seconds
     total = [a + b + c for a, b, c in zip(seconds.compute, seconds.comm, seconds.hideable, strict=True)]
     n, m = shape.stages, shape.microbatches
-    # Of a value split over a block each device counts its part, and all parts travel.
-    one = float(shape.width * shape.replicas)
-    start_s = tuple(tuple(_start_s(placement, a, b) for b in range(n)) for a in range(n))
-    byte_s = tuple(tuple(placement.transfer_s(a, b, one) - start_s[a][b] for b in range(n)) for a in range(n))
+    start_s, byte_s = _links(shape, placement)
+    if not exact:
+        # With one kind of link all cuts of a chain are tried in no time.
+        start_s, byte_s = _alike(start_s), _alike(byte_s)
     machine = Machine(
         n, m, in_flight=tuple(min(m, n - s) for s in range(n)), memory_limits=memory_limits,
         byte_s=byte_s, latency_s=start_s,
     )  # fmt: skip
-    options = StageOptions(time_limit_s=_CUT_S)
+    options = StageOptions(time_limit_s=_CUT_S, gap=_CUT_GAP)
     return plan_step(prepared.ready, total, machine, options, sharded.local)
+
+
+Matrix = tuple[tuple[float, ...], ...]
+
+
+def _links(shape: Shape, placement: Placement) -> tuple[Matrix, Matrix]:
+    """Between every two stages, seconds before the first byte of a transfer arrives, and of a byte of each device."""
+    n = range(shape.stages)
+    # Of a value split over a block each device counts its part, and all parts travel.
+    one = float(shape.width * shape.replicas)
+    start_s = tuple(tuple(_start_s(placement, a, b) for b in n) for a in n)
+    return start_s, tuple(tuple(placement.transfer_s(a, b, one) - start_s[a][b] for b in n) for a in n)
+
+
+def _alike(matrix: Matrix) -> Matrix:
+    """The mean between neighbours, between every two stages."""
+    n = len(matrix)
+    mean = sum(matrix[s][s + 1] for s in range(n - 1)) / max(1, n - 1)
+    return tuple(tuple(mean if a != b else 0.0 for b in range(n)) for a in range(n))
 
 
 def _start_s(placement: Placement, a: int, b: int) -> float:
@@ -160,7 +181,14 @@ def pipeline(
     """
     graph = prepared.graph
     load = loads(prepared, sharded, plan, prepared.slices)
-    staging = Staging(plan.stages, plan.stage_of_op, [p == "backward" for p in plan.phase_of_op], graph.microbatch_loop)
+    held = zip(prepared.ready.step.graph.arguments, plan.stage_of_argument, strict=True)
+    staging = Staging(
+        plan.stages,
+        plan.stage_of_op,
+        [p == "backward" for p in plan.phase_of_op],
+        graph.microbatch_loop,
+        [(argument.value, s) for argument, s in held],
+    )
     memory = stage_memory(graph, staging, prepared.life, sharded.local, sharded.copies)
     replica_s = _replica_seconds(graph, sharded, staging, shape, placement)
     # What a replica adds up stands beside the sum of all.

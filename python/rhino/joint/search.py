@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, prod
 from typing import Protocol
 
 from rhino.cluster import Cluster
@@ -24,7 +24,7 @@ from rhino.stages.plan import StagePlan
 Progress = Callable[[int, int, str], None]
 
 # Tried for each pipeline, the simplest first: of two as fast the first is taken.
-SCHEDULES = ("1f1b", "eager-1f1b", "zero-bubble", "gpipe")
+SCHEDULES = {"O1": ("1f1b", "eager-1f1b"), "O2": ("1f1b", "eager-1f1b", "kfkb", "zero-bubble")}
 
 
 class Programs(Protocol):
@@ -33,6 +33,10 @@ class Programs(Protocol):
     @property
     def batch(self) -> int:
         """Examples in a step."""
+
+    @property
+    def example(self) -> Prepared:
+        """The step cut into some number of slices."""
 
     def prepared(self, slices: int) -> Prepared | None:
         """The step as a loop over so many slices; None if it cannot be cut so."""
@@ -43,19 +47,18 @@ class Effort:
     """How hard a level searches.
 
     Attributes:
-      slices: how many counts of slices are tried per number of devices of a replica.
+      slices: how many counts of slices are tried, and `ratio` from one to the next.
       wide: whether a replica may have devices on several hosts.
       exact: pipelines planned in full after the estimates.
-      slack: estimates are this close to what the full plan takes: others are not planned.
     """
 
     slices: int
+    ratio: int
     wide: bool
     exact: int
-    slack: float
 
 
-EFFORTS = {"O1": Effort(4, False, 12, 1.02), "O2": Effort(8, True, 48, 1.1)}
+EFFORTS = {"O1": Effort(3, 4, False, 8), "O2": Effort(6, 2, True, 24)}
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pipeline planned in full."""
+    """A pipeline planned in full. `limit` is what its layout was searched with, after the mesh (`lay_out`)."""
 
     shape: Shape
     prepared: Prepared
@@ -89,6 +92,7 @@ class Candidate:
     schedule: Schedule
     simulation: Simulation
     peak_bytes: int
+    limit: tuple[int, int, int] = (1, 0, 0)
 
     @property
     def step_time_s(self) -> float:
@@ -201,37 +205,33 @@ class _Search:
         ):
             if shape.stages == 1 and not options.stages:
                 continue  # one stage is no pipeline: `plan_sharding` searches those
+            if options.mesh and prod(options.mesh) != shape.width:
+                continue
             wide = shape.width > cluster.devices_per_host
-            if wide and not self.effort.wide:
+            if wide and not (self.effort.wide or options.mesh):
                 continue
             # However they are divided, parameters and optimizer state are somewhere in each replica.
             if kept > shape.stages * shape.width * self.limit:
                 continue
             by_width.setdefault((shape.width, shape.stages, shape.replicas), []).append(shape)
-        for (width, stages, replicas), choices in by_width.items():
+        for choices in by_width.values():
             for shape in self.spaced(choices):
                 sharded = self.lay_out(shape)
                 if sharded is not None:
                     found.append(_Draft(shape, self.bound(shape, sharded)))
-            del width, stages, replicas
         return sorted(found, key=lambda d: (d.bound_s, d.shape.stages, d.shape.slices))
 
     def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
-        """A few numbers of micro-batches, from four per stage upwards in powers of two if that is possible."""
-        ordered = sorted(choices, key=lambda s: s.slices)
-        if self.options.microbatches or len(ordered) <= self.effort.slices:
+        """The finest slices, those `ratio` times as large, and so on: the same for all, for each takes time to read."""
+        ordered = sorted(choices, key=lambda s: -s.slices)
+        if self.options.microbatches:
             return ordered
-        enough = [s for s in ordered if s.microbatches >= 4 * s.stages] or ordered[-1:]
-        picked = enough[:1]
-        for shape in enough[1:]:
-            if shape.slices >= 2 * picked[-1].slices:
+        picked = ordered[:1]
+        for shape in ordered[1:]:
+            apart = picked[-1].slices >= self.effort.ratio * shape.slices
+            if apart and (shape.microbatches >= 2 * shape.stages or len(picked) < 2):
                 picked.append(shape)
-        # The most slices need the least memory.
-        if ordered[-1] not in picked:
-            picked.append(ordered[-1])
-        while len(picked) > self.effort.slices:
-            picked.pop(-2)
-        return picked
+        return picked[: self.effort.slices]
 
     def lay_out(self, shape: Shape) -> Sharded | None:
         key = shape.width, shape.slices
@@ -239,12 +239,9 @@ class _Search:
             start = time.perf_counter()
             prepared = self.programs.prepared(shape.slices)
             block = part_of(self.cluster, shape.width)
-            self.laid_out[key] = None if prepared is None else lay_out(prepared, block, "O1", self.mesh(shape))
+            self.laid_out[key] = None if prepared is None else lay_out(prepared, block, "O1", self.options.mesh)
             self.spent["layout_s"] += time.perf_counter() - start
         return self.laid_out[key]
-
-    def mesh(self, shape: Shape) -> tuple[int, ...] | None:
-        return self.options.mesh
 
     def bound(self, shape: Shape, sharded: Sharded) -> float:
         """Seconds of a step with equal stages that never wait but for the first and last micro-batch."""
@@ -260,21 +257,10 @@ class _Search:
 
     def state_bytes(self) -> int:
         """Bytes of parameters, optimizer state and gradients, undivided."""
-        prepared = self.programs.prepared(self.first_slices())
-        if prepared is None:
-            return 0
-        graph = prepared.graph
+        graph = self.programs.example.graph
         state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in ("param", "opt_state"))
         sums = sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
         return state + sums
-
-    def first_slices(self) -> int:
-        """A number of slices the step can be cut into."""
-        batch = self.programs.batch
-        for slices in [self.options.microbatches, *range(1, batch + 1)]:
-            if slices and batch % slices == 0 and slices > 1 and self.programs.prepared(slices) is not None:
-                return slices
-        return 1
 
     def most_stages(self) -> int:
         """No more stages than devices; fewer where the program has fewer parts is found out when it is cut."""
@@ -294,9 +280,10 @@ class _Search:
             prepared = self.programs.prepared(shape.slices)
             assert prepared is not None
             block = part_of(self.cluster, shape.width)
-            self.within[key] = lay_out(prepared, block, "O1", self.mesh(shape), shape.stages, key[3], self.limit)
+            self.within[key] = lay_out(prepared, block, "O1", self.options.mesh, shape.stages, key[3], self.limit)
             self.spent["layout_s"] += time.perf_counter() - start
-        return self.scheduled(shape, self.within[key])
+        found = self.scheduled(shape, self.within[key])
+        return None if found is None else replace(found, limit=(shape.stages, key[3], self.limit))
 
     def scheduled(self, shape: Shape, sharded: Sharded | None) -> Candidate | None:
         """The best schedule of a laid-out program; None if its stages do not fit."""
@@ -324,7 +311,7 @@ class _Search:
         placement = Placement.of(self.cluster, shape.stages)
         start = time.perf_counter()
         try:
-            plan = stage_step(prepared, sharded, shape, placement, limits)
+            plan = stage_step(prepared, sharded, shape, placement, limits, self.options.level == "O2")
         except RhinoError as error:
             self.losers.append(Alternative(shape.name, inf, 0, error.message))
             return None
@@ -338,7 +325,7 @@ class _Search:
         """The fastest schedule that fits; of equally fast ones the first."""
         start = time.perf_counter()
         best: Candidate | None = None
-        for name in [self.options.schedule] if self.options.schedule else SCHEDULES:
+        for name in [self.options.schedule] if self.options.schedule else SCHEDULES[self.options.level]:
             found = self.simulated(name, shape, prepared, sharded, plan, piped)
             if found is not None and (best is None or found.step_time_s < best.step_time_s * (1 - 1e-3)):
                 best = found
@@ -358,7 +345,9 @@ class _Search:
         if peak > self.limit:
             self.losers.append(Alternative(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
             return None
-        check(schedule, piped.costs)
+        problems = check(schedule, piped.costs)
+        if problems:
+            raise RhinoError(f"the {name} schedule is not valid: {problems[0]}", "this is a bug in rhino.schedule")
         return Candidate(shape, prepared, sharded, plan, piped, schedule, simulation, peak)
 
     # --- what lost ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from rhino.graph.data import Graph
 from rhino.joint.breakdown import OpSeconds, op_breakdown
 from rhino.joint.memory import Span
 from rhino.search.cones import build_problem
-from rhino.search.evaluate import spans
+from rhino.search.evaluate import local_bytes, spans
 from rhino.search.planner import Options, plan_sharding
 from rhino.search.problem import Problem
 from rhino.search.solution import Solution
@@ -116,7 +116,9 @@ def lay_out(
         if not memory_limit:
             raise
         return None
-    local, copies = spans(solution.costs, solution.states, prepared.life)
+    _, copies = spans(solution.costs, solution.states, prepared.life)
+    # What is fused away within a stage has bytes where it is sent to another.
+    local = [local_bytes(solution.costs, solution.states, v.index) for v in prepared.graph.values]
     return Sharded(solution, op_breakdown(solution.costs, solution.states), local, copies)
 
 
