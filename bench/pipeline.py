@@ -312,7 +312,7 @@ def tables(overheads: Sequence[dict[str, Any]], simulations: Sequence[dict[str, 
             for name, found in row["schedules"].items()
         ),
     )
-    return [first, second]
+    return [table for table in (first, second) if table.rows]
 
 
 def body() -> None:
