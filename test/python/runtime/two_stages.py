@@ -90,13 +90,6 @@ def text(
     mpmd.return %n : tensor<{w}xf32>
   }} : ({on(stage, w)}, {on(stage, w)}) -> {on(stage, w)}"""
 
-    def zeros(stage: int, w: str) -> str:
-        return f"""
-  %z{stage} = mpmd.fragment<mesh="stage{stage}", origin=["prepare"], stage={stage}> () () {{
-    %c = stablehlo.constant dense<0.0> : tensor<{w}xf32>
-    mpmd.return %c : tensor<{w}xf32>
-  }} : () -> {on(stage, w)}"""
-
     split = f"{rows}x{microbatches}x{features}"
     return f"""
 module attributes {{rhino.placement = {placement}}} {{
@@ -136,19 +129,19 @@ func.func @main(%w0: {on(0, w0)} {{rhino.argument = {{index = 0 : i64}}{given.fo
     %x: {on(0, x, data)} {{rhino.argument = {{index = 2 : i64}}}})
     -> ({on(0, w0)} {{rhino.argument = {{index = 0 : i64}}}}, {on(1, w1)} {{rhino.argument = {{index = 1 : i64}}}},
         {on(1, "")} {{rhino.argument = {{index = 2 : i64}}}}) {topology} {{
-{zeros(0, w0)}
-{zeros(1, w1)}
-  %zl = mpmd.fragment<mesh="stage1", origin=["prepare"], stage=1> () () {{
-    %c = stablehlo.constant dense<0.0> : tensor<f32>
-    mpmd.return %c : tensor<f32>
-  }} : () -> {on(1, "")}
-  %xr = mpmd.fragment<mesh="stage0", origin=["prepare"], stage=0> (%x) (%a: tensor<{x}xf32>) {{
+  %p0:2 = mpmd.fragment<mesh="stage0", origin=["prepare"], stage=0> (%x) (%a: tensor<{x}xf32>) {{
+    %c = stablehlo.constant dense<0.0> : tensor<{w0}xf32>
     %s = stablehlo.reshape %a : (tensor<{x}xf32>) -> tensor<{split}xf32>
-    mpmd.return %s : tensor<{split}xf32>
-  }} : ({on(0, x, data)}) -> {on(0, split, stacked)}
-  %r:3 = mpmd.for (%z0, %z1, %zl) {{iterations = {microbatches} : ui32}} (%a0: {on(0, w0)}, %a1: {on(1, w1)}, %al: {on(1, "")}, %i: tensor<ui32>) {{
+    mpmd.return %c, %s : tensor<{w0}xf32>, tensor<{split}xf32>
+  }} : ({on(0, x, data)}) -> ({on(0, w0)}, {on(0, split, stacked)})
+  %p1:2 = mpmd.fragment<mesh="stage1", origin=["prepare"], stage=1> () () {{
+    %c = stablehlo.constant dense<0.0> : tensor<{w1}xf32>
+    %l = stablehlo.constant dense<0.0> : tensor<f32>
+    mpmd.return %c, %l : tensor<{w1}xf32>, tensor<f32>
+  }} : () -> ({on(1, w1)}, {on(1, "")})
+  %r:3 = mpmd.for (%p0#0, %p1#0, %p1#1) {{iterations = {microbatches} : ui32}} (%a0: {on(0, w0)}, %a1: {on(1, w1)}, %al: {on(1, "")}, %i: tensor<ui32>) {{
     %j0 = mpmd.assign %i : (tensor<ui32>) -> {on(0, "", element="ui32")}
-    %n:3 = mpmd.call @microbatch(%a0, %a1, %al, %w0, %w1, %xr, %j0)
+    %n:3 = mpmd.call @microbatch(%a0, %a1, %al, %w0, %w1, %p0#1, %j0)
       : ({on(0, w0)}, {on(1, w1)}, {on(1, "")}, {on(0, w0)}, {on(1, w1)}, {on(0, split, stacked)}, {on(0, "", element="ui32")})
       -> ({on(0, w0)}, {on(1, w1)}, {on(1, "")})
     mpmd.return %n#0, %n#1, %n#2 : {on(0, w0)}, {on(1, w1)}, {on(1, "")}
