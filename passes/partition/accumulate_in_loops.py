@@ -58,7 +58,9 @@ class AccumulateInLoops(Pass):
             if op.name != LOOP or op.parent != outer.index:
                 continue
             scan = read_scan(graph, ops, uses, op)
-            for stack in scan.stacks if isinstance(scan, Scan) else ():
+            if not isinstance(scan, Scan):
+                continue
+            for stack in scan.stacks:
                 added = _added(graph, uses, stack, carried)
                 if added is not None and _only_written(graph, uses, stack, op.index) and _is_zero(graph, ops, stack):
                     _rewrite(graph, ops, scan, stack, added)

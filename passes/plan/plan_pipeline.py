@@ -20,15 +20,9 @@ from rhino.joint.sharded import Prepared, lay_out, prepare
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.import_graph import import_graph
-from rhino.passes.normalize.split_scans import SplitScans
-from rhino.passes.partition.accumulate_in_loops import AccumulateInLoops
-from rhino.passes.partition.split_microbatch import SplitMicrobatch
 from rhino.passes.plan.plan_sharding import annotate, sizes_of, summarise
-from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.form_fragments import FormFragments
+from rhino.passes.registry import Pass, build, option, register
 from rhino.passes.stage.plan_stages import annotate as annotate_stages
-from rhino.passes.stage.replicate_fragments import ReplicateFragments
-from rhino.passes.stage.schedule import Schedule
 
 Progress = Callable[[int, int, str], None]
 
@@ -122,12 +116,12 @@ class SplitPrograms:
         Raises:
           PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
         """
-        copy = parse_bytes(_bytecode(module), make_context())
-        _apply(SplitScans(count=_PIECES[level]), copy)
+        copy = parse_bytes(bytecode_of(module), make_context())
+        _apply("rhino-split-scans", copy, count=_PIECES[level])
         main = functions.find(copy, "main")
         assert main is not None
         batch = _batch_size(main)
-        found = cls(_bytecode(copy), batch)
+        found = cls(bytecode_of(copy), batch)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         refused: PassError | None = None
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
@@ -148,8 +142,8 @@ class SplitPrograms:
     def module(self, slices: int) -> ir.Module:
         """The step as a loop over so many slices."""
         module = parse_bytes(self.bytecode, make_context())
-        _apply(SplitMicrobatch(count=slices), module)
-        _apply(AccumulateInLoops(), module)
+        _apply("rhino-split-microbatch", module, count=slices)
+        _apply("rhino-accumulate-in-loops", module)
         return module
 
     def make(self, slices: int) -> Prepared:
@@ -167,9 +161,10 @@ class SplitPrograms:
         return self.known[slices]
 
 
-def _apply(part: Pass, module: ir.Module) -> None:
+def _apply(name: str, module: ir.Module, **options: Any) -> None:
     """Runs a pass whose remarks nobody asked for."""
-    part.run(module, PassLog(lambda diagnostic: None, module.operation.location))
+    given = [(option.replace("_", "-"), str(value)) for option, value in options.items()]
+    build(name, given).run(module, PassLog(lambda diagnostic: None, module.operation.location))
 
 
 def _batch_size(main: Any) -> int:
@@ -186,7 +181,7 @@ def _batch_size(main: Any) -> int:
     return int(max(sizes)[0])
 
 
-def _bytecode(module: ir.Module) -> bytes:
+def bytecode_of(module: ir.Module) -> bytes:
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()
@@ -198,12 +193,12 @@ def write(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution
     made = programs.module(best.shape.slices)
     annotate_stages(made, best.prepared.graph, best.stages)
     _lay_out(made, best, cluster)
-    _apply(FormFragments(split_backward=bool(best.schedule.split)), made)
-    _apply(ReplicateFragments(count=best.shape.replicas), made)
+    _apply("rhino-form-fragments", made, split_backward=bool(best.schedule.split))
+    _apply("rhino-replicate-fragments", made, count=best.shape.replicas)
     _cost(made, best)
     _summary(made, cluster, solution)
-    _apply(Schedule(schedule=best.schedule.name), made)
-    _replace(module, made)
+    _apply("rhino-schedule", made, schedule=best.schedule.name)
+    replace_contents(module, bytecode_of(made))
 
 
 def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster) -> None:
@@ -285,15 +280,17 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
     RhinoPlan.attach(module, data)
 
 
-def _replace(module: ir.Module, made: ir.Module) -> None:
-    """The module gets all that `made` has, which is in a context of its own."""
-    text = parse_bytes(_bytecode(made), module.context)
+def replace_contents(module: ir.Module, bytecode: bytes) -> None:
+    """The module becomes what the bytecode has, operations and attributes."""
+    text = parse_bytes(bytecode, module.context)
     for op in list(module.body.operations):
         op.operation.erase()
     kept = [op.operation for op in text.body.operations]
     with module.context, ir.Location.unknown():
         for op in kept:
             module.body.append(op.detach_from_parent())
-    given = text.operation.attributes
+    given, mine = text.operation.attributes, module.operation.attributes
+    for name in [name for name in mine if name not in given]:
+        del mine[name]
     for name in list(given):
-        module.operation.attributes[name] = given[name]
+        mine[name] = given[name]

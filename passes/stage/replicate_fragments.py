@@ -14,7 +14,7 @@ from rhino.errors import RhinoError
 from rhino.passes.diagnostics import PassError
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, PassLog, option, register
-from rhino.passes.stage.replicated import AXIS, Replicator, widened_topology
+from rhino.passes.stage.replicated import AXIS, Replicator, owner_of, widened_topology
 
 
 @register
@@ -94,11 +94,8 @@ def _varying(loop: ir.Operation) -> list[int]:
 
 def _indices(loop: ir.Operation) -> list[int]:
     """Positions of its arguments that are the number of the micro-batch."""
-    return [
-        i
-        for i, v in enumerate(_call(loop).operands)
-        if isinstance(v.owner, ir.Operation) and v.owner.name == "mpmd.assign"
-    ]
+    made_by = [owner_of(v) for v in _call(loop).operands]
+    return [i for i, op in enumerate(made_by) if op is not None and op.name == "mpmd.assign"]
 
 
 def _widen_meshes(module: ir.Module, count: int) -> None:

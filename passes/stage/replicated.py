@@ -35,6 +35,11 @@ def widened_topology(function: ir.Operation, count: int) -> ir.Attribute:
     return make_topology({name: [(AXIS, count), *axes] for name, axes in meshes}, function.context)
 
 
+def owner_of(value: Any) -> Any:
+    """The operation that makes a value, None for an argument of a block."""
+    return None if isinstance(value, ir.BlockArgument) or isinstance(value.owner, ir.Block) else value.owner.operation
+
+
 class Replicator:
     """One rewrite of one module."""
 
@@ -184,8 +189,8 @@ class Replicator:
 
     def spread_where_made(self, value: Any, wide: Any, kind: str) -> bool:
         """Lets the fragment that makes what an accumulator starts with make it wide; False if others read it, too."""
-        maker = value.owner
-        if not isinstance(maker, ir.Operation) or maker.name != "mpmd.fragment" or len(list(value.uses)) > 1:
+        maker = owner_of(value)
+        if maker is None or maker.name != "mpmd.fragment" or len(list(value.uses)) > 1:
             return False
         block = maker.regions[0].blocks[0]
         last = block.operations[len(block.operations) - 1].operation
@@ -373,8 +378,9 @@ def _kind(body: Any, i: int) -> str:
     inner = manual.regions[0].blocks[0]
     position = ir.OpResult(value).result_number
     value = inner.operations[len(inner.operations) - 1].operands[position]
-    while isinstance(value.owner, ir.Operation | ir.OpView):
-        op = value.owner.operation
+    op = fragment
+    while (owner := owner_of(value)) is not None:
+        op = owner
         if op.name in _THROUGH:
             value = op.operands[0]
         elif op.name == "stablehlo.while":

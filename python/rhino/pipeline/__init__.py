@@ -3,6 +3,8 @@
 Owns the dataclasses. Imports neither jax nor MLIR; `rhino.passes.stage.read_program` makes them from IR.
 """
 
+from __future__ import annotations
+
 from rhino.pipeline.program import (
     FRAGMENT_KINDS,
     Argument,

@@ -4,6 +4,8 @@ Owns tasks, the costs schedules are made from, their making, their proof and the
 MLIR.
 """
 
+from __future__ import annotations
+
 from rhino.schedule.checker import check
 from rhino.schedule.costs import Edge, Exchange, PipelineCosts
 from rhino.schedule.estimate import estimate_step_s

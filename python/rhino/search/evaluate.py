@@ -191,9 +191,7 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     return peak(costs.problem.graph, life, local, held)
 
 
-def spans(
-    costs: Costs, states: Sequence[States], life: Lifetimes
-) -> tuple[list[int], list[tuple[int, int, int, int]]]:
+def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list[int], list[tuple[int, int, int, int]]]:
     """What a plan holds on one device: bytes of each value that is kept, and copies as (value, bytes, first, last)."""
     problem, klass = costs.problem, costs.quotient.klass
     graph = problem.graph
