@@ -31,7 +31,8 @@ class MoEConfig:
 
     An expert takes `2 * group / experts * capacity_factor` tokens of a group; others pass by it. `routing` is "einsum"
     or "sort". `dtype` is the compute type; parameters, gating and the loss are float32. `remat` recomputes each pair
-    of layers in the backward pass; `scan` runs the pairs as one loop over stacked parameters.
+    of layers in the backward pass; `scan` runs the pairs as one loop over stacked parameters. `optimizer` is "adam" or
+    "adafactor", whose state is a row and a column for each matrix: what the largest models are trained with.
     """
 
     layers: int
@@ -49,10 +50,13 @@ class MoEConfig:
     scan: bool = False
     learning_rate: float = 3e-4
     clip_norm: float = 1.0
+    optimizer: str = "adam"
 
     def __post_init__(self) -> None:
         if self.routing not in ("einsum", "sort"):
             raise ValueError(f"routing is {self.routing!r}; it must be 'einsum' or 'sort'")
+        if self.optimizer not in ("adam", "adafactor"):
+            raise ValueError(f"optimizer is {self.optimizer!r}; it must be 'adam' or 'adafactor'")
 
     @property
     def hidden(self) -> int:
@@ -236,7 +240,9 @@ def make_train_step(
     `batch["tokens"]` is int32[B, S + 1]; `B * S` must be a multiple of `config.group`, or less than it.
     """
     model = MoE(config)
-    tx = optax.chain(optax.clip_by_global_norm(config.clip_norm), optax.adam(config.learning_rate, b2=0.95))
+    adam = config.optimizer == "adam"
+    update = optax.adam(config.learning_rate, b2=0.95) if adam else optax.adafactor(config.learning_rate)
+    tx = optax.chain(optax.clip_by_global_norm(config.clip_norm), update)
 
     def init_fn(key: jax.Array) -> TrainState:
         params = model.init(key, jnp.zeros((1, config.seq_len), jnp.int32))["params"]
