@@ -41,7 +41,8 @@ def phases(path: Path, cluster: str, level: str, memory_limit: int = 0) -> dict[
     module = parse_module(path.read_bytes(), str(path))
     found["parse"] = time.perf_counter() - start
     manager = PassManager(module.context)
-    auto = build("rhino-auto", [("topology", cluster), ("level", level), ("memory-limit", str(memory_limit))])
+    options = [("topology", cluster), ("level", level), ("memory-limit", str(memory_limit)), ("stages", "1")]
+    auto = build("rhino-auto", options)
     assert isinstance(auto, Pipeline)
     for part in auto.expand():
         if isinstance(part, PlanSharding):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rhino.errors import RhinoError
 from rhino.passes.registry import Pass, Pipeline, build, option, register
 
 
@@ -12,13 +13,15 @@ from rhino.passes.registry import Pass, Pipeline, build, option, register
 class Auto(Pipeline):
     """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
 
-    Runs rhino-inline, symbol-dce, canonicalize, rhino-classify-args, rhino-expose-strided-dims and rhino-plan-sharding
-    with the options given here.
+    Runs rhino-inline, symbol-dce, canonicalize, rhino-classify-args and rhino-plan-parallelism with the options given
+    here; for a given number of stages or micro-batches rhino-plan-pipeline; with stages=1 only
+    rhino-expose-strided-dims and rhino-plan-sharding.
 
     Requires: a function @main with static shapes.
 
     Ensures: parameters that are cut into chunks are stored split (`rhino.strided`); an `sdy.mesh`, an `sdy.sharding` on
-    the arguments, results and operations of @main, `rhino.plan` and `rhino.cluster` on the module.
+    the arguments, results and operations of @main, `rhino.plan` and `rhino.cluster` on the module; or @main in
+    fragments with `rhino.schedule`, if a pipeline was asked for, or nothing else fits.
 
     Example:
       ```sh
@@ -34,13 +37,38 @@ class Auto(Pipeline):
     budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
     memory_limit: int = option(0, "bytes per device that a plan may use; 0 for nine tenths of the device's memory")
 
+    stages: int = option(0, "pipeline stages; 0 makes a pipeline only if nothing else fits, -1 if it is faster")
+    microbatches: int = option(0, "micro-batches of a pipeline; 0 leaves them to the search")
+    schedule: str = option("", "schedule of a pipeline; searched when empty")
+
     def expand(self) -> Sequence[Pass | str]:
-        """The passes in order."""
+        """The passes in order. Raises RhinoError for options that contradict each other."""
         options = [("topology", self.topology), ("level", self.level), ("memory-limit", str(self.memory_limit))]
         if self.budget:
             options.append(("budget", str(self.budget)))
         if self.mesh:
             options.append(("mesh", self.mesh))
-        plan = build("rhino-plan-sharding", options)
-        before = ("rhino-classify-args", "rhino-expose-strided-dims")
-        return [build("rhino-inline", []), "symbol-dce", "canonicalize", *before, plan]
+        return [
+            build("rhino-inline", []),
+            "symbol-dce",
+            "canonicalize",
+            build("rhino-classify-args", []),
+            *self._plan(options),
+        ]
+
+    def _plan(self, options: list[tuple[str, str]]) -> Sequence[Pass | str]:
+        """The passes that plan."""
+        if self.stages < -1 or self.microbatches < 0:
+            raise RhinoError(
+                f"stages {self.stages} and microbatches {self.microbatches} are not counts", "give 0 to leave them open"
+            )
+        if self.stages > 1 or self.microbatches > 1 or self.schedule:
+            if self.level == "O0":
+                raise RhinoError("level O0 makes no pipelines", "plan at O1, or without stages")
+            given = [("stages", str(max(0, self.stages))), ("microbatches", str(self.microbatches))]
+            given += [("schedule", self.schedule)] if self.schedule else []
+            return [build("rhino-plan-pipeline", [*options, *given])]
+        if self.stages == 1 or self.microbatches == 1:
+            return [build("rhino-expose-strided-dims", []), build("rhino-plan-sharding", options)]
+        when = "compare" if self.stages < 0 else "if-needed"
+        return [build("rhino-plan-parallelism", [*options, ("pipelines", when)])]

@@ -33,6 +33,7 @@ TABLE = {
     "rhino-schedule": "rhino.passes.stage.schedule:Schedule",
     "rhino-replicate-fragments": "rhino.passes.stage.replicate_fragments:ReplicateFragments",
     "rhino-plan-pipeline": "rhino.passes.plan.plan_pipeline:PlanPipeline",
+    "rhino-plan-parallelism": "rhino.passes.plan.plan_parallelism:PlanParallelism",
     "rhino-estimate": "rhino.passes.plan.estimate:Estimate",
     "rhino-verify": "rhino.passes.normalize.verify:Verify",
     "rhino-auto": "rhino.passes.pipelines:Auto",

@@ -13,12 +13,13 @@ import jax
 
 from rhino.api_build import Built, Settings, build, executable
 from rhino.api_init import make_state, place_state
+from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
 from rhino.api_strided import original
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.plan import Plan
-from rhino.plan_options import memory_bytes, mesh_text
+from rhino.plan_options import memory_bytes, mesh_text, stage_count
 
 _LEVELS = ("O0", "O1", "O2")
 
@@ -79,7 +80,11 @@ class Parallelized:
         Raises:
           RhinoError: there is no plan yet, or none of its arguments looks like the result of `init_fn`.
         """
-        return make_state(self._planned("init"), init_fn, args, kwargs)
+        built = self._planned("init")
+        if isinstance(built, BuiltPipeline):
+            built.prepare(self.cluster)
+            return built.make_state(init_fn, args, kwargs)
+        return make_state(built, init_fn, args, kwargs)
 
     def place(self, state: Any) -> Any:
         """A state from elsewhere, a checkpoint say, split and stored over the devices as the latest plan wants it.
@@ -89,7 +94,11 @@ class Parallelized:
         Raises:
           RhinoError: there is no plan yet, or none of its arguments looks like the state.
         """
-        return place_state(self._planned("place"), state)
+        built = self._planned("place")
+        if isinstance(built, BuiltPipeline):
+            built.prepare(self.cluster)
+            return built.place_state(state)
+        return place_state(built, state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on global arrays: those placed otherwise than planned are moved first, donated ones consumed.
@@ -151,6 +160,9 @@ class _Options(TypedDict, total=False):
     follow: Parallelized | None
     plan: Plan | None
     search_budget: float | None
+    stages: int | str | None
+    microbatches: int | None
+    schedule: str | None
 
 
 @overload
@@ -169,6 +181,9 @@ def parallelize(
     follow: Parallelized | None = None,
     plan: Plan | None = None,
     search_budget: float | None = None,
+    stages: int | str | None = None,
+    microbatches: int | None = None,
+    schedule: str | None = None,
 ) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
@@ -183,6 +198,9 @@ def parallelize(
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
       plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.
       search_budget: seconds after which the best plan so far is taken; by default the search runs to its end.
+      stages: pipeline stages: a number, 1 for none, "auto" for a pipeline if it is faster; by default only if nothing
+        else fits the memory.
+      microbatches, schedule: of a pipeline; searched by default.
 
     Raises:
       RhinoError: an option is not valid.
@@ -196,7 +214,10 @@ def parallelize(
 
     def wrap(function: Callable[..., Any]) -> Parallelized:
         where = cluster if cluster is None or isinstance(cluster, Cluster) else Cluster.load(cluster)
-        settings = Settings(level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0)
+        settings = Settings(
+            level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0,
+            stage_count(stages), microbatches or 0, schedule or "",
+        )  # fmt: skip
         return Parallelized(function, where, settings, Signature(function, static_argnums, donate_argnums))
 
     return wrap if fn is None else wrap(fn)

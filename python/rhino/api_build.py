@@ -21,7 +21,7 @@ from rhino.api_strided import StridedArray, original
 from rhino.api_trace import Trace, import_module, lower, trace
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
-from rhino.plan import Plan, Tensor
+from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan_module import Request, fingerprint, plan_module, read_plan
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 means the default."""
+    """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 means the default.
+
+    `stages`, `microbatches` and `schedule` are as `rhino-auto` takes them.
+    """
 
     level: str
     memory_limit_bytes: int
@@ -38,6 +41,9 @@ class Settings:
     follow: Parallelized | None
     plan: Plan | None
     budget_s: float = 0.0
+    stages: int = 0
+    microbatches: int = 0
+    schedule: str = ""
 
 
 @dataclass(slots=True)
@@ -135,6 +141,12 @@ def build(
     """Trace a call and plan it, keeping the shardings of the state it shares with the call it follows."""
     traced = trace(fn, signature, call)
     plan = _plan(traced, cluster, settings, follow)
+    if is_pipeline(plan):
+        from rhino.api_pipeline import BuiltPipeline, bind_pipeline
+
+        keys = tuple(map(leaf_key, jax.tree.leaves((call.traced_args, call.traced_kwargs))))
+        there: Any = bind_pipeline(cluster)
+        return BuiltPipeline(traced, plan.bind(there), there, call.statics, keys, None, [None] * len(keys))
     binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
@@ -159,8 +171,17 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
     if source is not None:
         write_pins(module, source, pins)
         mesh = "x".join(str(size) for _, size in source.mesh)
-    request = Request(cluster, settings.level, mesh, settings.memory_limit_bytes, settings.budget_s)
-    plan = plan_module(module, request, program=program, before_search=lambda m: pin_strided(m, pins)).plan
+    # State that another step keeps is where that step has it: no pipeline.
+    stages, microbatches, schedule = settings.stages, settings.microbatches, settings.schedule
+    if source is not None:
+        stages, microbatches, schedule = 1, 0, ""
+    request = Request(
+        cluster, settings.level, mesh, settings.memory_limit_bytes, settings.budget_s, stages, microbatches, schedule
+    )
+    before = (lambda m: pin_strided(m, pins)) if source is not None else None
+    plan = plan_module(module, request, program=program, before_search=before).plan
+    if is_pipeline(plan):
+        return plan
     return read_plan(module) if make_keys_whole(module, traced) else plan
 
 
@@ -172,6 +193,8 @@ def executable(built: Built, cluster: Cluster) -> Any:
     """
     if built.compiled is not None:
         return built.compiled
+    if is_pipeline(built.plan):
+        return built.executable(cluster)  # type: ignore[attr-defined]
     from rhino.compile.executable import compile_lowered, target_devices
 
     binding, target = built.binding, None

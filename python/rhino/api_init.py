@@ -25,7 +25,7 @@ def make_state(built: Built, init_fn: Callable[..., Any], args: tuple[Any, ...],
       RhinoError: no argument of the step looks like it; the message names the first difference to the first argument.
     """
     made = jax.eval_shape(init_fn, *args, **kwargs)
-    leaves = _argument_like(built, made, "init_fn makes")
+    leaves = argument_like(built, made, "init_fn makes")
     layouts = built.binding.layouts_in[leaves]
     if not any(layouts):
         shardings = jax.tree.unflatten(jax.tree.structure(made), built.binding.flat_in[leaves])
@@ -45,14 +45,14 @@ def place_state(built: Built, state: Any) -> Any:
     Raises:
       RhinoError: as `make_state`.
     """
-    leaves = _argument_like(built, jax.tree.map(abstract, state), "the state is")
+    leaves = argument_like(built, jax.tree.map(abstract, state), "the state is")
     layouts = built.binding.layouts_in[leaves] or (None,) * (leaves.stop - leaves.start)
     flat, tree = jax.tree.flatten(state)
     arrays = jax.device_put(store(flat, layouts), list(built.binding.flat_in[leaves]))
     return jax.tree.unflatten(tree, wrap(arrays, layouts))
 
 
-def _argument_like(built: Built, state: Any, what: str) -> slice:
+def argument_like(built: Built, state: Any, what: str) -> slice:
     """The flat leaves of the first argument of the step that looks like `state` (abstract)."""
     args, _ = jax.tree.unflatten(built.trace.in_tree, [leaf.aval for leaf in built.trace.leaves])
     start = 0

@@ -18,3 +18,7 @@ class RhinoError(Exception):
         super().__init__(message if not remedy else f"{message}; {remedy}")
         self.message = message
         self.remedy = remedy
+
+
+class NothingFits(RhinoError):
+    """No plan that was looked for is within the memory limit; others may be, such as pipelines."""

@@ -247,3 +247,8 @@ class Plan:
                 "get a bound one from rhino.parallelize(step, plan=plan).plan(state, batch)",
             )
         return self.binding
+
+
+def is_pipeline(plan: Plan) -> bool:
+    """Whether the module of a plan is in fragments, which the groups of devices of stages run."""
+    return any(tensor.stages for tensor in plan.arguments)

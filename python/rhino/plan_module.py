@@ -42,7 +42,8 @@ _BYTECODE = b"ML\xefR"
 class Request:
     """What to plan for. `memory_limit_bytes` 0 means nine tenths of the device's; `mesh` is "2x4", empty for a search.
 
-    `budget_s` is the time after which the best plan so far is taken, 0 for none.
+    `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
+    `schedule` are those of `rhino-auto`: 0 and "" leave them open.
     """
 
     cluster: Cluster
@@ -50,6 +51,9 @@ class Request:
     mesh: str = ""
     memory_limit_bytes: int = 0
     budget_s: float = 0.0
+    stages: int = 0
+    microbatches: int = 0
+    schedule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,16 @@ def plan_module(
     aside = put_aside(module)
     manager = PassManager(module.context)
     with _topology(request.cluster) as topology:
-        limit = request.memory_limit_bytes
-        budget = request.budget_s
-        auto = Auto(topology=topology, level=request.level, mesh=request.mesh, memory_limit=limit, budget=budget)
+        auto = Auto(
+            topology=topology,
+            level=request.level,
+            mesh=request.mesh,
+            memory_limit=request.memory_limit_bytes,
+            budget=request.budget_s,
+            stages=request.stages,
+            microbatches=request.microbatches,
+            schedule=request.schedule,
+        )
         for part in auto.expand():
             manager.add(_hooked(part, progress, before_search))
         try:
@@ -127,9 +138,29 @@ def _keep_names(module: ir.Module) -> None:
 
 def _hooked(part: Pass | str, progress: Progress | None, before: Callable[[ir.Module], None] | None) -> Pass | str:
     """The pass that searches, calling `before` first and telling `progress` how far it is; other passes as they are."""
+    from rhino.passes.plan.plan_parallelism import PlanParallelism
+    from rhino.passes.plan.plan_pipeline import PlanPipeline
     from rhino.passes.plan.plan_sharding import PlanSharding
 
-    if not isinstance(part, PlanSharding) or (progress is None and before is None):
+    if progress is None and before is None:
+        return part
+    if isinstance(part, PlanParallelism):
+        either = part
+
+        class HookedParallelism(PlanParallelism):
+            def run(self, module: ir.Module, log: PassLog) -> None:
+                either.plan(module, log, progress, before)
+
+        return HookedParallelism(**_fields(part))
+    if isinstance(part, PlanPipeline):
+        pipeline = part
+
+        class HookedPipeline(PlanPipeline):
+            def run(self, module: ir.Module, log: PassLog) -> None:
+                pipeline.plan(module, log, progress)
+
+        return HookedPipeline(**_fields(part))
+    if not isinstance(part, PlanSharding):
         return part
 
     class Hooked(PlanSharding):
@@ -138,7 +169,11 @@ def _hooked(part: Pass | str, progress: Progress | None, before: Callable[[ir.Mo
                 before(module)
             self.plan(module, log, progress)
 
-    return Hooked(**{spec.name: getattr(part, spec.name) for spec in fields(part)})
+    return Hooked(**_fields(part))
+
+
+def _fields(part: Pass) -> dict[str, Any]:
+    return {spec.name: getattr(part, spec.name) for spec in fields(part)}  # type: ignore[arg-type]
 
 
 @contextmanager

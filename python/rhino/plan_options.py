@@ -46,3 +46,22 @@ def mesh_text(mesh: Sequence[int] | str | None) -> str:
             f"mesh {mesh!r} is not a list of positive sizes", 'write it as (2, 4) or "2x4", outermost first'
         )
     return "x".join(part.strip() for part in parts)
+
+
+def stage_count(stages: int | str | None) -> int:
+    """Pipeline stages as `rhino-auto` takes them: 0 for "if needed" (None), -1 for "auto".
+
+    Raises:
+      RhinoError: neither a count nor "auto".
+    """
+    if stages is None:
+        return 0
+    if stages == "auto":
+        return -1
+    try:
+        count = int(stages)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise RhinoError(f"stages {stages!r} is not a number of stages", 'give 1 or more, or "auto"')
+    return count

@@ -42,6 +42,15 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--memory-limit", metavar="BYTES", help="per device, 40e9 or 40GiB (default: nine tenths of its memory)"
     )
     parser.add_argument(
+        "--stages",
+        metavar="N",
+        help="pipeline stages; 1 for none, auto for a pipeline if it is faster (default: only if nothing else fits)",
+    )
+    parser.add_argument(
+        "--microbatches", type=int, default=0, metavar="N", help="micro-batches of a pipeline (default: searched)"
+    )
+    parser.add_argument("--schedule", default="", metavar="S", help="schedule of a pipeline (default: searched)")
+    parser.add_argument(
         "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"
     )
     parser.add_argument("--json", metavar="F", help="write the plan as JSON to F, or - for standard output")
@@ -55,11 +64,20 @@ def run(args: argparse.Namespace) -> int:
     """Plan, then write what was asked for. RhinoError on bad input, for the caller to print."""
     from rhino.cluster import Cluster
     from rhino.plan_module import Request, parse_module
-    from rhino.plan_options import memory_bytes, mesh_text
+    from rhino.plan_options import memory_bytes, mesh_text, stage_count
 
     files.check_writable(args.output, args.json, args.report, args.save)
     cluster = Cluster.load(args.cluster)
-    request = Request(cluster, args.level, mesh_text(args.mesh), memory_bytes(args.memory_limit), args.budget)
+    request = Request(
+        cluster,
+        args.level,
+        mesh_text(args.mesh),
+        memory_bytes(args.memory_limit),
+        args.budget,
+        stage_count(args.stages),
+        args.microbatches,
+        args.schedule,
+    )
     path = None if args.file == "-" else args.file
     module = parse_module(files.read(args.file), path or "<stdin>", path)
     planned = _plan(module, request, quiet=args.quiet)

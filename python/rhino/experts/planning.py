@@ -49,7 +49,7 @@ class Program:
         """
         aside = put_aside(module)
         manager = PassManager(module.context)
-        auto = build("rhino-auto", [("topology", topology)])
+        auto = build("rhino-auto", [("topology", topology), ("stages", "1")])
         assert isinstance(auto, Pipeline)
         for part in auto.expand():
             if not isinstance(part, PlanSharding):

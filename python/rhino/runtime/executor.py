@@ -22,7 +22,7 @@ from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.compile import Compiled
 from rhino.runtime.memory import PipelineMemory, pipeline_memory
-from rhino.runtime.places import inputs, outputs, slot_shardings
+from rhino.runtime.places import Input, inputs, outputs, slot_shardings
 from rhino.runtime.profile import Profile, Timed
 from rhino.runtime.script import UNREAD, Action, Call, Script
 from rhino.schedule import Schedule
@@ -91,6 +91,11 @@ class PipelineExecutable:
     def devices(self) -> int:
         """Number of devices of all groups."""
         return sum(len(group) for group in self.compiled.devices)
+
+    @property
+    def places(self) -> Sequence[Input]:
+        """Where the flat arguments are kept, in their order; empty for a target that is not here."""
+        return () if self.target in DEVICELESS else self._inputs
 
     # --- running ----------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from rhino.pipeline import PipelineProgram
 from rhino.runtime.compile import Compiled
 from rhino.runtime.script import UNREAD, Call, Script
 from rhino.runtime.staged import Layout, Slice, StagedArray, cut
+from rhino.runtime.staged import index as rows_of
 
 
 def slot_shardings(program: PipelineProgram, script: Script, compiled: Compiled) -> list[Any]:
@@ -124,8 +125,19 @@ class Input:
     def place(self, leaf: Any) -> Any:
         """The leaf as the step takes it at least cost."""
         self._check(leaf)
-        pieces = jax.device_put(list(self.pieces(leaf)), list(self.layout.shardings))
+        return self.joined(jax.device_put(list(self.pieces(leaf)), list(self.layout.shardings)))
+
+    def joined(self, pieces: Sequence[jax.Array]) -> Any:
+        """The argument that has these pieces, each where it is kept."""
         return pieces[0] if self.whole else StagedArray(pieces, self.layout)
+
+    def piece_of(self, leaf: jax.Array, piece: int) -> jax.Array:
+        """One piece of a whole leaf, inside a jitted function; of PRNG keys their bits."""
+        if not hasattr(leaf, "dtype"):
+            leaf = jax.numpy.asarray(leaf, self.layout.aval.dtype)
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        return leaf if self.whole else leaf[rows_of(self.layout.slices[piece])]
 
     def _check(self, leaf: Any) -> None:
         wanted = self.layout.aval

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rhino.cluster import Cluster
 from rhino.cost.memory import lifetimes
-from rhino.errors import RhinoError
+from rhino.errors import NothingFits
 from rhino.graph.data import Graph
 from rhino.search.costs import Costs
 from rhino.search.cuts import AIM
@@ -17,7 +17,7 @@ from rhino.search.evaluate import local_bytes, memory
 _NAMED = 4
 
 
-def explain(graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: Descent) -> RhinoError:
+def explain(graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: Descent) -> NothingFits:
     """The error for a program of which no plan found fits; names the largest tensors of the smallest plan."""
     used = memory(costs, smallest.states, lifetimes(graph))
     arguments = [(local_bytes(costs, smallest.states, a.value), a.name) for a in graph.arguments]
@@ -36,7 +36,7 @@ def explain(graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: 
     enough = int(needed / AIM) + 1
     tensors = ", ".join(f"{name} {_mib(nbytes)}" for nbytes, name in largest)
     devices = -(-enough // limit) * cluster.num_devices
-    return RhinoError(
+    return NothingFits(
         f"memory limit {_mib(limit)} per device cannot be met on {cluster.name}: the smallest plan found needs "
         f"{_mib(needed)}, {_mib(used.argument_bytes)} of it arguments; largest: {tensors}",
         f"raise the limit to {enough} bytes, use about {devices} devices, or make the batch smaller",

@@ -1,0 +1,142 @@
+"""`rhino-plan-parallelism`: one sharding over all devices, or a pipeline of stages: whichever fits and is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.dialect.attributes import RhinoPlan
+from rhino.errors import NothingFits, RhinoError
+from rhino.passes.diagnostics import Diagnostic, PassError, PassLog
+from rhino.passes.normalize.expose_strided_dims import ExposeStridedDims
+from rhino.passes.plan.plan_pipeline import PlanPipeline, bytecode_of, replace_contents
+from rhino.passes.plan.plan_sharding import PlanSharding, given_mesh
+from rhino.passes.registry import Pass, option, register
+
+Progress = Callable[[int, int, str], None]
+
+
+@register
+class PlanParallelism(Pass):
+    """Plan one program over all devices if that fits, else a pipeline; or search both, and take the faster.
+
+    Requires: as rhino-plan-sharding, before rhino-expose-strided-dims, which this pass runs for the first of the two.
+
+    Ensures: what rhino-plan-sharding or rhino-plan-pipeline ensures. A module that has a mesh is not made a pipeline.
+
+    Options:
+      pipelines: "if-needed" looks for pipelines where nothing fits without, "compare" always.
+      topology, level, mesh, memory-limit, budget: as of rhino-plan-sharding. With a mesh pipelines are not looked for.
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-plan-parallelism='topology=p3.16xlarge:8 pipelines=compare'
+      func.func @main(%w: tensor<64x64xf32> {rhino.role = "param"}, ...
+      // becomes what `rhino-plan-sharding` or `rhino-plan-pipeline` makes of it
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-plan-parallelism"
+
+    topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
+    level: str = option("O1", "search effort; O0 propagates the shardings that are there", ("O0", "O1", "O2"))
+    mesh: str = option("", "sizes of the mesh axes over all devices, as in 2x4; all shapes are tried when empty")
+    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
+    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
+    pipelines: str = option("if-needed", "when pipelines are looked for", ("if-needed", "compare"))
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
+        self.plan(module, log)
+
+    def plan(
+        self,
+        module: ir.Module,
+        log: PassLog,
+        progress: Progress | None = None,
+        before: Callable[[ir.Module], None] | None = None,
+    ) -> None:
+        """As `run`; `before` changes the module before its shardings are searched, which rules pipelines out."""
+        pipelines = not (self.mesh or self.level == "O0" or before is not None or given_mesh(module))
+        kept = bytecode_of(module) if pipelines else b""
+        try:
+            ExposeStridedDims().run(module, log)
+            if before is not None:
+                before(module)
+            self._sharding().plan(module, log, progress)
+            if self.level == "O0" or not pipelines or self.pipelines == "if-needed":
+                return
+        except PassError as error:
+            if not pipelines or not isinstance(error.__cause__, NothingFits):
+                raise
+            self._instead(module, kept, log, progress, error)
+            return
+        self._compare(module, kept, log, progress)
+
+    def _instead(
+        self, module: ir.Module, kept: bytes, log: PassLog, progress: Progress | None, error: PassError
+    ) -> None:
+        """A pipeline where nothing fits without; the first error if there is none, with what was found besides."""
+        replace_contents(module, kept)
+        try:
+            self._pipeline().plan(module, log, progress)
+        except RhinoError as other:
+            said = error.diagnostic
+            note = Diagnostic("note", f"nor is there a pipeline: {other.message.splitlines()[0]}", said.position)
+            error.diagnostic = replace(said, notes=(*said.notes, note))
+            raise error from error.__cause__
+
+    def _compare(self, module: ir.Module, kept: bytes, log: PassLog, progress: Progress | None) -> None:
+        found = RhinoPlan.of(module)
+        assert found is not None
+        sharded = bytecode_of(module)
+        replace_contents(module, kept)
+        try:
+            self._pipeline().plan(module, log, progress)
+        except RhinoError:
+            replace_contents(module, sharded)
+            return
+        other = RhinoPlan.of(module)
+        assert other is not None
+        best, lost = (found, other) if _step_s(found) <= _step_s(other) else (other, found)
+        if best is found:
+            replace_contents(module, sharded)
+        RhinoPlan.attach(module, {**best, "alternatives": [*best.get("alternatives", []), _as_alternative(lost, best)]})
+
+    def _sharding(self) -> PlanSharding:
+        return PlanSharding(
+            topology=self.topology,
+            level=self.level,
+            mesh=self.mesh,
+            memory_limit=self.memory_limit,
+            budget=self.budget,
+        )
+
+    def _pipeline(self) -> PlanPipeline:
+        return PlanPipeline(
+            topology=self.topology, level=self.level, memory_limit=self.memory_limit, budget=self.budget
+        )
+
+
+def _step_s(plan: dict[str, object]) -> float:
+    predicted = plan["predicted"]
+    assert isinstance(predicted, dict)
+    return float(predicted["step_time_s"])
+
+
+def _as_alternative(lost: dict[str, object], best: dict[str, object]) -> dict[str, object]:
+    mesh, predicted = lost["mesh"], lost["predicted"]
+    assert isinstance(mesh, list) and isinstance(predicted, dict)
+    shape = "x".join(str(size) for _, size in mesh) or "1"
+    stages = int(str(lost["stages"]))
+    name = f"{stages} stages of {shape}" if stages > 1 else f"mesh {shape}"
+    slower = _step_s(lost) / _step_s(best) - 1
+    return {
+        "name": name,
+        "step_time_s": _step_s(lost),
+        "peak_bytes": predicted["peak_bytes"],
+        "why": f"{slower:.1%} slower",
+    }

@@ -1,0 +1,204 @@
+"""A planned call whose plan is a pipeline: its state lives on the device groups of stages, its step runs task lists.
+
+Owns the way from the user's pytrees to the runtime's flat arguments, and back. Knows nothing of how a plan was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from rhino.api_build import Built
+from rhino.api_devices import is_here, local_devices, too_few
+from rhino.api_init import argument_like
+from rhino.api_signature import Call
+from rhino.api_trace import Trace
+from rhino.cluster import Cluster
+from rhino.errors import RhinoError
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineBinding:
+    """Stands where a plan without stages has shardings over one mesh.
+
+    `mesh` is what says whether the cluster's devices are here: the list of them, or None.
+    """
+
+    mesh: list[Any] | None
+    flat_in: tuple[Any, ...] = ()
+
+    @property
+    def is_strided(self) -> bool:
+        """Never: a pipeline keeps arrays in their original shapes."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("in_shardings", "keyword_shardings", "out_shardings", "partition_specs"):
+            raise RhinoError(
+                f"a pipeline has no {name}: its arguments are on the devices of different stages",
+                "call the step that rhino.parallelize returned, or plan with stages=1",
+            )
+        raise AttributeError(name)
+
+
+class BuiltPipeline(Built):
+    """A planned call that runs as a pipeline. `compiled` is a `PipelineStep`, once there is one."""
+
+    def prepare(self, cluster: Cluster) -> None:
+        """Compile all fragments for the devices that are here. Raises RhinoError if they are not."""
+        self._check_here(cluster)
+        self.executable(cluster)
+
+    def executable(self, cluster: Cluster) -> PipelineStep:
+        """The compiled pipeline, for the cluster whether its devices are here or not; compiled on first use.
+
+        Raises:
+          RhinoError: the devices are of this process's kind but too few, or XLA refuses.
+        """
+        if self.compiled is None:
+            from rhino.runtime import build
+
+            devices = local_devices(cluster)
+            if devices is None and is_here(cluster):
+                raise too_few(cluster)
+            source = self.plan.source
+            assert source is not None
+            target = None if devices is not None else cluster.device.xla_target
+            self.compiled = PipelineStep(build(source, devices, target), self.trace)
+        return self.compiled  # type: ignore[no-any-return]
+
+    def run(self, call: Call, leaves: Sequence[Any]) -> Any:
+        """One step. Arguments that are not where the plan keeps them are moved."""
+        return self.compiled.run(leaves)
+
+    def make_state(self, init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `init_fn` returns, each leaf on the stages that keep it; each stage makes its own leaves only.
+
+        Raises:
+          RhinoError: no argument of the step looks like it, or the devices are not here.
+        """
+        made = jax.eval_shape(init_fn, *args, **kwargs)
+        where = argument_like(self, made, "init_fn makes")
+        places = self.compiled.executable.places[where]
+        groups: dict[Any, list[int]] = {}
+        for i, place in enumerate(places):
+            for sharding in place.layout.shardings:
+                groups.setdefault(tuple(d.id for d in sharding.mesh.devices.flat), []).append(i)
+        pieces: dict[int, dict[int, jax.Array]] = {}
+        for devices, leaves in groups.items():
+            chosen = list(dict.fromkeys(leaves))
+            for i, piece, array in _made_on(init_fn, args, kwargs, places, chosen, devices):
+                pieces.setdefault(i, {})[piece] = array
+        flat = [place.joined([pieces[i][k] for k in sorted(pieces[i])]) for i, place in enumerate(places)]
+        return jax.tree.unflatten(jax.tree.structure(made), flat)
+
+    def place_state(self, state: Any) -> Any:
+        """The state with each leaf on the stages that keep it; the one given stays as it is.
+
+        Raises:
+          RhinoError: as `make_state`.
+        """
+        from rhino.api_signature import abstract
+
+        where = argument_like(self, jax.tree.map(abstract, state), "the state is")
+        flat, tree = jax.tree.flatten(state)
+        places = self.compiled.executable.places[where]
+        return jax.tree.unflatten(tree, [place.place(leaf) for place, leaf in zip(places, flat, strict=True)])
+
+    def _check_here(self, cluster: Cluster) -> None:
+        if not is_here(cluster):
+            raise RhinoError(
+                f"the step was planned for cluster {cluster.name}, whose {cluster.device.kind} devices are not here",
+                "run it there, or parallelize with cluster=None for the devices of this process",
+            )
+
+
+def _made_on(
+    init_fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    places: Sequence[Any],
+    chosen: Sequence[int],
+    devices: tuple[int, ...],
+) -> list[tuple[int, int, jax.Array]]:
+    """(leaf, piece, array) of what one group keeps. XLA drops what the other groups keep from the program."""
+    wanted = [
+        (i, k)
+        for i in chosen
+        for k, sharding in enumerate(places[i].layout.shardings)
+        if tuple(d.id for d in sharding.mesh.devices.flat) == devices
+    ]
+
+    def init(*args: Any, **kwargs: Any) -> list[Any]:
+        leaves = jax.tree.leaves(init_fn(*args, **kwargs))
+        return [places[i].piece_of(leaves[i], k) for i, k in wanted]
+
+    shardings = [places[i].layout.shardings[k] for i, k in wanted]
+    arrays = jax.jit(init, out_shardings=shardings)(*args, **kwargs)
+    return [(i, k, array) for (i, k), array in zip(wanted, arrays, strict=True)]
+
+
+class PipelineStep:
+    """A compiled pipeline, called like the step: pytrees in, pytrees out.
+
+    Attributes:
+      executable: the `rhino.runtime` PipelineExecutable, for what is not wrapped here (profile, transfers).
+    """
+
+    def __init__(self, executable: Any, trace: Trace) -> None:
+        self.executable = executable
+        self._trace = trace
+
+    def __repr__(self) -> str:
+        return repr(self.executable)
+
+    @property
+    def target(self) -> str:
+        """What it was compiled for."""
+        return str(self.executable.target)
+
+    @property
+    def devices(self) -> int:
+        """Number of devices of all stages."""
+        return int(self.executable.devices)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of compiling."""
+        return float(self.executable.seconds)
+
+    def memory_analysis(self) -> Any:
+        """Bytes per device, of the group that needs most and of each: `peak_bytes`, `groups`."""
+        return self.executable.memory_analysis()
+
+    def collectives(self) -> Any:
+        """Per group of devices, what one device of it sends to others of the group in a step."""
+        return self.executable.collectives()
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """One step on flat arguments; the result is the user's pytree."""
+        return jax.tree.unflatten(self._trace.out_tree, self.executable.run(leaves))
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """One step. Keyword-only arguments of the step are one dictionary, last.
+
+        Raises:
+          RhinoError: compiled for a GPU that is not here.
+          TypeError: the arguments are of another pytree structure.
+        """
+        wanted = self._trace.in_tree
+        leaves, tree = jax.tree.flatten((arguments, keywords))
+        if tree != wanted and arguments and isinstance(arguments[-1], dict) and not keywords:
+            leaves, tree = jax.tree.flatten((arguments[:-1], arguments[-1]))
+        if tree != wanted:
+            raise TypeError(f"{self._trace.name} was compiled for arguments of structure {wanted}, not {tree}")
+        return self.run(leaves)
+
+
+def bind_pipeline(cluster: Cluster) -> PipelineBinding:
+    """The binding of a pipeline's plan to this process's devices, if they are here."""
+    devices = local_devices(cluster)
+    return PipelineBinding(None if devices is None else list(devices))
