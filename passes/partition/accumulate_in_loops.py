@@ -12,6 +12,7 @@ from rhino.graph.data import Graph
 from rhino.passes.entry import main_function
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.normalize.scan_loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
+from rhino.passes.partition.split_microbatch_rewrite import is_zeros
 from rhino.passes.registry import Pass, PassLog, register
 
 _ADD = "stablehlo.add"
@@ -101,12 +102,7 @@ def _is_zero(graph: Graph, ops: Sequence[Any], stack: Stack) -> bool:
     producer = graph.values[stack.value].producer
     while producer >= 0 and graph.ops[producer].name == "stablehlo.broadcast_in_dim":
         producer = graph.values[graph.ops[producer].operands[0]].producer
-    if producer < 0 or graph.ops[producer].tag != "splat":
-        return False
-    splat = ir.DenseElementsAttr(ops[producer].attributes["value"]).get_splat_value()
-    if isinstance(splat, ir.FloatAttr | ir.IntegerAttr):
-        return bool(splat.value == 0)
-    return False
+    return producer >= 0 and is_zeros(ops[producer])
 
 
 def _rewrite(graph: Graph, ops: Sequence[Any], scan: Scan, stack: Stack, added: tuple[int, int]) -> None:

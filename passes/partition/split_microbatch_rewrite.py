@@ -5,9 +5,11 @@ Owns the structure; single operations are made by `split_microbatch_ops`. Decide
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -18,6 +20,9 @@ from rhino.microbatch.forms import WHOLE
 from rhino.microbatch.plan import Ref
 from rhino.passes.partition.split_microbatch_ops import Types, make, reshaped
 
+# A constant's value as it is printed, if it is the same everywhere, and how zero looks.
+_SPLAT = re.compile(r"dense<([^<>]*)> :")
+_ZEROS = ("0", "false", "0.000000e+00", "(0,0)", "(0.000000e+00,0.000000e+00)")
 # Sums of these types are kept in float32, so that adding up many micro-batches costs no accuracy.
 _NARROW = ("bf16", "f16")
 
@@ -37,7 +42,7 @@ class Rewriter:
         self.end = block.operations[len(block.operations) - 1].operation
         with self.main.location:
             with ir.InsertionPoint(self.end):
-                self.zero = _splat(ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), 0)
+                self.zero = splat(ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), 0)
             self.pieces(after=False)
             results = self.loop()
             moved = [self.ops[k] for k in self.plan.after]
@@ -86,7 +91,7 @@ class Rewriter:
         cond = loop.regions[0].blocks.append(*kinds, arg_locs=locations)
         with ir.InsertionPoint(cond):
             less = stablehlo.ComparisonDirectionAttr.get("LT")
-            stablehlo.ReturnOp([stablehlo.CompareOp(cond.arguments[0], _splat(i32, plan.count), less).result])
+            stablehlo.ReturnOp([stablehlo.CompareOp(cond.arguments[0], splat(i32, plan.count), less).result])
         body = loop.regions[1].blocks.append(*kinds, arg_locs=locations)
         self.index = body.arguments[0]
         with ir.InsertionPoint(body):
@@ -100,7 +105,7 @@ class Rewriter:
                 for ref in () if isinstance(step, Cut) else step.results:
                     if ref in waiting:
                         totals[waiting[ref]] = self.add(rest[waiting[ref]], self.value(ref), ref[1])
-            carried = [stablehlo.AddOp(self.index, _splat(i32, 1)).result]
+            carried = [stablehlo.AddOp(self.index, splat(i32, 1)).result]
             for n, (v, partial) in enumerate(plan.sums):
                 carried.append(totals[n] if n in totals else self.add(rest[n], self.value((v, partial)), partial))
             for buffer, (v, split) in zip(rest[len(plan.sums) :], plan.stacks, strict=True):
@@ -177,7 +182,7 @@ class Rewriter:
 
     def start(self, v: int, partial: Partial) -> Any:
         """Where an accumulation begins."""
-        return _splat(self.sum_type(v, partial), _identity(partial, self.values[v].type.element_type))
+        return splat(self.sum_type(v, partial), identity(partial.kind, self.values[v].type.element_type))
 
     def sum_type(self, v: int, partial: Partial) -> Any:
         """The type in which a value is accumulated."""
@@ -200,7 +205,7 @@ class Rewriter:
         """Where the parts of a result are collected."""
         kind = self.values[v].type
         shape, _ = self.types.apart(kind.shape, split)
-        return _splat(ir.RankedTensorType.get(shape, kind.element_type), 0)
+        return splat(ir.RankedTensorType.get(shape, kind.element_type), 0)
 
     def put(self, buffer: Any, part: Any, v: int, split: Split) -> Any:
         """One micro-batch's part in its place."""
@@ -229,29 +234,40 @@ def _names(op: Any) -> list[str]:
     return [attribute if isinstance(attribute, str) else attribute.name for attribute in op.attributes]
 
 
-def _splat(kind: Any, value: float) -> Any:
+def splat(kind: Any, value: float) -> Any:
     """A constant with one value everywhere."""
     element = kind.element_type
+    if isinstance(element, ir.ComplexType):
+        # There is no attribute for one complex number, and the bindings cannot read one of many.
+        number = np.asarray(value, np.complex128 if "f64" in str(element) else np.complex64)
+        return stablehlo.ConstantOp(ir.DenseElementsAttr.get(number, type=element, shape=kind.shape)).result
     if isinstance(element, ir.IntegerType):
-        attribute: Any = ir.IntegerAttr.get(element, int(value))
-    elif isinstance(element, ir.ComplexType):
-        return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<(0.0,0.0)> : {kind}")).result
+        # They take signed 64 bits, whatever the type.
+        attribute: Any = ir.IntegerAttr.get(element, int(value) - (2**64 if value >= 2**63 else 0))
     else:
         attribute = ir.FloatAttr.get(element, float(value))
     return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, attribute)).result
 
 
-def _identity(partial: Partial, element: Any) -> float:
-    """What changes nothing."""
-    if partial.kind == "add" or partial.kind == "or":
+def is_zeros(op: ir.Operation) -> bool:
+    """Whether an operation is a constant that is zero everywhere."""
+    if op.name != "stablehlo.constant":
+        return False
+    found = _SPLAT.search(op.get_asm(large_elements_limit=1))
+    return found is not None and found[1] in _ZEROS
+
+
+def identity(kind: str, element: Any) -> float:
+    """What changes nothing when accumulated."""
+    if kind in ("add", "or"):
         return 0
-    if partial.kind == "and":
+    if kind == "and":
         return -1 if element.width > 1 else 1
     if not isinstance(element, ir.IntegerType):
-        return float("-inf") if partial.kind == "maximum" else float("inf")
+        return float("-inf") if kind == "maximum" else float("inf")
     if element.width == 1:
-        return 0 if partial.kind == "maximum" else 1
+        return 0 if kind == "maximum" else 1
     signed = not element.is_unsigned
     low = -(2 ** (element.width - 1)) if signed else 0
     high = 2 ** (element.width - (1 if signed else 0)) - 1
-    return low if partial.kind == "maximum" else high
+    return low if kind == "maximum" else high

@@ -10,11 +10,14 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPlacement
 from rhino.dialect.mpmd import TOPOLOGY
+from rhino.dialect.sdy import add_mesh
 from rhino.errors import RhinoError
 from rhino.passes.diagnostics import PassError
 from rhino.passes.entry import main_function
+from rhino.passes.plan.plan_sharding import MESH, given_mesh
 from rhino.passes.registry import Pass, PassLog, option, register
-from rhino.passes.stage.replicated import AXIS, Replicator, owner_of, widened_topology
+from rhino.passes.stage.accumulators import owner_of
+from rhino.passes.stage.replicated import AXIS, Replicator, widened_topology
 
 
 @register
@@ -99,16 +102,14 @@ def _indices(loop: ir.Operation) -> list[int]:
 
 
 def _widen_meshes(module: ir.Module, count: int) -> None:
-    """Puts the axis in front of every mesh, and gives every group as many more devices."""
-    for op in module.body.operations:
-        if op.operation.name == "sdy.mesh":
-            text = str(op.attributes["mesh"])
-            if f'"{AXIS}"' in text:
-                raise PassError(op, f'the mesh has an axis "{AXIS}" already', ["replicate fragments once"])
-            separator = "" if "[]" in text else ", "
-            op.attributes["mesh"] = ir.Attribute.parse(
-                text.replace("[", f'["{AXIS}"={count}{separator}', 1), module.context
-            )
+    """Puts the axis in front of the mesh, and gives every group as many more devices."""
+    axes = given_mesh(module)
+    if any(name == AXIS for name, _ in axes):
+        raise PassError(module, f'the mesh has an axis "{AXIS}" already', ["replicate fragments once"])
+    for op in list(module.body.operations):
+        if op.operation.name == "sdy.mesh" and op.attributes["sym_name"].value == MESH:
+            op.operation.erase()
+    add_mesh(module, MESH, [(AXIS, count), *axes])
     for function in functions.all_functions(module):
         if TOPOLOGY in function.attributes:
             function.attributes[TOPOLOGY] = widened_topology(function, count)

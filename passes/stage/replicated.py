@@ -14,30 +14,17 @@ from jaxlib.mlir.dialects import mpmd, sdy, stablehlo
 from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
 from rhino.passes.diagnostics import PassError
+from rhino.passes.partition.split_microbatch_rewrite import identity, splat
+from rhino.passes.plan.plan_sharding import MESH
+from rhino.passes.stage.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
 
 AXIS = "replica"
-MESH = "mesh"
-# What an accumulator's last operation says about how accumulators of several replicas come together.
-_KINDS = {
-    "stablehlo.add": "add",
-    "stablehlo.dynamic_update_slice": "add",  # each replica writes its own examples over zeros
-    "stablehlo.maximum": "maximum",
-    "stablehlo.minimum": "minimum",
-    "stablehlo.and": "and",
-    "stablehlo.or": "or",
-}
-_THROUGH = ("stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose", "sdy.sharding_constraint")
 
 
 def widened_topology(function: ir.Operation, count: int) -> ir.Attribute:
     """A function's topology with the replicas' axis in front of each mesh."""
     meshes = topology(function) or []
     return make_topology({name: [(AXIS, count), *axes] for name, axes in meshes}, function.context)
-
-
-def owner_of(value: Any) -> Any:
-    """The operation that makes a value, None for an argument of a block."""
-    return None if isinstance(value, ir.BlockArgument) or isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 class Replicator:
@@ -153,8 +140,7 @@ class Replicator:
         if index.type.element_type != replica.type.element_type:
             replica = stablehlo.ConvertOp(index.type, replica).result
         with self.context:
-            count = ir.DenseElementsAttr.get_splat(index.type, ir.IntegerAttr.get(index.type.element_type, self.count))
-        rounds = stablehlo.MulOp(index, stablehlo.ConstantOp(count).result).result
+            rounds = stablehlo.MulOp(index, splat(index.type, self.count)).result
         return stablehlo.AddOp(rounds, replica).result
 
     # --- the loop -----------------------------------------------------------------------------------------------
@@ -163,8 +149,12 @@ class Replicator:
         """Accumulators are spread before the loop and brought together behind it."""
         rounds = ir.IntegerAttr(loop.attributes["iterations"])
         loop.attributes["iterations"] = ir.IntegerAttr.get(rounds.type, rounds.value // self.count)
-        kinds = [_kind(body, i) for i in range(len(loop.results))]
+        kinds = [kind_of(body, i) for i in range(len(loop.results))]
         before = list(loop.operands)
+        for i, (value, kind) in enumerate(zip(before, kinds, strict=True)):
+            if kind == "write" and not starts_as_zeros(value):
+                message = f"value {i} of the loop is written row by row, but does not start as zeros"
+                raise PassError(loop, message, ["replicas write rows of their own, which are added up"])
         whole = [v.type for v in before]
         wide = [self.spread(t) for t in whole]
         outer = [i for i, v in enumerate(before) if not self.spread_where_made(v, wide[i], kinds[i])]
@@ -226,7 +216,7 @@ class Replicator:
         work: Callable[[Any, str], Any],
     ) -> list[Any]:
         """One fragment per stage that does `work` on accumulators of its own; `values` becomes the results."""
-        stages = [_stage(body, i) for i in carries]
+        stages = [stage_of(body, i) for i in carries]
         made = []
         for stage in dict.fromkeys(stages):
             chosen = [n for n, s in enumerate(stages) if s == stage]
@@ -254,24 +244,28 @@ class Replicator:
         wide = self.leading(value.type)
         dims = list(range(1, len(wide.shape)))
         copies = stablehlo.BroadcastInDimOp(wide, value, ir.DenseI64ArrayAttr.get(dims)).result
-        if kind != "add":
+        if kind not in ("add", "write"):
             return copies
         replica = stablehlo.IotaOp(ir.RankedTensorType.get(wide.shape, _int32()), 0).result
-        zero32 = _splat(replica.type, ir.IntegerAttr.get(_int32(), 0))
-        first = stablehlo.CompareOp(replica, zero32, stablehlo.ComparisonDirectionAttr.get("EQ")).result
-        return stablehlo.SelectOp(first, copies, _splat(wide, _number(wide.element_type, 0))).result
+        first = stablehlo.CompareOp(replica, splat(replica.type, 0), stablehlo.ComparisonDirectionAttr.get("EQ")).result
+        return stablehlo.SelectOp(first, copies, splat(wide, 0)).result
 
     def bring_together(self, value: Any, kind: str) -> Any:
         """The accumulators of all replicas as one."""
         element = value.type.element_type
         whole = ir.RankedTensorType.get(value.type.shape[1:], element)
         scalar = ir.RankedTensorType.get([], element)
-        start = stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(scalar, _neutral(element, kind))).result
+        if kind in ("and", "or") and element != ir.IntegerType.get_signless(1):
+            # XLA has no all-reduce for bitwise operations: every replica gets all of them.
+            everywhere = sdy.TensorShardingAttr(tensor_sharding(self.context, MESH, ((),) * len(value.type.shape)))
+            value = sdy.ShardingConstraintOp(value, everywhere).result
+        start = splat(scalar, identity("add" if kind == "write" else kind, element))
         reduced = stablehlo.ReduceOp([whole], [value], [start], ir.DenseI64ArrayAttr.get([0]))
         block = reduced.regions[0].blocks.append(scalar, scalar)
         with ir.InsertionPoint(block):
             combine = {
                 "add": stablehlo.AddOp,
+                "write": stablehlo.AddOp,  # each row is zeros but in the replica that wrote it
                 "maximum": stablehlo.MaxOp,
                 "minimum": stablehlo.MinOp,
                 "and": stablehlo.AndOp,
@@ -331,63 +325,3 @@ def _reshape(value: Any, shape: Sequence[int]) -> Any:
 
 def _int32() -> ir.Type:
     return ir.IntegerType.get_signless(32)
-
-
-def _number(element: Any, value: float) -> ir.Attribute:
-    if isinstance(element, ir.IntegerType):
-        return ir.IntegerAttr.get(element, int(value))
-    if isinstance(element, ir.ComplexType):
-        raise ValueError(f"no accumulators of type {element}")
-    return ir.FloatAttr.get(element, value)
-
-
-def _splat(kind: Any, value: ir.Attribute) -> Any:
-    return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, value)).result
-
-
-def _neutral(element: Any, kind: str) -> ir.Attribute:
-    if kind in ("add", "or"):
-        return _number(element, 0)
-    if not isinstance(element, ir.IntegerType):
-        return _number(element, float("-inf") if kind == "maximum" else float("inf"))
-    width = element.width
-    if kind == "and" or (element.is_unsigned and kind == "minimum"):
-        return ir.IntegerAttr.get(element, -1 if not element.is_unsigned else 2**width - 1)
-    if element.is_unsigned:
-        return ir.IntegerAttr.get(element, 0)
-    return ir.IntegerAttr.get(element, -(2 ** (width - 1)) if kind == "maximum" else 2 ** (width - 1) - 1)
-
-
-def _maker(body: Any, i: int) -> tuple[Any, int]:
-    """The fragment that makes result i of the micro-batch function, and which of its results that is."""
-    block = body.regions[0].blocks[0]
-    value = ir.OpResult(block.operations[len(block.operations) - 1].operands[i])
-    return value.owner, value.result_number
-
-
-def _stage(body: Any, i: int) -> int:
-    return int(ir.IntegerAttr(_maker(body, i)[0].attributes["stage_id"]).value)
-
-
-def _kind(body: Any, i: int) -> str:
-    """How the accumulator that is result i comes together, by the last operation on it before it was replicated."""
-    fragment, number = _maker(body, i)
-    block = fragment.regions[0].blocks[0]
-    value = block.operations[len(block.operations) - 1].operands[number]
-    manual = value.owner
-    inner = manual.regions[0].blocks[0]
-    position = ir.OpResult(value).result_number
-    value = inner.operations[len(inner.operations) - 1].operands[position]
-    op = fragment
-    while (owner := owner_of(value)) is not None:
-        op = owner
-        if op.name in _THROUGH:
-            value = op.operands[0]
-        elif op.name == "stablehlo.while":
-            last = op.regions[1].blocks[0]
-            value = last.operations[len(last.operations) - 1].operands[ir.OpResult(value).result_number]
-        else:
-            break
-    if op.name not in _KINDS:
-        raise PassError(op, f"an accumulator ends in '{op.name}', which does not say how replicas come together")
-    return _KINDS[op.name]
