@@ -110,12 +110,12 @@ T = TypeVar("T")
 
 def option(default: T, doc: str, choices: Sequence[str] = ()) -> T:
     """A field of a pass with its documentation and, for strings, the values allowed."""
-    # dataclass_transform knows it as a field specifier: the static type is that of the default.
+    # To type checkers it is the default itself: they know defaults of field specifiers by keyword only.
     made: T = dataclasses.field(default=default, metadata={"doc": doc, "choices": tuple(choices)})
     return made
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(option, dataclasses.field))
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def register(cls: type[T]) -> type[T]:
     """Make a class a pass: a frozen dataclass with a name, a documented purpose and options of known types.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 from math import inf, prod
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from rhino.joint.pipeline import Pipeline, pipeline, stage_step
 from rhino.joint.placement import Placement, part_of
 from rhino.joint.sharded import Prepared, Sharded, lay_out
 from rhino.schedule import Schedule, Simulation, check, make_schedule, simulate
+from rhino.search.infeasible import bytes_text
 from rhino.search.solution import Alternative
 from rhino.stages.plan import StagePlan
 
@@ -130,17 +132,38 @@ def plan_jointly(
       progress: called with (done, total, label).
 
     Raises:
-      RhinoError: no pipeline uses all devices, or none fits the memory limit.
+      RhinoError: an option that cannot be meant, no pipeline uses all devices, or none fits the memory limit.
     """
+    _check_options(options)
     return _Search(programs, cluster, options, progress or (lambda done, total, label: None)).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A pipeline before its stages are planned. `bound_s` is what it takes with perfectly equal stages."""
+def _check_options(options: Options) -> None:
+    for name in ("stages", "microbatches", "memory_limit", "budget_s"):
+        given = getattr(options, name)
+        if given is not None and given < 0:
+            name = name.removesuffix("_s").replace("_", "-")
+            raise RhinoError(f"{name} {given} is negative", "give a positive number, or leave it to the search")
+    known = SCHEDULES["O2"]
+    if options.schedule and options.schedule not in ("gpipe", *known):
+        message = (
+            f"schedule '{options.schedule}' is not among those of pipelines whose stages have devices of their own"
+        )
+        raise RhinoError(message, f"give gpipe, {', '.join(known)}, or leave it to the search")
 
-    shape: Shape
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Draft:
+    """A pipeline before its stages are planned: the most promising is the least of them.
+
+    `bound_s` is what it takes with perfectly equal stages; `own` is whether its own program was laid out for that.
+    """
+
     bound_s: float
+    stages: int
+    slices: int
+    shape: Shape = field(compare=False)
+    own: bool = field(compare=False)
 
 
 class _Search:
@@ -153,21 +176,32 @@ class _Search:
         self.laid_out: dict[tuple[int, int], Sharded | None] = {}
         self.within: dict[tuple[int, int, int, int], Sharded | None] = {}
         self.losers: list[Alternative] = []
+        self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
         self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
 
     def run(self) -> JointSolution:
-        drafts = self.drafts()
-        if not drafts:
+        queue = self.drafts()
+        if not queue:
             raise self.nothing()
+        drafts = list(queue)
         best: Candidate | None = None
         done = 0
-        for draft in drafts:
+        bound = inf
+        while queue:
+            draft = heappop(queue)
             least_s = best.step_time_s if best else inf
-            if best and (done >= self.effort.exact or time.perf_counter() > self.deadline):
+            late = done >= self.effort.exact or time.perf_counter() > self.deadline
+            if draft.bound_s >= least_s or (best and late):
+                bound = min(bound, draft.bound_s)
                 break
-            if draft.bound_s >= least_s:
-                break
-            self.progress(done, min(len(drafts), self.effort.exact), draft.shape.name)
+            sharded = self.lay_out(draft.shape)
+            if sharded is None:
+                continue
+            if not draft.own:
+                heappush(queue, self.draft(draft.shape, sharded))
+                continue
+            bound = min(bound, draft.bound_s)
+            self.progress(done, self.effort.exact, draft.shape.name)
             found = self.planned(draft.shape, least_s)
             done += 1
             if found is None:
@@ -180,7 +214,6 @@ class _Search:
                 self.lose(found)
         if best is None:
             raise self.too_large(drafts)
-        bound = min([d.bound_s for d in drafts], default=best.step_time_s)
         seconds = time.perf_counter() - self.begin
         return JointSolution(
             best, self.alternatives(best), done, min(bound, best.step_time_s), seconds, dict(self.spent)
@@ -189,10 +222,11 @@ class _Search:
     # --- estimates ----------------------------------------------------------------------------------------------------
 
     def drafts(self) -> list[_Draft]:
-        """All pipelines, the most promising first, by what they take with perfectly equal stages and no transfers."""
+        """All pipelines, as a heap by what they take with perfectly equal stages and no transfers."""
         options, cluster = self.options, self.cluster
         batch = self.programs.batch
         found: list[_Draft] = []
+        known: dict[int, tuple[Sharded, int]] = {}
         by_width: dict[tuple[int, int, int], list[Shape]] = {}
         kept = self.state_bytes()
         for shape in shapes(
@@ -211,15 +245,29 @@ class _Search:
             if wide and not (self.effort.wide or options.mesh):
                 continue
             # However they are divided, parameters and optimizer state are somewhere in each replica.
-            if kept > shape.stages * shape.width * self.limit:
+            each = kept // (shape.stages * shape.width)
+            if each > self.limit:
+                self.least = min(self.least or each, each)
                 continue
             by_width.setdefault((shape.width, shape.stages, shape.replicas), []).append(shape)
-        for choices in by_width.values():
-            for shape in self.spaced(choices):
+        wanted = [shape for choices in by_width.values() for shape in self.spaced(choices)]
+        # The coarsest cut of each width stands for the others until they are promising: finer ones send no less.
+        for shape in sorted(wanted, key=lambda s: (s.width, s.slices)):
+            if shape.width not in known:
                 sharded = self.lay_out(shape)
                 if sharded is not None:
-                    found.append(_Draft(shape, self.bound(shape, sharded)))
-        return sorted(found, key=lambda d: (d.bound_s, d.shape.stages, d.shape.slices))
+                    known[shape.width] = sharded, shape.slices
+        for shape in wanted:
+            if shape.width in known:
+                sharded, slices = known[shape.width]
+                found.append(self.draft(shape, sharded, slices))
+        heapify(found)
+        return found
+
+    def draft(self, shape: Shape, sharded: Sharded, slices: int = 0) -> _Draft:
+        """A pipeline with the layout of its program, or of the same cut into another number of slices."""
+        bound_s = self.bound(shape, sharded, slices or shape.slices)
+        return _Draft(bound_s, shape.stages, shape.slices, shape, slices in (0, shape.slices))
 
     def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
         """The finest slices, those `ratio` times as large, and so on: the same for all, for each takes time to read."""
@@ -243,16 +291,20 @@ class _Search:
             self.spent["layout_s"] += time.perf_counter() - start
         return self.laid_out[key]
 
-    def bound(self, shape: Shape, sharded: Sharded) -> float:
-        """Seconds of a step with equal stages that never wait but for the first and last micro-batch."""
-        prepared = self.programs.prepared(shape.slices)
+    def bound(self, shape: Shape, sharded: Sharded, slices: int) -> float:
+        """Seconds of a step with equal stages that never wait but for the first and last micro-batch.
+
+        Args:
+          sharded: the layout of the program cut into `slices` slices.
+        """
+        prepared = self.programs.prepared(slices)
         assert prepared is not None
         loop = prepared.graph.microbatch_loop
         end = prepared.graph.ops[loop].region_end
         seconds = sharded.seconds
         inside = sum(seconds.compute[loop:end]) + sum(seconds.comm[loop:end])
         every = sum(seconds.compute) + sum(seconds.comm)
-        micro_s = inside / prepared.slices
+        micro_s = inside / shape.slices
         return micro_s * (shape.microbatches - 1) / shape.stages + micro_s + (every - inside) / shape.stages
 
     def state_bytes(self) -> int:
@@ -337,7 +389,11 @@ class _Search:
     ) -> Candidate | None:
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
-        except RhinoError:
+        except RhinoError as error:
+            in_flight = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
+            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, in_flight, strict=True))
+            fits = peak <= self.limit
+            self.losers.append(Alternative(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
             return None
         simulation = simulate(schedule, piped.costs)
         in_flight = simulation.in_flight_peak
@@ -365,16 +421,36 @@ class _Search:
         return tuple(sorted(found.values(), key=lambda a: (a.step_time_s, a.name)))
 
     def nothing(self) -> RhinoError:
-        n = self.cluster.num_devices
+        """Why no pipeline is worth a search."""
+        options, cluster = self.options, self.cluster
+        if self.least:
+            return RhinoError(
+                f"no pipeline fits in {bytes_text(self.limit)} per device on {cluster.name}: parameters, "
+                f"optimizer state and gradients alone take {bytes_text(self.least)} of each device",
+                "use more devices, or raise the limit",
+            )
+        if options.stages:
+            Placement.of(cluster, options.stages)  # says why there are no such stages
+        sizes = "x".join(map(str, options.mesh or ()))
+        asked = [f"mesh {sizes}"] * bool(sizes) + [f"{options.stages} stages"] * bool(options.stages)
+        asked += [f"{options.microbatches} micro-batches"] * bool(options.microbatches)
+        given = f" of {' and '.join(asked)}" if asked else ""
         return RhinoError(
-            f"no pipeline of the step uses the {n} devices of cluster {self.cluster.name}",
+            f"no pipeline{given} uses the {cluster.num_devices} devices of cluster {cluster.name} "
+            f"for a batch of {self.programs.batch}",
             "ask for another number of stages or micro-batches, or leave them to the search",
         )
 
     def too_large(self, drafts: Sequence[_Draft]) -> RhinoError:
+        refused = next((a for a in self.losers if not a.peak_bytes), None)
+        if refused is not None and not any(a.peak_bytes for a in self.losers):
+            return RhinoError(
+                f"no pipeline is possible on {self.cluster.name}: {refused.name}: {refused.why}",
+                "ask for another number of stages or micro-batches, or leave them to the search",
+            )
         tight = min((a for a in self.losers if a.peak_bytes), key=lambda a: a.peak_bytes, default=None)
-        needs = f": {tight.name} needs {tight.peak_bytes / 2**20:.1f} MiB" if tight else ""
+        needs = f": {tight.name} needs {bytes_text(tight.peak_bytes)}" if tight else ""
         return RhinoError(
-            f"no pipeline fits in {self.limit / 2**20:.1f} MiB per device on {self.cluster.name}{needs}",
+            f"no pipeline fits in {bytes_text(self.limit)} per device on {self.cluster.name}{needs}",
             "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
         )

@@ -34,14 +34,15 @@ def explain(graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: 
     needed = used.peak_bytes
     # The search aims below the limit.
     enough = int(needed / AIM) + 1
-    tensors = ", ".join(f"{name} {_mib(nbytes)}" for nbytes, name in largest)
+    tensors = ", ".join(f"{name} {bytes_text(nbytes)}" for nbytes, name in largest)
     devices = -(-enough // limit) * cluster.num_devices
     return NothingFits(
-        f"memory limit {_mib(limit)} per device cannot be met on {cluster.name}: the smallest plan found needs "
-        f"{_mib(needed)}, {_mib(used.argument_bytes)} of it arguments; largest: {tensors}",
+        f"memory limit {bytes_text(limit)} per device cannot be met on {cluster.name}: the smallest plan found needs "
+        f"{bytes_text(needed)}, {bytes_text(used.argument_bytes)} of it arguments; largest: {tensors}",
         f"raise the limit to {enough} bytes, use about {devices} devices, or make the batch smaller",
     )
 
 
-def _mib(nbytes: float) -> str:
+def bytes_text(nbytes: float) -> str:
+    """Bytes for people, in mebibytes, or kibibytes below one."""
     return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 2**10:.1f} KiB"

@@ -1,0 +1,35 @@
+// What rhino-plan-pipeline refuses, and where.
+// RUN: rhino-opt %s --rhino-plan-pipeline=topology=dgx-h100:1 --verify-diagnostics --split-input-file
+
+// expected-error @+2 {{no argument of the step is a batch}}
+// expected-note @+1 {{run rhino-classify-args, or give rhino.role}}
+func.func @main(%w: tensor<8x4xf32> {rhino.role = "param"}) -> tensor<8x4xf32> {
+  %0 = stablehlo.tanh %w : tensor<8x4xf32>
+  return %0 : tensor<8x4xf32>
+}
+
+// -----
+
+// Normalisation by statistics of the batch.
+func.func @main(%w: tensor<8x4xf32>, %x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<4xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %y = stablehlo.multiply %x, %w : tensor<8x4xf32>
+  // expected-note @+1 {{'stablehlo.reduce' combines all examples here}}
+  %sum = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
+  %mean = stablehlo.broadcast_in_dim %sum, dims = [1] : (tensor<4xf32>) -> tensor<8x4xf32>
+  // expected-error @+2 {{not sync-free: 'stablehlo.subtract' needs, for every example, a value that is known after all examples}}
+  // expected-note @+1 {{run the step without micro-batches}}
+  %0 = stablehlo.subtract %y, %mean : tensor<8x4xf32>
+  %1 = stablehlo.multiply %0, %0 : tensor<8x4xf32>
+  %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+
+// -----
+
+// A shape that is known at run time only.
+// expected-error @+2 {{'rhino-plan-pipeline' needs static shapes, got 'tensor<?x4xf32>'}}
+// expected-note @+1 {{lower the step with concrete shapes}}
+func.func @main(%x: tensor<?x4xf32> {rhino.role = "batch"}) -> tensor<?x4xf32> {
+  return %x : tensor<?x4xf32>
+}
