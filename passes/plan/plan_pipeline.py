@@ -14,8 +14,9 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoPlan
 from rhino.dialect.context import make_context, parse_bytes
 from rhino.errors import RhinoError
+from rhino.joint.options import Options
 from rhino.joint.placement import part_of
-from rhino.joint.search import Candidate, JointSolution, Options, plan_jointly
+from rhino.joint.search import Candidate, JointSolution, plan_jointly
 from rhino.joint.sharded import Prepared, lay_out, prepare
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster

@@ -15,6 +15,7 @@ from typing import Protocol
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.joint.candidates import Shape, shapes
+from rhino.joint.options import SCHEDULES, Options, check_options
 from rhino.joint.pipeline import Pipeline, pipeline, stage_step
 from rhino.joint.placement import Placement, part_of
 from rhino.joint.sharded import Prepared, Sharded, lay_out
@@ -24,9 +25,6 @@ from rhino.search.solution import Alternative
 from rhino.stages.plan import StagePlan
 
 Progress = Callable[[int, int, str], None]
-
-# Tried for each pipeline, the simplest first: of two as fast the first is taken.
-SCHEDULES = {"O1": ("1f1b", "eager-1f1b"), "O2": ("1f1b", "eager-1f1b", "kfkb", "zero-bubble")}
 
 
 class Programs(Protocol):
@@ -61,25 +59,6 @@ class Effort:
 
 
 EFFORTS = {"O1": Effort(3, 4, False, 8), "O2": Effort(6, 2, True, 24)}
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to search. 0, "" and None leave a choice to the search.
-
-    Attributes:
-      memory_limit: bytes per device; None is nine tenths of the device's.
-      mesh: of one replica of a stage.
-      budget_s: seconds after which the best plan so far is returned.
-    """
-
-    level: str = "O1"
-    memory_limit: int | None = None
-    mesh: tuple[int, ...] | None = None
-    stages: int = 0
-    microbatches: int = 0
-    schedule: str = ""
-    budget_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -134,22 +113,8 @@ def plan_jointly(
     Raises:
       RhinoError: an option that cannot be meant, no pipeline uses all devices, or none fits the memory limit.
     """
-    _check_options(options)
+    check_options(options)
     return _Search(programs, cluster, options, progress or (lambda done, total, label: None)).run()
-
-
-def _check_options(options: Options) -> None:
-    for name in ("stages", "microbatches", "memory_limit", "budget_s"):
-        given = getattr(options, name)
-        if given is not None and given < 0:
-            name = name.removesuffix("_s").replace("_", "-")
-            raise RhinoError(f"{name} {given} is negative", "give a positive number, or leave it to the search")
-    known = SCHEDULES["O2"]
-    if options.schedule and options.schedule not in ("gpipe", *known):
-        message = (
-            f"schedule '{options.schedule}' is not among those of pipelines whose stages have devices of their own"
-        )
-        raise RhinoError(message, f"give gpipe, {', '.join(known)}, or leave it to the search")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -390,8 +355,8 @@ class _Search:
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
         except RhinoError as error:
-            in_flight = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
-            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, in_flight, strict=True))
+            least = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
+            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, least, strict=True))
             fits = peak <= self.limit
             self.losers.append(Alternative(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
             return None

@@ -1,0 +1,47 @@
+"""What a user may ask of the joint search.
+
+Owns the options, and which of them cannot be meant. Knows no programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rhino.errors import RhinoError
+
+# Tried for each pipeline, the simplest first: of two as fast the first is taken.
+SCHEDULES = {"O1": ("1f1b", "eager-1f1b"), "O2": ("1f1b", "eager-1f1b", "kfkb", "zero-bubble")}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to search. 0, "" and None leave a choice to the search.
+
+    Attributes:
+      memory_limit: bytes per device; None is nine tenths of the device's.
+      mesh: of one replica of a stage.
+      budget_s: seconds after which the best plan so far is returned.
+    """
+
+    level: str = "O1"
+    memory_limit: int | None = None
+    mesh: tuple[int, ...] | None = None
+    stages: int = 0
+    microbatches: int = 0
+    schedule: str = ""
+    budget_s: float | None = None
+
+
+def check_options(options: Options) -> None:
+    """Raises RhinoError at an option that no pipeline could have."""
+    for name in ("stages", "microbatches", "memory_limit", "budget_s"):
+        given = getattr(options, name)
+        if given is not None and given < 0:
+            name = name.removesuffix("_s").replace("_", "-")
+            raise RhinoError(f"{name} {given} is negative", "give a positive number, or leave it to the search")
+    known = SCHEDULES["O2"]
+    if options.schedule and options.schedule not in ("gpipe", *known):
+        message = (
+            f"schedule '{options.schedule}' is not among those of pipelines whose stages have devices of their own"
+        )
+        raise RhinoError(message, f"give gpipe, {', '.join(known)}, or leave it to the search")
