@@ -1,8 +1,9 @@
-"""Lets the executable tests import the programs of the search's tests."""
+"""Lets the executable tests import the programs of the search's tests, and their own."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))  # for pipeline_steps
 sys.path.insert(0, str(Path(__file__).parent.parent / "search"))  # for search_programs
