@@ -6,11 +6,14 @@ from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.errors import RhinoError
 from rhino.microbatch import Refusal, split_microbatches
 from rhino.passes.diagnostics import PassError
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.partition.sink import sink_behind
 from rhino.passes.partition.split_microbatch_facts import read_facts
 from rhino.passes.partition.split_microbatch_rewrite import Rewriter
 from rhino.passes.registry import Pass, PassLog, option, register
@@ -80,9 +83,14 @@ class SplitMicrobatch(Pass):
         except Refusal as refusal:
             raise _error(refusal, main, values, ops) from None
         Rewriter(main, graph, values, ops, plan).run()
+        log.count("ops-behind-loop", sink_behind(_loop(main)))
         log.count("sums", len(plan.sums))
         log.count("stacked-results", len(plan.stacks))
         log.count("ops-in-loop", len(plan.loop))
+
+
+def _loop(main: Any) -> Any:
+    return next(op for op in functions.walk(main) if RhinoMicrobatches.name in op.attributes)
 
 
 def _error(refusal: Refusal, main: Any, values: list[Any], ops: list[Any]) -> PassError:

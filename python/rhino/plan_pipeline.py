@@ -22,9 +22,14 @@ from rhino.plan import Tensor
 Attributes = dict[str, ir.Attribute]
 
 
-def is_pipeline(main: ir.Operation) -> bool:
+def main_of(module: ir.Module) -> ir.Operation | None:
+    """The function @main, None without one."""
+    return functions.find(module, "main")
+
+
+def is_pipeline(main: ir.Operation | None) -> bool:
     """Whether a function's arguments live on the meshes of pipeline stages."""
-    return topology(main) is not None
+    return main is not None and topology(main) is not None
 
 
 def pipeline_arguments(main: ir.Operation) -> tuple[Tensor, ...]:

@@ -48,19 +48,23 @@ def run(args: argparse.Namespace) -> int:
     # XLA logs the devices it finds, which is noise here; read when jaxlib is loaded. Its warnings stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     from rhino.plan_module import parse_module
+    from rhino.plan_pipeline import is_pipeline, main_of
 
     check_target(args.target)
     if args.json == "-" and args.hlo == "-":
         raise RhinoError("--json and --hlo cannot both go to standard output", "give one of them a file")
     files.check_writable(args.json, args.hlo)
     source = files.read(args.file)
-    parse_module(source, "<stdin>" if args.file == "-" else args.file)  # for its errors, which say file and line
+    # For its errors, which say file and line.
+    module = parse_module(source, "<stdin>" if args.file == "-" else args.file)
     from rhino.compile import compile_module, prefer_cpu, quiet_plugins
 
     if args.target == "cuda":
         quiet_plugins()
     else:
         prefer_cpu()
+    if is_pipeline(main_of(module)):
+        return _fragments(args, source)
     with _spinner(f"compiling for {args.target}", args.quiet):
         executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts)
         executable.collectives()
@@ -71,6 +75,21 @@ def run(args: argparse.Namespace) -> int:
     # Standard output belongs to one reader: a machine when JSON or HLO goes there.
     if not args.quiet and "-" not in (args.json, args.hlo):
         _print(executable)
+    return 0
+
+
+def _fragments(args: argparse.Namespace, source: str | bytes) -> int:
+    """The same for a step in fragments, which is many programs."""
+    from rhino.cli.compile_pipeline import compile_fragments, show, to_json
+
+    if args.hlo:
+        raise RhinoError("--hlo is of one program, and the module is in fragments", "leave it out")
+    with _spinner(f"compiling for {args.target}", args.quiet):
+        executable = compile_fragments(source, args.target, args.devices)
+    if args.json:
+        files.write(args.json, json.dumps(to_json(executable), indent=1) + "\n")
+    if not args.quiet and args.json != "-":
+        show(executable)
     return 0
 
 

@@ -18,14 +18,22 @@ class Measured:
 
 
 def measure(executable: Any) -> Measured | None:
-    """The measurements of a `rhino.compile` Executable; None for None."""
+    """The measurements of a `rhino.compile` Executable, or of the fullest stage of a pipeline; None for None."""
     if executable is None:
         return None
     memory = executable.memory_analysis()
+    collectives = executable.collectives()
     counts: dict[str, int] = {}
     sent: dict[str, int] = {}
-    for collective in executable.collectives():
+    if hasattr(memory, "groups"):
+        fullest = max(memory.groups, key=lambda group: group.peak_bytes)
+        temp_bytes = int(fullest.kept_bytes + fullest.running_bytes)
+        parts = {"argument_bytes": int(fullest.argument_bytes), "temp_bytes": temp_bytes}
+        collectives = collectives[fullest.group]
+    else:
+        keys = ("argument_bytes", "output_bytes", "temp_bytes", "alias_bytes")
+        parts = {key: int(getattr(memory, key)) for key in keys}
+    for collective in collectives:
         counts[collective.kind] = counts.get(collective.kind, 0) + collective.count
         sent[collective.kind] = sent.get(collective.kind, 0) + collective.bytes
-    parts = {key: int(getattr(memory, key)) for key in ("argument_bytes", "output_bytes", "temp_bytes", "alias_bytes")}
     return Measured(int(memory.peak_bytes), parts, counts, sent)

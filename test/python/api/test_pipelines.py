@@ -1,0 +1,109 @@
+"""`rhino.parallelize` with stages: state on the devices of its stage, and the steps of one device's program."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from examples.models import gpt
+
+import rhino
+from rhino.api_pipeline import PipelineStep
+from rhino.runtime import StagedArray
+
+BATCH, STEPS = 8, 2
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["unrolled", "scanned"])
+def trained(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """A tiny GPT trained for a few steps in two stages, and by itself."""
+    config = dataclasses.replace(gpt.PRESETS["tiny"], layers=4, width=32, heads=2, seq_len=16, scan=request.param)
+    init, train_step = gpt.make_train_step(config)
+    batch = gpt.example_batch(config, BATCH)
+    key = jax.random.key(0)
+    step = rhino.parallelize(train_step, cluster="cpu:1", donate_argnums=(0,), stages=2, microbatches=2)
+    plan = step.plan(jax.eval_shape(init, key), batch)
+    state, alone = step.init(init, key), init(key)
+    made = jax.tree.map(np.asarray, state.params), jax.tree.map(np.asarray, alone.params)
+    losses = []
+    for _ in range(STEPS):
+        state, metrics = step(state, batch)
+        alone, expected = jax.jit(train_step)(alone, batch)
+        losses.append((float(metrics["loss"]), float(expected["loss"])))
+    return {
+        "step": step, "plan": plan, "init": init, "batch": batch, "key": key, "state": state, "alone": alone,
+        "made": made, "losses": losses, "scan": request.param,
+    }  # fmt: skip
+
+
+def test_losses_are_those_of_one_device(trained: dict[str, Any]) -> None:
+    for ours, theirs in trained["losses"]:
+        assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_init_makes_what_it_makes_on_one_device(trained: dict[str, Any]) -> None:
+    ours, theirs = trained["made"]
+    # The same random bits; jitted, their scaling is rounded once less often.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours, theirs)
+
+
+def test_state_stays_on_the_devices_of_its_stage(trained: dict[str, Any]) -> None:
+    groups = set()
+    for leaf in jax.tree.leaves(trained["state"].params):
+        pieces = leaf.pieces if isinstance(leaf, StagedArray) else [leaf]
+        for piece in pieces:
+            groups.add(tuple(sorted(d.id for d in piece.sharding.device_set)))
+    assert groups == {(0, 1, 2, 3), (4, 5, 6, 7)}
+    assert any(isinstance(leaf, StagedArray) for leaf in jax.tree.leaves(trained["state"].params)) == trained["scan"]
+
+
+def test_plan_says_what_was_chosen(trained: dict[str, Any]) -> None:
+    plan = trained["plan"]
+    assert (plan.stages, plan.groups, plan.microbatches, plan.devices) == (2, 2, 2, 8)
+    assert plan.schedule in ("1f1b", "eager-1f1b")
+    assert "2 stages, 2 micro-batches" in plan.summary()
+    by_name = {tensor.name: tensor for tensor in plan.arguments}
+    assert by_name["state.params['wte']['embedding']"].stages == (0,)
+    with pytest.raises(rhino.RhinoError, match="a pipeline has no in_shardings"):
+        _ = plan.in_shardings
+
+
+def test_saved_plan_runs_a_state_from_elsewhere(trained: dict[str, Any], tmp_path: Path) -> None:
+    trained["plan"].save(tmp_path / "plan.json")
+    loaded = rhino.Plan.load(tmp_path / "plan.json")
+    assert (loaded.stages, loaded.groups) == (2, 2)
+    assert [t.stages for t in loaded.arguments] == [t.stages for t in trained["plan"].arguments]
+    step = rhino.parallelize(trained["step"].__wrapped__, cluster="cpu:1", donate_argnums=(0,), plan=loaded)
+    abstract = jax.eval_shape(trained["init"], trained["key"])
+    step.plan(abstract, trained["batch"])
+    state, metrics = step(step.place(trained["init"](trained["key"])), trained["batch"])
+    assert float(metrics["loss"]) == pytest.approx(trained["losses"][0][1], rel=1e-5)
+
+
+def test_executable_is_called_like_the_step(trained: dict[str, Any]) -> None:
+    executable = trained["step"].compile(jax.eval_shape(trained["init"], trained["key"]), trained["batch"])
+    assert isinstance(executable, PipelineStep) and executable.devices == 8
+    assert executable.memory_analysis().peak_bytes > 0
+    with pytest.raises(TypeError, match="was compiled for arguments of structure"):
+        executable(trained["batch"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stages": 0}, "stages 0 is not a number of stages"),
+        ({"stages": "many"}, "stages 'many' is not a number of stages"),
+        ({"stages": 3}, "no pipeline of the step uses the 8 devices"),
+        ({"stages": 2, "level": "O0"}, "level O0 makes no pipelines"),
+    ],
+)
+def test_bad_requests(options: dict[str, Any], message: str) -> None:
+    def step(w: jax.Array, x: jax.Array) -> jax.Array:
+        return w - 0.1 * jax.grad(lambda w: ((x @ w) ** 2).sum())(w)
+
+    with pytest.raises(rhino.RhinoError, match=message):
+        rhino.parallelize(step, cluster="cpu:1", donate_argnums=(0,), **options).plan(np.ones((8, 8)), np.ones((8, 8)))
