@@ -253,7 +253,9 @@ def is_zeros(op: ir.Operation) -> bool:
     """Whether an operation is a constant that is zero everywhere."""
     if op.name != "stablehlo.constant":
         return False
-    found = _SPLAT.search(op.get_asm(large_elements_limit=1))
+    # The attribute's text: an operation's names the values of all its function first.
+    value = op.attributes["value"]
+    found = _SPLAT.search(str(value)) if isinstance(value, ir.DenseElementsAttr) and value.is_splat else None
     return found is not None and found[1] in _ZEROS
 
 

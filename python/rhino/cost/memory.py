@@ -78,7 +78,7 @@ def lifetimes(graph: Graph) -> Lifetimes:
         first[root] = min(first.get(root, count), value.producer if value.producer >= 0 else count)
         last[root] = max(last.get(root, -1), reads[v], value.producer)
     for op in graph.ops:
-        for root in _overwritten(graph, op, real, owner):
+        for root in overwritten(graph, op, real, owner):
             if last.get(root) == op.index and first[root] < op.index:
                 last[root] -= 1
                 break
@@ -90,7 +90,7 @@ def lifetimes(graph: Graph) -> Lifetimes:
     return Lifetimes(intervals, tuple(reads), tuple(first_reads), fresh, copied)
 
 
-def _overwritten(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[int]:
+def overwritten(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[int]:
     """Buffers that an element-wise fusion may write its result into, if it is the last to read them."""
     if not is_elementwise(graph, op) or not real[op.results[0]]:
         return

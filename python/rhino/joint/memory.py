@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from rhino.cost.memory import Lifetimes
 from rhino.graph.data import Graph
+from rhino.joint.fragment_lives import FragmentLives, Span, Staging
 from rhino.stages.pieces import boundary
-
-# (value or stage, bytes on one device, first op, last op): when a buffer lives.
-Span = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +39,6 @@ class StageMemory:
         return self.argument_bytes + max(looping, self.update_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Staging:
-    """Which stage runs each op: -1 for ops that every stage computes for itself. Ops of a region have their parent's.
-
-    `loop` is the index of the micro-batch loop; `backward[o]` says whether an op in it is of the backward pass.
-    `arguments` are values with the stage that keeps them, -1 for those that all stages read.
-    """
-
-    stages: int
-    stage_of: Sequence[int]
-    backward: Sequence[bool]
-    loop: int
-    arguments: Sequence[tuple[int, int]]
-
-
 def stage_memory(
     graph: Graph, staging: Staging, life: Lifetimes, local: Sequence[int], copies: Sequence[Span]
 ) -> list[StageMemory]:
@@ -72,8 +55,7 @@ def stage_memory(
     for v, home in staging.arguments:
         for s in range(stages) if home < 0 else (home,):
             arguments[s] += local[v]
-    kept, saved = [0] * stages, [0] * stages
-    deltas: list[dict[int, int]] = [{} for _ in range(stages)]
+    kept = [0] * stages
     outside: list[dict[int, int]] = [{} for _ in range(stages)]
     # Rows of an argument, and those of the result that takes its buffer, are the argument's.
     owned = _boundary_values(graph, [v for v, _ in staging.arguments])
@@ -84,21 +66,15 @@ def stage_memory(
             continue
         if born <= first and dies >= last:
             kept[s] += nbytes
-        elif first < born <= last:
-            deltas[s][born] = deltas[s].get(born, 0) + nbytes
-            deltas[s][dies + 1] = deltas[s].get(dies + 1, 0) - nbytes
-            if not staging.backward[born] and dies <= last and _in_backward(staging, dies):
-                saved[s] += nbytes
         if born <= first or dies > last:
             outside[s][born] = outside[s].get(born, 0) + nbytes
             outside[s][dies + 1] = outside[s].get(dies + 1, 0) - nbytes
-    found = []
-    for s in range(stages):
-        inside = range(first + 1, last + 1)
-        rest = (range(first), range(last + 1, len(graph.ops) + 1))
-        loop_bytes = _highest(deltas[s], [inside])
-        found.append(StageMemory(arguments[s], kept[s], saved[s], loop_bytes, _highest(outside[s], rest)))
-    return found
+    parts = FragmentLives(graph, staging, local, copies, owned)
+    rest = (range(first), range(last + 1, len(graph.ops) + 1))
+    return [
+        StageMemory(arguments[s], kept[s], parts.saved_bytes(s), parts.running_bytes(s), _highest(outside[s], rest))
+        for s in range(stages)
+    ]
 
 
 def _boundary_values(graph: Graph, arguments: Sequence[int]) -> frozenset[int]:
@@ -107,10 +83,6 @@ def _boundary_values(graph: Graph, arguments: Sequence[int]) -> frozenset[int]:
         found.update(graph.ops[o].operands)
         found.update(graph.ops[o].results)
     return frozenset(found)
-
-
-def _in_backward(staging: Staging, op: int) -> bool:
-    return 0 <= op < len(staging.backward) and staging.backward[op]
 
 
 def _highest(deltas: dict[int, int], ranges: Sequence[range]) -> int:

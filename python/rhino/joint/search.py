@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import inf, prod
-from typing import Protocol
 
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
@@ -19,27 +18,13 @@ from rhino.joint.options import SCHEDULES, Options, check_options
 from rhino.joint.pipeline import Pipeline, pipeline, stage_step
 from rhino.joint.placement import Placement, part_of
 from rhino.joint.sharded import Prepared, Sharded, lay_out
-from rhino.schedule import Schedule, Simulation, check, make_schedule, simulate
+from rhino.joint.solution import Candidate, JointSolution, Programs
+from rhino.schedule import check, make_schedule, simulate
 from rhino.search.infeasible import bytes_text
 from rhino.search.solution import Alternative
 from rhino.stages.plan import StagePlan
 
 Progress = Callable[[int, int, str], None]
-
-
-class Programs(Protocol):
-    """The step cut into any number of slices."""
-
-    @property
-    def batch(self) -> int:
-        """Examples in a step."""
-
-    @property
-    def example(self) -> Prepared:
-        """The step cut into some number of slices."""
-
-    def prepared(self, slices: int) -> Prepared | None:
-        """The step as a loop over so many slices; None if it cannot be cut so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,48 +43,7 @@ class Effort:
     exact: int
 
 
-EFFORTS = {"O1": Effort(3, 4, False, 8), "O2": Effort(6, 2, True, 24)}
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A pipeline planned in full. `limit` is what its layout was searched with, after the mesh (`lay_out`)."""
-
-    shape: Shape
-    prepared: Prepared
-    sharded: Sharded
-    stages: StagePlan
-    pipeline: Pipeline
-    schedule: Schedule
-    simulation: Simulation
-    peak_bytes: int
-    limit: tuple[int, int, int] = (1, 0, 0)
-
-    @property
-    def step_time_s(self) -> float:
-        return self.simulation.step_time_s
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"{self.shape.name}, {self.schedule.name}"
-
-
-@dataclass(frozen=True)
-class JointSolution:
-    """The best pipeline, why others lost, and how the search went. `bound_s` is below every pipeline tried."""
-
-    best: Candidate
-    alternatives: tuple[Alternative, ...]
-    candidates: int
-    bound_s: float
-    seconds: float
-    phases: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def gap(self) -> float:
-        """Relative distance of the best pipeline to the bound."""
-        return max(0.0, 1 - self.bound_s / self.best.step_time_s) if self.best.step_time_s else 0.0
+EFFORTS = {"O1": Effort(5, 4, False, 8), "O2": Effort(6, 2, True, 24)}
 
 
 def plan_jointly(
@@ -179,10 +123,37 @@ class _Search:
                 self.lose(found)
         if best is None:
             raise self.too_large(drafts)
+        best, more = self.refined(best)
+        done += more
         seconds = time.perf_counter() - self.begin
         return JointSolution(
             best, self.alternatives(best), done, min(bound, best.step_time_s), seconds, dict(self.spent)
         )
+
+    def refined(self, best: Candidate) -> tuple[Candidate, int]:
+        """The best with half or twice as many slices, and so on while that is faster; and how many were planned."""
+        done, tried = 0, {best.shape.slices}
+        improved = not self.options.microbatches
+        while improved:
+            improved = False
+            shape = best.shape
+            for slices in (shape.slices // 2, shape.slices * 2):
+                fits = slices >= shape.replicas and not slices % shape.replicas and not self.programs.batch % slices
+                if slices in tried or not fits or time.perf_counter() > self.deadline:
+                    continue
+                tried.add(slices)
+                near = replace(shape, slices=slices)
+                if self.lay_out(near) is None:
+                    continue
+                found = self.planned(near, best.step_time_s)
+                done += 1
+                if found is None:
+                    continue
+                better, worse = (found, best) if found.step_time_s < best.step_time_s else (best, found)
+                self.lose(worse)
+                improved = improved or better is found
+                best = better
+        return best, done
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
@@ -241,8 +212,7 @@ class _Search:
             return ordered
         picked = ordered[:1]
         for shape in ordered[1:]:
-            apart = picked[-1].slices >= self.effort.ratio * shape.slices
-            if apart and (shape.microbatches >= 2 * shape.stages or len(picked) < 2):
+            if picked[-1].slices >= self.effort.ratio * shape.slices:
                 picked.append(shape)
         return picked[: self.effort.slices]
 
@@ -257,7 +227,7 @@ class _Search:
         return self.laid_out[key]
 
     def bound(self, shape: Shape, sharded: Sharded, slices: int) -> float:
-        """Seconds of a step with equal stages that never wait but for the first and last micro-batch.
+        """Seconds of a step with equal stages that wait for the first micro-batch, or for the least that links take.
 
         Args:
           sharded: the layout of the program cut into `slices` slices.
@@ -269,8 +239,15 @@ class _Search:
         seconds = sharded.seconds
         inside = sum(seconds.compute[loop:end]) + sum(seconds.comm[loop:end])
         every = sum(seconds.compute) + sum(seconds.comm)
-        micro_s = inside / shape.slices
-        return micro_s * (shape.microbatches - 1) / shape.stages + micro_s + (every - inside) / shape.stages
+        micro_s, send_s = inside / shape.slices, self.send_s(shape)
+        first_s = micro_s + (shape.stages - 1) * send_s
+        rest_s = (shape.microbatches - 1) * max(micro_s / shape.stages, send_s)
+        return first_s + rest_s + (every - inside) / shape.stages
+
+    def send_s(self, shape: Shape) -> float:
+        """Seconds that the smallest transfer between neighbours takes, one of which follows another."""
+        placement = Placement.of(self.cluster, shape.stages)
+        return min((placement.transfer_s(s, s + 1, 1) for s in range(shape.stages - 1)), default=0.0)
 
     def state_bytes(self) -> int:
         """Bytes of parameters, optimizer state and gradients, undivided."""
@@ -394,6 +371,19 @@ class _Search:
                 f"optimizer state and gradients alone take {bytes_text(self.least)} of each device",
                 "use more devices, or raise the limit",
             )
+        batch, count = self.programs.batch, options.microbatches
+        used = options.stages * prod(options.mesh or (0,))
+        replicas = cluster.num_devices // used if used else 1
+        if count and batch % (count * replicas):
+            each = f" for each of {replicas} replicas" if replicas > 1 else ""
+            return RhinoError(
+                f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",
+                "ask for a number that divides the batch, or take another batch",
+            )
+        for _, slices in self.laid_out:
+            refusal = self.programs.refusal(slices)
+            if refusal is not None:
+                return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
         if options.stages:
             Placement.of(cluster, options.stages)  # says why there are no such stages
         sizes = "x".join(map(str, options.mesh or ()))
@@ -402,7 +392,7 @@ class _Search:
         given = f" of {' and '.join(asked)}" if asked else ""
         return RhinoError(
             f"no pipeline{given} uses the {cluster.num_devices} devices of cluster {cluster.name} "
-            f"for a batch of {self.programs.batch}",
+            f"for a batch of {batch}",
             "ask for another number of stages or micro-batches, or leave them to the search",
         )
 
