@@ -16,8 +16,9 @@ from rhino.dialect.context import make_context, parse_bytes
 from rhino.errors import RhinoError
 from rhino.joint.options import Options
 from rhino.joint.placement import part_of
-from rhino.joint.search import Candidate, JointSolution, plan_jointly
+from rhino.joint.search import plan_jointly
 from rhino.joint.sharded import Prepared, lay_out, prepare
+from rhino.joint.solution import Candidate, JointSolution
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.import_graph import import_graph
@@ -109,6 +110,7 @@ class SplitPrograms:
     bytecode: bytes
     batch: int
     known: dict[int, Prepared | None] = field(default_factory=dict)
+    refused: dict[int, PassError] = field(default_factory=dict)
 
     @classmethod
     def of(cls, module: ir.Module, level: str) -> SplitPrograms:
@@ -124,16 +126,10 @@ class SplitPrograms:
         batch = _batch_size(main)
         found = cls(bytecode_of(copy), batch)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
-        refused: PassError | None = None
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
-            try:
-                found.known[slices] = found.make(slices)
+            if found.prepared(slices) is not None:
                 return found
-            except PassError as error:
-                found.known[slices] = None
-                refused = refused or error
-        assert refused is not None
-        raise refused
+        raise next(iter(found.refused.values()))
 
     @property
     def example(self) -> Prepared:
@@ -157,9 +153,14 @@ class SplitPrograms:
         if slices not in self.known:
             try:
                 self.known[slices] = self.make(slices)
-            except PassError:
+            except PassError as error:
+                self.refused[slices] = error
                 self.known[slices] = None
         return self.known[slices]
+
+    def refusal(self, slices: int) -> RhinoError | None:
+        """Why it cannot be cut so."""
+        return self.refused.get(slices)
 
 
 def _apply(name: str, module: ir.Module, **options: Any) -> None:

@@ -18,7 +18,7 @@
 // UNITS: error: no pipeline is possible on dgx-h100:1: 8 stages of 1, {{.*}}: 8 stages, but the step can be divided into 4 units at most
 // UNITS: note: ask for another number of stages
 // NEGATIVE: error: stages -2 is negative
-// COUNT: error: no pipeline of 3 micro-batches uses the 8 devices of cluster dgx-h100:1 for a batch of 32
+// COUNT: error: a batch of 32 examples cannot be cut into 3 equal micro-batches
 // MESH: error: no pipeline of mesh 4 and 4 stages uses the 8 devices
 // SCHEDULE: error: schedule '2f2b' is not among those
 // SCHEDULE: note: give gpipe, 1f1b, eager-1f1b, kfkb, zero-bubble, or leave it to the search

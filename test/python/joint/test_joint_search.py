@@ -1,0 +1,115 @@
+"""The joint search: its answer is the best of what it could have been asked for, within the limit, the same each time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from joint_programs import programs
+
+from rhino.cluster import Cluster
+from rhino.errors import RhinoError
+from rhino.joint.options import Options
+from rhino.joint.search import plan_jointly
+from rhino.joint.solution import JointSolution
+from rhino.passes.plan.plan_pipeline import SplitPrograms
+
+CLUSTER = Cluster.load("dgx-h100:1")
+
+
+@pytest.fixture(scope="module")
+def step() -> SplitPrograms:
+    return programs(4, batch=512, width=1024)
+
+
+@pytest.fixture(scope="module")
+def best(step: SplitPrograms) -> JointSolution:
+    return plan_jointly(step, CLUSTER, Options())
+
+
+def test_the_same_answer_twice(best: JointSolution) -> None:
+    again = plan_jointly(programs(4, batch=512, width=1024), CLUSTER, Options())
+    assert again.best.name == best.best.name
+    assert again.best.schedule == best.best.schedule
+    assert again.best.simulation == best.best.simulation
+    assert again.alternatives == best.alternatives
+    assert (again.candidates, again.bound_s) == (best.candidates, best.bound_s)
+
+
+def test_nothing_it_could_be_asked_for_is_much_faster(step: SplitPrograms, best: JointSolution) -> None:
+    asked = 0
+    # Not every number of slices is tried: transfers of so small a step take most of it, a few slices are best.
+    for stages in (2, 4):
+        for microbatches in (1, 2, 4, 8, 32, 128):
+            try:
+                found = plan_jointly(step, CLUSTER, Options(stages=stages, microbatches=microbatches))
+            except RhinoError:
+                continue
+            asked += 1
+            assert found.best.shape.stages == stages
+            assert found.best.shape.microbatches == microbatches
+            assert best.best.step_time_s <= found.best.step_time_s * 1.1
+    assert asked >= 10
+
+
+def test_the_bound_is_below_what_was_found(best: JointSolution) -> None:
+    assert 0 < best.bound_s <= best.best.step_time_s
+    assert 0 <= best.gap < 1
+    assert all(best.best.step_time_s <= a.step_time_s for a in best.alternatives if not a.why.startswith("does not"))
+    shape = best.best.shape
+    assert shape.stages * shape.replicas * shape.width == CLUSTER.num_devices
+    assert best.best.schedule.microbatches == shape.microbatches
+
+
+def test_asking_for_a_schedule_gives_it(step: SplitPrograms) -> None:
+    found = plan_jointly(step, CLUSTER, Options(stages=2, schedule="gpipe"))
+    assert found.best.schedule.name == "gpipe"
+    assert {a.name.rpartition(", ")[2] for a in found.alternatives} <= {"gpipe"}
+
+
+def test_the_limit_is_kept(step: SplitPrograms, best: JointSolution) -> None:
+    limit = best.best.peak_bytes * 3 // 4
+    tight = plan_jointly(step, CLUSTER, Options(memory_limit=limit))
+    assert tight.best.peak_bytes <= limit
+    assert tight.best.step_time_s >= best.best.step_time_s * 0.95
+    state = 2 * 4 * 1024 * 1024 * 4 // 8  # parameters and gradients over all devices
+    with pytest.raises(RhinoError, match=r"no pipeline fits in 3\.0 MiB per device on dgx-h100:1: parameters, .* 4\.0"):
+        plan_jointly(step, CLUSTER, Options(memory_limit=state * 3 // 4))
+    with pytest.raises(RhinoError, match=r"no pipeline fits in 4\.2 MiB per device on dgx-h100:1: .* needs .* MiB"):
+        plan_jointly(step, CLUSTER, Options(memory_limit=state * 17 // 16))
+
+
+def test_out_of_time_it_takes_what_it_has(step: SplitPrograms, best: JointSolution) -> None:
+    seen: list[tuple[int, int, str]] = []
+    hasty = plan_jointly(step, CLUSTER, Options(budget_s=0.0), lambda *args: seen.append(args))
+    assert hasty.candidates == 1
+    assert [done for done, _, _ in seen] == [0]
+    assert hasty.best.step_time_s >= best.best.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "remedy"),
+    [
+        (Options(stages=3), "3 stages do not divide the 8 devices", "divides 8"),
+        (Options(stages=8), "8 stages, but the step can be divided into 7 units at most", "another number"),
+        (Options(microbatches=7), "batch of 512 examples cannot be cut into 7 equal micro-batches", "divides the batch"),
+        (Options(mesh=(3,)), "no pipeline of mesh 3 uses", "another"),
+        (Options(stages=-1), "stages -1 is negative", "positive"),
+        (Options(memory_limit=-1), "memory-limit -1 is negative", "positive"),
+        (Options(budget_s=-1.0), "budget -1.0 is negative", "positive"),
+        (Options(schedule="interleaved-1f1b"), "'interleaved-1f1b' is not among", "1f1b"),
+    ],
+)
+def test_refusals_name_the_cause(step: SplitPrograms, options: Options, message: str, remedy: str) -> None:
+    with pytest.raises(RhinoError, match=message) as refused:
+        plan_jointly(step, CLUSTER, options)
+    assert remedy in refused.value.remedy
+
+
+def test_more_devices_than_a_host_has(step: SplitPrograms) -> None:
+    found = plan_jointly(step, Cluster.load("dgx-h100:2"), replace(Options(), stages=4))
+    shape = found.best.shape
+    assert (shape.stages, shape.replicas * shape.width) == (4, 4)
+    # Stages 1 and 2 are on different hosts.
+    links = {link for edge in found.best.pipeline.costs.edges for link in edge.forward_links}
+    assert "nic0>nic1" in links
