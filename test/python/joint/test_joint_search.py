@@ -1,4 +1,4 @@
-"""The joint search: its answer is the best of what it could have been asked for, within the limit, the same each time."""
+"""The joint search: nothing it could be asked for is much better, it keeps the limit, and says the same twice."""
 
 from __future__ import annotations
 
@@ -92,7 +92,11 @@ def test_out_of_time_it_takes_what_it_has(step: SplitPrograms, best: JointSoluti
     [
         (Options(stages=3), "3 stages do not divide the 8 devices", "divides 8"),
         (Options(stages=8), "8 stages, but the step can be divided into 7 units at most", "another number"),
-        (Options(microbatches=7), "batch of 512 examples cannot be cut into 7 equal micro-batches", "divides the batch"),
+        (
+            Options(microbatches=7),
+            "batch of 512 examples cannot be cut into 7 equal micro-batches",
+            "divides the batch",
+        ),
         (Options(mesh=(3,)), "no pipeline of mesh 3 uses", "another"),
         (Options(stages=-1), "stages -1 is negative", "positive"),
         (Options(memory_limit=-1), "memory-limit -1 is negative", "positive"),
