@@ -34,16 +34,18 @@ def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[
     ]
 
 
-def lower(train_step: Callable[..., Any], *args: Any) -> Any:
+def lower(train_step: Callable[..., Any], *args: Any, platform: str = "") -> Any:
     """StableHLO module of `train_step(state, batch)` with the state donated and every argument kept and named.
 
+    `platform` is what JAX lowers for, "cuda" for one; by default what it runs on.
     The names are `rhino.name` attributes rather than locations: text with all locations is half as large again.
     """
     import jax
     from jaxlib.mlir import ir
 
     jitted = jax.jit(train_step, donate_argnums=(0,), keep_unused=True)
-    module = jitted.lower(*args).compiler_ir("stablehlo")
+    platforms = (platform,) if platform else None
+    module = jitted.trace(*args).lower(lowering_platforms=platforms).compiler_ir("stablehlo")
     main = next(op for op in module.body.operations if getattr(op, "sym_name", None) and op.sym_name.value == "main")
     names = argument_names(train_step, args)
     with module.context:
@@ -133,6 +135,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--routing", choices=("einsum", "sort"), help="how tokens reach experts (moe)")
     p.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE",
                    help="any other field of the model's configuration, such as layers=4; may be repeated")  # fmt: skip
+    p.add_argument("--platform", default="", help="what JAX lowers for, such as cuda: float16 attention needs it")
     p.add_argument("--debug-info", action="store_true", help="also print JAX's source locations (text only)")
     p.add_argument("-o", "--output", type=Path, required=True, help="FILE.mlir for text, FILE.mlirbc for bytecode")
     return p
@@ -143,7 +146,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser().parse_args(argv)
     start = time.perf_counter()
     train_step, inputs = build(args)
-    module = lower(train_step, *inputs)
+    module = lower(train_step, *inputs, platform=args.platform)
     size_bytes = write(module, args.output, args.debug_info)
     counts = count_ops(module)
     top = ", ".join(f"{count} {name.removeprefix('stablehlo.')}" for name, count in list(counts.items())[:5])

@@ -61,6 +61,14 @@ def plan_jointly(
     return _Search(programs, cluster, options, progress or (lambda done, total, label: None)).run()
 
 
+def plan_shape(
+    programs: Programs, cluster: Cluster, shape: Shape, sharded: Sharded, schedule: str, memory_limit: int
+) -> Candidate | None:
+    """One pipeline with a layout that was found elsewhere; None if its stages do not fit."""
+    options = Options(schedule=schedule, memory_limit=memory_limit)
+    return _Search(programs, cluster, options, lambda done, total, label: None).scheduled(shape, sharded)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class _Draft:
     """A pipeline before its stages are planned: the most promising is the least of them.

@@ -1,0 +1,132 @@
+"""Pipelines as one would write them by hand: Megatron-LM's equal stages, tensor parallelism in a host, 1F1B, replicas.
+
+Owns the grid and the layout that is forced on the program. What a pipeline costs, and where its stages end, is
+`rhino.joint`'s, so that only the choices differ from those of its search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rhino.cluster import Cluster
+from rhino.errors import RhinoError
+from rhino.experts.facts import read
+from rhino.experts.layouts import NotApplicable
+from rhino.experts.solve import propose
+from rhino.joint.candidates import Shape
+from rhino.joint.placement import part_of
+from rhino.joint.search import plan_shape
+from rhino.joint.sharded import Prepared, Sharded, lay_out, prepare
+from rhino.joint.solution import Candidate, Programs
+
+NAME = "megatron-3d"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTrial:
+    """One pipeline of the expert: `candidate` is None where it cannot be made, `why` says why, or that it is too large.
+
+    What does not fit is planned as if there were memory for it.
+    """
+
+    shape: Shape
+    candidate: Candidate | None
+    fits: bool
+    why: str = ""
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of a step."""
+        return self.candidate.step_time_s if self.candidate is not None else float("inf")
+
+
+def megatron_3d(
+    programs: Programs,
+    cluster: Cluster,
+    *,
+    slices: Sequence[int],
+    stages: Sequence[int] = (),
+    tensor: Sequence[int] = (),
+    memory_limit: int | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[PipelineTrial]:
+    """Every pipeline of the grid: stages x tensor x data parallel, all devices, for each number of slices of the batch.
+
+    Args:
+      slices: parts the batch is cut into, all replicas together.
+      stages, tensor: only these; all that divide the devices, and a host, by default.
+      memory_limit: bytes per device; None is nine tenths of the device's memory.
+    """
+    found = []
+    laid_out: dict[tuple[int, int], Sharded | str] = {}
+    for shape in _grid(cluster, slices, stages, tensor):
+        progress(shape.name)
+        prepared = programs.prepared(shape.slices)
+        if prepared is None:
+            continue
+        key = shape.width, shape.slices
+        if key not in laid_out:
+            laid_out[key] = _megatron(prepared, part_of(cluster, shape.width))
+        sharded = laid_out[key]
+        if isinstance(sharded, str):
+            found.append(PipelineTrial(shape, None, False, sharded))
+        else:
+            found.append(_try(programs, cluster, shape, sharded, memory_limit or cluster.device.plan_bytes))
+    return found
+
+
+def cheapest(trials: Sequence[PipelineTrial]) -> PipelineTrial | None:
+    """The fastest that fits; of those that do not, the one nearest to it."""
+    fitting = [t for t in trials if t.fits]
+    if fitting:
+        return min(fitting, key=lambda t: t.step_time_s)
+    return min(
+        (t for t in trials if t.candidate), key=lambda t: t.candidate.peak_bytes if t.candidate else 0, default=None
+    )
+
+
+def _grid(cluster: Cluster, slices: Sequence[int], stages: Sequence[int], tensor: Sequence[int]) -> Iterator[Shape]:
+    n, per_host = cluster.num_devices, cluster.devices_per_host
+    for width in tensor or [d for d in range(1, per_host + 1) if per_host % d == 0]:
+        for count in stages or range(2, n // width + 1):
+            replicas = n // (width * count)
+            block = replicas * width
+            if replicas * width * count != n or (per_host % block and block % per_host):
+                continue
+            for cut in slices:
+                # Fewer micro-batches than stages leave devices idle for most of a step.
+                if not cut % replicas and cut // replicas >= count:
+                    yield Shape(count, replicas, width, cut)
+
+
+def _megatron(prepared: Prepared, block: Cluster) -> Sharded | str:
+    """The program with its weights split by columns and rows in turn over one replica of a stage."""
+    if block.num_devices == 1:
+        found = lay_out(prepared, block, "O1")
+        assert found is not None
+        return found
+    try:
+        (proposal,) = propose("megatron", read(prepared.graph), block)
+    except NotApplicable as why:
+        return str(why)
+    # The joint search names the only axis x.
+    pins = {v: ("megatron", tuple(tuple("x" for _ in axes) for axes in dims)) for v, dims in proposal.pins.items()}
+    try:
+        found = lay_out(prepare(replace(prepared.graph, pins=pins)), block, "O1", (block.num_devices,))
+    except RhinoError as error:
+        return error.message
+    assert found is not None
+    return found
+
+
+def _try(programs: Programs, cluster: Cluster, shape: Shape, sharded: Sharded, limit: int) -> PipelineTrial:
+    try:
+        candidate = plan_shape(programs, cluster, shape, sharded, "1f1b", limit)
+        if candidate is not None:
+            return PipelineTrial(shape, candidate, True)
+        candidate = plan_shape(programs, cluster, shape, sharded, "1f1b", 1 << 62)
+    except RhinoError as error:
+        return PipelineTrial(shape, None, False, error.message)
+    why = f"needs {candidate.peak_bytes / 2**30:.1f} of {limit / 2**30:.1f} GiB" if candidate else "has no such stages"
+    return PipelineTrial(shape, candidate, False, why)
