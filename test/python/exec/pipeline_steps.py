@@ -4,8 +4,8 @@ Owns the models' tiny forms, their optimizer, and what "the same parameters" mea
 
 The optimizer clips by the global norm and is Adam with a large epsilon. Adam's first step is `g / (|g| + eps)`: with
 the usual 1e-8, a gradient that is zero but for rounding (the bias of a key under softmax, what follows a kernel of
-zeros) gives a step of full size and of random sign on either side. With 1e-3, a tenth of a clipped gradient's larger elements, a
-step is a smooth function of the gradient, whose rounding it hands on at its own size.
+zeros) gives a step of full size and of random sign on either side. With 1e-3, about a tenth of the larger elements of a
+clipped gradient, a step is a smooth function of the gradient, whose rounding it hands on at its own size.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -36,6 +37,7 @@ from rhino.runtime import PipelineExecutable, make_script
 from rhino.runtime.compile import Compiled, compile_fragments
 from rhino.schedule import Schedule
 
+CLUSTER = Path(__file__).parent / "slow_devices.yaml"
 STEPS = 3
 LEARNING_RATE = 1e-2
 EPSILON = 1e-3
@@ -184,7 +186,7 @@ def planned(model: Model, stages: int, **options: Any) -> ir.Module:
     """The step as the search pipelines it on 8 devices."""
     given = {"stages": stages, "microbatches": 4, "mesh": 8 // stages, **options}
     text = " ".join(f"{name.replace('_', '-')}={value}" for name, value in given.items())
-    return module_after(model.text, f"rhino-plan-pipeline{{topology=dgx-h100:1 {text}}}")
+    return module_after(model.text, f"rhino-plan-pipeline{{topology={CLUSTER} {text}}}")
 
 
 def executables(module: ir.Module, schedules: Sequence[str]) -> Iterator[tuple[str, PipelineExecutable]]:
@@ -219,6 +221,13 @@ def run(model: Model, pipeline: PipelineExecutable) -> tuple[Any, list[Any]]:
 
 def _plain(leaf: Any) -> Any:
     return np.array(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+
+
+def kept(pipeline: PipelineExecutable) -> list[int]:
+    """How many parts of the state each group keeps."""
+    program = pipeline.program
+    groups = [program.values[a.value].group for a in program.arguments if a.donated]
+    return [groups.count(g) for g in range(len(program.meshes))]
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------
