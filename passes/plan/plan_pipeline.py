@@ -22,7 +22,7 @@ from rhino.joint.solution import Candidate, JointSolution
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.import_graph import import_graph
-from rhino.passes.plan.plan_sharding import annotate, sizes_of, summarise
+from rhino.passes.plan.plan_sharding import MESH, annotate, given_mesh, sizes_of, summarise
 from rhino.passes.registry import Pass, build, option, register
 from rhino.passes.stage.plan_stages import annotate as annotate_stages
 
@@ -82,6 +82,11 @@ class PlanPipeline(Pass):
         cluster = topology_cluster(self.topology, self.name)
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
+        if given_mesh(module):
+            remedy = "drop it and the shardings over it, or run rhino-plan-sharding"
+            raise PassError(
+                main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
+            )
         programs = SplitPrograms.of(module, self.level)
         options = Options(
             level=self.level,
@@ -226,13 +231,17 @@ def _cost(module: ir.Module, best: Candidate) -> None:
         "weight": costs.weight_s,
         "update": costs.apply_s,
     }
+    parts: dict[tuple[str, int], list[Any]] = {}
     for function in functions.all_functions(module):
         for op in functions.walk(function):
             if op.name == "mpmd.fragment":
                 origin = str(op.attributes["origin"])
                 kind = next(k for k in seconds if f'"{k}"' in origin)
-                stage = ir.IntegerAttr(op.attributes["stage_id"]).value
-                RhinoCost.attach(op, {"time_s": seconds[kind][stage]})
+                parts.setdefault((kind, ir.IntegerAttr(op.attributes["stage_id"]).value), []).append(op)
+    for (kind, stage), ops in parts.items():
+        for op in ops:
+            # Of what comes at several levels nobody knows the shares.
+            RhinoCost.attach(op, {"time_s": seconds[kind][stage] / len(ops)})
 
 
 def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> None:

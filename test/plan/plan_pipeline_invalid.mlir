@@ -33,3 +33,13 @@ func.func @main(%w: tensor<8x4xf32>, %x: tensor<8x4xf32> {rhino.role = "batch"})
 func.func @main(%x: tensor<?x4xf32> {rhino.role = "batch"}) -> tensor<?x4xf32> {
   return %x : tensor<?x4xf32>
 }
+
+// -----
+
+// Each stage has a mesh of its own.
+sdy.mesh @mesh = <["x"=8]>
+// expected-error @+2 {{the module has sdy.mesh @mesh over all devices, but stages have their own}}
+// expected-note @+1 {{drop it and the shardings over it, or run rhino-plan-sharding}}
+func.func @main(%x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<8x4xf32> {
+  return %x : tensor<8x4xf32>
+}
