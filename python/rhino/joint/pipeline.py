@@ -142,16 +142,19 @@ def weight_ops(graph: Graph, plan: StagePlan) -> frozenset[int]:
     needed = {t.value for t in plan.transfers if t.phase == "backward"}
     loop = graph.microbatch_loop
     end = graph.ops[loop].region_end
-    found = set()
+    found, sending = set(), set()
     for op in reversed(graph.ops[loop + 1 : end]):
         if op.parent != loop or plan.phase_of_op[op.index] != "backward":
             continue
         if needed.isdisjoint(op.results):
             found.add(op.index)
         else:
+            sending.add(plan.stage_of_op[op.index])
             needed.update(op.operands)
             for inner in graph.ops[op.index + 1 : op.region_end]:
                 needed.update(inner.operands)
+    # A stage that sends nothing has nothing to do first.
+    found = {i for i in found if plan.stage_of_op[i] in sending}
     # Ops of a region are where their parent is.
     for op in graph.ops[loop + 1 : end]:
         if op.parent in found:
