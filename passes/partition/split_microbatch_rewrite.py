@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -238,9 +237,9 @@ def splat(kind: Any, value: float) -> Any:
     """A constant with one value everywhere."""
     element = kind.element_type
     if isinstance(element, ir.ComplexType):
-        # There is no attribute for one complex number, and the bindings cannot read one of many.
-        number = np.asarray(value, np.complex128 if "f64" in str(element) else np.complex64)
-        return stablehlo.ConstantOp(ir.DenseElementsAttr.get(number, type=element, shape=kind.shape)).result
+        # The bindings know no attributes of complex numbers.
+        real = ir.RankedTensorType.get(kind.shape, element.element_type)
+        return stablehlo.ComplexOp(splat(real, value), splat(real, 0)).result
     if isinstance(element, ir.IntegerType):
         # They take signed 64 bits, whatever the type.
         attribute: Any = ir.IntegerAttr.get(element, int(value) - (2**64 if value >= 2**63 else 0))
@@ -250,12 +249,19 @@ def splat(kind: Any, value: float) -> Any:
 
 
 def is_zeros(op: ir.Operation) -> bool:
-    """Whether an operation is a constant that is zero everywhere."""
+    """Whether an operation is a constant that is zero everywhere, or the complex number of two."""
+    if op.name == "stablehlo.complex":
+        return all(isinstance(v, ir.OpResult) and is_zeros(v.owner.operation) for v in op.operands)
     if op.name != "stablehlo.constant":
         return False
-    # The attribute's text: an operation's names the values of all its function first.
-    value = op.attributes["value"]
-    found = _SPLAT.search(str(value)) if isinstance(value, ir.DenseElementsAttr) and value.is_splat else None
+    kind: Any = op.results[0].type
+    if isinstance(kind.element_type, ir.ComplexType):
+        text = op.get_asm(large_elements_limit=1)  # the bindings cannot read its attribute
+    else:
+        # The attribute's text: an operation's names the values of all its function first.
+        value = op.attributes["value"]
+        text = str(value) if isinstance(value, ir.DenseElementsAttr) and value.is_splat else ""
+    found = _SPLAT.search(text)
     return found is not None and found[1] in _ZEROS
 
 

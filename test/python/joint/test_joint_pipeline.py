@@ -28,14 +28,14 @@ def test_what_another_stage_waits_for_is_not_delayed(found: Candidate) -> None:
     assert sent
     assert all(sent.isdisjoint(graph.ops[o].results) for o in delayed)
     assert {plan.phase_of_op[o] for o in delayed} == {"backward"}
-    # Every gradient and its sum can wait; of stage 1 what goes on to stage 0 cannot, on stage 0 nothing goes on.
+    # On stage 1 gradients and their sums can wait, what goes on to stage 0 cannot; stage 0 sends nothing on.
     loop = graph.microbatch_loop
     inside = [op for op in graph.ops[loop + 1 : graph.ops[loop].region_end] if op.parent == loop]
     backward = [op for op in inside if plan.phase_of_op[op.index] == "backward"]
     sums = [op for op in backward if op.name == "stablehlo.add"]
     assert len(sums) == LAYERS
-    assert all(op.index in delayed for op in sums)
-    assert all(op.index in delayed for op in backward if plan.stage_of_op[op.index] == 0)
+    assert all((op.index in delayed) == (plan.stage_of_op[op.index] == 1) for op in sums)
+    assert not [op for op in backward if plan.stage_of_op[op.index] == 0 and op.index in delayed]
     dots = [op.index for op in backward if op.name == "stablehlo.dot_general" and plan.stage_of_op[op.index] == 1]
     owned = sum(plan.stage_of_op[op.index] == 1 for op in sums)
     assert len([o for o in dots if o in delayed]) == owned
