@@ -101,7 +101,8 @@ class FragmentLives:
 
     def _reads(self) -> dict[tuple[int, int], int]:
         """By value and fragment, the last op there that needs it in memory."""
-        graph, found = self.graph, {}
+        graph = self.graph
+        found: dict[tuple[int, int], int] = {}
         for o in reversed(self.inside):
             op, here = graph.ops[o], self.fragment(o)
             if here < 0:

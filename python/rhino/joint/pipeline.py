@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from rhino.cost.collectives import RingModel
 from rhino.graph.data import Graph
 from rhino.joint.candidates import Shape
-from rhino.joint.memory import StageMemory, Staging, stage_memory
+from rhino.joint.fragment_lives import Staging
+from rhino.joint.memory import StageMemory, stage_memory
 from rhino.joint.placement import Placement, part_of
 from rhino.joint.sharded import Prepared, Sharded
 from rhino.schedule.costs import Edge, PipelineCosts

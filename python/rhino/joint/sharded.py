@@ -14,7 +14,7 @@ from rhino.cost.memory import Lifetimes, lifetimes
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.joint.breakdown import OpSeconds, op_breakdown
-from rhino.joint.memory import Span
+from rhino.joint.fragment_lives import Span
 from rhino.search.cones import build_problem
 from rhino.search.evaluate import local_bytes, spans
 from rhino.search.planner import Options, plan_sharding
