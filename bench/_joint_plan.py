@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def experts(source: Path, cluster: str, level: str, out: Path) -> dict[str, Any]
     """The published shape and Megatron-LM's grid, each with its best number of micro-batches, by the same costs."""
     programs = SplitPrograms.of(read(source), level)
     where = Cluster.load(cluster)
-    slices = [n for n in (64, 256, 1024) if programs.batch % n == 0]
+    slices = [n for n in (64, 128, 256, 512, 1024) if programs.batch % n == 0]
     trials = megatron_3d(programs, where, slices=slices)
     published = [t for t in trials if t.shape.stages in _PUBLISHED["stages"] and t.shape.width in _PUBLISHED["tensor"]]
     return {
@@ -110,9 +110,17 @@ def compiled(source: Path, cluster: str, level: str, out: Path) -> dict[str, Any
         "peak_bytes": memory.peak_bytes,
         "groups_bytes": [group.peak_bytes for group in memory.groups],
         "at": [group.task for group in memory.groups],
-        "collectives": [{one.kind: one.bytes for one in rows} for rows in executable.collectives()],
+        "collectives": [by_kind(rows) for rows in executable.collectives()],
         "transfer_bytes": sum(executable.transfers().values()),
     }
+
+
+def by_kind(rows: Sequence[Any]) -> dict[str, int]:
+    """Bytes that one device sends, by kind of collective."""
+    found: dict[str, int] = {}
+    for one in rows:
+        found[one.kind] = found.get(one.kind, 0) + one.bytes
+    return found
 
 
 PARTS: dict[str, Callable[[Path, str, str, Path], dict[str, Any]]] = {
