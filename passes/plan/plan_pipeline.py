@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 from jaxlib.mlir import ir
 
 from rhino.cluster import Cluster
+from rhino.cost.collectives import ring_bytes
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoPlan
 from rhino.dialect.context import make_context, parse_bytes
 from rhino.errors import RhinoError
+from rhino.joint.breakdown import stage_traffic
 from rhino.joint.options import Options
 from rhino.joint.placement import part_of
 from rhino.joint.search import plan_jointly
@@ -259,6 +261,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
     if best.shape.replicas > 1:
         mesh = [["replica", best.shape.replicas], *mesh]
     memory = best.pipeline.memory
+    comm_bytes, collectives = _traffic(best, slowest)
     data.update(
         {
             "mesh": mesh,
@@ -273,6 +276,8 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
                 "comm_s": comm,
                 "bubble_s": max(0.0, simulation.step_time_s - busy - comm),
                 "peak_bytes": best.peak_bytes,
+                "comm_bytes": comm_bytes,
+                "collectives": collectives,
                 "memory": {
                     "argument_bytes": max(m.argument_bytes for m in memory),
                     "temp_bytes": max(
@@ -289,6 +294,20 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
         }
     )
     RhinoPlan.attach(module, data)
+
+
+def _traffic(best: Candidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes a device of a stage sends within its group in a step, and executions, by kind of collective."""
+    solution, replicas = best.sharded.solution, best.shape.replicas
+    found = stage_traffic(solution.costs, solution.states, best.stages.stage_of_op, best.stages.stages)[stage]
+    # A replica runs its share of the micro-batches; what runs once a step is counted with them.
+    nbytes = {kind: round(sent / replicas) for kind, (sent, _) in sorted(found.items())}
+    counts = {kind: -(-count // replicas) for kind, (_, count) in sorted(found.items())}
+    if replicas > 1:
+        summed = ring_bytes("all-reduce", replicas, best.pipeline.memory[stage].kept_bytes)
+        nbytes["all-reduce"] = nbytes.get("all-reduce", 0) + round(summed)
+        counts["all-reduce"] = counts.get("all-reduce", 0) + 1
+    return nbytes, counts
 
 
 def replace_contents(module: ir.Module, bytecode: bytes) -> None:

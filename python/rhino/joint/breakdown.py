@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from rhino.cost.collectives import ring_bytes
 from rhino.search.costs import Costs, States, paid
+from rhino.search.layout import Step
 from rhino.search.nesting import nest
+from rhino.search.problem import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,50 @@ def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied:
     for transfer in costs.problem.transfers:
         now, late = seconds[tied[transfer.index]]
         if now or late:
-            # A value is converted where it is first read, a sum where it is made.
-            op = transfer.op
-            if transfer.kind == "use":
-                op = min((t.op for t in transfer.targets if t.op >= 0), default=transfer.op)
+            op = _place(transfer)
             kind = found.hideable if tied[transfer.index] in costs.hideable else found.comm
             kind[op] += now + late
             found.late[op] += late
+
+
+Traffic = dict[str, tuple[float, int]]
+
+
+def stage_traffic(costs: Costs, states: Sequence[States], stage_of_op: Sequence[int], stages: int) -> list[Traffic]:
+    """Per stage and kind of collective, the bytes a device sends in all executions of its ops, and how many those are.
+
+    Ring formulas, as in `rhino.search.evaluate.predict`, of which this is the part of each stage.
+    """
+    problem, quotient = costs.problem, costs.quotient
+    nesting = nest(costs, states)
+    found: list[Traffic] = [{} for _ in range(stages)]
+
+    def record(op: int, steps: Sequence[Step], times: int) -> None:
+        s = stage_of_op[op] if op >= 0 else -1
+        for step in steps if s >= 0 else ():
+            sent = ring_bytes(step.kind, prod(costs.sizes[a] for a in step.axes), step.nbytes)
+            nbytes, count = found[s].get(step.kind, (0.0, 0))
+            found[s][step.kind] = nbytes + times * sent, count + times
+
+    for node in problem.nodes:
+        if node.kind != "op":
+            for v, o, source, target in costs.lost(node.index, states[quotient.klass[node.index]]):
+                record(o, costs.convert(costs.sent(v), source, target)[1], problem.graph.ops[o].trips)
+    made = {
+        transfer.index: [
+            (steps, costs.trips(transfer, source, target))
+            for _, steps, source, target in paid(costs, transfer, states, nesting)
+        ]
+        for transfer, _ in quotient.transfers
+    }
+    for transfer in problem.transfers:
+        for steps, times in made[quotient.tied[transfer.index]]:
+            record(_place(transfer), steps, times)
+    return found
+
+
+def _place(transfer: Transfer) -> int:
+    """The op at which a transfer happens: a value is converted where it is first read, a sum where it is made."""
+    if transfer.kind == "use":
+        return min((t.op for t in transfer.targets if t.op >= 0), default=transfer.op)
+    return transfer.op

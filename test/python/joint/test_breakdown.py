@@ -9,7 +9,7 @@ import pytest
 from examples import export
 from rhino.cluster import Cluster
 from rhino.experts.planning import Program
-from rhino.joint.breakdown import op_breakdown
+from rhino.joint.breakdown import op_breakdown, stage_traffic
 from rhino.plan_module import parse_module
 from rhino.search import Options, plan_sharding
 
@@ -26,4 +26,7 @@ def test_sums_are_those_of_the_prediction(tmp_path: Path, scan: bool, cluster: s
     # What the host takes to bring the batch is no op's.
     assert sum(seconds.compute) == pytest.approx(predicted.compute_s, rel=1e-2)
     assert sum(seconds.comm) + sum(seconds.hideable) == pytest.approx(predicted.comm_s + predicted.hidden_s)
+    whole = stage_traffic(found.costs, found.states, [0] * len(graph.ops), 1)[0]
+    assert {kind: round(nbytes) for kind, (nbytes, _) in whole.items()} == pytest.approx(predicted.comm_bytes, abs=1)
+    assert {kind: count for kind, (_, count) in whole.items()} == predicted.collectives
     assert 0 <= sum(seconds.late) <= sum(seconds.comm) + sum(seconds.hideable)
