@@ -69,7 +69,7 @@ def source(case: Case) -> Path:
 def part(name: str, file: Path, case: Case, level: str, out: Path) -> dict[str, Any]:
     """One part of a case, in a process of its own."""
     note(f"{case.name}: {name}")
-    command = [sys.executable, "-m", "bench._joint_plan", name, file, case.cluster, level, out]
+    command: list[str | Path] = [sys.executable, "-m", "bench._joint_plan", name, file, case.cluster, level, out]
     run(command, env={"JAX_PLATFORMS": "cpu"}, timeout_s=3600)
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found
