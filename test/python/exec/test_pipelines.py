@@ -69,7 +69,7 @@ def _marked(quick: list[Any], slow: list[Any]) -> list[Any]:
         return "-".join([model, str(stages), *(f"{k}={v}" for given in options for k, v in given.items())])
 
     found = [pytest.param(*case, id=name(case)) for case in quick]
-    return found + [pytest.param(*case, id=name(case), marks=pytest.mark.slow) for case in slow]
+    return found + [pytest.param(*case, id=name(case), marks=pytest.mark.long) for case in slow]
 
 
 @cache
@@ -137,9 +137,9 @@ def test_keys_in_the_state_and_a_frozen_layer(stages: int) -> None:
     ("name", "stages", "groups", "split", "schedules"),
     [
         ("gpt", 4, 2, False, ["interleaved-1f1b"]),
-        pytest.param("gpt", 8, 4, True, ["interleaved-1f1b", "zero-bubble"], marks=pytest.mark.slow),
-        pytest.param("t5", 4, 2, True, ["interleaved-1f1b", "zero-bubble"], marks=pytest.mark.slow),
-        pytest.param("towers", 4, 2, False, ["interleaved-1f1b"], marks=pytest.mark.slow),
+        pytest.param("gpt", 8, 4, True, ["interleaved-1f1b", "zero-bubble"], marks=pytest.mark.long),
+        pytest.param("t5", 4, 2, True, ["interleaved-1f1b", "zero-bubble"], marks=pytest.mark.long),
+        pytest.param("towers", 4, 2, False, ["interleaved-1f1b"], marks=pytest.mark.long),
     ],
 )
 def test_several_stages_on_one_device(name: str, stages: int, groups: int, split: bool, schedules: list[str]) -> None:

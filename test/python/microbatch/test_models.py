@@ -67,13 +67,13 @@ def test_micro_batches_make_the_same_step(name: str, changes: dict[str, Any]) ->
     compare(*tiny(name, **changes), 4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "changes"), CASES)
 def test_any_number_of_micro_batches_makes_the_same_step(name: str, changes: dict[str, Any]) -> None:
     compare(*tiny(name, **changes), 1, 2, 8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_unet() -> None:
     compare(*tiny("unet"), 2, 4)
 
@@ -83,7 +83,7 @@ def test_bfloat16() -> None:
     compare(*tiny("gpt", dtype="bfloat16", scan=True), 4, rtol=2**-8)
 
 
-@pytest.mark.parametrize(("routing", "scan"), [("einsum", False), pytest.param("sort", True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("routing", "scan"), [("einsum", False), pytest.param("sort", True, marks=pytest.mark.long)])
 def test_experts_without_a_balance_loss(routing: str, scan: bool) -> None:
     config = dataclasses.replace(moe.PRESETS["tiny"], routing=routing, scan=scan)
     params = tiny("moe", routing=routing, scan=scan)[1].params
