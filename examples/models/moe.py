@@ -169,7 +169,7 @@ class Experts(nn.Module):
         grouped = x.reshape(-1, min(cfg.group, x.shape[0] * x.shape[1]), cfg.width)
         gates = nn.softmax(jnp.einsum("gsm,me->gse", grouped.astype(jnp.float32), gate))
         dispatch = dispatch_by_einsum if cfg.routing == "einsum" else dispatch_by_sort
-        # By group, as in GShard (Lepikhin et al. 2020, algorithm 1): what is routed together is balanced.
+        # By group, as Lepikhin et al. 2020 (arXiv 2006.16668, algorithm 1): what is routed together is balanced.
         used = jax.nn.one_hot(jnp.argmax(gates, axis=-1), cfg.experts).mean(axis=1)
         balance = cfg.experts * jnp.sum(used * gates.mean(axis=1), axis=-1).mean()
         return dispatch(grouped, gates, cfg.capacity, run).reshape(x.shape), balance

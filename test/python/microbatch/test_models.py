@@ -109,7 +109,6 @@ def test_experts_without_a_balance_loss(routing: str, scan: bool) -> None:
         ("wide_resnet", "not sync-free: 'stablehlo.subtract' needs, for every example.*reduce' combines all examples"),
         ("convnet", "not sync-free: 'stablehlo.subtract' needs"),
         ("clip", "'stablehlo.dot_general' brings examples together with other examples"),
-        ("moe", "not sync-free: .*'stablehlo.reduce' combines all examples here"),  # the balance loss
     ],
 )
 def test_refused(name: str, message: str) -> None:

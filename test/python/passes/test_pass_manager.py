@@ -152,7 +152,7 @@ def test_text_and_objects_give_the_same_pipeline(module: ir.Module) -> None:
 
 def test_rhino_auto_is_expanded(module: ir.Module) -> None:
     manager = PassManager.parse(
-        "builtin.module(rhino-auto{topology=dgx-h100:2 mesh=4x4 memory-limit=1000})", module.context
+        "builtin.module(rhino-auto{topology=dgx-h100:2 mesh=4x4 memory-limit=1000 stages=1})", module.context
     )
     assert [step.name for step in manager.steps] == [
         "rhino-inline",
