@@ -1,7 +1,8 @@
 """The rhino dialect: discardable attributes with builtin values, one class each.
 
 Owns every `rhino.*` name: its meaning, where it may stand, the schema of its value, and what its verifier checks beyond
-the schema. jaxlib cannot register a dialect from Python, so structure stays in sdy and mpmd ops.
+the schema; those of pipelines stand in `pipeline_attributes`. jaxlib cannot register a dialect from Python, so
+structure stays in sdy and mpmd ops.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from jaxlib.mlir import ir
-
-from rhino.dialect import mpmd
-from rhino.dialect.base import RhinoAttribute, Scene
+from rhino.dialect.base import RhinoAttribute, Scene, shape_of
+from rhino.dialect.pipeline_attributes import (
+    SCHEDULES,
+    RhinoArgument,
+    RhinoMicrobatches,
+    RhinoMulticast,
+    RhinoPlacement,
+    RhinoSchedule,
+    RhinoStage,
+)
 from rhino.dialect.schema import Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, from_attr, to_attr
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROLES = ("param", "opt_state", "batch", "other")
-SCHEDULES = ("none", "gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
-MADE_BY = ("prepare", "forward", "backward", "weight", "apply")
-TASKS = (*MADE_BY, "send", "recv", "accumulate", "free")
 
 
 class RhinoRole(RhinoAttribute):
@@ -46,65 +50,6 @@ class RhinoName(RhinoAttribute):
             yield f"{cls.name} must not be empty"
 
 
-class RhinoStage(RhinoAttribute):
-    """The pipeline stage of an operation, before fragments exist. Backward and update run where their forward does."""
-
-    name = "rhino.stage"
-    places = ("op",)
-    schema = Record(
-        {
-            "stage": Field(Int(0), "index of the stage"),
-            "phase": Field(
-                String(("prepare", "forward", "backward", "update")),
-                "which part of the step the op belongs to; prepare and update run once, around the micro-batches",
-            ),
-        }
-    )
-    example = 'rhino.stage = {phase = "forward", stage = 1 : i64}'
-
-
-class RhinoMicrobatches(RhinoAttribute):
-    """The loop over the micro-batches of a step: `count` of them, one per trip."""
-
-    name = "rhino.microbatches"
-    places = ("op",)
-    schema = Record({"count": Field(Int(1), "number of micro-batches")})
-    example = "rhino.microbatches = {count = 8 : i64}"
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        if scene.op.name != "stablehlo.while":
-            yield f"{cls.name} belongs on 'stablehlo.while', not on '{scene.op.name}'"
-
-
-class RhinoArgument(RhinoAttribute):
-    """What an argument or result of a step in fragments was in the original signature: one of its, or rows of it."""
-
-    name = "rhino.argument"
-    places = ("argument", "result")
-    schema = Record(
-        {
-            "index": Field(Int(0), "position in the original signature"),
-            "slice": Field(
-                ListOf(TupleOf((Int(0), Int(0)))), "[start, stop) per leading dimension; missing for all", optional=True
-            ),
-        }
-    )
-    example = "rhino.argument = {index = 3 : i64, slice = [[0, 6]]}"
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        carried = None if scene.type is None else mpmd.mesh_tensor(scene.type)
-        shape = _shape_of(scene.type if carried is None else carried.tensor)
-        bounds = data.get("slice", [])
-        if shape is not None and len(bounds) > len(shape):
-            yield f"{cls.name}.slice {bounds} has more dimensions than the shape {shape}"
-        elif shape is not None and any(
-            stop - start != size for (start, stop), size in zip(bounds, shape, strict=False)
-        ):
-            yield f"{cls.name}.slice {bounds} is not as large as the shape {shape}"
-
-
 class RhinoCluster(RhinoAttribute):
     """The cluster the module was planned for."""
 
@@ -120,39 +65,6 @@ class RhinoCluster(RhinoAttribute):
         extensible=True,
     )
     example = 'rhino.cluster = {device = "h100", devices_per_host = 8 : i64, hosts = 1 : i64, name = "dgx-h100:1"}'
-
-
-class RhinoPlacement(RhinoAttribute):
-    """The real devices of each mesh, row-major: a mesh's own `device_ids` can only permute 0 to n-1.
-
-    Device d of the cluster is device d mod `devices_per_host` of host d div `devices_per_host`. Meshes share no device.
-    """
-
-    name = "rhino.placement"
-    places = ("module",)
-    schema = MapOf(ListOf(Int(0)))
-    example = "rhino.placement = {m0 = [0, 1, 2, 3], m1 = [4, 5, 6, 7]}"
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        owner: dict[int, str] = {}
-        for mesh, devices in data.items():
-            if mesh not in scene.mesh_devices:
-                known = ", ".join(scene.mesh_devices) or "none"
-                yield f"{cls.name} names mesh '{mesh}', which the module does not define; it defines {known}"
-            elif len(devices) != scene.mesh_devices[mesh]:
-                yield f"{cls.name}.{mesh} lists {len(devices)} devices, but the mesh has {scene.mesh_devices[mesh]}"
-            for device in devices:
-                if device in owner:
-                    both = f"mesh '{owner[device]}' and mesh '{mesh}'"
-                    yield (
-                        f"{cls.name} places device {device} in {both}"
-                        if owner[device] != mesh
-                        else (f"{cls.name}.{mesh} lists device {device} twice")
-                    )
-                elif scene.cluster_devices is not None and device >= scene.cluster_devices:
-                    yield f"{cls.name}.{mesh} lists device {device}, but the cluster has {scene.cluster_devices}"
-                owner.setdefault(device, mesh)
 
 
 class RhinoCost(RhinoAttribute):
@@ -216,133 +128,9 @@ class RhinoStrided(RhinoAttribute):
                 )
             factors[dim] = entry["factors"]
         stored = [size for dim, whole in enumerate(shape) for size in factors.get(dim, [whole])]
-        actual = _shape_of(scene.type)
+        actual = shape_of(scene.type)
         if actual is not None and actual != stored:
             yield f"{cls.name} says the stored shape is {stored}, but the type {scene.type} has {actual}"
-
-
-class RhinoMulticast(RhinoAttribute):
-    """The ordered unit tasks of a transfer between meshes: slices with one set of holders and one set of receivers.
-
-    Devices are the cluster's. Units partition the tensor. Units with the same `order` on different senders may overlap.
-    """
-
-    name = "rhino.multicast"
-    places = ("op",)
-    schema = Record(
-        {
-            "strategy": Field(
-                String(("send-recv", "local-all-gather", "global-all-gather", "broadcast")), "how a unit travels"
-            ),
-            "units": Field(
-                ListOf(
-                    Record(
-                        {
-                            "slice": Field(ListOf(TupleOf((Int(0), Int(0)))), "[start, stop) per dimension"),
-                            "holders": Field(ListOf(Int(0)), "devices that have the slice"),
-                            "receivers": Field(ListOf(Int(0)), "devices that need it"),
-                            "sender": Field(Int(0), "the holder that sends it"),
-                            "order": Field(Int(0), "position in the sender's queue"),
-                            "chunks": Field(Int(1), "pieces a broadcast is pipelined in", optional=True),
-                        }
-                    )
-                ),
-                "the unit tasks",
-            ),
-            "makespan_s": Field(Float(0), "predicted seconds of the whole transfer", optional=True),
-            "bound_s": Field(Float(0), "lower bound on the makespan", optional=True),
-        }
-    )
-    example = (
-        'rhino.multicast = {strategy = "broadcast", units = [{holders = [0, 1], order = 0 : i64, receivers = [4, 5], '
-        "sender = 0 : i64, slice = [[0, 8], [0, 16]]}]}"
-    )
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        if scene.op.name != "mpmd.transfer":
-            yield f"{cls.name} belongs on 'mpmd.transfer', not on '{scene.op.name}'"
-            return
-        carried = mpmd.mesh_tensor(scene.op.operands[0].type)
-        shape = _shape_of(carried.tensor) if carried else None
-        covered = 0
-        for i, unit in enumerate(data["units"]):
-            path = f"{cls.name}.units[{i}]"
-            if unit["sender"] not in unit["holders"]:
-                yield f"{path}: sender {unit['sender']} is not one of the holders {unit['holders']}"
-            if not unit["receivers"]:
-                yield f"{path} has no receivers"
-            if shape is not None:
-                inside = len(unit["slice"]) == len(shape) and all(
-                    start < stop <= size for (start, stop), size in zip(unit["slice"], shape, strict=True)
-                )
-                if not inside:
-                    yield f"{path}: slice {unit['slice']} is not inside the shape {shape}"
-            covered += prod(stop - start for start, stop in unit["slice"])
-        if shape is not None and covered != prod(shape):
-            yield f"{cls.name}: the units hold {covered} elements, but the tensor has {prod(shape)}"
-
-
-class RhinoSchedule(RhinoAttribute):
-    """The task lists of a pipeline: per device group, in execution order. The runtime executes exactly these."""
-
-    name = "rhino.schedule"
-    places = ("module",)
-    schema = Record(
-        {
-            "schedule": Field(String(SCHEDULES), "which schedule made the lists"),
-            "stages": Field(Int(1), "number of stages"),
-            "microbatches": Field(Int(1), "number of micro-batches"),
-            "tasks": Field(
-                ListOf(
-                    ListOf(
-                        Record(
-                            {
-                                "task": Field(String(TASKS), "kind of task"),
-                                "stage": Field(Int(0), "stage it belongs to"),
-                                "microbatch": Field(Int(0), "micro-batch; missing once per step", optional=True),
-                                "peer": Field(Int(0), "the other stage of a send or recv", optional=True),
-                                "of": Field(String(MADE_BY), "the task that made what is sent", optional=True),
-                                "level": Field(Int(0), "level of prepare or apply", optional=True),
-                            }
-                        )
-                    )
-                ),
-                "one list per device group",
-            ),
-            "warmup": Field(ListOf(Int(0)), "per stage, forwards before its first backward", optional=True),
-            "split": Field(ListOf(Int(0)), "stages whose weight gradients are tasks of their own", optional=True),
-        }
-    )
-    example = (
-        'rhino.schedule = {microbatches = 1 : i64, schedule = "gpipe", stages = 1 : i64, tasks = [['
-        '{microbatch = 0 : i64, stage = 0 : i64, task = "forward"}, '
-        '{microbatch = 0 : i64, stage = 0 : i64, task = "backward"}]]}'
-    )
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        for group, tasks in enumerate(data["tasks"]):
-            for i, task in enumerate(tasks):
-                for key, limit in (
-                    ("stage", data["stages"]),
-                    ("peer", data["stages"]),
-                    ("microbatch", data["microbatches"]),
-                ):
-                    if task.get(key, 0) >= limit:
-                        counted = "microbatches" if key == "microbatch" else "stages"
-                        yield f"{cls.name}.tasks[{group}][{i}].{key} is {task[key]}, but there are {limit} {counted}"
-                if (task["task"] in ("send", "recv")) != ("peer" in task):
-                    yield f"{cls.name}.tasks[{group}][{i}]: send and recv, and only they, have a peer"
-                elif "of" in task and "peer" not in task:
-                    yield f"{cls.name}.tasks[{group}][{i}]: only send and recv say what their value is of"
-                if "level" in task and task.get("of", task["task"]) not in ("prepare", "apply"):
-                    yield f"{cls.name}.tasks[{group}][{i}]: only prepare and apply, and what they send, have a level"
-        if "warmup" in data and len(data["warmup"]) != data["stages"]:
-            yield f"{cls.name}.warmup has {len(data['warmup'])} values, but there are {data['stages']} stages"
-        for stage in data.get("split", ()):
-            if stage >= data["stages"]:
-                yield f"{cls.name}.split lists stage {stage}, but there are {data['stages']} stages"
 
 
 _ALTERNATIVE = Record(
@@ -415,12 +203,6 @@ class RhinoPlan(RhinoAttribute):
             yield f"{cls.name}.mesh lists axis '{axis}' twice"
 
 
-def _shape_of(value_type: ir.Type | None) -> list[int] | None:
-    if value_type is None or not isinstance(value_type, ir.RankedTensorType):
-        return None
-    return list(value_type.shape)
-
-
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
@@ -429,6 +211,23 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     )
 }  # fmt: skip
 
-__all__ = ["ATTRIBUTES", "COLLECTIVES", "ROLES", "RhinoAttribute", "from_attr", "to_attr"] + [
-    cls.__name__ for cls in ATTRIBUTES.values()
+__all__ = [
+    "ATTRIBUTES",
+    "COLLECTIVES",
+    "ROLES",
+    "RhinoArgument",
+    "RhinoAttribute",
+    "RhinoCluster",
+    "RhinoCost",
+    "RhinoMicrobatches",
+    "RhinoMulticast",
+    "RhinoName",
+    "RhinoPlacement",
+    "RhinoPlan",
+    "RhinoRole",
+    "RhinoSchedule",
+    "RhinoStage",
+    "RhinoStrided",
+    "from_attr",
+    "to_attr",
 ]

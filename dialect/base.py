@@ -89,3 +89,10 @@ class RhinoAttribute:
     def check(cls, data: Any, scene: Scene) -> Iterator[str]:
         """What the schema cannot say; called with data that has the schema."""
         return iter(())
+
+
+def shape_of(value_type: ir.Type | None) -> list[int] | None:
+    """The shape of a ranked tensor type, None for any other."""
+    if value_type is None or not isinstance(value_type, ir.RankedTensorType):
+        return None
+    return list(value_type.shape)
