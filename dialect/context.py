@@ -1,10 +1,11 @@
-"""The one MLIR context everybody uses, with every dialect and pass that jaxlib ships, and how text becomes a module.
+"""The one MLIR context everybody uses, with every dialect and pass that jaxlib ships; modules from text, and to bytes.
 
 Owns the order of jaxlib's registrations, which matters. Knows nothing of passes and never imports jax.
 """
 
 from __future__ import annotations
 
+import io
 import os
 
 # `dialects.sdy` must be imported before anything touches `_mlir_libs._sdy`: the other order leaves it half initialised.
@@ -55,3 +56,10 @@ def parse_text(text: str, context: ir.Context) -> ir.Module:
 def parse_bytes(data: bytes, context: ir.Context) -> ir.Module:
     """The module in text or bytecode held in memory. Raises ir.MLIRError."""
     return ir.Module.parse(data, context)
+
+
+def to_bytecode(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode, locations and all."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()

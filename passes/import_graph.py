@@ -6,7 +6,6 @@ Owns every fact the planner takes from IR. Decides nothing, and never changes th
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
 from math import prod
 from typing import Any
@@ -15,6 +14,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect import functions
+from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
 from rhino.dialect.sdy import SHARDING, closed_dims, dims_of, results_of
 from rhino.errors import RhinoError
@@ -38,7 +38,7 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
       PassError: a tensor has a dynamic shape, or a call is left; at the op.
     """
     with module.context:
-        scratch = ir.Module.parse(_bytecode(module))
+        scratch = ir.Module.parse(to_bytecode(module))
         # It warns of every op it has no rule for; the importer deals with those itself.
         quiet = module.context.attach_diagnostic_handler(lambda d: d.severity != ir.DiagnosticSeverity.ERROR)
         try:
@@ -49,12 +49,6 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
         if main is None:
             raise RhinoError("module has no function @main", "name the step function @main, as jax does")
         return _Importer(read_op_shardings).run(main)
-
-
-def _bytecode(module: ir.Module) -> bytes:
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
 
 
 def number_program(main: Any) -> tuple[list[Any], list[Any]]:

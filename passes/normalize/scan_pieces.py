@@ -172,14 +172,6 @@ def combined(name: str, a: Any, b: Any) -> Any:
     return ir.Operation.create(name, results=[a.type], operands=[a, b]).results[0]
 
 
-def splat(kind: Any, value: int) -> ir.Attribute:
-    element = kind.element_type
-    number = (
-        ir.FloatAttr.get(element, value) if isinstance(element, ir.FloatType) else ir.IntegerAttr.get(element, value)
-    )
-    return ir.DenseElementsAttr.get_splat(kind, number)
-
-
 def array(values: Sequence[int]) -> ir.Attribute:
     return ir.DenseI64ArrayAttr.get(list(values))
 

@@ -12,10 +12,11 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from rhino.dialect.constants import splat
 from rhino.graph.data import Op
 from rhino.passes.normalize.scan_flow import BARRIER, Cloning, Cut
 from rhino.passes.normalize.scan_loops import READ
-from rhino.passes.normalize.scan_pieces import Counts, Pieces, Sum, array, bounds, combined, splat
+from rhino.passes.normalize.scan_pieces import Counts, Pieces, Sum, array, bounds, combined
 from rhino.passes.normalize.scan_regions import Opened, open_region
 from rhino.passes.normalize.scan_split import split_loop
 
@@ -103,7 +104,7 @@ class Rewriter(Pieces):
             kind = copy.results[0].type
             start = edges[k] * (self.graph.values[op.results[0]].shape[cut.dim] // cut.units)
             with copy.location, ir.InsertionPoint.after(copy):
-                offset = stablehlo.ConstantOp(splat(kind, start)).result
+                offset = splat(kind, start)
                 return stablehlo.AddOp(copy.results[0], offset).operation
         elif name == "stablehlo.slice":
             size = self.piece_type(op.results[0], cut, k).shape[cut.dim]

@@ -11,10 +11,11 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
+from rhino.dialect.constants import splat
 from rhino.graph.data import Op
 from rhino.passes.normalize.scan_flow import Cut
 from rhino.passes.normalize.scan_loops import READ, WRITE, Scan
-from rhino.passes.normalize.scan_pieces import Pieces, bounds, splat
+from rhino.passes.normalize.scan_pieces import Pieces, bounds
 
 
 def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
@@ -31,7 +32,7 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
     for j in range(count):
         piece = count - 1 - j if scan.reverse else j
         for p, (start, step) in scan.counters.items():
-            carried[p] = stablehlo.ConstantOp(splat(carried[p].type, start + step * trip)).result
+            carried[p] = splat(carried[p].type, start + step * trip)
         for p, stack in at.items():
             carried[p] = pieces.cut(stack.value, Cut(stack.dim, scan.trips))[piece]
         for p, cut in idle.items():
@@ -61,7 +62,7 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
         elif p == scan.counter or p in scan.counters:
             if len(list(handle.results[p].uses)):
                 start, step = scan.counters.get(p, (0, 1))
-                end = stablehlo.ConstantOp(splat(handle.results[p].type, start + step * scan.trips)).result
+                end = splat(handle.results[p].type, start + step * scan.trips)
                 pieces.replace(result, end)
         else:
             pieces.replace(result, carried[p])
@@ -91,18 +92,18 @@ def _body(pieces: Pieces, copy: Any, op: Op, scan: Scan, piece: int, trip: int, 
     compare = next(view.operation for view in condition.operations if view.operation.name == "stablehlo.compare")
     counter = body.arguments[scan.counter]
     with copy.location, ir.InsertionPoint(copy):
-        compare.operands[1] = stablehlo.ConstantOp(splat(counter.type, trips)).result
+        compare.operands[1] = splat(counter.type, trips)
     inside = [i for i in range(op.index + 1, op.region_end) if pieces.graph.ops[i].parent == op.index]
     skipped = len(condition.operations) - 1
     handles = dict(zip(inside[skipped:], [view.operation for view in body.operations][:-1], strict=True))
     increment = body.operations[len(body.operations) - 1].operands[scan.counter].owner.operation
     with copy.location, ir.InsertionPoint.at_block_begin(body):
         if trip:
-            start = stablehlo.AddOp(counter, stablehlo.ConstantOp(splat(counter.type, trip)).result).operation
+            start = stablehlo.AddOp(counter, splat(counter.type, trip)).operation
             counter.replace_all_uses_except(start.results[0], [start, increment])
         local = counter
         if scan.reverse:
-            last = stablehlo.ConstantOp(splat(counter.type, trips - 1)).result
+            last = splat(counter.type, trips - 1)
             local = stablehlo.SubtractOp(last, counter).result
         indices: dict[Any, Any] = {local.type: local}
         for stack in scan.stacks:

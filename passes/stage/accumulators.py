@@ -9,8 +9,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.dialect.constants import is_zeros
 from rhino.passes.diagnostics import PassError
-from rhino.passes.partition.split_microbatch_rewrite import is_zeros
 
 _WRITE = "stablehlo.dynamic_update_slice"
 # What an accumulator's last operation says about how accumulators of several replicas come together.

@@ -15,6 +15,7 @@ from jaxlib.mlir.dialects import func, mpmd, stablehlo
 from rhino.dialect import functions, sdy
 from rhino.dialect import mpmd as mpmd_types
 from rhino.dialect.attributes import RhinoArgument, RhinoPlacement, RhinoStage, RhinoStrided
+from rhino.dialect.constants import splat
 from rhino.passes.stage.fragment_layouts import Dims
 from rhino.passes.stage.fragment_plan import Draft, Export, FragmentPlan
 from rhino.passes.stage.staged_program import Input, Source
@@ -255,10 +256,7 @@ class _Content:
         if source not in self.values:
             loop = self.program.loop
             if source == loop.counter_result:
-                scalar = loop.counter_result.type
-                number = ir.IntegerAttr.get(scalar.element_type, loop.count)
-                constant = ir.DenseElementsAttr.get_splat(scalar, number)
-                self.values[source] = stablehlo.ConstantOp(constant).result
+                self.values[source] = splat(loop.counter_result.type, loop.count)
             else:
                 node = self.program.node_of(source)
                 assert node is not None and node.home is None, f"{source} is not an operand"

@@ -11,10 +11,10 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mpmd, sdy, stablehlo
 
+from rhino.dialect.constants import identity, splat
 from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
 from rhino.passes.diagnostics import PassError
-from rhino.passes.partition.split_microbatch_rewrite import identity, splat
 from rhino.passes.plan.plan_sharding import MESH
 from rhino.passes.stage.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
 
@@ -41,8 +41,8 @@ class Replicator:
         """The function of one micro-batch becomes that of one round, with a micro-batch per replica."""
         block = function.regions[0].blocks[0]
         arguments = list(block.arguments)
-        varying = {(arguments[i]) for i in carried}
-        numbers = {(arguments[i]) for i in indices}
+        varying = {arguments[i] for i in carried}
+        numbers = {arguments[i] for i in indices}
         for i in carried:
             arguments[i].set_type(self.spread(arguments[i].type))
         for view in list(block.operations):
@@ -50,13 +50,13 @@ class Replicator:
             if op.name == "mpmd.fragment":
                 self.fragment(op, varying, numbers)
             elif op.name == "mpmd.transfer":
-                if (op.operands[0]) in varying:
+                if op.operands[0] in varying:
                     self.vary(op.results[0], varying)
             elif op.name != "func.return":
                 raise PassError(op, f"'{op.name}' stands between fragments", ["run rhino-form-fragments again"])
         returned = block.operations[len(block.operations) - 1].operands
         for i, v in enumerate(returned):
-            if (v) not in varying:
+            if v not in varying:
                 raise PassError(function, f"result {i} of the micro-batch function does not depend on the micro-batch")
         self._retype(function, [a.type for a in arguments], [v.type for v in returned])
 

@@ -96,6 +96,3 @@ class Schedule(Pass):
         RhinoSchedule.attach(module, made.to_data())
         log.count("tasks", sum(map(len, made.tasks)))
         log.count("transfers", sum(task.kind == "send" for tasks in made.tasks for task in tasks))
-
-
-SchedulePass = Schedule  # for those who also speak of `rhino.schedule.Schedule`

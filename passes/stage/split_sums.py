@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoStage
+from rhino.dialect.constants import splat
 from rhino.graph.data import Graph
 from rhino.stages import StagePlan
 from rhino.stages.rest import Combination
@@ -100,7 +100,7 @@ def _rebuild(loop: Any, extra: Sequence[tuple[int, int, list[Any]]], home: Any, 
         attributes[sdy.SHARDING] = sdy.per_value([*given, *(given[p] for p, _, _ in extra)], loop.context)  # type: ignore[list-item]
     with loop.context, loop.location:
         with ir.InsertionPoint(loop):
-            zeros = [_zero(kind) for kind in types]
+            zeros = [splat(kind, 0) for kind in types]
             new = ir.Operation.create(
                 loop.name,
                 results=[*(r.type for r in loop.results), *types],
@@ -147,10 +147,3 @@ def _first_use(added: Sequence[Any], value: Any) -> Any:
 
 def _named(op: Any) -> list[Any]:
     return [op.attributes[i] for i in range(len(op.attributes))]
-
-
-def _zero(kind: ir.Type) -> Any:
-    tensor = ir.RankedTensorType(kind)
-    element = tensor.element_type
-    zero = ir.IntegerAttr.get(element, 0) if isinstance(element, ir.IntegerType) else ir.FloatAttr.get(element, 0.0)
-    return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, zero)).result

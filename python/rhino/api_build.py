@@ -20,6 +20,7 @@ from rhino.api_stored import StoredExecutable, lower_stored, store
 from rhino.api_strided import StridedArray, original
 from rhino.api_trace import Trace, import_module, lower, trace
 from rhino.cluster import Cluster
+from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan_module import Request, fingerprint, plan_module, read_plan
@@ -217,8 +218,4 @@ def executable(built: Built, cluster: Cluster) -> Any:
 def _serialized(source: Any) -> str | bytes:
     if isinstance(source, str):
         return source
-    import io
-
-    buffer = io.BytesIO()
-    source.operation.write_bytecode(buffer)
-    return buffer.getvalue()
+    return to_bytecode(source)

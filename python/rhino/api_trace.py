@@ -5,7 +5,6 @@ Owns tracing and lowering through jax's public stages. Knows nothing of plans, c
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from jaxlib.mlir import ir
 
 from rhino.api_signature import Call, Signature, abstract
 from rhino.dialect import functions
-from rhino.dialect.context import make_context, parse_bytes
+from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 
 
@@ -76,8 +75,6 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call) -> Trace:
         # Whether a donated buffer is of use is known only when the plan is: the partitioned module decides.
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         lowered = traced.lower()
-    buffer = io.BytesIO()
-    lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
     infos = jax.tree.leaves(traced.args_info)
     avals = traced.jaxpr.in_avals
     flat, in_tree = tree_flatten_with_path((call.traced_args, call.traced_kwargs))
@@ -90,7 +87,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call) -> Trace:
         out_tree=jax.tree.structure(traced.out_info),
         leaves=tuple(_leaf(path, call, aval) for (path, _), aval in zip(flat, avals, strict=True)),
         donated=tuple(i for i, info in enumerate(infos) if info.donated),
-        bytecode=buffer.getvalue(),
+        bytecode=to_bytecode(lowered.compiler_ir("stablehlo")),
     )
 
 

@@ -24,7 +24,7 @@ from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError
 from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
-from rhino.plan_pipeline import is_pipeline, pipeline_arguments, pipeline_results
+from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan_retype import ALIAS
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         raise RhinoError("the module has no function @main")
     predicted = data["predicted"]
     search = data.get("search", {})
-    pipeline = is_pipeline(main)
+    pipeline = in_fragments(main)
     return Plan(
         level=data["level"],
         cluster=data["cluster"],

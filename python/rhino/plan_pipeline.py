@@ -27,7 +27,7 @@ def main_of(module: ir.Module) -> ir.Operation | None:
     return functions.find(module, "main")
 
 
-def is_pipeline(main: ir.Operation | None) -> bool:
+def in_fragments(main: ir.Operation | None) -> bool:
     """Whether a function's arguments live on the meshes of pipeline stages."""
     return main is not None and topology(main) is not None
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     # XLA logs the devices it finds, which is noise here; read when jaxlib is loaded. Its warnings stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     from rhino.plan_module import parse_module
-    from rhino.plan_pipeline import is_pipeline, main_of
+    from rhino.plan_pipeline import in_fragments, main_of
 
     check_target(args.target)
     if args.json == "-" and args.hlo == "-":
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         quiet_plugins()
     else:
         prefer_cpu()
-    if is_pipeline(main_of(module)):
+    if in_fragments(main_of(module)):
         return _fragments(args, source)
     with _spinner(f"compiling for {args.target}", args.quiet):
         executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts)

@@ -5,7 +5,6 @@ Owns the flow from the command line to the exit code. Information flags load no 
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import time
@@ -159,9 +158,9 @@ class _Run:
     def serialize(self, module: ir.Module) -> bytes:
         """The module as text or bytecode."""
         if self.arguments.has("emit-bytecode"):
-            buffer = io.BytesIO()
-            module.operation.write_bytecode(buffer)
-            return buffer.getvalue()
+            from rhino.dialect.context import to_bytecode
+
+            return to_bytecode(module)
         text: str = module.operation.get_asm(**self.style)
         return text.rstrip("\n").encode() + b"\n"
 

@@ -98,11 +98,9 @@ def run(args: argparse.Namespace) -> int:
 def _module_bytes(module: ir.Module, bytecode: bool) -> bytes:
     if not bytecode:
         return str(module).encode()
-    import io
+    from rhino.dialect.context import to_bytecode
 
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
+    return to_bytecode(module)
 
 
 def _json(planned: Planned) -> dict[str, Any]:

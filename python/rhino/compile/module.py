@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jaxlib.mlir import ir
-from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-from jaxlib.mlir.dialects import chlo, mpmd, sdy, stablehlo
+from jaxlib.mlir.dialects import sdy
 
+from rhino.dialect.context import make_context
 from rhino.errors import RhinoError
 
 # Per dimension, the mesh axes that split it, the one that varies slowest first.
@@ -71,8 +71,10 @@ def parse(module: str | bytes) -> ir.Module:
     """Parses MLIR text or bytecode in a context that knows StableHLO, Shardy and their companions."""
     if not module:
         raise RhinoError("the module is empty")
+    context = make_context()
+    context.emit_error_diagnostics = False  # the exception says it
     try:
-        return ir.Module.parse(module, _context())
+        return ir.Module.parse(module, context)
     except (ir.MLIRError, ValueError, UnicodeDecodeError) as error:
         lines = str(error).strip().splitlines() or ["no reason given"]
         detail = next((line.strip() for line in lines if "error:" in line), lines[-1])
@@ -110,17 +112,6 @@ def read(module: ir.Module) -> Signature:
         donated=tuple(i for i, attrs in enumerate(attribute_dicts(main, "arg_attrs")) if _is_donated(attrs)),
         hosts=_hosts(module),
     )
-
-
-def _context() -> ir.Context:
-    registry = ir.DialectRegistry()
-    _jax_mlir_ext.register_dialects(registry)
-    context = ir.Context()
-    context.append_dialect_registry(registry)
-    context.load_all_available_dialects()
-    for dialect in (sdy, mpmd, stablehlo, chlo):
-        dialect.register_dialect(context)
-    return context
 
 
 def main_function(module: ir.Module) -> Any:

@@ -5,7 +5,6 @@ Owns: `prepare` (text or bytecode -> `Signature` and bytecode for XLA). Must not
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from rhino.compile.module import Signature, TensorSpec, attribute_dicts, main_function, parse, read
+from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
 
 _ELEMENTWISE = frozenset(
@@ -56,9 +56,7 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
         attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
         if not parsed.operation.verify():
             raise RhinoError("the module does not verify")
-    out = io.BytesIO()
-    parsed.operation.write_bytecode(out)
-    return signature, out.getvalue()
+    return signature, to_bytecode(parsed)
 
 
 def _strip_rhino(module: ir.Module) -> None:

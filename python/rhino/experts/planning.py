@@ -5,7 +5,6 @@ Owns the way from what users have to a `Graph`, and back. Decides nothing. Impor
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -15,7 +14,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.cluster import Cluster
-from rhino.dialect.context import make_context, parse_bytes
+from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.experts.facts import Facts, read
 from rhino.experts.solve import Outcome, consult
@@ -57,7 +56,7 @@ class Program:
         manager.run(module)
         graph = import_graph(module)
         put_back(module, aside)
-        return cls(_bytecode(module), graph, read(graph))
+        return cls(to_bytecode(module), graph, read(graph))
 
     def annotated(self, cluster: Cluster, solution: Solution) -> ir.Module:
         """The module with a solution of its graph written into it."""
@@ -161,7 +160,7 @@ def _plan_function(
 def _module(step: str | PathLike[str] | ir.Module) -> ir.Module:
     """A module of our own: what the caller gave is not changed."""
     if isinstance(step, ir.Module):
-        return parse_bytes(_bytecode(step), make_context())
+        return parse_bytes(to_bytecode(step), make_context())
     if isinstance(step, str) and "\n" in step:
         return parse_module(step, "module")
     file = Path(step)
@@ -170,9 +169,3 @@ def _module(step: str | PathLike[str] | ir.Module) -> ir.Module:
     except OSError as error:
         raise RhinoError(f"{file}: {error.strerror}", "give a StableHLO file, its text, or a function") from None
     return parse_module(data, str(file), str(file))
-
-
-def _bytecode(module: ir.Module) -> bytes:
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()

@@ -5,7 +5,6 @@ Owns what is the same program, and the donation written on it. Knows neither sch
 
 from __future__ import annotations
 
-import io
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from jaxlib.mlir import ir
 from rhino.compile.executable import Executable, compile_prepared, prepare_for, target_devices
 from rhino.compile.module import Signature, attribute_dicts, main_function, parse
 from rhino.compile.target import DEVICELESS
+from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
 from rhino.pipeline import Fragment, PipelineProgram
 
@@ -133,9 +133,7 @@ def _with_donors(module: str | bytes, donors: Sequence[int], fragment: Fragment)
         main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in arguments])
         # jax names executables, and what it caches of them, by this: one program has one name.
         parsed.operation.attributes["sym_name"] = ir.StringAttr.get(fragment.kind)
-        out = io.BytesIO()
-        parsed.operation.write_bytecode(out)
-    return out.getvalue()
+    return to_bytecode(parsed)
 
 
 def _text(bytecode: bytes) -> str:

@@ -1,0 +1,64 @@
+"""Constants that are one number everywhere: making them, and telling which are zero.
+
+Owns what the bindings cannot do for every element type: unsigned integers of 64 bits and complex numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+# A constant's value as it is printed, if it is the same everywhere, and how zero looks.
+_SPLAT = re.compile(r"dense<([^<>]*)> :")
+_ZEROS = ("0", "false", "0.000000e+00", "(0,0)", "(0.000000e+00,0.000000e+00)")
+
+
+def splat(kind: Any, value: float) -> Any:
+    """A constant of a tensor type with one value everywhere, at the current insertion point."""
+    element = kind.element_type
+    if isinstance(element, ir.ComplexType):
+        # The bindings know no attributes of complex numbers.
+        real = ir.RankedTensorType.get(kind.shape, element.element_type)
+        return stablehlo.ComplexOp(splat(real, value), splat(real, 0)).result
+    if isinstance(element, ir.IntegerType):
+        # They take signed 64 bits, whatever the type.
+        attribute: Any = ir.IntegerAttr.get(element, int(value) - (2**64 if value >= 2**63 else 0))
+    else:
+        attribute = ir.FloatAttr.get(element, float(value))
+    return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, attribute)).result
+
+
+def is_zeros(op: ir.Operation) -> bool:
+    """Whether an operation is a constant that is zero everywhere, or the complex number of two."""
+    if op.name == "stablehlo.complex":
+        return all(isinstance(v, ir.OpResult) and is_zeros(v.owner.operation) for v in op.operands)
+    if op.name != "stablehlo.constant":
+        return False
+    kind: Any = op.results[0].type
+    if isinstance(kind.element_type, ir.ComplexType):
+        text = op.get_asm(large_elements_limit=1)  # the bindings cannot read its attribute
+    else:
+        # The attribute's text: an operation's names the values of all its function first.
+        value = op.attributes["value"]
+        text = str(value) if isinstance(value, ir.DenseElementsAttr) and value.is_splat else ""
+    found = _SPLAT.search(text)
+    return found is not None and found[1] in _ZEROS
+
+
+def identity(kind: str, element: Any) -> float:
+    """What changes nothing when accumulated."""
+    if kind in ("add", "or"):
+        return 0
+    if kind == "and":
+        return -1 if element.width > 1 else 1
+    if not isinstance(element, ir.IntegerType):
+        return float("-inf") if kind == "maximum" else float("inf")
+    if element.width == 1:
+        return 0 if kind == "maximum" else 1
+    signed = not element.is_unsigned
+    low = -(2 ** (element.width - 1)) if signed else 0
+    high = 2 ** (element.width - (1 if signed else 0)) - 1
+    return low if kind == "maximum" else high
