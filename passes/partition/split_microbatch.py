@@ -66,6 +66,7 @@ class SplitMicrobatch(Pass):
     name: ClassVar[str] = "rhino-split-microbatch"
 
     count: int = option(1, "the number of micro-batches")
+    statistics: str = option("batch", "of what sums are that examples need", ("batch", "micro-batch"))
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Analyse and rewrite. Raises PassError where the step cannot be split, RhinoError for a bad option."""
@@ -79,7 +80,9 @@ class SplitMicrobatch(Pass):
             at = ops[graph.microbatch_loop]
             raise PassError(at, "the step is split into micro-batches already", ["run this pass once"])
         try:
-            plan = split_microbatches(graph, read_facts(graph, values, ops), self.count)
+            plan = split_microbatches(
+                graph, read_facts(graph, values, ops), self.count, self.statistics == "micro-batch"
+            )
         except Refusal as refusal:
             raise _error(refusal, main, values, ops) from None
         Rewriter(main, graph, values, ops, plan).run()

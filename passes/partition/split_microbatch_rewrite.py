@@ -14,8 +14,8 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, splat
 from rhino.graph.data import Graph
-from rhino.microbatch import Body, Copy, Cut, Partial, Plan, Split, Step
-from rhino.microbatch.forms import WHOLE
+from rhino.microbatch import Body, Copy, Cut, Partial, Plan, Scaled, Split, Step
+from rhino.microbatch.forms import ESTIMATE, WHOLE
 from rhino.microbatch.plan import Ref
 from rhino.passes.partition.split_microbatch_ops import Types, make, reshaped
 
@@ -98,7 +98,7 @@ class Rewriter:
             for step in plan.loop:
                 self.step(step)
                 # A part that is added up as soon as it is made takes memory no longer.
-                for ref in () if isinstance(step, Cut) else step.results:
+                for ref in step.results if isinstance(step, Copy) else ():
                     if ref in waiting:
                         totals[waiting[ref]] = self.add(rest[waiting[ref]], self.value(ref), ref[1])
             carried = [stablehlo.AddOp(self.index, splat(i32, 1)).result]
@@ -122,6 +122,11 @@ class Rewriter:
         if isinstance(step, Cut):
             with self.values[step.value].location:
                 self.scopes[-1][step.value, step.split] = self.cut(step)
+            return
+        if isinstance(step, Scaled):
+            part = self.value((step.value, step.form))
+            with self.values[step.value].location:
+                self.scopes[-1][step.value, ESTIMATE] = stablehlo.MulOp(part, splat(part.type, self.plan.count)).result
             return
         op = self.ops[step.op]
         operands = [self.value(ref) for ref in step.operands]

@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 
 from rhino.graph.data import Graph
 from rhino.microbatch import localise
+from rhino.microbatch.estimates import Estimates, bits
 from rhino.microbatch.facts import Facts
 from rhino.microbatch.flow import BARRIER, Flow
 from rhino.microbatch.forms import (
     AFTER,
+    ESTIMATE,
     WHOLE,
     After,
     Coarser,
+    Estimate,
     Form,
     NeedsSync,
     NotSyncFree,
@@ -31,8 +34,8 @@ from rhino.microbatch.scope import Scope
 _AFTER_ALL = "run the step without micro-batches; statistics of single examples or fixed groups would not need the rest"
 
 
-def split_microbatches(graph: Graph, facts: Facts, count: int) -> Plan:
-    """The plan for `count` micro-batches.
+def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool = False) -> Plan:
+    """The plan for `count` micro-batches. With `estimates`, sums that examples need are those of their micro-batch.
 
     Raises:
       Refusal: the step needs all examples at once somewhere, or the batch is not divisible.
@@ -44,7 +47,7 @@ def split_microbatches(graph: Graph, facts: Facts, count: int) -> Plan:
     while True:
         if size % (group * count):
             raise _indivisible(graph, batch[0], size, count, group, grouper)
-        main = _Main(graph, facts, count, group, early)
+        main = _Main(graph, facts, count, group, early, estimates)
         try:
             return main.run(batch)
         except Coarser as coarser:
@@ -87,9 +90,12 @@ def _indivisible(graph: Graph, v: int, size: int, count: int, group: int, groupe
 class _Main:
     """The analysis of @main for one size of groups."""
 
-    def __init__(self, graph: Graph, facts: Facts, count: int, group: int, early: Mapping[int, list[int]]) -> None:
+    def __init__(
+        self, graph: Graph, facts: Facts, count: int, group: int, early: Mapping[int, list[int]], estimates: bool
+    ) -> None:
         self.graph, self.facts, self.count, self.group, self.early = graph, facts, count, group, early
-        self.flow = Flow(graph, facts, count)
+        self.estimates = Estimates(estimates)
+        self.flow = Flow(graph, facts, count, self.estimates)
         self.scope = Scope(graph)
         self.origin: dict[int, int] = {}
         self.after: list[int] = []
@@ -97,6 +103,9 @@ class _Main:
         # Whole values that only the loop computes, together with what is split.
         self.inside: set[int] = set()
         self.barriers: list[tuple[Copy, bool]] = []
+        # What a loop over layers makes of estimates: it is not known of all examples, not even in the end.
+        self.loose: set[int] = set()
+        self.checked = 0
 
     def run(self, batch: Sequence[int]) -> Plan:
         """The plan."""
@@ -110,8 +119,11 @@ class _Main:
         top = tuple(op.index for op in graph.ops if op.parent < 0)
         for k in self.flow.reads.live(top, graph.outputs):
             self.op(k)
+        try:
+            localise.meet(self.flow, scope, frozenset())
+        except NeedsSync as stop:
+            raise self.not_sync_free(stop.op, stop.value) from None
         self.late()
-        localise.meet(self.flow, scope, frozenset())
         return self.plan(batch)
 
     def op(self, k: int) -> None:
@@ -129,7 +141,13 @@ class _Main:
             self.before.append(k)
         elif op.name == BARRIER:
             self.barrier(k, forms)
-        elif not any(isinstance(f, After) for f in forms):
+        elif not any(isinstance(f, After) for f in forms) and not (
+            k in self.facts.regions
+            and any(isinstance(f, Estimate) for f in forms)
+            and not any(isinstance(f, Split) for f in forms)
+        ):
+            # A loop that has no examples is the optimizer's, say, and waits.
+            self.estimates.inside = any(isinstance(f, Split) for f in forms)
             try:
                 self.flow.step(scope, k)
             except NeedsSync as stop:
@@ -138,12 +156,23 @@ class _Main:
                 self.wait(k)
             else:
                 self.trace(k)
+                self.check_data()
+                if k in self.facts.regions:
+                    self.loose.update(v for v in op.results if isinstance(scope.form(v), Estimate))
                 self.inside.update(v for v in op.results if isinstance(scope.form(v), Whole))
         elif any(isinstance(f, Split) for f in forms):
             at = next(v for v, f in zip(self.flow.reads.of(k), forms, strict=True) if isinstance(f, After))
             raise self.not_sync_free(k, at)
         else:
             self.wait(k)
+
+    def check_data(self) -> None:
+        """Starts again with sums of the data alone taken before the loop: these need no estimate."""
+        new = self.estimates.used & ~self.checked
+        self.checked |= new
+        for k in bits(new):
+            if k not in self.early and self.made_of_data(k) is not None:
+                raise NotSyncFree(k, k, "", ())
 
     def made_of_data(self, k: int) -> list[int] | None:
         """The ops that op k's results are made by, itself included, if they are cheap and read no parameters."""
@@ -167,8 +196,16 @@ class _Main:
 
     def wait(self, k: int) -> None:
         """Op k runs after the loop."""
+        op, read = self.graph.ops[k], self.flow.reads.of(k)
+        forms = [self.scope.form(v) for v in read]
+        simple = k not in self.facts.regions and k not in self.facts.captures
+        if simple and all(isinstance(f, Whole) or self.estimates.can(f) for f in forms):
+            self.scope.forms.update(dict.fromkeys(op.results, ESTIMATE))
+            refs = [(v, ESTIMATE) for v in op.results]
+            self.estimates.note(k, zip(read, forms, strict=True), refs, waits=True)
+        else:
+            self.scope.forms.update(dict.fromkeys(op.results, AFTER))
         self.after.append(k)
-        self.scope.forms.update(dict.fromkeys(self.graph.ops[k].results, AFTER))
         self.trace(k)
 
     def trace(self, k: int) -> None:
@@ -192,13 +229,20 @@ class _Main:
         """A barrier orders and computes nothing: it is cut into what is in the loop, before it and after it."""
         op, scope = self.graph.ops[k], self.scope
         scope.forms.update(zip(op.results, forms, strict=True))
-        inside = tuple(i for i, f in enumerate(forms) if isinstance(f, Split | Partial))
-        for kind in (Whole, After):
+        inside = tuple(i for i, f in enumerate(forms) if isinstance(f, Split | Partial | Estimate))
+        for kind in (Whole, After | Estimate):
             at = tuple(i for i, f in enumerate(forms) if isinstance(f, kind))
             if at:
-                self.barriers.append((self.piece(k, at), kind is After))
+                self.barriers.append((self.piece(k, at), kind is not Whole))
         if inside:
-            scope.add(k, self.piece(k, inside))
+            piece = self.piece(k, inside)
+            for v, form in piece.operands:
+                if isinstance(form, Estimate):
+                    scope.demand(v, form, k)
+            scope.given.update(v for v, form in piece.results if isinstance(form, Estimate))
+            for i in inside:
+                self.estimates.merge(op.results[i], op.operands[i])
+            scope.add(k, piece)
         self.trace(k)
 
     def piece(self, k: int, positions: tuple[int, ...]) -> Copy:
@@ -215,6 +259,7 @@ class _Main:
         moved: set[int] = set()
         for step in reversed(scope.steps()):
             if not isinstance(step, Copy):
+                inside.update(v for v, _ in step.reads())
                 continue
             op = graph.ops[step.op]
             partial = [v for v, form in step.operands if isinstance(form, Partial)]
@@ -224,7 +269,7 @@ class _Main:
                 and not step.bodies
                 and op.name != BARRIER
                 and all(isinstance(form, Partial) for _, form in step.results)
-                and not any(isinstance(form, Split) for _, form in step.operands)
+                and not any(isinstance(form, Split | Estimate) for _, form in step.operands)
                 and inside.isdisjoint(op.results)
                 and self.inside.isdisjoint(op.operands)
                 and is_late(graph, op, partial[0])
@@ -241,8 +286,8 @@ class _Main:
     def plan(self, batch: Sequence[int]) -> Plan:
         """Everything put together, without what is not needed."""
         graph, scope = self.graph, self.scope
-        waiting = [copy for copy, late in self.barriers if late]
-        read = [v for k in self.after for v in self.flow.reads.of(k)]
+        after, waiting = self.finished()
+        read = [v for k in after for v in self.flow.reads.of(k)]
         read += [v for copy in waiting for v, _ in copy.operands]
         read += graph.outputs
         early = {v for k in self.before for v in graph.ops[k].results}
@@ -270,6 +315,12 @@ class _Main:
                 before.append(k)
                 outside.update(self.flow.reads.of(k))
         for v in read:
+            if v in self.loose:
+                raise Refusal(
+                    graph.values[v].producer,
+                    "this loop makes of sums over the batch a value that is needed of all examples",
+                    ((None, "return the sums from the loop, and compute the value after it"),),
+                )
             if v in self.inside:
                 raise Refusal(
                     graph.values[v].producer,
@@ -280,12 +331,30 @@ class _Main:
             count=self.count,
             group=self.group,
             loop=loop,
-            after=self.after,
+            after=after,
             sums=sorted(sums.items(), key=lambda item: item[0]),
             stacks=sorted(stacks.items(), key=lambda item: item[0]),
             before=before[::-1],
             barriers=[*kept[::-1], *((copy, True) for copy in waiting)],
         )
+
+    def finished(self) -> tuple[list[int], list[Copy]]:
+        """What comes after the loop: ops and parts of barriers that something there needs, and not only estimates."""
+        waiting = {copy.op: copy for copy, late in self.barriers if late}
+        wanted = set(self.graph.outputs)
+        ops: list[int] = []
+        pieces: list[Copy] = []
+        for k in sorted({*self.after, *waiting}, reverse=True):
+            made = {v for v, _ in waiting[k].results} if k in waiting else {*self.graph.ops[k].results}
+            if k not in self.facts.effects and wanted.isdisjoint(made):
+                continue
+            if k in waiting:
+                pieces.append(waiting[k])
+                wanted.update(v for v, _ in waiting[k].operands)
+            else:
+                ops.append(k)
+                wanted.update(self.flow.reads.of(k))
+        return ops[::-1], pieces[::-1]
 
     def outer(self, loop: Sequence[Step]) -> set[int]:
         """The whole values that the loop reads from before it."""

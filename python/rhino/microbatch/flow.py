@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from rhino.graph.data import Graph, Op
 from rhino.microbatch import localise
+from rhino.microbatch.estimates import Estimates, as_estimates, as_whole
 from rhino.microbatch.factors import Span, find, place, rule_of
 from rhino.microbatch.facts import Facts, Reads, Region
-from rhino.microbatch.forms import WHOLE, Coarser, Form, NeedsSync, Partial, Refusal, Split, Whole
+from rhino.microbatch.forms import ESTIMATE, WHOLE, Coarser, Estimate, Form, NeedsSync, Partial, Refusal, Split, Whole
 from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
 from rhino.microbatch.plan import Body, Copy, Ref, needed
 from rhino.microbatch.scope import Scope
@@ -41,8 +42,8 @@ class _Loop:
 class Flow:
     """The rules, for one program."""
 
-    def __init__(self, graph: Graph, facts: Facts, microbatches: int) -> None:
-        self.graph, self.facts, self.microbatches = graph, facts, microbatches
+    def __init__(self, graph: Graph, facts: Facts, microbatches: int, estimates: Estimates) -> None:
+        self.graph, self.facts, self.microbatches, self.estimates = graph, facts, microbatches, estimates
         self.reads = Reads(graph, facts)
         self._loops: dict[int, _Loop] = {}
 
@@ -64,6 +65,13 @@ class Flow:
             raise
         for v, form in copy.results:
             scope.forms[v] = form
+            if isinstance(form, Estimate):
+                scope.given.add(v)
+        for v, form in copy.operands:
+            if isinstance(form, Estimate):
+                scope.demand(v, form, k)
+        if not copy.bodies:
+            self.estimates.note(k, copy.operands, copy.results)
         scope.add(k, copy)
 
     def copy(self, scope: Scope, op: Op) -> Copy:
@@ -91,12 +99,16 @@ class Flow:
             return scope.whole(op.index)
         if any(isinstance(f, Split) for f in forms):
             return self.split(scope, op, forms)
+        nested = scope.parent is not None
         zero = [scope.is_zero(v) for v in op.operands]
-        kept = keeps_partial(self.graph, self.facts, op, forms, zero, nested=scope.parent is not None)
-        if kept is None:
-            at = next(v for v, f in zip(op.operands, forms, strict=True) if isinstance(f, Partial))
-            raise NeedsSync(op.index, at)
-        return self.made(op, forms, [kept] * len(op.results))
+        held = self.estimates.for_sum(op, forms, anyway=nested)
+        if held is not None and any(isinstance(f, Partial) for f in held):
+            kept = keeps_partial(self.graph, self.facts, op, as_whole(held), zero, nested)
+            if kept is not None:
+                return self.made(op, held, [kept] * len(op.results))
+        if nested and self.estimates.inside and all(isinstance(f, Whole) or self.estimates.can(f) for f in forms):
+            return self.made(op, as_estimates(forms), [ESTIMATE] * len(op.results))
+        raise NeedsSync(op.index, next(v for v, f in zip(op.operands, forms, strict=True) if not isinstance(f, Whole)))
 
     def made(self, op: Op, operands: Sequence[Form], results: Sequence[Form]) -> Copy:
         """A copy with these forms."""
@@ -140,10 +152,16 @@ class Flow:
             raise self.mixes(op, next(f for f in forms if isinstance(f, Split)))
         read: list[Form] = []
         for i, (v, form) in enumerate(zip(op.operands, forms, strict=True)):
-            if isinstance(form, Partial):
-                # An accumulating scatter may add to a sum; nothing else takes sums and examples together.
-                if not (summed and i == 0 and op.name == "stablehlo.scatter" and form == kind):
+            if isinstance(form, Partial) and summed and i == 0 and op.name == "stablehlo.scatter" and form == kind:
+                pass  # an accumulating scatter may add to a sum; nothing else takes sums and examples together
+            elif isinstance(form, Partial | Estimate):
+                start = kind is not None and op.name not in _REDUCING and i == _start(op) % len(forms)
+                if start or not self.estimates.can(form):
                     raise NeedsSync(k, v)
+                part = place(rule, rule.operands[i], span)
+                if part is not None:
+                    scope.demand(v, part, k)
+                form = part or ESTIMATE
             elif isinstance(form, Whole) and (part := place(rule, rule.operands[i], span)) is not None:
                 scope.demand(v, part, k)
                 form = part
@@ -186,7 +204,7 @@ class Flow:
             )
         if op.name in _REDUCING:
             return Partial(kind)
-        start = 0 if op.name == "stablehlo.scatter" else -1
+        start = _start(op)
         if kind == "add" and isinstance(forms[start], Whole) and not scope.is_zero(op.operands[start]):
             raise Refusal(
                 k,
@@ -222,8 +240,12 @@ class Flow:
         for v, form, held in zip(loop.operands, inits, carry, strict=True):
             if isinstance(form, Whole) and isinstance(held, Split):
                 scope.demand(v, held, op.index)
+        for v, arg, result in zip(loop.operands, loop.body.args, loop.results, strict=True):
+            self.estimates.merge(result, v)
+            self.estimates.merge(result, arg)
         read = [
-            WHOLE if isinstance(f, Whole) and isinstance(c, Partial) else c for f, c in zip(inits, carry, strict=True)
+            WHOLE if isinstance(f, Whole) and isinstance(c, Partial | Estimate) else c
+            for f, c in zip(inits, carry, strict=True)
         ]
         bodies = (self.body(outer, loop.cond, carry, [WHOLE]), self.body(inner, loop.body, carry, yields))
         for child in (outer, inner):
@@ -265,15 +287,25 @@ class Flow:
     ) -> tuple[Scope, list[Form], bool]:
         """One pass over a loop's body; updates what is known of the carries, and says whether that changed."""
         body = loop.body
+        for v, arg in zip(loop.operands, body.args, strict=True):
+            self.estimates.merge(arg, v)
         inner = self.region(scope, body, loop.body_live, carry, zero)
         yields: list[Form] = []
         before = (list(carry), list(zero))
+        more = False
         for i, v in enumerate(body.yields):
             form, held = inner.form(v), carry[i]
             zero[i] = zero[i] and isinstance(form, Whole) and inner.is_zero(v)
-            if isinstance(form, Whole) and isinstance(held, Split):
+            more |= self.estimates.allowed and self.estimates.merge(body.args[i], v)
+            estimate = isinstance(held, Estimate) and self.estimates.can(form)
+            if estimate or (isinstance(form, Whole) and isinstance(held, Split)):
+                assert isinstance(held, Split | Estimate)
                 inner.demand(v, held, at)
                 form = held
+            elif isinstance(form, Whole) and isinstance(held, Estimate):
+                pass
+            elif isinstance(held, Partial) and isinstance(form, Estimate):
+                carry[i] = form
             elif isinstance(form, Whole) and isinstance(held, Partial):
                 if not inner.is_zero(v):
                     raise Refusal(at, f"carry {i} of this loop is a sum over the batch, and is then replaced")
@@ -296,7 +328,7 @@ class Flow:
                 carry[i] = split
             elif carry[i] != split:
                 raise Refusal(at, f"carry {i} of this loop holds examples along different dimensions")
-        return inner, yields, (carry, zero) != before
+        return inner, yields, more or (carry, zero) != before
 
     def region(
         self, scope: Scope, region: Region, live: Sequence[int], forms: Sequence[Form], zero: Sequence[bool]
@@ -307,6 +339,8 @@ class Flow:
             inner.forms[v] = form
             if is_zero and not isinstance(form, Split):
                 inner.zero.add(v)
+            if isinstance(form, Estimate):
+                inner.given.add(v)
         for k in live:
             self.step(inner, k)
         return inner
@@ -314,7 +348,7 @@ class Flow:
     def body(self, inner: Scope, region: Region, forms: Sequence[Form], yields: Sequence[Form]) -> Body:
         """The region as data, without what nothing needs."""
         passed: tuple[Ref, ...] = tuple(
-            (v, WHOLE if isinstance(inner.form(v), Whole) and isinstance(f, Partial) else f)
+            (v, WHOLE if isinstance(inner.form(v), Whole) and isinstance(f, Partial | Estimate) else f)
             for v, f in zip(region.yields, yields, strict=True)
         )
         args: tuple[Ref, ...] = tuple(zip(region.args, forms, strict=True))
@@ -323,7 +357,7 @@ class Flow:
     def branches(self, scope: Scope, op: Op) -> Copy:
         """An if or case: results are split if any branch makes them so."""
         chosen = scope.form(op.operands[0])
-        if isinstance(chosen, Partial):
+        if isinstance(chosen, Partial) and not self.estimates.can(chosen):
             raise NeedsSync(op.index, op.operands[0])
         if isinstance(chosen, Split):
             raise Refusal(op.index, "which branch runs depends on the batch", ((None, _REGROUP),))
@@ -333,9 +367,16 @@ class Flow:
         for i in range(len(op.results)):
             found = [child.form(r.yields[i]) for child, r in zip(inner, regions, strict=True)]
             form = next((f for f in found if not isinstance(f, Whole)), WHOLE)
+            if any(isinstance(f, Estimate) for f in found) and all(
+                isinstance(f, Whole) or self.estimates.can(f) for f in found
+            ):
+                form = ESTIMATE
             for child, r, f in zip(inner, regions, found, strict=True):
                 if isinstance(f, Whole) and isinstance(form, Split):
                     child.demand(r.yields[i], form, op.index)
+                elif isinstance(form, Estimate):
+                    if not isinstance(f, Whole):
+                        child.demand(r.yields[i], form, op.index)
                 elif isinstance(f, Whole) and isinstance(form, Partial):
                     if form.kind != "add" or not child.is_zero(r.yields[i]):
                         raise NeedsSync(op.index, r.yields[i])
@@ -347,5 +388,13 @@ class Flow:
             for (v, split), k in child.demands.items():
                 scope.demand(v, split, k)
         bodies = tuple(self.body(child, r, (), results) for child, r in zip(inner, regions, strict=True))
-        made = self.made(op, (WHOLE,), results)
+        for r in regions:
+            for v, result in zip(r.yields, op.results, strict=True):
+                self.estimates.merge(result, v)
+        made = self.made(op, as_estimates((chosen,)), results)
         return Copy(op.index, made.operands, made.results, bodies)
+
+
+def _start(op: Op) -> int:
+    """Which operand of a reduction or scatter it starts from."""
+    return 0 if op.name == "stablehlo.scatter" else -1

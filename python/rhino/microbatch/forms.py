@@ -1,4 +1,4 @@
-"""In which form a value is needed: whole, a micro-batch's part, a sum still to be finished, or known after the loop.
+"""In which form a value is needed: whole, a micro-batch's part, a sum still to be finished, estimated, or known later.
 
 Owns these forms, which are plain data, and the two ways an analysis ends early. Knows neither programs nor MLIR.
 """
@@ -45,9 +45,18 @@ class Partial:
     kind: str
 
 
-Form = Whole | After | Split | Partial
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Of the whole's shape: what the micro-batch takes the whole to be, from its own examples alone.
+
+    Of @main's own operations the value itself is known after the loop.
+    """
+
+
+Form = Whole | After | Split | Partial | Estimate
 WHOLE = Whole()
 AFTER = After()
+ESTIMATE = Estimate()
 
 
 class Refusal(RhinoError):

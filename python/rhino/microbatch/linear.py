@@ -20,7 +20,7 @@ _MOVES = frozenset(
 )
 _JOINS = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.add_any", "stablehlo.concatenate"})
 # Linear in each of their operands, but not in both at once.
-_PRODUCTS = frozenset({"stablehlo.multiply", "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
+PRODUCTS = frozenset({"stablehlo.multiply", "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
 _FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
@@ -53,7 +53,7 @@ def keeps_partial(
         or (name in _JOINS and all(summed))
         or (name == "stablehlo.convert" and _converts(graph, op, nested))
         or (name == "stablehlo.pad" and first and zero[1])
-        or (name in _PRODUCTS and len(partial) == 1)
+        or (name in PRODUCTS and len(partial) == 1)
         or (name == "stablehlo.divide" and first and graph.values[op.results[0]].dtype in _FLOATS)
         or (_adds(facts, op) and name == "stablehlo.reduce" and first and zero[-1] and len(forms) == 2)
         or (_adds(facts, op) and name == "stablehlo.scatter" and scattered(forms, summed))

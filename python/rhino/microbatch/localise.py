@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from rhino.graph.data import Op
 from rhino.microbatch.factors import find, place, rule_of
-from rhino.microbatch.forms import WHOLE, Coarser, Form, NeedsSync, Refusal, Split, Whole
-from rhino.microbatch.plan import Copy, Cut
+from rhino.microbatch.forms import ESTIMATE, WHOLE, Coarser, Estimate, Form, NeedsSync, Partial, Refusal, Split, Whole
+from rhino.microbatch.plan import Copy, Cut, Scaled
 from rhino.microbatch.scope import Scope
 
 if TYPE_CHECKING:
@@ -33,19 +33,23 @@ def meet(flow: Flow, scope: Scope, args: frozenset[int]) -> list[tuple[int, Spli
     """
     pending = [(-_producer(scope, v), n, v, split) for n, (v, split) in enumerate(scope.demands)]
     heapq.heapify(pending)
-    outside: dict[tuple[int, Split], int] = {}
+    outside: dict[tuple[int, Split | Estimate], int] = {}
     found: dict[tuple[int, Split], None] = {}
     asked, scope.demands = scope.demands, {}
     made: set[tuple[int, Form]] = set()
     while pending:
         _, _, v, split = heapq.heappop(pending)
-        if (v, split) in made:
+        if (v, split) in made or (isinstance(split, Estimate) and v in scope.given):
             continue
-        if v in args:
-            found[v, split] = None
-        elif v not in scope.forms and scope.parent is not None:
+        if v not in scope.forms and scope.parent is not None:
             outside[v, split] = asked[v, split]
-        elif (copy := _copy(flow, scope, v, split)) is None:
+        elif isinstance(split, Estimate) and isinstance(kept := scope.form(v), Partial):
+            scope.add(_producer(scope, v), Scaled(v, kept))
+        elif isinstance(split, Split) and v in args:
+            found[v, split] = None
+        elif (copy := _estimate(scope, v) if isinstance(split, Estimate) else _copy(flow, scope, v, split)) is None:
+            if isinstance(split, Estimate) or isinstance(scope.form(v), Partial | Estimate):
+                raise NeedsSync(asked[v, split], v)
             scope.add(_producer(scope, v), Cut(v, split))
         else:
             scope.add(copy.op, copy)
@@ -53,7 +57,7 @@ def meet(flow: Flow, scope: Scope, args: frozenset[int]) -> list[tuple[int, Spli
             made.update(copy.results)
             more, scope.demands = scope.demands, {}
             for ref, form in (*copy.operands, *more):
-                if isinstance(form, Split) and (ref, form) not in asked:
+                if isinstance(form, Split | Estimate) and (ref, form) not in asked:
                     asked[ref, form] = copy.op
                     heapq.heappush(pending, (-_producer(scope, ref), len(asked), ref, form))
     scope.demands = outside
@@ -70,10 +74,14 @@ def _copy(flow: Flow, scope: Scope, v: int, split: Split) -> Copy | None:
     if k < 0:
         return None
     op = flow.graph.ops[k]
-    if not isinstance(scope.form(v), Whole):
+    form = scope.form(v)
+    whole = isinstance(form, Whole)
+    if isinstance(form, Split):
+        return None
+    if not whole and not all(isinstance(f, Whole) or flow.estimates.can(f) for f in map(scope.form, op.operands)):
         return None
     if op.name == "stablehlo.while":
-        return _loop(flow, scope, op, v, split)
+        return _loop(flow, scope, op, v, split) if whole else None
     if op.name == "stablehlo.iota" or (op.name == "stablehlo.constant" and op.tag == "splat"):
         return Copy(k, (), ((v, split),))
     if op.name in DEAR or len(op.results) != 1 or k in flow.facts.regions:
@@ -90,8 +98,19 @@ def _copy(flow: Flow, scope: Scope, v: int, split: Split) -> Copy | None:
     read: list[tuple[int, Form]] = []
     for operand, dims in zip(op.operands, rule.operands, strict=True):
         part = place(rule, dims, span)
-        read.append((operand, WHOLE if part is None else part))
+        shared: Form = WHOLE if isinstance(scope.form(operand), Whole) else ESTIMATE
+        read.append((operand, shared if part is None else part))
     return Copy(k, tuple(read), ((v, split),))
+
+
+def _estimate(scope: Scope, v: int) -> Copy | None:
+    """The copy of an op that waits for the end of the loop, for the micro-batch alone."""
+    k = _producer(scope, v)
+    if k < 0:
+        return None
+    op = scope.graph.ops[k]
+    read = ((u, WHOLE if isinstance(scope.form(u), Whole) else ESTIMATE) for u in op.operands)
+    return Copy(k, tuple(read), tuple((r, ESTIMATE) for r in op.results))
 
 
 def _loop(flow: Flow, scope: Scope, op: Op, v: int, split: Split) -> Copy | None:

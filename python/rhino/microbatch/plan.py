@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rhino.microbatch.forms import WHOLE, Form, Partial, Split
+from rhino.microbatch.forms import ESTIMATE, WHOLE, Form, Partial, Split
 
 Ref = tuple[int, Form]
 
@@ -27,6 +27,22 @@ class Cut:
     def reads(self) -> tuple[Ref, ...]:
         """The values it needs."""
         return ((self.value, WHOLE),)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Take the micro-batch's part of a sum, times the number of micro-batches, for the sum."""
+
+    value: int
+    form: Partial
+
+    def makes(self) -> tuple[Ref, ...]:
+        """The values that exist after it."""
+        return ((self.value, ESTIMATE),)
+
+    def reads(self) -> tuple[Ref, ...]:
+        """The values it needs."""
+        return ((self.value, self.form),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +67,7 @@ class Copy:
         return (*self.operands, *(ref for body in self.bodies for ref in body.outside()))
 
 
-Step = Copy | Cut
+Step = Copy | Cut | Scaled
 
 
 @dataclass(slots=True)

@@ -6,21 +6,23 @@ Owns look-up through enclosing regions and the order of steps. Decides nothing.
 from __future__ import annotations
 
 from rhino.graph.data import Graph
-from rhino.microbatch.forms import WHOLE, Form, Split
-from rhino.microbatch.plan import Copy, Cut, Step
+from rhino.microbatch.forms import WHOLE, Estimate, Form, Partial, Split
+from rhino.microbatch.plan import Copy, Step
 
 
 class Scope:
     """One region; `parent` encloses it, None for @main.
 
-    `demands` are whole values of which a part is needed, each with the op that needs it first.
+    `demands` are values of which a part is needed, or an estimate, each with the op that needs it first. Of what is in
+    `given` there is an estimate anyway.
     """
 
     def __init__(self, graph: Graph, parent: Scope | None = None) -> None:
         self.graph, self.parent = graph, parent
         self.forms: dict[int, Form] = {}
         self.zero: set[int] = set()
-        self.demands: dict[tuple[int, Split], int] = {}
+        self.given: set[int] = set()
+        self.demands: dict[tuple[int, Split | Estimate], int] = {}
         self._steps: list[tuple[int, int, Step]] = []
 
     def owner(self, v: int) -> Scope:
@@ -38,21 +40,25 @@ class Scope:
         """Whether a value is known to be zero everywhere."""
         return v in self.owner(v).zero
 
-    def demand(self, v: int, split: Split, op: int) -> None:
-        """Ask for the micro-batch's part of a whole value."""
-        self.demands.setdefault((v, split), op)
+    def demand(self, v: int, form: Split | Estimate, op: int) -> None:
+        """Ask for the micro-batch's part of a value, or its estimate."""
+        self.demands.setdefault((v, form), op)
 
     def add(self, at: int, step: Step) -> None:
         """Put a step where op `at` is in program order; one that makes a value comes before one that cuts it."""
-        self._steps.append((at, 1 if isinstance(step, Cut) else 0, step))
+        self._steps.append((at, 0 if isinstance(step, Copy) else 1, step))
 
     def steps(self) -> list[Step]:
         """All steps in order."""
         return [step for _, _, step in sorted(self._steps, key=lambda entry: entry[:2])]
 
     def drop(self, ops: set[int]) -> None:
-        """Take out the steps of some ops."""
-        self._steps = [e for e in self._steps if isinstance(e[2], Cut) or e[2].op not in ops]
+        """Take out the steps that make sums by some ops."""
+
+        def dropped(step: Step) -> bool:
+            return isinstance(step, Copy) and step.op in ops and isinstance(step.results[0][1], Partial)
+
+        self._steps = [entry for entry in self._steps if not dropped(entry[2])]
 
     def whole(self, k: int) -> Copy:
         """A copy of an op without regions with all its operands whole."""
