@@ -1,7 +1,8 @@
 """The best cut of a given family of downward-closed sets ("ideals") of units into stages: exact dynamic programming.
 
-Owns the sweep over the slowest stage's time. All ideals of a graph make it exact for the graph; the prefixes of one
-topological order make it the best cut of that order, which is what published systems solve.
+Owns the sweep over the slowest stage's time, which is exact where all links are alike. All ideals of a graph make the
+cut exact for the graph; the prefixes of one topological order make it the best of that order, which is what published
+systems solve.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rhino.stages.problem import StageOptions, StageProblem, slowest_allowed
+from rhino.stages.narrowing import Segments, narrow
+from rhino.stages.problem import StageOptions, StageProblem, allowed, evaluate, slowest_allowed
 
 # Pareto points of (slowest stage, rest) after which the sweep stops and says how far it may be from the optimum.
 _SWEEPS = 400
@@ -22,10 +24,9 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The best stages found, None if no cut is allowed, and a bound on every cut of the family."""
+    """The best stages found, None if there are none, and a bound on every cut of the family."""
 
     stages: tuple[int, ...] | None
-    objective_s: float
     bound_s: float
 
 
@@ -58,11 +59,25 @@ def prefixes(order: Sequence[int]) -> list[int]:
 
 
 def best_cut(problem: StageProblem, options: StageOptions, ideals: Sequence[int], known_s: float = inf) -> Cut:
-    """The cut of least objective among those made of `ideals` (sorted by size); `known_s` is that of a cut known.
+    """The cut of least objective among those made of `ideals` (sorted by size).
 
-    With links that differ, transfers are priced by the cheapest link into each stage: then `objective_s` is a bound.
+    `known_s` is the objective of a cut that is known: the answer may be worse, and the bound is of those better.
     """
-    return _Sweep(problem, options, ideals, known_s).run()
+    sweep = _Sweep(problem, options, ideals, known_s)
+    cut = sweep.run()
+    if problem.uniform or cut.bound_s == inf:
+        return cut
+    best: tuple[tuple[int, ...] | None, float] = None, known_s
+    if cut.stages is not None:
+        found = evaluate(problem, options, cut.stages)
+        if not allowed(problem, options, found):
+            cut = Cut(None, cut.bound_s)
+        elif found.objective_s <= known_s:
+            best = cut.stages, found.objective_s
+    if best[1] <= cut.bound_s * (1 + options.gap):
+        return cut
+    stages, bound_s = narrow(problem, options, sweep.member, sweep.segments(), best, cut.bound_s)
+    return Cut(stages or cut.stages, bound_s)
 
 
 def _least(matrix: Sequence[Sequence[float]], stage: int) -> float:
@@ -71,14 +86,19 @@ def _least(matrix: Sequence[Sequence[float]], stage: int) -> float:
 
 
 class _Sweep:
-    """Segments are pairs of ideals (inner, outer); a cut is a path of segments, one per stage."""
+    """Segments are pairs of ideals (inner, outer); a cut is a path of segments, one per stage.
+
+    A transfer is priced by the cheapest link into its stage, which is a bound where links differ.
+    """
 
     def __init__(self, problem: StageProblem, options: StageOptions, ideals: Sequence[int], known_s: float) -> None:
         self.problem, self.options = problem, options
         units = problem.units
-        self.member = np.array([[i >> u & 1 for u in range(len(units))] for i in ideals], dtype=bool)
-        load = self.member @ np.array([u.forward_s + u.backward_s for u in units])
+        member = np.array([[i >> u & 1 for u in range(len(units))] for i in ideals], dtype=bool)
+        load = member @ np.array([u.forward_s + u.backward_s for u in units])
         limit = min(slowest_allowed(problem, options), self._hopeless(known_s))
+        usable = self._boundaries(load, limit)
+        self.member, load = member[usable], load[usable]
         outside = (~self.member).astype(np.float32)
         within = self.member.astype(np.float32) @ outside.T < 0.5
         np.fill_diagonal(within, False)
@@ -99,6 +119,25 @@ class _Sweep:
         total = sum(u.forward_s + u.backward_s for u in problem.units)
         return (known_s * (1 + 1e-9) - total / max(problem.speeds)) / (problem.microbatches - 1)
 
+    def _boundaries(self, load: Any, limit: float) -> Any:
+        """Which ideals leave no more on either side than as many stages can take, for some stage they may end."""
+        speeds = np.array(self.problem.speeds)
+        first = np.cumsum(np.r_[0.0, speeds])
+        room = limit * (1 + 1e-9)
+        if room == inf:
+            return np.ones(len(load), dtype=bool)
+        before, after = first[:, None] * room, (first[-1] - first)[:, None] * room
+        usable = ((load <= before) & (load[-1] - load <= after)).any(axis=0)
+        usable[[0, -1]] = True
+        return usable
+
+    def segments(self) -> list[Segments]:
+        """Those allowed, by stage."""
+        return [
+            Segments(self.inner[kept], self.outer[kept], time[kept], cost[kept])
+            for time, cost, kept in zip(self.time, self.cost, self.allowed, strict=True)
+        ]
+
     def _traffic(self) -> None:
         """Bytes and messages that arrive at each segment, of micro-batches and of shared parameters."""
         size = len(self.inner)
@@ -112,7 +151,7 @@ class _Sweep:
                 columns[u] = self.member[self.outer, u] & ~self.member[self.inner, u]
             return columns[u]
 
-        for net in self.problem.merged_nets():
+        for net in self.problem.merged_nets:
             touched = inside(net.readers[0])
             for u in net.readers[1:]:
                 touched = touched | inside(u)
@@ -142,12 +181,12 @@ class _Sweep:
                 seconds[kind] = nbytes * cheapest + count * quickest
             arriving = seconds["forward"] + seconds["backward"]
             time = self.load / problem.speeds[s] + options.exposure * arriving
-            allowed = time <= limit * (1 + 1e-9)
+            fitting = time <= limit * (1 + 1e-9)
             if problem.memory_limits[s]:
-                allowed &= static + problem.in_flight[s] * active <= problem.memory_limits[s] + 0.5
+                fitting &= static + problem.in_flight[s] * active <= problem.memory_limits[s] + 0.5
             self.time.append(time)
             self.cost.append(time + arriving + seconds["shared"] + seconds["first"])
-            self.allowed.append(allowed)
+            self.allowed.append(fitting)
 
     def _path(self, longest: float, bottleneck: bool = False) -> tuple[list[int] | None, float]:
         """The cheapest path of stages that take at most `longest`; with `bottleneck`, of the shortest slowest stage."""
@@ -182,7 +221,7 @@ class _Sweep:
         turns = self.problem.microbatches - 1
         cheapest, least = self._path(inf)
         if cheapest is None:
-            return Cut(None, inf, inf)
+            return Cut(None, inf)
         path, shortest = self._path(inf, bottleneck=True)
         assert path is not None
         best_path, best = min(((p, self._objective(p)) for p in (cheapest, path)), key=lambda pair: pair[1])
@@ -208,7 +247,7 @@ class _Sweep:
         for s, k in enumerate(best_path):
             for u in np.flatnonzero(self.member[self.outer[k]] & ~self.member[self.inner[k]]):
                 stages[int(u)] = s
-        return Cut(tuple(stages), best, min(bound, best))
+        return Cut(tuple(stages), min(bound, best))
 
     def _objective(self, path: Sequence[int]) -> float:
         slowest = max(float(self.time[s][k]) for s, k in enumerate(path))

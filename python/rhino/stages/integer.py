@@ -95,7 +95,7 @@ class _Program:
         problem, n = self.problem, self.problem.stages
         arriving: list[list[tuple[int, float]]] = [[] for _ in range(n)]
         copies: list[list[tuple[int, float]]] = [[] for _ in range(n)]
-        for net in problem.merged_nets():
+        for net in problem.merged_nets:
             needed = [self.milp.variable(0.0) for _ in range(n)]
             for s in range(n):
                 for u in net.readers:

@@ -30,6 +30,8 @@ class Unit:
 class Net:
     """What units share: made at `root`, sent once to every other stage that has one of the `readers`.
 
+    Nets with the same root, readers and kind travel together.
+
     `kind` is "forward" (readers are at the root's stage or later), "backward" (or earlier), or "shared": a parameter
     with several readers, sent once per step, of which every further stage keeps `nbytes`.
     """
@@ -102,6 +104,7 @@ class StageProblem:
     def _hop(self, net: Net, a: int, b: int) -> float:
         return net.count * self.latency_s[a][b] + net.nbytes * self.byte_s[a][b]
 
+    @cached_property
     def merged_nets(self) -> tuple[Net, ...]:
         """The nets with those between the same units as one, and without those within one unit."""
         found: dict[tuple[int, tuple[int, ...], str], list[int]] = {}
@@ -123,6 +126,7 @@ class StageOptions:
       balance: how much longer than the mean the slowest stage may take, relatively; 0 for no limit.
       ideals: cuts are found by trying all of them in order if the units have at most so many; else by integer program.
       time_limit_s: of each of the up to three runs of the integer program's solver.
+      gap: what is proved to be at most so much above the best, relatively, is optimal; twice that if by integer program.
       worth: a cut that is proved to be this near the optimum is not improved by the integer program.
     """
 
@@ -189,7 +193,7 @@ def evaluate(problem: StageProblem, options: StageOptions, stages: Sequence[int]
         static[s] += unit.static_bytes
         active[s] += unit.activation_bytes
     transfer_s = 0.0
-    for net in problem.nets:
+    for net in problem.merged_nets:
         for t, seconds in net_seconds(problem, net, stages).items():
             transfer_s += seconds
             if net.kind == "shared":
@@ -207,6 +211,13 @@ def evaluate(problem: StageProblem, options: StageOptions, stages: Sequence[int]
 def fits(problem: StageProblem, memory: Sequence[int]) -> bool:
     """Whether bytes by stage are within the limits."""
     return all(not limit or used <= limit for used, limit in zip(memory, problem.memory_limits, strict=True))
+
+
+def allowed(problem: StageProblem, options: StageOptions, evaluation: Evaluation) -> bool:
+    """Whether stages are within the limits of memory and balance, but for what solvers round."""
+    return fits(problem, evaluation.memory_bytes) and evaluation.slowest_s <= slowest_allowed(problem, options) * (
+        1 + 1e-6
+    )
 
 
 def slowest_allowed(problem: StageProblem, options: StageOptions) -> float:

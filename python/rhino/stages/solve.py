@@ -16,9 +16,8 @@ from rhino.stages.problem import (
     StageOptions,
     StageProblem,
     StageSolution,
+    allowed,
     evaluate,
-    fits,
-    slowest_allowed,
 )
 
 _DEFAULT = StageOptions()
@@ -70,11 +69,9 @@ def _by_ideals(
     problem: StageProblem, options: StageOptions, ideals: Sequence[int], known: StageSolution | None
 ) -> StageSolution | None:
     """The best cut of all; only what could beat the known one is looked at."""
-    # With links that differ, the cut's own objective is a bound, so that the known one must not limit it as tightly.
-    known_s = known.objective_s if known is not None else float("inf")
-    cut = best_cut(problem, options, ideals, known_s)
+    cut = best_cut(problem, options, ideals, known.objective_s if known is not None else float("inf"))
     if cut.stages is None:
-        return _settled(known, known_s, options) if known is not None else None
+        return _settled(known, cut.bound_s, options) if known is not None else None
     evaluation = evaluate(problem, options, cut.stages)
     best = StageSolution("limit", cut.stages, evaluation, 0.0, "ideals")
     if known is not None and known.objective_s <= evaluation.objective_s:
@@ -99,10 +96,7 @@ def _by_program(problem: StageProblem, options: StageOptions, known: StageSoluti
     if answer.stages is not None:
         evaluation = evaluate(problem, options, answer.stages)
         better = known is None or evaluation.objective_s < known.objective_s
-        allowed = fits(problem, evaluation.memory_bytes) and evaluation.slowest_s <= slowest_allowed(
-            problem, options
-        ) * (1 + 1e-6)
-        if better and allowed:
+        if better and allowed(problem, options, evaluation):
             known = StageSolution("limit", answer.stages, evaluation, bound, "integer")
     if known is None:
         return None

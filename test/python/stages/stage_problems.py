@@ -13,7 +13,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 def random_problem(seed: int, units: int, stages: int, uniform: bool = True, tight: bool = False) -> StageProblem:
-    """Units on a random graph with mirrored backward nets and a shared parameter, on uneven stages."""
+    """Units on a random graph with mirrored backward nets and shared parameters, on uneven stages."""
     r = random.Random(seed)
     found = tuple(Unit(r.uniform(1, 5), r.uniform(1, 9), r.randint(0, 50), r.randint(0, 20)) for _ in range(units))
     edges = tuple((u, v) for u in range(units) for v in range(u + 1, units) if r.random() < 0.35)
@@ -21,13 +21,15 @@ def random_problem(seed: int, units: int, stages: int, uniform: bool = True, tig
     for u in range(units):
         readers = tuple(v for a, v in edges if a == u)
         if readers:
-            nets.append(Net(u, readers, r.randint(1, 10)))
+            # Values of the same units: they travel together.
+            nets += [Net(u, readers, r.randint(1, 10), count=r.randint(1, 3)) for _ in range(r.randint(1, 2))]
             nets += [Net(v, (u,), r.randint(1, 10), "backward") for v in readers]
     nets.append(Net(0, (1, units - 1), r.randint(1, 30), "shared"))
+    nets.append(Net(units // 2, (0, units - 2, units - 1), r.randint(1, 30), "shared"))
 
-    def links(low: float, high: float) -> Matrix:
+    def links(low: float) -> Matrix:
         return tuple(
-            tuple(0.0 if a == b else (low if uniform else r.uniform(low, high)) for b in range(stages))
+            tuple(0.0 if a == b else (low if uniform else low * r.choice([1, 2, 20])) for b in range(stages))
             for a in range(stages)
         )
 
@@ -40,8 +42,8 @@ def random_problem(seed: int, units: int, stages: int, uniform: bool = True, tig
         r.choice([1, 2, 8]),
         speeds=tuple(r.choice([1.0, 1.0, 2.0]) for _ in range(stages)),
         memory_limits=limits,
-        byte_s=links(0.1, 0.5),
-        latency_s=links(0.05, 0.5),
+        byte_s=links(0.1),
+        latency_s=links(0.05),
     )
 
 
