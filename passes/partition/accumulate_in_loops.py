@@ -63,7 +63,7 @@ class AccumulateInLoops(Pass):
                 continue
             for stack in scan.stacks:
                 added = _added(graph, uses, stack, carried)
-                if added is not None and _only_written(graph, uses, stack, op.index) and _is_zero(graph, ops, stack):
+                if added is not None and only_written(graph, uses, stack, op.index) and _is_zero(graph, ops, stack):
                     _rewrite(graph, ops, scan, stack, added)
                     log.count("stacks")
 
@@ -82,7 +82,7 @@ def _added(graph: Graph, uses: Uses, stack: Stack, carried: set[int]) -> tuple[i
     return None
 
 
-def _only_written(graph: Graph, uses: Uses, stack: Stack, loop: int) -> bool:
+def only_written(graph: Graph, uses: Uses, stack: Stack, loop: int) -> bool:
     """Whether the loop does nothing with the stack but write its rows."""
     tie = graph.ops[loop].ties[stack.position]
     write = graph.ops[stack.accesses[0]]

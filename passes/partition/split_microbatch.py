@@ -9,10 +9,11 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.errors import RhinoError
-from rhino.microbatch import Refusal, split_microbatches
+from rhino.microbatch import Loose, Refusal, split_microbatches
 from rhino.passes.diagnostics import PassError
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.partition.loop_sums import return_sums
 from rhino.passes.partition.sink import sink_behind
 from rhino.passes.partition.split_microbatch_facts import read_facts
 from rhino.passes.partition.split_microbatch_rewrite import Rewriter
@@ -74,17 +75,21 @@ class SplitMicrobatch(Pass):
             raise RhinoError(f"count {self.count} is not a number of micro-batches", "give 1 or more")
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
-        graph = import_graph(module)
-        values, ops = number_program(main)
-        if graph.microbatch_loop >= 0:
-            at = ops[graph.microbatch_loop]
-            raise PassError(at, "the step is split into micro-batches already", ["run this pass once"])
-        try:
-            plan = split_microbatches(
-                graph, read_facts(graph, values, ops), self.count, self.statistics == "micro-batch"
-            )
-        except Refusal as refusal:
-            raise _error(refusal, main, values, ops) from None
+        while True:
+            graph = import_graph(module)
+            values, ops = number_program(main)
+            if graph.microbatch_loop >= 0:
+                at = ops[graph.microbatch_loop]
+                raise PassError(at, "the step is split into micro-batches already", ["run this pass once"])
+            facts = read_facts(graph, values, ops)
+            try:
+                plan = split_microbatches(graph, facts, self.count, self.statistics == "micro-batch")
+                break
+            except Loose as loose:
+                if not return_sums(graph, values, ops, loose.values):
+                    raise _error(loose, main, values, ops) from None
+            except Refusal as refusal:
+                raise _error(refusal, main, values, ops) from None
         Rewriter(main, graph, values, ops, plan).run()
         log.count("ops-behind-loop", sink_behind(_loop(main)))
         log.count("sums", len(plan.sums))

@@ -20,6 +20,7 @@ from rhino.microbatch.forms import (
     Coarser,
     Estimate,
     Form,
+    Loose,
     NeedsSync,
     NotSyncFree,
     Partial,
@@ -314,13 +315,9 @@ class _Main:
             else:
                 before.append(k)
                 outside.update(self.flow.reads.of(k))
+        if loose := tuple(dict.fromkeys(v for v in read if v in self.loose)):
+            raise Loose(graph.values[loose[0]].producer, loose)
         for v in read:
-            if v in self.loose:
-                raise Refusal(
-                    graph.values[v].producer,
-                    "this loop makes of sums over the batch a value that is needed of all examples",
-                    ((None, "return the sums from the loop, and compute the value after it"),),
-                )
             if v in self.inside:
                 raise Refusal(
                     graph.values[v].producer,

@@ -79,6 +79,15 @@ class NotSyncFree(Refusal):
         self.made = made
 
 
+class Loose(Refusal):
+    """Loops over layers make `values` of sums over the batch, and these are needed of all examples."""
+
+    def __init__(self, op: int, values: tuple[int, ...]) -> None:
+        message = "this loop makes of sums over the batch a value that is needed of all examples"
+        super().__init__(op, message, ((None, "return the sums from the loop, and compute the value after it"),))
+        self.values = values
+
+
 class NeedsSync(RhinoError):
     """An operation needs a value that is still partial; `op` is where, `value` what it reads."""
 
