@@ -16,6 +16,8 @@ from rhino.errors import RhinoError
 if TYPE_CHECKING:  # reading the registry for --help must not load jaxlib
     from jaxlib.mlir import ir
 
+    from rhino.search.outcome import Progress
+
 Where: TypeAlias = "ir.Operation | ir.OpView | ir.Location | ir.Module | Position"
 
 
@@ -116,13 +118,14 @@ def make_diagnostic(
 
 
 class PassLog:
-    """What one run of one pass says: diagnostics, statistics, and the operation it is busy with.
+    """What one run of one pass says: diagnostics, statistics, how far it is, and the operation it is busy with.
 
     A pass reports many errors with `error` and returns, or stops at the first by raising PassError.
     """
 
-    def __init__(self, sink: Sink, where: Where) -> None:
+    def __init__(self, sink: Sink, where: Where, progress: Progress | None = None) -> None:
         self._sink = sink
+        self.progress = progress
         self._here: list[Where] = [where]
         self._blamed: tuple[BaseException, Where] | None = None
         self.statistics: dict[str, int] = {}

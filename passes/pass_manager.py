@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from jaxlib.mlir import ir, passmanager
 
@@ -31,6 +32,9 @@ from rhino.passes.diagnostics import (
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
 from rhino.passes.registry import TABLE, Pass, Pipeline, build, suggest
 from rhino.passes.stderr import captured_stderr
+
+if TYPE_CHECKING:
+    from rhino.search.outcome import Progress
 
 PIPELINE_FILE = "<pass-pipeline>"
 
@@ -137,7 +141,11 @@ class PassManager:
         return self
 
     def run(
-        self, module: ir.Module, sink: Sink | None = None, instrumentations: Sequence[Instrumentation] = ()
+        self,
+        module: ir.Module,
+        sink: Sink | None = None,
+        instrumentations: Sequence[Instrumentation] = (),
+        progress: Progress | None = None,
     ) -> RunResult:
         """Run all passes on the module, in place.
 
@@ -145,6 +153,7 @@ class PassManager:
           module: the module; after a failure it is whatever the failing pass left.
           sink: called with each diagnostic as it appears; without it they are in the result, or in the error.
           instrumentations: called around every step.
+          progress: told by the passes that search how far they are.
 
         Raises:
           PipelineError: a pass failed; later ones did not run.
@@ -162,7 +171,8 @@ class PassManager:
                 for hook in instrumentations:
                     hook.before(step, module)
                 start = time.perf_counter()
-                cause = self._run_step(step, module, collect, errors, result, instrumentations)
+                log = PassLog(collect, module.operation.location, progress)
+                cause = self._run_step(step, module, log, collect, errors, result, instrumentations)
                 result.timings_s.append((step.name, time.perf_counter() - start))
                 for hook in instrumentations:
                     hook.after(step, module, bool(errors))
@@ -174,13 +184,13 @@ class PassManager:
         self,
         step: Step,
         module: ir.Module,
+        log: PassLog,
         collect: Sink,
         errors: list[Diagnostic],
         result: RunResult,
         instrumentations: Sequence[Instrumentation],
     ) -> Exception | None:
         """Run one step; its errors go to `collect`. Returns the exception that ended it, if one did."""
-        log = PassLog(collect, module.operation.location)
         try:
             if step.rewrite is not None:
                 step.rewrite.run(module, log)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,8 +14,6 @@ from rhino.passes.normalize.expose_strided_dims import ExposeStridedDims
 from rhino.passes.plan.plan_pipeline import PlanPipeline, bytecode_of, replace_contents
 from rhino.passes.plan.plan_sharding import PlanSharding, given_mesh
 from rhino.passes.registry import Pass, option, register
-
-Progress = Callable[[int, int, str], None]
 
 
 @register
@@ -47,55 +44,42 @@ class PlanParallelism(Pass):
     memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
     budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
     pipelines: str = option("if-needed", "when pipelines are looked for", ("if-needed", "compare"))
+    statistics: str = option("batch", "as of rhino-split-microbatch, for pipelines", ("batch", "micro-batch"))
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
-        self.plan(module, log)
-
-    def plan(
-        self,
-        module: ir.Module,
-        log: PassLog,
-        progress: Progress | None = None,
-        before: Callable[[ir.Module], None] | None = None,
-    ) -> None:
-        """As `run`; `before` changes the module before its shardings are searched, which rules pipelines out."""
-        pipelines = not (self.mesh or self.level == "O0" or before is not None or given_mesh(module))
+        pipelines = not (self.mesh or self.level == "O0" or given_mesh(module))
         kept = bytecode_of(module) if pipelines else b""
         try:
             ExposeStridedDims().run(module, log)
-            if before is not None:
-                before(module)
-            self._sharding().plan(module, log, progress)
+            self._sharding().run(module, log)
             if self.level == "O0" or not pipelines or self.pipelines == "if-needed":
                 return
         except PassError as error:
             if not pipelines or not isinstance(error.__cause__, NothingFits):
                 raise
-            self._instead(module, kept, log, progress, error)
+            self._instead(module, kept, log, error)
             return
-        self._compare(module, kept, log, progress)
+        self._compare(module, kept, log)
 
-    def _instead(
-        self, module: ir.Module, kept: bytes, log: PassLog, progress: Progress | None, error: PassError
-    ) -> None:
+    def _instead(self, module: ir.Module, kept: bytes, log: PassLog, error: PassError) -> None:
         """A pipeline where nothing fits without; the first error if there is none, with what was found besides."""
         replace_contents(module, kept)
         try:
-            self._pipeline().plan(module, log, progress)
+            self._pipeline().run(module, log)
         except RhinoError as other:
             said = error.diagnostic
             note = Diagnostic("note", f"nor is there a pipeline: {other.message.splitlines()[0]}", said.position)
             error.diagnostic = replace(said, notes=(*said.notes, note))
             raise error from error.__cause__
 
-    def _compare(self, module: ir.Module, kept: bytes, log: PassLog, progress: Progress | None) -> None:
+    def _compare(self, module: ir.Module, kept: bytes, log: PassLog) -> None:
         found = RhinoPlan.of(module)
         assert found is not None
         sharded = bytecode_of(module)
         replace_contents(module, kept)
         try:
-            self._pipeline().plan(module, log, progress)
+            self._pipeline().run(module, log)
         except RhinoError:
             replace_contents(module, sharded)
             return
@@ -117,7 +101,11 @@ class PlanParallelism(Pass):
 
     def _pipeline(self) -> PlanPipeline:
         return PlanPipeline(
-            topology=self.topology, level=self.level, memory_limit=self.memory_limit, budget=self.budget
+            topology=self.topology,
+            level=self.level,
+            memory_limit=self.memory_limit,
+            budget=self.budget,
+            statistics=self.statistics,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from jaxlib.mlir import ir
 from rhino.cluster import Cluster
 from rhino.cost.collectives import ring_bytes
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoCost, RhinoPlan
+from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
 from rhino.dialect.context import make_context, parse_bytes
 from rhino.errors import RhinoError
 from rhino.joint.breakdown import stage_traffic
@@ -27,8 +26,6 @@ from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import MESH, annotate, given_mesh, sizes_of, summarise
 from rhino.passes.registry import Pass, build, option, register
 from rhino.passes.stage.plan_stages import annotate as annotate_stages
-
-Progress = Callable[[int, int, str], None]
 
 # Loops over layers become at most this many, so that stages can end between any two layers of most models.
 _PIECES = {"O1": 16, "O2": 48}
@@ -74,13 +71,14 @@ class PlanPipeline(Pass):
     stages: int = option(0, "number of stages; 0 leaves it to the search")
     microbatches: int = option(0, "micro-batches of each replica; 0 leaves it to the search")
     schedule: str = option("", "pipeline schedule; searched when empty")
+    statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
         self.plan(module, log)
 
-    def plan(self, module: ir.Module, log: PassLog, progress: Progress | None = None) -> JointSolution:
-        """As `run`, with a progress callback; returns the search's answer."""
+    def plan(self, module: ir.Module, log: PassLog) -> JointSolution:
+        """As `run`; returns the search's answer."""
         cluster = topology_cluster(self.topology, self.name)
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
@@ -89,7 +87,7 @@ class PlanPipeline(Pass):
             raise PassError(
                 main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
             )
-        programs = SplitPrograms.of(module, self.level)
+        programs = SplitPrograms.of(module, self.level, self.statistics)
         options = Options(
             level=self.level,
             memory_limit=self.memory_limit or None,
@@ -100,7 +98,7 @@ class PlanPipeline(Pass):
             budget_s=self.budget or None,
         )
         try:
-            solution = plan_jointly(programs, cluster, options, progress)
+            solution = plan_jointly(programs, cluster, options, log.progress)
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise
@@ -112,15 +110,19 @@ class PlanPipeline(Pass):
 
 @dataclass
 class SplitPrograms:
-    """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split."""
+    """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split.
+
+    `statistics`: as of rhino-split-microbatch.
+    """
 
     bytecode: bytes
     batch: int
+    statistics: str = "batch"
     known: dict[int, Prepared | None] = field(default_factory=dict)
     refused: dict[int, PassError] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, module: ir.Module, level: str) -> SplitPrograms:
+    def of(cls, module: ir.Module, level: str, statistics: str = "batch") -> SplitPrograms:
         """Of a normalised module, which stays as it is.
 
         Raises:
@@ -131,7 +133,7 @@ class SplitPrograms:
         main = functions.find(copy, "main")
         assert main is not None
         batch = _batch_size(main)
-        found = cls(bytecode_of(copy), batch)
+        found = cls(to_bytecode(copy), batch, statistics)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:
@@ -146,7 +148,7 @@ class SplitPrograms:
     def module(self, slices: int) -> ir.Module:
         """The step as a loop over so many slices."""
         module = parse_bytes(self.bytecode, make_context())
-        _apply("rhino-split-microbatch", module, count=slices)
+        _apply("rhino-split-microbatch", module, count=slices, statistics=self.statistics)
         _apply("rhino-accumulate-in-loops", module)
         return module
 
@@ -200,14 +202,24 @@ def write(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution
     """The module's @main becomes the fragments of the best pipeline, with its task lists and summary."""
     best = solution.best
     made = programs.module(best.shape.slices)
+    statistics = _statistics(made)
     annotate_stages(made, best.prepared.graph, best.stages)
     _lay_out(made, best, cluster)
     _apply("rhino-form-fragments", made, split_backward=bool(best.schedule.split))
     _apply("rhino-replicate-fragments", made, count=best.shape.replicas)
     _cost(made, best)
     _summary(made, cluster, solution)
+    if statistics != "batch":
+        RhinoPlan.attach(made, {**(RhinoPlan.of(made) or {}), "statistics": statistics})
     _apply("rhino-schedule", made, schedule=best.schedule.name)
     replace_contents(module, bytecode_of(made))
+
+
+def _statistics(module: ir.Module) -> str:
+    """Of which examples sums are that examples need, as the loop over micro-batches says."""
+    main = functions.find(module, "main")
+    found = [RhinoMicrobatches.of(op) for op in functions.walk(main) if RhinoMicrobatches.name in op.attributes]
+    return str(found[0].get("statistics", "batch")) if found and found[0] else "batch"
 
 
 def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster) -> None:

@@ -23,7 +23,6 @@ from rhino.passes.registry import Pass, option, register
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
-from rhino.search.outcome import Progress
 from rhino.search.solution import Alternative
 
 MESH = "mesh"
@@ -91,8 +90,8 @@ class PlanSharding(Pass):
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         summarise(module, cluster, Propagated("O0", tuple(mesh), predicted))
 
-    def plan(self, module: ir.Module, log: PassLog, progress: Progress | None = None) -> Solution:
-        """As `run`, with a progress callback; returns the search's answer."""
+    def plan(self, module: ir.Module, log: PassLog) -> Solution:
+        """As `run`; returns the search's answer."""
         if self.memory_limit < 0:
             raise RhinoError(f"memory-limit {self.memory_limit} is negative", "give bytes per device, or 0")
         cluster = topology_cluster(self.topology, self.name)
@@ -109,7 +108,7 @@ class PlanSharding(Pass):
             budget_s=self.budget or None,
         )
         try:
-            solution = plan_sharding(graph, cluster, options, progress)
+            solution = plan_sharding(graph, cluster, options, log.progress)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         annotate(module, graph, solution)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jaxlib.mlir import ir
@@ -29,10 +29,8 @@ from rhino.plan_retype import ALIAS
 
 if TYPE_CHECKING:
     from rhino.cluster import Cluster
-    from rhino.passes.diagnostics import Diagnostic, PassLog
-    from rhino.passes.registry import Pass
-
-Progress = Callable[[int, int, str], None]
+    from rhino.passes.diagnostics import Diagnostic
+    from rhino.search.outcome import Progress
 
 _NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
 _BYTECODE = b"ML\xefR"
@@ -43,7 +41,7 @@ class Request:
     """What to plan for. `memory_limit_bytes` 0 means nine tenths of the device's; `mesh` is "2x4", empty for a search.
 
     `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
-    `schedule` are those of `rhino-auto`: 0 and "" leave them open.
+    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch".
     """
 
     cluster: Cluster
@@ -54,6 +52,7 @@ class Request:
     stages: int = 0
     microbatches: int = 0
     schedule: str = ""
+    statistics: str = "batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +81,26 @@ def plan_module(
     Args:
       progress: called as (done, total, label) while the search runs.
       program: the `fingerprint` to record; by default that of the module given.
-      before_search: changes the module when all its types are as they will be, before shardings are searched.
+      before_search: changes the module when all its types are as they will be, before rhino-plan-sharding searches;
+        for a request of one stage.
 
     Raises:
       RhinoError: a pass failed; the message names the place in the module where it is known.
     """
-    from rhino.passes.pass_manager import PassManager, PipelineError
+    from rhino.passes.pass_manager import Instrumentation, PassManager, PipelineError, Step
     from rhino.passes.pipelines import Auto
+    from rhino.passes.plan.plan_sharding import PlanSharding
+
+    class BeforeSearch(Instrumentation):
+        def before(self, step: Step, module: ir.Module) -> None:
+            if before_search is not None and step.name == PlanSharding.name:
+                before_search(module)
 
     start = time.perf_counter()
     _keep_names(module)
     program = program or fingerprint(module)
     aside = put_aside(module)
-    manager = PassManager(module.context)
+    manager, hooks = PassManager(module.context), [BeforeSearch()]
     with _topology(request.cluster) as topology:
         auto = Auto(
             topology=topology,
@@ -105,11 +111,11 @@ def plan_module(
             stages=request.stages,
             microbatches=request.microbatches,
             schedule=request.schedule,
+            statistics=request.statistics,
         )
-        for part in auto.expand():
-            manager.add(_hooked(part, progress, before_search))
+        manager.add(auto)
         try:
-            result = manager.run(module)
+            result = manager.run(module, instrumentations=hooks, progress=progress)
         except PipelineError as error:
             first = error.diagnostics[0]
             place = "" if first.position.file == _NOWHERE else f"{first.position}: "
@@ -134,46 +140,6 @@ def _keep_names(module: ir.Module) -> None:
         if RhinoName.name not in given and isinstance(argument.location, ir.NameLoc):
             given[RhinoName.name] = ir.StringAttr.get(argument_name(argument, i), module.context)
     functions.set_argument_attributes(main, attributes)
-
-
-def _hooked(part: Pass | str, progress: Progress | None, before: Callable[[ir.Module], None] | None) -> Pass | str:
-    """The pass that searches, calling `before` first and telling `progress` how far it is; other passes as they are."""
-    from rhino.passes.plan.plan_parallelism import PlanParallelism
-    from rhino.passes.plan.plan_pipeline import PlanPipeline
-    from rhino.passes.plan.plan_sharding import PlanSharding
-
-    if progress is None and before is None:
-        return part
-    if isinstance(part, PlanParallelism):
-        either = part
-
-        class HookedParallelism(PlanParallelism):
-            def run(self, module: ir.Module, log: PassLog) -> None:
-                either.plan(module, log, progress, before)
-
-        return HookedParallelism(**_fields(part))
-    if isinstance(part, PlanPipeline):
-        pipeline = part
-
-        class HookedPipeline(PlanPipeline):
-            def run(self, module: ir.Module, log: PassLog) -> None:
-                pipeline.plan(module, log, progress)
-
-        return HookedPipeline(**_fields(part))
-    if not isinstance(part, PlanSharding):
-        return part
-
-    class Hooked(PlanSharding):
-        def run(self, module: ir.Module, log: PassLog) -> None:
-            if before is not None:
-                before(module)
-            self.plan(module, log, progress)
-
-    return Hooked(**_fields(part))
-
-
-def _fields(part: Pass) -> dict[str, Any]:
-    return {spec.name: getattr(part, spec.name) for spec in fields(part)}  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -262,6 +228,7 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         ),
         groups=int(data.get("groups", 1)),
         program=str(data.get("program", "")),
+        statistics=str(data.get("statistics", "batch")),
         source=parsed,
     )
 
