@@ -171,6 +171,9 @@ class RhinoPlan(RhinoAttribute):
             "stages": Field(Int(1), "pipeline stages"),
             "microbatches": Field(Int(1), "micro-batches per step"),
             "schedule": Field(String(SCHEDULES), "pipeline schedule"),
+            "statistics": Field(
+                String(("batch", "micro-batch")), "of which examples are sums that examples need", optional=True
+            ),
             "predicted": Field(_PREDICTED, "predictions for one step"),
             "search": Field(
                 Record(

@@ -36,11 +36,18 @@ class RhinoStage(RhinoAttribute):
 
 
 class RhinoMicrobatches(RhinoAttribute):
-    """The loop over the micro-batches of a step: `count` of them, one per trip."""
+    """The loop over the micro-batches of a step: `count` of them, one per trip, and whether some sums are estimated."""
 
     name = "rhino.microbatches"
     places = ("op",)
-    schema = Record({"count": Field(Int(1), "number of micro-batches")})
+    schema = Record(
+        {
+            "count": Field(Int(1), "number of micro-batches"),
+            "statistics": Field(
+                String(("micro-batch",)), "sums that examples need are of their micro-batch alone", optional=True
+            ),
+        }
+    )
     example = "rhino.microbatches = {count = 8 : i64}"
 
     @classmethod

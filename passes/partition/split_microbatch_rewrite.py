@@ -82,7 +82,8 @@ class Rewriter:
                     self.prepare(step)
             kinds = [v.type for v in inits]
             loop = ir.Operation.create("stablehlo.while", results=kinds, operands=inits, regions=2)
-            RhinoMicrobatches.attach(loop, {"count": plan.count})
+            estimates = {"statistics": "micro-batch"} if plan.estimates else {}
+            RhinoMicrobatches.attach(loop, {"count": plan.count, **estimates})
         locations = [ir.Location.current] * len(inits)
         cond = loop.regions[0].blocks.append(*kinds, arg_locs=locations)
         with ir.InsertionPoint(cond):

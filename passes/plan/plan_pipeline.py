@@ -133,7 +133,7 @@ class SplitPrograms:
         main = functions.find(copy, "main")
         assert main is not None
         batch = _batch_size(main)
-        found = cls(to_bytecode(copy), batch, statistics)
+        found = cls(bytecode_of(copy), batch, statistics)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:

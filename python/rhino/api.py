@@ -163,6 +163,7 @@ class _Options(TypedDict, total=False):
     stages: int | str | None
     microbatches: int | None
     schedule: str | None
+    statistics: str
 
 
 @overload
@@ -184,6 +185,7 @@ def parallelize(
     stages: int | str | None = None,
     microbatches: int | None = None,
     schedule: str | None = None,
+    statistics: str = "batch",
 ) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
@@ -201,6 +203,8 @@ def parallelize(
       stages: pipeline stages: a number, 1 for none, "auto" for a pipeline if it is faster; by default only if nothing
         else fits the memory.
       microbatches, schedule: of a pipeline; searched by default.
+      statistics: "micro-batch" lets each micro-batch of a pipeline normalise by sums over its own examples (BatchNorm),
+        which other systems do silently: results are then not those of one device. By default such steps are refused.
 
     Raises:
       RhinoError: an option is not valid.
@@ -209,6 +213,8 @@ def parallelize(
         raise RhinoError(f"level {level!r} is not available; {', '.join(_LEVELS)} are")
     if search_budget is not None and not search_budget > 0:
         raise RhinoError(f"search_budget {search_budget} is not a time in seconds", "give more than 0, or None")
+    if statistics not in ("batch", "micro-batch"):
+        raise RhinoError(f"statistics {statistics!r} are not available; 'batch' and 'micro-batch' are")
     if follow is not None and plan is not None:
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 
@@ -216,7 +222,7 @@ def parallelize(
         where = cluster if cluster is None or isinstance(cluster, Cluster) else Cluster.load(cluster)
         settings = Settings(
             level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0,
-            stage_count(stages), microbatches or 0, schedule or "",
+            stage_count(stages), microbatches or 0, schedule or "", statistics,
         )  # fmt: skip
         return Parallelized(function, where, settings, Signature(function, static_argnums, donate_argnums))
 

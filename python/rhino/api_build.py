@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Settings:
     """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 means the default.
 
-    `stages`, `microbatches` and `schedule` are as `rhino-auto` takes them.
+    `stages`, `microbatches`, `schedule` and `statistics` are as `rhino-auto` takes them.
     """
 
     level: str
@@ -45,6 +45,7 @@ class Settings:
     stages: int = 0
     microbatches: int = 0
     schedule: str = ""
+    statistics: str = "batch"
 
 
 @dataclass(slots=True)
@@ -177,7 +178,15 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
     if source is not None:
         stages, microbatches, schedule = 1, 0, ""
     request = Request(
-        cluster, settings.level, mesh, settings.memory_limit_bytes, settings.budget_s, stages, microbatches, schedule
+        cluster,
+        settings.level,
+        mesh,
+        settings.memory_limit_bytes,
+        settings.budget_s,
+        stages,
+        microbatches,
+        schedule,
+        settings.statistics,
     )
     before = (lambda m: pin_strided(m, pins)) if source is not None else None
     plan = plan_module(module, request, program=program, before_search=before).plan

@@ -110,6 +110,8 @@ class Plan:
       cluster: name of the cluster, "dgx-h100:4".
       mesh: (axis, size) pairs from the outermost (slowest links) to the innermost.
       stages, microbatches, schedule: the pipeline; 1, 1 and "none" without one. `mesh` is then that of one group.
+      statistics: "micro-batch" if sums that examples need are of their micro-batch alone (asked for), so that results
+        are not those of one device; else "batch".
       groups: groups of devices that the stages run on, stage s on group s mod `groups`.
       arguments, outputs: every tensor that the step takes and returns, in the flat order of the module.
       program: fingerprint of the module before planning: another program needs its own annotations.
@@ -128,6 +130,7 @@ class Plan:
     alternatives: tuple[Alternative, ...] = ()
     groups: int = 1
     program: str = ""
+    statistics: str = "batch"
     source: str | ir.Module | None = field(default=None, compare=False, repr=False)
     binding: Binding | None = field(default=None, compare=False, repr=False)
 

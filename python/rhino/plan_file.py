@@ -34,6 +34,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "groups": plan.groups,
         "microbatches": plan.microbatches,
         "schedule": plan.schedule,
+        "statistics": plan.statistics,
         "program": plan.program,
         "predicted": asdict(plan.predicted),
         "search": asdict(plan.search),
@@ -96,6 +97,7 @@ def _plan(data: dict[str, Any]) -> Plan:
         search=_search(_record(_get(data, "search", ""), "search")),
         alternatives=_each(data, "alternatives", _alternative),
         program=_text(data.get("program", ""), "program"),
+        statistics=_text(data.get("statistics", "batch"), "statistics"),
         source=_unpack(data["module"]) if "module" in data else None,
     )
 

@@ -51,6 +51,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--schedule", default="", metavar="S", help="schedule of a pipeline (default: searched)")
     parser.add_argument(
+        "--statistics",
+        default="batch",
+        choices=("batch", "micro-batch"),
+        help="of which examples batch statistics are; micro-batch lets a model with BatchNorm be a pipeline, whose "
+        "results are not those of one device (default: batch)",
+    )
+    parser.add_argument(
         "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"
     )
     parser.add_argument("--json", metavar="F", help="write the plan as JSON to F, or - for standard output")
@@ -77,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         stage_count(args.stages),
         args.microbatches,
         args.schedule,
+        args.statistics,
     )
     path = None if args.file == "-" else args.file
     module = parse_module(files.read(args.file), path or "<stdin>", path)

@@ -107,6 +107,11 @@ class Plan:
     before: list[int] = field(default_factory=list)
     barriers: list[tuple[Copy, bool]] = field(default_factory=list)
 
+    @property
+    def estimates(self) -> bool:
+        """Whether something is estimated: results are then not those of the whole batch."""
+        return self.count > 1 and any(isinstance(step, Scaled) for step in walked(self.loop))
+
 
 def needed(steps: Sequence[Step], wanted: Sequence[Ref], effects: frozenset[int] = frozenset()) -> list[Step]:
     """The steps that make something wanted, in order."""
@@ -120,10 +125,15 @@ def needed(steps: Sequence[Step], wanted: Sequence[Ref], effects: frozenset[int]
     return found[::-1]
 
 
+def walked(steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps at any depth."""
+    for step in steps:
+        yield step
+        if isinstance(step, Copy):
+            for body in step.bodies:
+                yield from walked(body.steps)
+
+
 def copied(steps: Sequence[Step]) -> Iterator[int]:
     """The ops of which there are copies among the steps, at any depth."""
-    for step in steps:
-        if isinstance(step, Copy):
-            yield step.op
-            for body in step.bodies:
-                yield from copied(body.steps)
+    return (step.op for step in walked(steps) if isinstance(step, Copy))

@@ -52,6 +52,8 @@ def _head(plan: Plan) -> str:
     ]
     if plan.stages > 1:
         facts.append(("pipeline", f"{plan.stages} stages, {plan.microbatches} micro-batches, {escape(plan.schedule)}"))
+    if plan.statistics != "batch":
+        facts.append(("statistics", f"by {escape(plan.statistics)}, not the numbers of one device"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     about = f"{plan.devices} device{'s' if plan.devices > 1 else ''} &middot; level {escape(plan.level)}"
     return (

@@ -41,6 +41,8 @@ def _parts(plan: Plan, measured: Measured | None) -> list[RenderableType]:
     head.append(f"mesh  {mesh_text(plan)}" + ("  (outermost first)" if len(plan.mesh) > 1 else ""))
     if plan.stages > 1:
         head.append(f"\npipeline  {plan.stages} stages, {plan.microbatches} micro-batches, {plan.schedule}")
+    if plan.statistics != "batch":
+        head.append(f"\nstatistics  by {plan.statistics}, as asked for: not the numbers of one device")
     parts: list[RenderableType] = [head, Text(""), Text(_time_line(plan), "bold")]
     compared = [*rows.memory_rows(plan, measured), *rows.collective_rows(plan, measured)]
     columns = ["per device and step", "predicted", *(["measured by XLA", "predicted is off by"] if measured else [])]
