@@ -33,6 +33,11 @@ from rhino.microbatch.plan import Copy, Plan, Ref, Step, copied, needed
 from rhino.microbatch.scope import Scope
 
 _AFTER_ALL = "run the step without micro-batches; statistics of single examples or fixed groups would not need the rest"
+_ASK = (
+    "run the step without micro-batches; or give statistics=micro-batch, with which each of them takes its own sums for "
+    "those of the batch, and results are not those of one device"
+)
+_SUMS = "run the step without micro-batches; statistics=micro-batch takes only sums from a micro-batch for all examples"
 
 
 def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool = False) -> Plan:
@@ -223,8 +228,14 @@ class _Main:
         notes: list[tuple[int | None, str]] = []
         if made >= 0:
             notes.append((made, f"'{self.graph.ops[made].name}' combines all examples here"))
+        remedy = _SUMS if self.estimates.allowed else _ASK if self.adds_up(made) else _AFTER_ALL
         message = f"not sync-free: '{name}' needs, for every example, a value that is known after all examples"
-        return NotSyncFree(k, made, message, (*notes, (None, _AFTER_ALL)))
+        return NotSyncFree(k, made, message, (*notes, (None, remedy)))
+
+    def adds_up(self, k: int) -> bool:
+        """Whether an op's results are sums over the batch."""
+        found = [self.scope.form(v) for v in self.graph.ops[k].results] if k >= 0 else []
+        return bool(found) and all(isinstance(f, Partial) and f.kind == "add" for f in found)
 
     def barrier(self, k: int, forms: Sequence[Form]) -> None:
         """A barrier orders and computes nothing: it is cut into what is in the loop, before it and after it."""
