@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -16,8 +17,12 @@ import numpy as np
 
 from rhino.stages.problem import StageOptions, StageProblem, allowed, evaluate, slowest_allowed
 
-# Nodes of the search, of some milliseconds each, after which it ends with the bound it has.
-_NODES = 400
+# Segments looked at, over all nodes, after which the search ends with the bound it has.
+_SEGMENTS = 200_000
+# Pricing again pays if it leaves less than this share of the segments.
+_SLOW = 0.9
+# Parts of the range of the slowest stage's time.
+_PARTS = 6
 # Segments times nets that are looked at together.
 _TABLE = 30_000_000
 
@@ -58,22 +63,24 @@ def narrow(
 
 
 @dataclass(frozen=True, slots=True)
-class _Prices:
-    """Of the segments of one stage: seconds of work, and which nets arrive there."""
-
-    work: Any
-    touched: Any
-
-    def only(self, keep: Any) -> _Prices:
-        return _Prices(self.work[keep], self.touched[keep])
-
-
-@dataclass(frozen=True, slots=True)
 class _Node:
-    """Segments that are left, stage by stage."""
+    """Segments that are left, stage by stage; of each, which nets arrive there; by stage and net, the price in use."""
 
     layers: tuple[Segments, ...]
-    prices: tuple[_Prices, ...]
+    arriving: tuple[Any, ...]
+    prices: Any
+
+    @property
+    def size(self) -> int:
+        return sum(len(layer.inner) for layer in self.layers)
+
+    def only(self, keep: Sequence[Any]) -> _Node:
+        """Some of the segments of every stage."""
+        return _Node(
+            tuple(layer.only(k) for layer, k in zip(self.layers, keep, strict=True)),
+            tuple(nets[k] for nets, k in zip(self.arriving, keep, strict=True)),
+            self.prices,
+        )
 
 
 class _Search:
@@ -94,20 +101,23 @@ class _Search:
         self.seconds = self._seconds()
 
     def run(self, layers: Sequence[Segments], bound_s: float) -> tuple[tuple[int, ...] | None, float]:
-        kept, least = self._kept(layers)
-        layers = [layer.only(k) for layer, k in zip(layers, kept, strict=True)]
+        bounds = self._bounds(layers)
+        self._try(layers, bounds)
+        cutoff = self._cutoff()
+        layers = [layer.only(b < cutoff) for layer, b in zip(layers, bounds, strict=True)]
         if sum(len(layer.inner) for layer in layers) * len(self.roots) > _TABLE:
-            return self._answer(least, bound_s)
-        todo = [_Node(tuple(layers), tuple(self._prices(s, layer) for s, layer in enumerate(layers)))]
+            return self._answer(_least(bounds), bound_s)
+        todo = [self._first(layers)]
         queue: list[tuple[float, int, _Node]] = []
-        made = 0
+        made = looked = 0
         while True:
             for node in todo:
                 made += 1
+                looked += node.size
                 narrower, least = self._narrowed(node)
                 if narrower is not None:
                     heapq.heappush(queue, (least, made, narrower))
-            if not queue or queue[0][0] >= self._cutoff() or made >= _NODES:
+            if not queue or queue[0][0] >= self._cutoff() or looked >= _SEGMENTS:
                 return self._answer(queue[0][0] if queue else inf, bound_s)
             todo = self._branches(heapq.heappop(queue)[2])
 
@@ -136,88 +146,98 @@ class _Search:
         """What a cut has to be below to matter."""
         return self.best_s / (1 + 0.99 * self.options.gap)
 
-    def _prices(self, s: int, layer: Segments) -> _Prices:
-        inside = self.member[layer.outer] & ~self.member[layer.inner]
+    def _first(self, layers: Sequence[Segments]) -> _Node:
+        """The node of all segments, with nothing priced."""
         load = np.array([u.forward_s + u.backward_s for u in self.problem.units])
-        touched = (inside.astype(np.float32) @ self.readers > 0.5) & ~inside[:, self.roots]
-        return _Prices(inside @ load / self.problem.speeds[s], touched)
+        found, arriving = [], []
+        for layer, speed in zip(layers, self.problem.speeds, strict=True):
+            inside = self.member[layer.outer] & ~self.member[layer.inner]
+            arriving.append((inside.astype(np.float32) @ self.readers > 0.5) & ~inside[:, self.roots])
+            work = inside @ load / speed
+            found.append(Segments(layer.inner, layer.outer, work, work))
+        return _Node(tuple(found), tuple(arriving), np.zeros((len(layers), len(self.roots))))
 
     def _narrowed(self, node: _Node) -> tuple[_Node | None, float]:
-        """What is left when pricing what is left drops no more, and a bound on its cuts; None if nothing is."""
+        """What is left when pricing what is left drops little more, and a bound on its cuts; None if nothing is."""
         while True:
-            layers = self._priced(node)
-            kept, least = self._kept(layers)
+            node = self._priced(node)
+            bounds = self._bounds(node.layers)
+            cutoff = self._cutoff()
+            kept = [b < cutoff for b in bounds]
             if not all(k.any() for k in kept):
                 return None, inf
-            node = _Node(
-                tuple(layer.only(k) for layer, k in zip(layers, kept, strict=True)),
-                tuple(prices.only(k) for prices, k in zip(node.prices, kept, strict=True)),
-            )
-            if all(k.all() for k in kept):
-                return node, least
+            smaller = node.only(kept)
+            if smaller.size > _SLOW * node.size:
+                self._try(node.layers, bounds)
+                return smaller, _least(bounds)
+            node = smaller
 
-    def _priced(self, node: _Node) -> list[Segments]:
+    def _priced(self, node: _Node) -> _Node:
         """Each net from the nearest stage that can have it, given where units can be."""
-        n = self.problem.stages
-        can_be = np.zeros((n, len(self.problem.units)), dtype=bool)
+        can_be = np.zeros((len(node.layers), len(self.problem.units)), dtype=bool)
         for s, layer in enumerate(node.layers):
             can_be[s] = (self.member[layer.outer] & ~self.member[layer.inner]).any(axis=0)
         # A stage that reads a net hands it on.
         has = can_be[:, self.roots] | ((can_be.astype(np.float32) @ self.readers > 0.5) & self.relayed)
+        prices = np.where(has[:, None], self.seconds, inf).min(axis=0)
+        prices = np.where(prices < inf, prices, node.prices)
+        more = prices - node.prices
         found = []
-        for s, (layer, prices) in enumerate(zip(node.layers, node.prices, strict=True)):
-            nearest = np.where(has, self.seconds[:, s], inf).min(axis=0)
-            nearest[nearest == inf] = 0.0
-            sent = prices.touched @ nearest
-            time = prices.work + self.options.exposure * (prices.touched @ (nearest * self.relayed))
-            found.append(Segments(layer.inner, layer.outer, time, time + sent))
+        for s, (layer, nets) in enumerate(zip(node.layers, node.arriving, strict=True)):
+            dearer = np.flatnonzero(more[s])
+            nets = nets[:, dearer]
+            exposed = (
+                self.options.exposure * (nets @ (more[s] * self.relayed)[dearer]) if self.options.exposure else 0.0
+            )
+            cost = layer.cost + nets @ more[s][dearer] + exposed
+            found.append(Segments(layer.inner, layer.outer, layer.time + exposed, cost))
+        return _Node(tuple(found), node.arriving, prices)
+
+    def _bounds(self, layers: Sequence[Segments]) -> list[Any]:
+        """By stage and segment, what the cuts that have it and matter cost at least."""
+        turns = self.problem.microbatches - 1
+        rest = self._through(layers, [layer.cost for layer in layers], np.add)
+        times = [np.where(layer.time <= self.limit, layer.time, inf) for layer in layers]
+        slowest = self._through(layers, times, np.maximum)
+        if not turns:
+            return [np.where(a < inf, b, inf) for a, b in zip(slowest, rest, strict=True)]
+        found = [turns * a + b for a, b in zip(slowest, rest, strict=True)]
+        shortest, longest = _least(slowest), (self._cutoff() - _least(rest)) / turns
+        if not shortest < longest < inf:
+            return found
+        # A cut of a short slowest stage may have to send more: part by part of what that stage can take.
+        found = [np.full(len(b), inf) for b in found]
+        for low, high in pairwise(np.linspace(shortest, longest, _PARTS + 1)):
+            costs = [np.where(layer.time <= high, layer.cost, inf) for layer in layers]
+            for best, a, b in zip(found, slowest, self._through(layers, costs, np.add), strict=True):
+                np.minimum(best, turns * np.maximum(a, low) + b, out=best)
         return found
 
-    def _kept(self, layers: Sequence[Segments]) -> tuple[list[Any], float]:
-        """Which segments are of cuts that matter, and a bound on the cuts. Tries the one that looks best."""
-        turns = self.problem.microbatches - 1
-        before, after = self._tables(layers)
-        bounds = []
-        for s, layer in enumerate(layers):
-            slowest = np.maximum(layer.time, np.maximum(before[s][1][layer.inner], after[s + 1][1][layer.outer]))
-            rest = before[s][0][layer.inner] + layer.cost + after[s + 1][0][layer.outer]
-            bounds.append(np.where((slowest <= self.limit) & (rest < inf), turns * slowest + rest, inf))
-        least = max(float(b.min(initial=inf)) for b in bounds)
-        if least < self._cutoff():
-            self._try(layers, after)
-        cutoff = self._cutoff()
-        return [b < cutoff for b in bounds], least
+    def _through(self, layers: Sequence[Segments], values: Sequence[Any], join: Any) -> list[Any]:
+        """By stage and segment, the least joint value of the paths through it."""
+        before, after = [np.full(len(self.member), inf)], [np.full(len(self.member), inf)]
+        before[0][0] = after[0][-1] = 0.0
+        for layer, value in zip(layers, values, strict=True):
+            before.append(np.full(len(self.member), inf))
+            np.minimum.at(before[-1], layer.outer, join(before[-2][layer.inner], value))
+        for layer, value in zip(reversed(layers), reversed(values), strict=True):
+            after.append(np.full(len(self.member), inf))
+            np.minimum.at(after[-1], layer.inner, join(after[-2][layer.outer], value))
+        return [
+            join(join(first[layer.inner], value), last[layer.outer])
+            for layer, value, first, last in zip(layers, values, before, after[-2::-1], strict=False)
+        ]
 
-    def _tables(self, layers: Sequence[Segments]) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """By boundary, for each ideal: least cost and least slowest stage of what comes before it, and after it."""
-        ideals = len(self.member)
-
-        def step(given: tuple[Any, Any], start: Any, end: Any, layer: Segments) -> tuple[Any, Any]:
-            cost, slowest = np.full(ideals, inf), np.full(ideals, inf)
-            np.minimum.at(cost, end, given[0][start] + layer.cost)
-            np.minimum.at(slowest, end, np.maximum(given[1][start], layer.time))
-            slowest[cost == inf] = 0.0  # of nothing; times no turns it is a number
-            return cost, slowest
-
-        at_first, at_last = np.full(ideals, inf), np.full(ideals, inf)
-        at_first[0] = at_last[-1] = 0.0
-        before, after = [(at_first, np.zeros(ideals))], [(at_last, np.zeros(ideals))]
-        for layer in layers:
-            before.append(step(before[-1], layer.inner, layer.outer, layer))
-        for layer in reversed(layers):
-            after.append(step(after[-1], layer.outer, layer.inner, layer))
-        return before, after[::-1]
-
-    def _try(self, layers: Sequence[Segments], after: Sequence[tuple[Any, Any]]) -> None:
-        """Evaluate the cut whose stages are chosen one by one, each by the bound on the cuts that begin like this."""
-        turns = self.problem.microbatches - 1
+    def _try(self, layers: Sequence[Segments], bounds: Sequence[Any]) -> None:
+        """Evaluate the cut that goes from each stage on by the segment of the least bound."""
         stages = [0] * len(self.problem.units)
-        at, slowest = 0, 0.0
-        for s, layer in enumerate(layers):
-            cost, longest = after[s + 1]
-            bound = turns * np.maximum(slowest, np.maximum(layer.time, longest[layer.outer]))
-            k = int(np.argmin(np.where(layer.inner == at, bound + layer.cost + cost[layer.outer], inf)))
-            at, slowest = int(layer.outer[k]), max(slowest, float(layer.time[k]))
+        at = 0
+        for s, (layer, bound) in enumerate(zip(layers, bounds, strict=True)):
+            open_to = np.where(layer.inner == at, bound, inf)
+            k = int(np.argmin(open_to))
+            if open_to[k] == inf:
+                return
+            at = int(layer.outer[k])
             for u in np.flatnonzero(self.member[at] & ~self.member[layer.inner[k]]):
                 stages[int(u)] = s
         found = evaluate(self.problem, self.options, stages)
@@ -233,8 +253,12 @@ class _Search:
         s = min(several, key=lambda t: (len(ends[t]), t))
         nodes = []
         for ideal in ends[s]:
-            layers, prices = list(node.layers), list(node.prices)
-            for t, keep in ((s, layers[s].outer == ideal), (s + 1, layers[s + 1].inner == ideal)):
-                layers[t], prices[t] = layers[t].only(keep), prices[t].only(keep)
-            nodes.append(_Node(tuple(layers), tuple(prices)))
+            keep: list[Any] = [slice(None)] * len(node.layers)
+            keep[s], keep[s + 1] = node.layers[s].outer == ideal, node.layers[s + 1].inner == ideal
+            nodes.append(node.only(keep))
         return nodes
+
+
+def _least(bounds: Sequence[Any]) -> float:
+    """Of all cuts: each has a segment of every stage."""
+    return max(float(b.min(initial=inf)) for b in bounds)
