@@ -1,6 +1,7 @@
 """The models and clusters of plan_quality, and the StableHLO of each model, exported once and kept in out/bench.
 
-Owns names, sizes and options of the cases. Imports neither jax nor MLIR: exporting runs in a process of its own.
+Owns names, sizes and options of the cases, and what a case of joint_search is. Imports neither jax nor MLIR: exporting
+runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def module(model: Model) -> Path:
         draft = path.with_suffix(f".{os.getpid()}.mlir")
         batch = ["--batch", str(model.batch)] if model.batch else []
         command = [sys.executable, "-m", "examples.export", model.module, "--preset", model.preset, *batch]
-        run([*command, *model.options, "-o", draft], timeout_s=600)
+        run([*command, *model.options, "-o", draft], env={"JAX_PLATFORMS": "cpu"})
         draft.rename(path)
     return path
 

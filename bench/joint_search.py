@@ -10,60 +10,25 @@ bfloat16.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench._common import CACHE, ROOT, BenchError, Table, gib, main, measure_all, note, parser, publish, run, select
+from bench._common import CACHE, BenchError, Table, gib, main, measure_all, note, parser, publish, run, select
+from bench._quality_cases import Case, Model, module
 
 FOLDER = CACHE / "joint"
 _F16 = ("--platform", "cuda", "--set", "dtype=float16")
 _LOOP = ("--scan", "--remat")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A model's training step on a cluster, with further options of examples.export."""
-
-    model: str
-    preset: str
-    batch: int
-    cluster: str = "p3.16xlarge:8"
-    options: tuple[str, ...] = (*_LOOP, *_F16)
-
-    @property
-    def name(self) -> str:
-        """Short and unique."""
-        return f"{self.model}-{self.preset}@{self.cluster}"
-
-
+_V100S = "p3.16xlarge:8"
 CASES: tuple[Case, ...] = (
-    Case("gpt", "39b", 1024),
+    Case(Model("gpt", "39b", 1024, (*_LOOP, *_F16)), _V100S),
     # Published with Adafactor: 16 bytes of each parameter for Adam are more than 64 V100s have.
-    Case("moe", "70b", 1024, options=(*_LOOP, *_F16, "--set", "optimizer=adafactor")),
-    Case("wide_resnet", "13b", 1536, options=_LOOP),
+    Case(Model("moe", "70b", 1024, (*_LOOP, *_F16, "--set", "optimizer=adafactor")), _V100S),
+    Case(Model("wide_resnet", "13b", 1536, _LOOP), _V100S),
 )
-QUICK: tuple[Case, ...] = (Case("gpt", "2.6b", 1024, "p3.16xlarge:1"),)
-
-
-def source(case: Case) -> Path:
-    """The case's StableHLO, exported unless it is there."""
-    command = [
-        sys.executable, "-m", "examples.export", case.model, "--preset", case.preset, "--batch", str(case.batch),
-        *case.options,
-    ]  # fmt: skip
-    models = (ROOT / "examples" / "models" / f"{case.model}.py").read_bytes()
-    key = hashlib.sha256(models + "\0".join(command[3:]).encode()).hexdigest()[:10]
-    path = FOLDER / f"{case.model}-{case.preset}-{key}.mlir"
-    if not path.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".draft.mlir")
-        run([*command, "-o", draft], env={"JAX_PLATFORMS": "cpu"})
-        draft.rename(path)
-    return path
+QUICK: tuple[Case, ...] = (Case(Model("gpt", "2.6b", 1024, (*_LOOP, *_F16)), "p3.16xlarge:1"),)
 
 
 def part(name: str, file: Path, case: Case, level: str, out: Path) -> dict[str, Any]:
@@ -77,15 +42,19 @@ def part(name: str, file: Path, case: Case, level: str, out: Path) -> dict[str, 
 
 def measure(case: Case, level: str, with_experts: bool, with_xla: bool) -> dict[str, Any]:
     """Everything about one case."""
-    file = source(case)
-    stem = FOLDER / f"{file.stem}-{level}"
-    found = part("search", file, case, level, stem.with_suffix(".search.json"))
+    file = module(case.model)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    files = {
+        kind: FOLDER / f"{file.stem}-{level}.{kind}"
+        for kind in ("search.json", "search.mlir", "experts.json", "xla.json")
+    }
+    found = part("search", file, case, level, files["search.json"])
     row: dict[str, Any] = {"case": case.name, "level": level, "found": found}
     if "error" not in found:
         if with_experts:
-            row["experts"] = part("experts", file, case, level, stem.with_suffix(".experts.json"))
+            row["experts"] = part("experts", file, case, level, files["experts.json"])
         if with_xla:
-            row["xla"] = part("compile", stem.with_suffix(".search.mlir"), case, level, stem.with_suffix(".xla.json"))
+            row["xla"] = part("compile", files["search.mlir"], case, level, files["xla.json"])
     return row
 
 
