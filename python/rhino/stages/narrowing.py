@@ -19,6 +19,8 @@ from rhino.stages.problem import StageOptions, StageProblem, allowed, evaluate, 
 
 # Segments looked at, over all nodes, after which the search ends with the bound it has.
 _SEGMENTS = 200_000
+# How far above the bound cuts are looked for, relatively, one after the other until one is found.
+_NEAR = (*(0.01 * 2**k for k in range(7)), inf)
 # Pricing again pays if it leaves less than this share of the segments.
 _SLOW = 0.9
 # Parts of the range of the slowest stage's time.
@@ -91,6 +93,7 @@ class _Search:
     ) -> None:
         self.problem, self.options, self.member = problem, options, member
         self.stages, self.best_s = best
+        self.target, self.looked = inf, 0
         self.limit = slowest_allowed(problem, options) * (1 + 1e-9)
         nets = problem.merged_nets
         self.roots = np.array([net.root for net in nets], dtype=int)
@@ -101,24 +104,35 @@ class _Search:
         self.seconds = self._seconds()
 
     def run(self, layers: Sequence[Segments], bound_s: float) -> tuple[tuple[int, ...] | None, float]:
+        """Looks for cuts near the bound first: where what is known is far from it, few segments matter there."""
+        for share in _NEAR:
+            self.target = bound_s * (1 + share) if share < inf else inf
+            least = self._search(layers)
+            bound_s = max(bound_s, least)
+            if least < self._cutoff() or self._cutoff() < self.target or self.looked >= _SEGMENTS:
+                break
+        return self.stages, min(self.best_s, bound_s)
+
+    def _search(self, layers: Sequence[Segments]) -> float:
+        """Branch and bound below the cutoff; returns what no cut is below."""
         bounds = self._bounds(layers)
         self._try(layers, bounds)
         cutoff = self._cutoff()
         layers = [layer.only(b < cutoff) for layer, b in zip(layers, bounds, strict=True)]
         if sum(len(layer.inner) for layer in layers) * len(self.roots) > _TABLE:
-            return self._answer(_least(bounds), bound_s)
+            return min(_least(bounds), cutoff)
         todo = [self._first(layers)]
         queue: list[tuple[float, int, _Node]] = []
-        made = looked = 0
+        made = 0
         while True:
             for node in todo:
                 made += 1
-                looked += node.size
+                self.looked += node.size
                 narrower, least = self._narrowed(node)
                 if narrower is not None:
                     heapq.heappush(queue, (least, made, narrower))
-            if not queue or queue[0][0] >= self._cutoff() or looked >= _SEGMENTS:
-                return self._answer(queue[0][0] if queue else inf, bound_s)
+            if not queue or queue[0][0] >= self._cutoff() or self.looked >= _SEGMENTS:
+                return min(queue[0][0] if queue else inf, self._cutoff())
             todo = self._branches(heapq.heappop(queue)[2])
 
     def _seconds(self) -> Any:
@@ -139,12 +153,9 @@ class _Search:
                     found[a, b] = np.where(kinds == against, inf, np.minimum(hop(a, b), hops))
         return found
 
-    def _answer(self, least: float, bound_s: float) -> tuple[tuple[int, ...] | None, float]:
-        return self.stages, min(self.best_s, max(bound_s, min(least, self._cutoff())))
-
     def _cutoff(self) -> float:
         """What a cut has to be below to matter."""
-        return self.best_s / (1 + 0.99 * self.options.gap)
+        return min(self.best_s / (1 + 0.99 * self.options.gap), self.target)
 
     def _first(self, layers: Sequence[Segments]) -> _Node:
         """The node of all segments, with nothing priced."""

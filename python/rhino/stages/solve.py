@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rhino.errors import RhinoError
 from rhino.stages.cuts import all_ideals, best_cut, prefixes
@@ -38,9 +39,7 @@ def plan_stages(problem: StageProblem, options: StageOptions = _DEFAULT) -> Stag
         found = _by_program(problem, options, found or known)
     if found is None:
         raise _too_large(problem, options)
-    return StageSolution(
-        found.status, found.stage_of_unit, found.evaluation, found.bound_s, found.method, time.perf_counter() - begin
-    )
+    return replace(found, seconds=time.perf_counter() - begin)
 
 
 def best_linear_cut(
@@ -82,7 +81,7 @@ def _by_ideals(
 def _settled(best: StageSolution, bound_s: float, options: StageOptions) -> StageSolution:
     bound_s = min(bound_s, best.objective_s)
     status = "optimal" if best.objective_s <= bound_s * (1 + options.gap) else "limit"
-    return StageSolution(status, best.stage_of_unit, best.evaluation, bound_s, "ideals")
+    return replace(best, status=status, bound_s=bound_s, method="ideals")
 
 
 def _by_program(problem: StageProblem, options: StageOptions, known: StageSolution | None) -> StageSolution | None:
@@ -102,15 +101,12 @@ def _by_program(problem: StageProblem, options: StageOptions, known: StageSoluti
         return None
     bound = min(max(bound, known.bound_s if known.method != "order" else 0.0), known.objective_s)
     proved = known.objective_s <= bound * (1 + 2 * options.gap)
-    return StageSolution("optimal" if proved else "limit", known.stage_of_unit, known.evaluation, bound, "integer")
+    return replace(known, status="optimal" if proved else "limit", bound_s=bound, method="integer")
 
 
 def _too_large(problem: StageProblem, options: StageOptions) -> RhinoError:
     """Says which stage is too large in the best cut without limits."""
-    free = StageProblem(
-        problem.units, problem.precedences, problem.nets, problem.stages, problem.microbatches, problem.speeds,
-        problem.in_flight, (), problem.byte_s, problem.latency_s,
-    )  # fmt: skip
+    free = replace(problem, memory_limits=())
     best = best_linear_cut(free, range(len(free.units)), StageOptions(options.exposure))
     assert best is not None
     memory, limits = best.evaluation.memory_bytes, problem.memory_limits
