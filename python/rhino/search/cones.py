@@ -10,6 +10,7 @@ from math import gcd
 from rhino.graph.data import Graph, Op
 from rhino.graph.fusion import is_invariant
 from rhino.search.problem import Node, Problem, leading
+from rhino.search.views import join_views
 from rhino.search.wiring import wire
 
 # Ops whose factors contract or index: each gets a decision of its own.
@@ -97,6 +98,7 @@ class _Builder:
         for argument in graph.arguments:
             if argument.alias >= 0:
                 self._tie((argument.value, graph.outputs[argument.alias]))
+        join_views(graph, self._reshapes(), self._dims, self._same)
         return self._number()
 
     def _role(self, op: Op) -> str:
@@ -157,6 +159,30 @@ class _Builder:
                     f = leading(rule, dim)
                     if f >= 0 and f not in kept:
                         self.lost.append((v, d, op.index))
+
+    def _reshapes(self) -> list[Op]:
+        """Those within a cone."""
+        return [
+            op
+            for op in self.graph.ops
+            if op.name == "stablehlo.reshape"
+            and self.role[op.index] == "merge"
+            and not (self.free[op.operands[0]] or self.free[op.results[0]])
+        ]
+
+    def _dims(self, v: int) -> tuple[int, ...]:
+        """The dimensions of a value, -1 for those that nothing splits."""
+        at, shape = self.offsets[v], self.graph.values[v].shape
+        return tuple([self.dims.find(at + d) if size > 1 else -1 for d, size in enumerate(shape)])
+
+    def _same(self, first: int, other: int) -> bool:
+        """Joins two values of one cone dimension by dimension; whether any was not joined yet."""
+        changed = False
+        for a, b, size in zip(self._dims(first), self._dims(other), self.graph.values[first].shape, strict=True):
+            if a != b:
+                self._join_dims(a, b, size)
+                changed = True
+        return changed
 
     def _number(self) -> Problem:
         graph = self.graph

@@ -72,6 +72,18 @@ class Builder:
         """A vector along dimension `dim` of a matrix."""
         return self.op("broadcast_in_dim", (a,), shape, Rule(shape, (((dim,),),), (((0,), (1,)),)))
 
+    def in_groups(self, a: int, rows: int) -> int:
+        """A matrix with its rows in groups."""
+        m, n = self.shape(a)
+        shape = (m // rows, rows, n)
+        return self.op("reshape", (a,), shape, Rule(shape, (((0, 1), (2,)),), (((0,), (1,), (2,)),)))
+
+    def ungrouped(self, a: int) -> int:
+        """The matrix again."""
+        groups, rows, n = self.shape(a)
+        rule = Rule((groups, rows, n), (((0,), (1,), (2,)),), (((0, 1), (2,)),))
+        return self.op("reshape", (a,), (groups * rows, n), rule)
+
     def constant(self, *shape: int) -> int:
         v = self.op("constant", (), shape, None)
         self.graph.ops[-1].tag = "splat"

@@ -49,6 +49,25 @@ def test_an_equitable_partition() -> None:
         assert by_class.setdefault(k, sorted(touching[n])) == sorted(touching[n])
 
 
+def in_groups(layers: int) -> Graph:
+    """Layers around a stream whose rows they take in groups of two."""
+    build = Builder()
+    x = build.argument(16, 64)
+    for _ in range(layers):
+        h = build.ungrouped(build.same("tanh", build.in_groups(x, 2)))
+        h = build.dot(build.same("tanh", build.dot(h, build.argument(64, 256))), build.argument(256, 64))
+        x = build.same("add", x, h)
+    return build.finish(x)
+
+
+def test_layers_that_view_their_input_alike_are_one() -> None:
+    # A group's rows belong to no dimension of the stream, which all layers share: they too are the same in all.
+    problem = build_problem(in_groups(8))
+    stream = problem.nodes[problem.node_of[problem.graph.outputs[0]]]
+    assert stream.limits == (8, 64, 2)
+    assert sorted(tie_repeats(problem).counts) == [1] + [8] * 5
+
+
 def test_a_layer_of_another_width_is_its_own() -> None:
     build = Builder()
     x = build.argument(16, 64)
