@@ -16,7 +16,7 @@ from rhino.experts.layouts import NotApplicable
 from rhino.experts.solve import propose
 from rhino.joint.candidates import Shape
 from rhino.joint.placement import part_of
-from rhino.joint.search import plan_shape
+from rhino.joint.planned import plan_shape
 from rhino.joint.sharded import Prepared, Sharded, lay_out, prepare
 from rhino.joint.solution import Candidate, Programs
 

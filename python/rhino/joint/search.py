@@ -1,6 +1,6 @@
 """`plan_jointly`: program + cluster -> the best pipeline: stages, replicas, mesh, micro-batches, schedule.
 
-Owns the order in which pipelines are tried and when the search stops. What one costs is in `rhino.joint.pipeline`.
+Owns the order in which pipelines are tried and when the search stops. How one is planned is in `rhino.joint.planned`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from math import inf, prod
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.joint.candidates import Shape, shapes
-from rhino.joint.options import SCHEDULES, Options, check_options
-from rhino.joint.pipeline import Pipeline, pipeline, stage_step
-from rhino.joint.placement import Placement, part_of
-from rhino.joint.sharded import Prepared, Sharded, lay_out
+from rhino.joint.options import Options, check_options
+from rhino.joint.placement import Placement
+from rhino.joint.planned import Planner
+from rhino.joint.sharded import Sharded
 from rhino.joint.solution import Candidate, JointSolution, Programs
-from rhino.schedule import check, make_schedule, simulate
 from rhino.search.infeasible import bytes_text
 from rhino.search.solution import Alternative
-from rhino.stages.plan import StagePlan
 
 Progress = Callable[[int, int, str], None]
 
@@ -61,14 +59,6 @@ def plan_jointly(
     return _Search(programs, cluster, options, progress or (lambda done, total, label: None)).run()
 
 
-def plan_shape(
-    programs: Programs, cluster: Cluster, shape: Shape, sharded: Sharded, schedule: str, memory_limit: int
-) -> Candidate | None:
-    """One pipeline with a layout that was found elsewhere; None if its stages do not fit."""
-    options = Options(schedule=schedule, memory_limit=memory_limit)
-    return _Search(programs, cluster, options, lambda done, total, label: None).scheduled(shape, sharded)
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class _Draft:
     """A pipeline before its stages are planned: the most promising is the least of them.
@@ -90,11 +80,9 @@ class _Search:
         self.limit = options.memory_limit or cluster.device.plan_bytes
         self.begin = time.perf_counter()
         self.deadline = self.begin + options.budget_s if options.budget_s is not None else inf
-        self.laid_out: dict[tuple[int, int], Sharded | None] = {}
-        self.within: dict[tuple[int, int, int, int], Sharded | None] = {}
-        self.losers: list[Alternative] = []
+        self.planner = Planner(programs, cluster, options, self.limit)
+        self.losers = self.planner.losers
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
-        self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
 
     def run(self) -> JointSolution:
         queue = self.drafts()
@@ -111,7 +99,7 @@ class _Search:
             if draft.bound_s >= least_s or (best and late):
                 bound = min(bound, draft.bound_s)
                 break
-            sharded = self.lay_out(draft.shape)
+            sharded = self.planner.lay_out(draft.shape)
             if sharded is None:
                 continue
             if not draft.own:
@@ -119,7 +107,7 @@ class _Search:
                 continue
             bound = min(bound, draft.bound_s)
             self.progress(done, self.effort.exact, draft.shape.name)
-            found = self.planned(draft.shape, least_s)
+            found = self.planner.planned(draft.shape, least_s)
             done += 1
             if found is None:
                 continue
@@ -135,7 +123,7 @@ class _Search:
         done += more
         seconds = time.perf_counter() - self.begin
         return JointSolution(
-            best, self.alternatives(best), done, min(bound, best.step_time_s), seconds, dict(self.spent)
+            best, self.alternatives(best), done, min(bound, best.step_time_s), seconds, dict(self.planner.spent)
         )
 
     def refined(self, best: Candidate) -> tuple[Candidate, int]:
@@ -151,9 +139,9 @@ class _Search:
                     continue
                 tried.add(slices)
                 near = replace(shape, slices=slices)
-                if self.lay_out(near) is None:
+                if self.planner.lay_out(near) is None:
                     continue
-                found = self.planned(near, best.step_time_s)
+                found = self.planner.planned(near, best.step_time_s)
                 done += 1
                 if found is None:
                     continue
@@ -198,7 +186,7 @@ class _Search:
         # The coarsest cut of each width stands for the others until they are promising: finer ones send no less.
         for shape in sorted(wanted, key=lambda s: (s.width, s.slices)):
             if shape.width not in known:
-                sharded = self.lay_out(shape)
+                sharded = self.planner.lay_out(shape)
                 if sharded is not None:
                     known[shape.width] = sharded, shape.slices
         for shape in wanted:
@@ -223,16 +211,6 @@ class _Search:
             if picked[-1].slices >= self.effort.ratio * shape.slices:
                 picked.append(shape)
         return picked[: self.effort.slices]
-
-    def lay_out(self, shape: Shape) -> Sharded | None:
-        key = shape.width, shape.slices
-        if key not in self.laid_out:
-            start = time.perf_counter()
-            prepared = self.programs.prepared(shape.slices)
-            block = part_of(self.cluster, shape.width)
-            self.laid_out[key] = None if prepared is None else lay_out(prepared, block, "O1", self.options.mesh)
-            self.spent["layout_s"] += time.perf_counter() - start
-        return self.laid_out[key]
 
     def bound(self, shape: Shape, sharded: Sharded, slices: int) -> float:
         """Seconds of a step with equal stages that wait for the first micro-batch, or for the least that links take.
@@ -268,94 +246,6 @@ class _Search:
         """No more stages than devices; fewer where the program has fewer parts is found out when it is cut."""
         return self.cluster.num_devices
 
-    # --- one pipeline in full -----------------------------------------------------------------------------------------
-
-    def planned(self, shape: Shape, least_s: float) -> Candidate | None:
-        """The best schedule of the best stages; None if it cannot fit, or cannot beat `least_s`."""
-        found = self.scheduled(shape, self.lay_out(shape))
-        if found is not None:
-            return found
-        # Not within the limit: laid out again with the memory that stages leave.
-        key = shape.width, shape.slices, shape.stages, min(shape.microbatches, shape.stages)
-        if key not in self.within:
-            start = time.perf_counter()
-            prepared = self.programs.prepared(shape.slices)
-            assert prepared is not None
-            block = part_of(self.cluster, shape.width)
-            self.within[key] = lay_out(prepared, block, "O1", self.options.mesh, shape.stages, key[3], self.limit)
-            self.spent["layout_s"] += time.perf_counter() - start
-        found = self.scheduled(shape, self.within[key])
-        return None if found is None else replace(found, limit=(shape.stages, key[3], self.limit))
-
-    def scheduled(self, shape: Shape, sharded: Sharded | None) -> Candidate | None:
-        """The best schedule of a laid-out program; None if its stages do not fit."""
-        prepared = self.programs.prepared(shape.slices)
-        if sharded is None or prepared is None:
-            return None
-        piped = self.staged(shape, prepared, sharded, ())
-        if piped is None:
-            return None
-        best = self.fastest(shape, prepared, sharded, *piped)
-        if best is not None:
-            return best
-        # Cut again, for what each stage has besides arguments and saved activations.
-        plan, costs = piped
-        in_flight = [min(shape.microbatches, shape.stages - s) for s in range(shape.stages)]
-        counted = [a + k * b for a, b, k in zip(plan.static_bytes, plan.activation_bytes, in_flight, strict=True)]
-        besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, in_flight, counted, strict=True)]
-        limits = tuple(max(1, self.limit - max(0, b)) for b in besides)
-        piped = self.staged(shape, prepared, sharded, limits)
-        return None if piped is None else self.fastest(shape, prepared, sharded, *piped)
-
-    def staged(
-        self, shape: Shape, prepared: Prepared, sharded: Sharded, limits: tuple[int, ...]
-    ) -> tuple[StagePlan, Pipeline] | None:
-        placement = Placement.of(self.cluster, shape.stages)
-        start = time.perf_counter()
-        try:
-            plan = stage_step(prepared, sharded, shape, placement, limits, self.options.level == "O2")
-        except RhinoError as error:
-            self.losers.append(Alternative(shape.name, inf, 0, error.message))
-            return None
-        finally:
-            self.spent["stages_s"] += time.perf_counter() - start
-        return plan, pipeline(prepared, sharded, plan, shape, placement, self.limit)
-
-    def fastest(
-        self, shape: Shape, prepared: Prepared, sharded: Sharded, plan: StagePlan, piped: Pipeline
-    ) -> Candidate | None:
-        """The fastest schedule that fits; of equally fast ones the first."""
-        start = time.perf_counter()
-        best: Candidate | None = None
-        for name in [self.options.schedule] if self.options.schedule else SCHEDULES[self.options.level]:
-            found = self.simulated(name, shape, prepared, sharded, plan, piped)
-            if found is not None and (best is None or found.step_time_s < best.step_time_s * (1 - 1e-3)):
-                best = found
-        self.spent["schedule_s"] += time.perf_counter() - start
-        return best
-
-    def simulated(
-        self, name: str, shape: Shape, prepared: Prepared, sharded: Sharded, plan: StagePlan, piped: Pipeline
-    ) -> Candidate | None:
-        try:
-            schedule = make_schedule(name, piped.costs, shape.microbatches)
-        except RhinoError as error:
-            least = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
-            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, least, strict=True))
-            fits = peak <= self.limit
-            self.losers.append(Alternative(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
-            return None
-        simulation = simulate(schedule, piped.costs)
-        in_flight = simulation.in_flight_peak
-        peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, in_flight, strict=True))
-        if peak > self.limit:
-            self.losers.append(Alternative(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
-            return None
-        problems = check(schedule, piped.costs)
-        if problems:
-            raise RhinoError(f"the {name} schedule is not valid: {problems[0]}", "this is a bug in rhino.schedule")
-        return Candidate(shape, prepared, sharded, plan, piped, schedule, simulation, peak)
-
     # --- what lost ----------------------------------------------------------------------------------------------------
 
     def lose(self, candidate: Candidate) -> None:
@@ -388,7 +278,7 @@ class _Search:
                 f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",
                 "ask for a number that divides the batch, or take another batch",
             )
-        for _, slices in self.laid_out:
+        for _, slices in self.planner.laid_out:
             refusal = self.programs.refusal(slices)
             if refusal is not None:
                 return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)

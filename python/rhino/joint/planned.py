@@ -1,0 +1,141 @@
+"""One pipeline planned in full: the layout of its program, its stages, its schedule, and whether it fits.
+
+Owns the order of these decisions, and layouts that pipelines share. Which pipelines are planned is in
+`rhino.joint.search`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from math import inf
+
+from rhino.cluster import Cluster
+from rhino.errors import RhinoError
+from rhino.joint.candidates import Shape
+from rhino.joint.options import SCHEDULES, Options
+from rhino.joint.pipeline import Pipeline, pipeline, stage_step
+from rhino.joint.placement import Placement, part_of
+from rhino.joint.sharded import Prepared, Sharded, lay_out
+from rhino.joint.solution import Candidate, Programs
+from rhino.schedule import check, make_schedule, simulate
+from rhino.search.solution import Alternative
+from rhino.stages.plan import StagePlan
+
+
+def plan_shape(
+    programs: Programs, cluster: Cluster, shape: Shape, sharded: Sharded, schedule: str, memory_limit: int
+) -> Candidate | None:
+    """One pipeline with a layout that was found elsewhere; None if its stages do not fit."""
+    options = Options(schedule=schedule, memory_limit=memory_limit)
+    return Planner(programs, cluster, options, memory_limit).scheduled(shape, sharded)
+
+
+class Planner:
+    """Plans single pipelines within `limit` bytes per device.
+
+    `losers` are those that did not fit or could not be cut, `spent` the seconds that the decisions took.
+    """
+
+    def __init__(self, programs: Programs, cluster: Cluster, options: Options, limit: int) -> None:
+        self.programs, self.cluster, self.options, self.limit = programs, cluster, options, limit
+        self.laid_out: dict[tuple[int, int], Sharded | None] = {}
+        self.within: dict[tuple[int, int, int, int], Sharded | None] = {}
+        self.losers: list[Alternative] = []
+        self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
+
+    def lay_out(self, shape: Shape) -> Sharded | None:
+        key = shape.width, shape.slices
+        if key not in self.laid_out:
+            start = time.perf_counter()
+            prepared = self.programs.prepared(shape.slices)
+            block = part_of(self.cluster, shape.width)
+            self.laid_out[key] = None if prepared is None else lay_out(prepared, block, "O1", self.options.mesh)
+            self.spent["layout_s"] += time.perf_counter() - start
+        return self.laid_out[key]
+
+    def planned(self, shape: Shape, least_s: float) -> Candidate | None:
+        """The best schedule of the best stages; None if it cannot fit, or cannot beat `least_s`."""
+        found = self.scheduled(shape, self.lay_out(shape))
+        if found is not None:
+            return found
+        # Not within the limit: laid out again with the memory that stages leave.
+        key = shape.width, shape.slices, shape.stages, min(shape.microbatches, shape.stages)
+        if key not in self.within:
+            start = time.perf_counter()
+            prepared = self.programs.prepared(shape.slices)
+            assert prepared is not None
+            block = part_of(self.cluster, shape.width)
+            self.within[key] = lay_out(prepared, block, "O1", self.options.mesh, shape.stages, key[3], self.limit)
+            self.spent["layout_s"] += time.perf_counter() - start
+        found = self.scheduled(shape, self.within[key])
+        return None if found is None else replace(found, limit=(shape.stages, key[3], self.limit))
+
+    def scheduled(self, shape: Shape, sharded: Sharded | None) -> Candidate | None:
+        """The best schedule of a laid-out program; None if its stages do not fit."""
+        prepared = self.programs.prepared(shape.slices)
+        if sharded is None or prepared is None:
+            return None
+        piped = self.staged(shape, prepared, sharded, ())
+        if piped is None:
+            return None
+        best = self.fastest(shape, prepared, sharded, *piped)
+        if best is not None:
+            return best
+        # Cut again, for what each stage has besides arguments and saved activations.
+        plan, costs = piped
+        in_flight = [min(shape.microbatches, shape.stages - s) for s in range(shape.stages)]
+        counted = [a + k * b for a, b, k in zip(plan.static_bytes, plan.activation_bytes, in_flight, strict=True)]
+        besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, in_flight, counted, strict=True)]
+        limits = tuple(max(1, self.limit - max(0, b)) for b in besides)
+        piped = self.staged(shape, prepared, sharded, limits)
+        return None if piped is None else self.fastest(shape, prepared, sharded, *piped)
+
+    def staged(
+        self, shape: Shape, prepared: Prepared, sharded: Sharded, limits: tuple[int, ...]
+    ) -> tuple[StagePlan, Pipeline] | None:
+        placement = Placement.of(self.cluster, shape.stages)
+        start = time.perf_counter()
+        try:
+            plan = stage_step(prepared, sharded, shape, placement, limits, self.options.level == "O2")
+        except RhinoError as error:
+            self.losers.append(Alternative(shape.name, inf, 0, error.message))
+            return None
+        finally:
+            self.spent["stages_s"] += time.perf_counter() - start
+        return plan, pipeline(prepared, sharded, plan, shape, placement, self.limit)
+
+    def fastest(
+        self, shape: Shape, prepared: Prepared, sharded: Sharded, plan: StagePlan, piped: Pipeline
+    ) -> Candidate | None:
+        """The fastest schedule that fits; of equally fast ones the first."""
+        start = time.perf_counter()
+        best: Candidate | None = None
+        for name in [self.options.schedule] if self.options.schedule else SCHEDULES[self.options.level]:
+            found = self.simulated(name, shape, prepared, sharded, plan, piped)
+            if found is not None and (best is None or found.step_time_s < best.step_time_s * (1 - 1e-3)):
+                best = found
+        self.spent["schedule_s"] += time.perf_counter() - start
+        return best
+
+    def simulated(
+        self, name: str, shape: Shape, prepared: Prepared, sharded: Sharded, plan: StagePlan, piped: Pipeline
+    ) -> Candidate | None:
+        try:
+            schedule = make_schedule(name, piped.costs, shape.microbatches)
+        except RhinoError as error:
+            least = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
+            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, least, strict=True))
+            fits = peak <= self.limit
+            self.losers.append(Alternative(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
+            return None
+        simulation = simulate(schedule, piped.costs)
+        in_flight = simulation.in_flight_peak
+        peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, in_flight, strict=True))
+        if peak > self.limit:
+            self.losers.append(Alternative(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
+            return None
+        problems = check(schedule, piped.costs)
+        if problems:
+            raise RhinoError(f"the {name} schedule is not valid: {problems[0]}", "this is a bug in rhino.schedule")
+        return Candidate(shape, prepared, sharded, plan, piped, schedule, simulation, peak)
