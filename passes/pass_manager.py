@@ -56,7 +56,9 @@ class PipelineError(RhinoError):
 
     def __init__(self, diagnostics: Sequence[Diagnostic], source: str = "") -> None:
         first = diagnostics[0]
-        super().__init__(str(first), "; ".join(note.message for note in first.notes[:1]))
+        # Remedies are notes at the same place; others point elsewhere.
+        here = [note for note in first.notes if note.position == first.position] or [*first.notes]
+        super().__init__(str(first), here[0].message if here else "")
         self.diagnostics = tuple(diagnostics)
         self.source = source
 

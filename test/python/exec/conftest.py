@@ -7,3 +7,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for pipeline_steps
 sys.path.insert(0, str(Path(__file__).parent.parent / "search"))  # for search_programs
+sys.path.insert(0, str(Path(__file__).parent.parent / "microbatch"))  # for ghost

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import ghost
 import jax
 import numpy as np
 import pipeline_steps as steps
@@ -16,6 +17,7 @@ import pytest
 from pipeline_steps import Model
 
 from rhino.passes.pass_manager import PipelineError
+from rhino.plan import Plan
 
 WHOLE = ("1f1b", "gpipe", "eager-1f1b")
 SPLIT = ("zero-bubble", "1f1b", "gpipe", "eager-1f1b", "kfkb")
@@ -154,6 +156,33 @@ def test_several_stages_on_one_device(name: str, stages: int, groups: int, split
         assert (pipeline.program.stages, pipeline.devices) == (stages, groups)
         found, _ = steps.run(model, pipeline)
         assert steps.error(found.params, model.expected[0].params) < 1e-5, schedule
+
+
+@pytest.mark.parametrize(
+    ("stages", "count", "changes", "options"),
+    [
+        (2, 4, {}, {}),
+        pytest.param(1, 4, {}, {}, marks=pytest.mark.long),
+        pytest.param(2, 4, {"scan": True}, {}, marks=pytest.mark.long),
+        pytest.param(4, 4, {"scan": True}, {}, marks=pytest.mark.long),
+        pytest.param(2, 8, {"scan": True, "remat": True}, REPLICAS, marks=pytest.mark.long),
+    ],
+)
+def test_statistics_of_micro_batches(stages: int, count: int, changes: dict[str, Any], options: dict[str, Any]) -> None:
+    """BatchNorm by micro-batch, as asked for: the reference normalises so in one program, on one device."""
+    model = made("wide_resnet", **changes)
+    reference = Model(ghost.by_microbatch(model.step, count), model.state, model.batches)
+    state, metrics = reference.expected
+    module = steps.planned(model, stages, statistics="micro-batch", **options)
+    assert Plan.from_module(module).statistics == "micro-batch"
+    for schedule, pipeline in steps.executables(module, WHOLE):
+        assert (pipeline.program.stages, pipeline.devices) == (stages, 8)
+        found, measured = steps.run(model, pipeline)
+        assert steps.error(found.params, state.params) < 1e-5, schedule
+        assert steps.error(found.opt_state, state.opt_state) < 1e-5, schedule
+        assert steps.error(found.batch_stats, state.batch_stats) < 1e-5, schedule
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), measured, metrics)
+    assert steps.error(model.expected[0].params, state.params) > 1e-2  # else this test says little
 
 
 REFUSED = {

@@ -106,7 +106,7 @@ def test_experts_without_a_balance_loss(routing: str, scan: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("wide_resnet", "not sync-free: 'stablehlo.subtract' needs, for every example.*reduce' combines all examples"),
+        ("wide_resnet", "not sync-free: 'stablehlo.subtract' needs, for every example.*or give statistics=micro-batch"),
         ("convnet", "not sync-free: 'stablehlo.subtract' needs"),
         ("clip", "'stablehlo.dot_general' brings examples together with other examples"),
     ],
