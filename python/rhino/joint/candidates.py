@@ -49,22 +49,18 @@ def widths(cluster: Cluster, stages: int = 0) -> list[int]:
     return [d for d in found if not stages or n % (stages * d) == 0]
 
 
-def shapes(
-    cluster: Cluster, batch: int, *, stages: int = 0, microbatches: int = 0, most_stages: int, most_slices: int
-) -> Iterator[Shape]:
+def shapes(cluster: Cluster, batch: int, *, stages: int = 0, microbatches: int = 0) -> Iterator[Shape]:
     """All shapes that use every device, in a fixed order.
 
     Args:
       batch: examples in a step; slices divide it.
       stages, microbatches: asked for by the user; 0 leaves them open.
-      most_stages: the stages the program can be cut into.
-      most_slices: bounds the micro-batches of the search, which more of them make longer.
     """
     n = cluster.num_devices
-    counts = [d for d in range(1, batch + 1) if batch % d == 0 and (d <= most_slices or microbatches)]
+    counts = [d for d in range(1, batch + 1) if batch % d == 0]
     for width in widths(cluster, stages):
         for count in [s for s in range(1, n // width + 1) if n % (width * s) == 0]:
-            if (stages and count != stages) or count > most_stages:
+            if stages and count != stages:
                 continue
             replicas = n // (width * count)
             block = replicas * width

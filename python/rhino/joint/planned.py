@@ -54,8 +54,8 @@ class Planner:
             self.spent["layout_s"] += time.perf_counter() - start
         return self.laid_out[key]
 
-    def planned(self, shape: Shape, least_s: float) -> Candidate | None:
-        """The best schedule of the best stages; None if it cannot fit, or cannot beat `least_s`."""
+    def planned(self, shape: Shape) -> Candidate | None:
+        """The best schedule of the best stages; None if it cannot fit."""
         found = self.scheduled(shape, self.lay_out(shape))
         if found is not None:
             return found

@@ -17,6 +17,7 @@ from rhino.joint.candidates import Shape, shapes
 from rhino.joint.options import Options, check_options
 from rhino.joint.placement import Placement
 from rhino.joint.planned import Planner
+from rhino.joint.rescaled import RescaledPrograms
 from rhino.joint.sharded import Sharded
 from rhino.joint.solution import Candidate, JointSolution, Programs
 from rhino.search.infeasible import bytes_text
@@ -56,7 +57,12 @@ def plan_jointly(
       RhinoError: an option that cannot be meant, no pipeline uses all devices, or none fits the memory limit.
     """
     check_options(options)
-    return _Search(programs, cluster, options, progress or (lambda done, total, label: None)).run()
+    tell = progress or (lambda done, total, label: None)
+    told = RescaledPrograms(programs)
+    found = _Search(told, cluster, options, tell).run()
+    if told.told_truly(found.best.shape.slices):
+        return found
+    return _Search(programs, cluster, options, tell).run()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,7 +113,7 @@ class _Search:
                 continue
             bound = min(bound, draft.bound_s)
             self.progress(done, self.effort.exact, draft.shape.name)
-            found = self.planner.planned(draft.shape, least_s)
+            found = self.planner.planned(draft.shape)
             done += 1
             if found is None:
                 continue
@@ -141,7 +147,7 @@ class _Search:
                 near = replace(shape, slices=slices)
                 if self.planner.lay_out(near) is None:
                     continue
-                found = self.planner.planned(near, best.step_time_s)
+                found = self.planner.planned(near)
                 done += 1
                 if found is None:
                     continue
@@ -156,19 +162,11 @@ class _Search:
     def drafts(self) -> list[_Draft]:
         """All pipelines, as a heap by what they take with perfectly equal stages and no transfers."""
         options, cluster = self.options, self.cluster
-        batch = self.programs.batch
         found: list[_Draft] = []
         known: dict[int, tuple[Sharded, int]] = {}
         by_width: dict[tuple[int, int, int], list[Shape]] = {}
         kept = self.state_bytes()
-        for shape in shapes(
-            cluster,
-            batch,
-            stages=options.stages,
-            microbatches=options.microbatches,
-            most_stages=self.most_stages(),
-            most_slices=batch,
-        ):
+        for shape in shapes(cluster, self.programs.batch, stages=options.stages, microbatches=options.microbatches):
             if shape.stages == 1 and not options.stages:
                 continue  # one stage is no pipeline: `plan_sharding` searches those
             if options.mesh and prod(options.mesh) != shape.width:
@@ -241,10 +239,6 @@ class _Search:
         state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in ("param", "opt_state"))
         sums = sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
         return state + sums
-
-    def most_stages(self) -> int:
-        """No more stages than devices; fewer where the program has fewer parts is found out when it is cut."""
-        return self.cluster.num_devices
 
     # --- what lost ----------------------------------------------------------------------------------------------------
 
