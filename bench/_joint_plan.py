@@ -49,7 +49,7 @@ def search(source: Path, cluster: str, level: str, out: Path) -> dict[str, Any]:
     out.with_suffix(".mlir").write_text(str(module), encoding="utf-8")
     return {
         "plan": best.name,
-        "mesh": list(best.sharded.mesh),
+        "mesh": list(best.layout_of(0).mesh),
         "step_time_s": best.step_time_s,
         "peak_bytes": best.peak_bytes,
         "limit_bytes": Cluster.load(cluster).device.plan_bytes,

@@ -97,7 +97,7 @@ def _grid(cluster: Cluster, slices: Sequence[int], stages: Sequence[int], tensor
             for cut in slices:
                 # Fewer micro-batches than stages leave devices idle for most of a step.
                 if not cut % replicas and cut // replicas >= count:
-                    yield Shape(count, replicas, width, cut)
+                    yield Shape((width,) * count, replicas, cut)
 
 
 def _megatron(prepared: Prepared, block: Cluster) -> Sharded | str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rhino.cluster import Cluster
+from rhino.joint.placement import deal
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +17,34 @@ class Shape:
     """One way to share out devices and batch.
 
     Attributes:
-      stages: device groups of the pipeline.
+      widths: by stage, devices of one replica: what the sharding search lays a program out on.
       replicas: copies of each stage, which take different micro-batches; their gradients are summed once a step.
-      width: devices of one replica: what the sharding search lays a program out on.
       slices: parts the batch is cut into, all replicas together.
     """
 
-    stages: int
+    widths: tuple[int, ...]
     replicas: int
-    width: int
     slices: int
+
+    @property
+    def stages(self) -> int:
+        """Device groups of the pipeline."""
+        return len(self.widths)
+
+    @property
+    def width(self) -> int:
+        """The most devices that one replica of a stage has: those of the first."""
+        return max(self.widths)
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """The different widths, in the order of their first stages; one where all stages are alike."""
+        return tuple(dict.fromkeys(self.widths))
+
+    @property
+    def devices(self) -> int:
+        """Devices of all stages."""
+        return self.replicas * sum(self.widths)
 
     @property
     def microbatches(self) -> int:
@@ -34,8 +53,9 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """For people: "4 stages of 2x4, 32 micro-batches"."""
-        shape = f"{self.replicas}x{self.width}" if self.replicas > 1 else str(self.width)
+        """For people: "4 stages of 2x4, 32 micro-batches", "3 stages of 3+3+2, 32 micro-batches"."""
+        each = str(self.width) if len(self.kinds) == 1 else "+".join(map(str, self.widths))
+        shape = f"{self.replicas}x{each}" if self.replicas > 1 else each
         return f"{self.stages} stages of {shape}, {self.microbatches} micro-batches"
 
 
@@ -49,27 +69,38 @@ def widths(cluster: Cluster, stages: int = 0) -> list[int]:
     return [d for d in found if not stages or n % (stages * d) == 0]
 
 
-def shapes(cluster: Cluster, batch: int, *, stages: int = 0, microbatches: int = 0) -> Iterator[Shape]:
-    """All shapes that use every device, in a fixed order.
+def shapes(
+    cluster: Cluster, batch: int, *, stages: int = 0, microbatches: int = 0, uneven: bool = False
+) -> Iterator[Shape]:
+    """All shapes that use every device, in a fixed order. Stages are equal, unless the number asked for cannot be.
 
     Args:
       batch: examples in a step; slices divide it.
       stages, microbatches: asked for by the user; 0 leaves them open.
+      uneven: instead, those with other numbers of stages than equal ones can have.
     """
-    n = cluster.num_devices
     counts = [d for d in range(1, batch + 1) if batch % d == 0]
+    found = list(_equal(cluster, stages))
+    if uneven or (stages and not found):
+        equal = {len(given) for given, _ in found}
+        wanted = [stages] if stages else range(2, cluster.num_devices)
+        found = [(deal(cluster, n), 1) for n in wanted if n not in equal and n <= cluster.num_devices]
+    for given, replicas in found:
+        for slices in counts:
+            if slices % replicas:
+                continue
+            if microbatches and slices // replicas != microbatches:
+                continue
+            yield Shape(given, replicas, slices)
+
+
+def _equal(cluster: Cluster, stages: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Widths of equal stages and the replicas of each."""
+    n, per_host = cluster.num_devices, cluster.devices_per_host
     for width in widths(cluster, stages):
         for count in [s for s in range(1, n // width + 1) if n % (width * s) == 0]:
-            if stages and count != stages:
-                continue
             replicas = n // (width * count)
             block = replicas * width
-            per_host = cluster.devices_per_host
-            if per_host % block and block % per_host:
+            if (stages and count != stages) or (per_host % block and block % per_host):
                 continue
-            for slices in counts:
-                if slices % replicas:
-                    continue
-                if microbatches and slices // replicas != microbatches:
-                    continue
-                yield Shape(count, replicas, width, slices)
+            yield (width,) * count, replicas

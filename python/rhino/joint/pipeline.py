@@ -6,15 +6,17 @@ neither stages nor schedule.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rhino.cluster import Cluster
 from rhino.cost.collectives import RingModel
 from rhino.graph.data import Graph
 from rhino.joint.candidates import Shape
 from rhino.joint.fragment_lives import Staging
 from rhino.joint.memory import StageMemory, stage_memory
 from rhino.joint.placement import Placement, part_of
-from rhino.joint.sharded import Prepared, Sharded
+from rhino.joint.sharded import Layouts, Prepared, Sharded
 from rhino.schedule.costs import Edge, PipelineCosts
 from rhino.search.overlap import hidden_seconds
 from rhino.stages.plan import Machine, StagePlan, plan_step
@@ -28,13 +30,16 @@ _MADE_BY = {"prepare": "prepare", "update": "apply"}
 
 def stage_step(
     prepared: Prepared,
-    sharded: Sharded,
+    layouts: Layouts,
     shape: Shape,
     placement: Placement,
     memory_limits: tuple[int, ...] = (),
     exact: bool = False,
 ) -> StagePlan:
     """The stages of a laid-out program, for 1F1B's micro-batches in flight.
+
+    It is cut by what the widest stages take; narrower ones are as much slower as the whole program is on them, and
+    hold more bytes of each value.
 
     Args:
       memory_limits: by stage, for what `StagePlan` counts: arguments, accumulators and saved activations.
@@ -43,19 +48,26 @@ def stage_step(
     Raises:
       RhinoError: it has fewer parts than stages, or nothing is within the limits.
     """
-    seconds = sharded.seconds
-    total = [a + b + c for a, b, c in zip(seconds.compute, seconds.comm, seconds.hideable, strict=True)]
+    totals = {width: _total_seconds(layouts[width]) for width in shape.kinds}
+    total = totals[shape.width]
+    speeds = tuple(sum(total) / sum(totals[width]) for width in shape.widths)
+    memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.widths, strict=False))
     n, m = shape.stages, shape.microbatches
     start_s, byte_s = _links(shape, placement)
     if not exact:
         # With one kind of link all cuts of a chain are tried in no time.
         start_s, byte_s = _alike(start_s), _alike(byte_s)
     machine = Machine(
-        n, m, in_flight=tuple(min(m, n - s) for s in range(n)), memory_limits=memory_limits,
+        n, m, speeds=speeds, in_flight=tuple(min(m, n - s) for s in range(n)), memory_limits=memory_limits,
         byte_s=byte_s, latency_s=start_s,
     )  # fmt: skip
     options = StageOptions(time_limit_s=_CUT_S, gap=_CUT_GAP)
-    return plan_step(prepared.ready, total, machine, options, sharded.local)
+    return plan_step(prepared.ready, total, machine, options, layouts[shape.width].local)
+
+
+def _total_seconds(sharded: Sharded) -> list[float]:
+    seconds = sharded.seconds
+    return [a + b + c for a, b, c in zip(seconds.compute, seconds.comm, seconds.hideable, strict=True)]
 
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -101,10 +113,9 @@ class Loads:
     comm: list[float]
 
 
-def loads(prepared: Prepared, sharded: Sharded, plan: StagePlan, slices: int) -> Loads:
+def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slices: int) -> Loads:
     """Seconds of the stages, from those of their ops. `slices` is how often the loop of the graph runs."""
-    graph, seconds = prepared.graph, sharded.seconds
-    window = sharded.solution.costs.window
+    graph = prepared.graph
     n = plan.stages
     phases = ("prepare", "forward", "backward", "weight", "update")
     compute = {phase: [0.0] * n for phase in phases}
@@ -118,6 +129,7 @@ def loads(prepared: Prepared, sharded: Sharded, plan: StagePlan, slices: int) ->
             continue
         if phase == "backward" and op.index in delayed:
             phase = "weight"
+        seconds = by_stage[s].seconds
         late = seconds.late[op.index]
         compute[phase][s] += seconds.compute[op.index]
         comm[phase][s] += seconds.comm[op.index]
@@ -128,7 +140,7 @@ def loads(prepared: Prepared, sharded: Sharded, plan: StagePlan, slices: int) ->
     for phase in phases:
         taken[phase] = []
         for s in range(n):
-            hidden = hidden_seconds(compute[phase][s], hideable[phase][s], window)
+            hidden = hidden_seconds(compute[phase][s], hideable[phase][s], by_stage[s].solution.costs.window)
             exposed = comm[phase][s] + hideable[phase][s] - hidden
             total_compute[s] += compute[phase][s]
             total_comm[s] += exposed
@@ -175,7 +187,7 @@ class Pipeline:
 
 
 def pipeline(
-    prepared: Prepared, sharded: Sharded, plan: StagePlan, shape: Shape, placement: Placement, limit_bytes: int
+    prepared: Prepared, layouts: Layouts, plan: StagePlan, shape: Shape, placement: Placement, limit_bytes: int
 ) -> Pipeline:
     """The costs of a pipeline.
 
@@ -184,7 +196,8 @@ def pipeline(
       limit_bytes: per device, for activations and the rest.
     """
     graph = prepared.graph
-    load = loads(prepared, sharded, plan, prepared.slices)
+    by_stage = [layouts[width] for width in shape.widths]
+    load = loads(prepared, by_stage, plan, prepared.slices)
     held = zip(prepared.ready.step.graph.arguments, plan.stage_of_argument, strict=True)
     staging = Staging(
         plan.stages,
@@ -193,8 +206,12 @@ def pipeline(
         graph.microbatch_loop,
         [(argument.value, s) for argument, s in held],
     )
-    memory = stage_memory(graph, staging, prepared.life, sharded.local, sharded.copies)
-    replica_s = _replica_seconds(graph, sharded, staging, shape, placement)
+    held_by = {
+        width: stage_memory(graph, staging, prepared.life, layouts[width].local, layouts[width].copies)
+        for width in shape.kinds
+    }
+    memory = [held_by[width][s] for s, width in enumerate(shape.widths)]
+    replica_s = _replica_seconds(graph, by_stage, staging, shape, placement.cluster)
     # What a replica adds up stands beside the sum of all.
     forward: dict[tuple[int, int], float] = {}
     backward: dict[tuple[int, int], float] = {}
@@ -237,7 +254,7 @@ def pipeline(
 
 
 def _replica_seconds(
-    graph: Graph, sharded: Sharded, staging: Staging, shape: Shape, placement: Placement
+    graph: Graph, by_stage: Sequence[Sharded], staging: Staging, shape: Shape, cluster: Cluster
 ) -> list[float]:
     """Seconds a stage takes to sum its replicas' accumulators, once a step."""
     if shape.replicas == 1:
@@ -246,7 +263,9 @@ def _replica_seconds(
     for tie in graph.ops[staging.loop].ties[1:]:
         maker = graph.values[tie[3]].producer
         if maker >= 0 and staging.stage_of[maker] >= 0 and tie[2] != tie[3]:
-            held[staging.stage_of[maker]] += sharded.local[tie[0]] or graph.values[tie[0]].nbytes
-    model = RingModel(part_of(placement.cluster, placement.width), (shape.replicas, shape.width))
+            s = staging.stage_of[maker]
+            held[s] += by_stage[s].local[tie[0]] or graph.values[tie[0]].nbytes
+    models = {w: RingModel(part_of(cluster, shape.replicas * w), (shape.replicas, w)) for w in shape.kinds}
     # Each device of a replica sums its part with the same part of the others.
-    return [model.time("all-reduce", (0,), nbytes) if nbytes else 0.0 for nbytes in held]
+    timed = zip(held, shape.widths, strict=True)
+    return [models[w].time("all-reduce", (0,), nbytes) if nbytes else 0.0 for nbytes, w in timed]

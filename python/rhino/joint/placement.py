@@ -14,44 +14,41 @@ from rhino.errors import RhinoError
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`groups` blocks of `width` consecutive devices each. Device d of the cluster is on host d div devices_per_host.
+    """Blocks of consecutive devices, of `widths` one after the other. Device d is on host d div devices_per_host.
 
-    A block is part of a host or some whole hosts, so that all blocks see the same links.
+    A block is part of a host or some whole hosts, so that all blocks of a width see the same links.
     """
 
     cluster: Cluster
-    groups: int
-    width: int
+    widths: tuple[int, ...]
 
     @staticmethod
     def of(cluster: Cluster, groups: int) -> Placement:
-        """The blocks of a pipeline over all devices of the cluster.
+        """The blocks of a pipeline over all devices of the cluster, as `deal` gives them.
 
         Raises:
-          RhinoError: the devices do not divide into such blocks.
+          RhinoError: fewer devices than groups.
         """
-        n, per_host = cluster.num_devices, cluster.devices_per_host
-        width = n // groups if groups > 0 else 0
-        if width < 1 or n % groups or (per_host % width and width % per_host):
-            raise RhinoError(
-                f"{groups} stages do not divide the {n} devices of cluster {cluster.name} into equal parts of hosts",
-                f"give a number of stages that divides {n}",
-            )
-        return Placement(cluster, groups, width)
+        return Placement(cluster, deal(cluster, groups))
 
     @property
-    def block(self) -> Cluster:
-        """The cluster one block is."""
-        return part_of(self.cluster, self.width)
+    def groups(self) -> int:
+        """How many blocks."""
+        return len(self.widths)
+
+    def devices_of(self, group: int) -> range:
+        """The devices of a block."""
+        first = sum(self.widths[:group])
+        return range(first, first + self.widths[group])
 
     def hosts_of(self, group: int) -> range:
         """The hosts a block has devices on."""
-        per_host = self.cluster.devices_per_host
-        return range(group * self.width // per_host, ceil((group + 1) * self.width / per_host))
+        devices, per_host = self.devices_of(group), self.cluster.devices_per_host
+        return range(devices.start // per_host, ceil(devices.stop / per_host))
 
     def same_host(self, a: int, b: int) -> bool:
-        """Whether two blocks are parts of one host."""
-        return self.width < self.cluster.devices_per_host and self.hosts_of(a) == self.hosts_of(b)
+        """Whether two different blocks are parts of one host."""
+        return self.hosts_of(a) == self.hosts_of(b)
 
     def transfer_s(self, src: int, dst: int, nbytes: float, copies: int = 1) -> float:
         """Seconds to bring a value from one block to another, nothing else on the way.
@@ -69,7 +66,8 @@ class Placement:
         if self.same_host(src, dst):
             if inside is None:
                 return 0.0
-            return inside.latency_s + nbytes / (max(1, self.width // copies) * inside.exchange_bytes_s)
+            narrow = min(self.widths[src], self.widths[dst])
+            return inside.latency_s + nbytes / (max(1, narrow // copies) * inside.exchange_bytes_s)
         if across is None:
             return 0.0
         # The NICs of all hosts of the narrower side work at once.
@@ -81,6 +79,28 @@ class Placement:
         if self.same_host(src, dst):
             return f"host{self.hosts_of(src)[0]}:{src}>{dst}"
         return f"nic{self.hosts_of(src)[0]}>nic{self.hosts_of(dst)[0]}"
+
+
+def deal(cluster: Cluster, groups: int) -> tuple[int, ...]:
+    """All devices dealt to groups in order, as evenly as parts of hosts and whole hosts allow, the first getting more.
+
+    Raises:
+      RhinoError: fewer devices than groups.
+    """
+    n, hosts, per_host = cluster.num_devices, cluster.hosts, cluster.devices_per_host
+    if not 0 < groups <= n:
+        raise RhinoError(
+            f"{groups} stages for the {n} devices of cluster {cluster.name}", f"give a number of stages from 1 to {n}"
+        )
+    if groups <= hosts:
+        return tuple(per_host * k for k in _shares(hosts, groups))
+    # The hosts with fewer groups come first: theirs are wider.
+    return tuple(width for k in reversed(_shares(groups, hosts)) for width in _shares(per_host, k))
+
+
+def _shares(whole: int, parts: int) -> list[int]:
+    """A number as so many that differ by one at most, the larger first."""
+    return [whole // parts + (i < whole % parts) for i in range(parts)]
 
 
 def part_of(cluster: Cluster, devices: int) -> Cluster:

@@ -15,8 +15,8 @@ from rhino.errors import RhinoError
 from rhino.joint.candidates import Shape
 from rhino.joint.options import SCHEDULES, Options
 from rhino.joint.pipeline import Pipeline, pipeline, stage_step
-from rhino.joint.placement import Placement, part_of
-from rhino.joint.sharded import Prepared, Sharded, lay_out
+from rhino.joint.placement import Placement
+from rhino.joint.sharded import Layouts, Prepared, Sharded, crowd, lay_out_within
 from rhino.joint.solution import Candidate, Programs
 from rhino.schedule import check, make_schedule, simulate
 from rhino.search.solution import Alternative
@@ -28,7 +28,7 @@ def plan_shape(
 ) -> Candidate | None:
     """One pipeline with a layout that was found elsewhere; None if its stages do not fit."""
     options = Options(schedule=schedule, memory_limit=memory_limit)
-    return Planner(programs, cluster, options, memory_limit).scheduled(shape, sharded)
+    return Planner(programs, cluster, options, memory_limit).scheduled(shape, dict.fromkeys(shape.kinds, sharded))
 
 
 class Planner:
@@ -39,20 +39,27 @@ class Planner:
 
     def __init__(self, programs: Programs, cluster: Cluster, options: Options, limit: int) -> None:
         self.programs, self.cluster, self.options, self.limit = programs, cluster, options, limit
-        self.laid_out: dict[tuple[int, int], Sharded | None] = {}
-        self.within: dict[tuple[int, int, int, int], Sharded | None] = {}
+        self.laid_out: dict[tuple[int, ...], Sharded | None] = {}
         self.losers: list[Alternative] = []
         self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
 
-    def lay_out(self, shape: Shape) -> Sharded | None:
-        key = shape.width, shape.slices
-        if key not in self.laid_out:
-            start = time.perf_counter()
-            prepared = self.programs.prepared(shape.slices)
-            block = part_of(self.cluster, shape.width)
-            self.laid_out[key] = None if prepared is None else lay_out(prepared, block, "O1", self.options.mesh)
-            self.spent["layout_s"] += time.perf_counter() - start
-        return self.laid_out[key]
+    def lay_out(self, shape: Shape, within: int = 0) -> Layouts | None:
+        """The program on the stages of each width, `within` so many bytes if not 0; None if it cannot be."""
+        found = {}
+        for width in shape.kinds:
+            key = width, shape.slices, *((*crowd(shape, width), within) if within else ())
+            if key not in self.laid_out:
+                start = time.perf_counter()
+                prepared = self.programs.prepared(shape.slices)
+                self.laid_out[key] = prepared and lay_out_within(
+                    prepared, self.cluster, shape, width, self.options.mesh, within
+                )
+                self.spent["layout_s"] += time.perf_counter() - start
+            sharded = self.laid_out[key]
+            if sharded is None:
+                return None
+            found[width] = sharded
+        return found
 
     def planned(self, shape: Shape) -> Candidate | None:
         """The best schedule of the best stages; None if it cannot fit."""
@@ -60,66 +67,59 @@ class Planner:
         if found is not None:
             return found
         # Not within the limit: laid out again with the memory that stages leave.
-        key = shape.width, shape.slices, shape.stages, min(shape.microbatches, shape.stages)
-        if key not in self.within:
-            start = time.perf_counter()
-            prepared = self.programs.prepared(shape.slices)
-            assert prepared is not None
-            block = part_of(self.cluster, shape.width)
-            self.within[key] = lay_out(prepared, block, "O1", self.options.mesh, shape.stages, key[3], self.limit)
-            self.spent["layout_s"] += time.perf_counter() - start
-        found = self.scheduled(shape, self.within[key])
-        return None if found is None else replace(found, limit=(shape.stages, key[3], self.limit))
+        found = self.scheduled(shape, self.lay_out(shape, self.limit))
+        return None if found is None else replace(found, limit=self.limit)
 
-    def scheduled(self, shape: Shape, sharded: Sharded | None) -> Candidate | None:
+    def scheduled(self, shape: Shape, layouts: Layouts | None) -> Candidate | None:
         """The best schedule of a laid-out program; None if its stages do not fit."""
         prepared = self.programs.prepared(shape.slices)
-        if sharded is None or prepared is None:
+        if layouts is None or prepared is None:
             return None
-        piped = self.staged(shape, prepared, sharded, ())
+        piped = self.staged(shape, prepared, layouts, ())
         if piped is None:
             return None
-        best = self.fastest(shape, prepared, sharded, *piped)
+        best = self.fastest(shape, prepared, layouts, *piped)
         if best is not None:
             return best
         # Cut again, for what each stage has besides arguments and saved activations.
         plan, costs = piped
         in_flight = [min(shape.microbatches, shape.stages - s) for s in range(shape.stages)]
         counted = [a + k * b for a, b, k in zip(plan.static_bytes, plan.activation_bytes, in_flight, strict=True)]
+        counted = [c * shape.width // w for c, w in zip(counted, shape.widths, strict=True)]
         besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, in_flight, counted, strict=True)]
         limits = tuple(max(1, self.limit - max(0, b)) for b in besides)
-        piped = self.staged(shape, prepared, sharded, limits)
-        return None if piped is None else self.fastest(shape, prepared, sharded, *piped)
+        piped = self.staged(shape, prepared, layouts, limits)
+        return None if piped is None else self.fastest(shape, prepared, layouts, *piped)
 
     def staged(
-        self, shape: Shape, prepared: Prepared, sharded: Sharded, limits: tuple[int, ...]
+        self, shape: Shape, prepared: Prepared, layouts: Layouts, limits: tuple[int, ...]
     ) -> tuple[StagePlan, Pipeline] | None:
         placement = Placement.of(self.cluster, shape.stages)
         start = time.perf_counter()
         try:
-            plan = stage_step(prepared, sharded, shape, placement, limits, self.options.level == "O2")
+            plan = stage_step(prepared, layouts, shape, placement, limits, self.options.level == "O2")
         except RhinoError as error:
             self.losers.append(Alternative(shape.name, inf, 0, error.message))
             return None
         finally:
             self.spent["stages_s"] += time.perf_counter() - start
-        return plan, pipeline(prepared, sharded, plan, shape, placement, self.limit)
+        return plan, pipeline(prepared, layouts, plan, shape, placement, self.limit)
 
     def fastest(
-        self, shape: Shape, prepared: Prepared, sharded: Sharded, plan: StagePlan, piped: Pipeline
+        self, shape: Shape, prepared: Prepared, layouts: Layouts, plan: StagePlan, piped: Pipeline
     ) -> Candidate | None:
         """The fastest schedule that fits; of equally fast ones the first."""
         start = time.perf_counter()
         best: Candidate | None = None
         for name in [self.options.schedule] if self.options.schedule else SCHEDULES[self.options.level]:
-            found = self.simulated(name, shape, prepared, sharded, plan, piped)
+            found = self.simulated(name, shape, prepared, layouts, plan, piped)
             if found is not None and (best is None or found.step_time_s < best.step_time_s * (1 - 1e-3)):
                 best = found
         self.spent["schedule_s"] += time.perf_counter() - start
         return best
 
     def simulated(
-        self, name: str, shape: Shape, prepared: Prepared, sharded: Sharded, plan: StagePlan, piped: Pipeline
+        self, name: str, shape: Shape, prepared: Prepared, layouts: Layouts, plan: StagePlan, piped: Pipeline
     ) -> Candidate | None:
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
@@ -138,4 +138,4 @@ class Planner:
         problems = check(schedule, piped.costs)
         if problems:
             raise RhinoError(f"the {name} schedule is not valid: {problems[0]}", "this is a bug in rhino.schedule")
-        return Candidate(shape, prepared, sharded, plan, piped, schedule, simulation, peak)
+        return Candidate(shape, prepared, layouts, plan, piped, schedule, simulation, peak)

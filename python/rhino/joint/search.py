@@ -18,7 +18,7 @@ from rhino.joint.options import Options, check_options
 from rhino.joint.placement import Placement
 from rhino.joint.planned import Planner
 from rhino.joint.rescaled import RescaledPrograms
-from rhino.joint.sharded import Sharded
+from rhino.joint.sharded import Layouts, Sharded
 from rhino.joint.solution import Candidate, JointSolution, Programs
 from rhino.search.infeasible import bytes_text
 from rhino.search.solution import Alternative
@@ -88,28 +88,29 @@ class _Search:
         self.deadline = self.begin + options.budget_s if options.budget_s is not None else inf
         self.planner = Planner(programs, cluster, options, self.limit)
         self.losers = self.planner.losers
+        self.uneven = False  # whether unequal stages were tried
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
 
     def run(self) -> JointSolution:
-        queue = self.drafts()
+        queue = self.drafts() or self.others()
         if not queue:
             raise self.nothing()
         drafts = list(queue)
         best: Candidate | None = None
         done = 0
         bound = inf
-        while queue:
+        while queue or (best is None and (queue := self.others())):
             draft = heappop(queue)
             least_s = best.step_time_s if best else inf
             late = done >= self.effort.exact or time.perf_counter() > self.deadline
             if draft.bound_s >= least_s or (best and late):
                 bound = min(bound, draft.bound_s)
                 break
-            sharded = self.planner.lay_out(draft.shape)
-            if sharded is None:
+            layouts = self.planner.lay_out(draft.shape)
+            if layouts is None:
                 continue
             if not draft.own:
-                heappush(queue, self.draft(draft.shape, sharded))
+                heappush(queue, self.draft(draft.shape, layouts))
                 continue
             bound = min(bound, draft.bound_s)
             self.progress(done, self.effort.exact, draft.shape.name)
@@ -159,23 +160,31 @@ class _Search:
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
+    def others(self) -> list[_Draft]:
+        """As `drafts`, of unequal stages: only where the program cannot be cut into equal ones, which go first."""
+        if self.options.stages or self.uneven or any(a.peak_bytes for a in self.losers):
+            return []
+        self.uneven = True
+        return self.drafts()
+
     def drafts(self) -> list[_Draft]:
         """All pipelines, as a heap by what they take with perfectly equal stages and no transfers."""
         options, cluster = self.options, self.cluster
         found: list[_Draft] = []
-        known: dict[int, tuple[Sharded, int]] = {}
+        known: dict[tuple[int, ...], tuple[Layouts, int]] = {}
         by_width: dict[tuple[int, int, int], list[Shape]] = {}
         kept = self.state_bytes()
-        for shape in shapes(cluster, self.programs.batch, stages=options.stages, microbatches=options.microbatches):
+        asked = {"stages": options.stages, "microbatches": options.microbatches}
+        for shape in shapes(cluster, self.programs.batch, **asked, uneven=self.uneven):
             if shape.stages == 1 and not options.stages:
                 continue  # one stage is no pipeline: `plan_sharding` searches those
-            if options.mesh and prod(options.mesh) != shape.width:
+            if options.mesh and shape.kinds != (prod(options.mesh),):
                 continue
             wide = shape.width > cluster.devices_per_host
-            if wide and not (self.effort.wide or options.mesh):
+            if wide and len(shape.kinds) == 1 and not (self.effort.wide or options.mesh):
                 continue
             # However they are divided, parameters and optimizer state are somewhere in each replica.
-            each = kept // (shape.stages * shape.width)
+            each = kept // sum(shape.widths)
             if each > self.limit:
                 self.least = min(self.least or each, each)
                 continue
@@ -183,20 +192,20 @@ class _Search:
         wanted = [shape for choices in by_width.values() for shape in self.spaced(choices)]
         # The coarsest cut of each width stands for the others until they are promising: finer ones send no less.
         for shape in sorted(wanted, key=lambda s: (s.width, s.slices)):
-            if shape.width not in known:
-                sharded = self.planner.lay_out(shape)
-                if sharded is not None:
-                    known[shape.width] = sharded, shape.slices
+            if shape.kinds not in known:
+                layouts = self.planner.lay_out(shape)
+                if layouts is not None:
+                    known[shape.kinds] = layouts, shape.slices
         for shape in wanted:
-            if shape.width in known:
-                sharded, slices = known[shape.width]
-                found.append(self.draft(shape, sharded, slices))
+            if shape.kinds in known:
+                layouts, slices = known[shape.kinds]
+                found.append(self.draft(shape, layouts, slices))
         heapify(found)
         return found
 
-    def draft(self, shape: Shape, sharded: Sharded, slices: int = 0) -> _Draft:
+    def draft(self, shape: Shape, layouts: Layouts, slices: int = 0) -> _Draft:
         """A pipeline with the layout of its program, or of the same cut into another number of slices."""
-        bound_s = self.bound(shape, sharded, slices or shape.slices)
+        bound_s = min(self.bound(shape, layouts[width], slices or shape.slices) for width in shape.kinds)
         return _Draft(bound_s, shape.stages, shape.slices, shape, slices in (0, shape.slices))
 
     def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
@@ -272,7 +281,7 @@ class _Search:
                 f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",
                 "ask for a number that divides the batch, or take another batch",
             )
-        for _, slices in self.planner.laid_out:
+        for _, slices, *_ in self.planner.laid_out:
             refusal = self.programs.refusal(slices)
             if refusal is not None:
                 return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)

@@ -6,7 +6,7 @@ memory that a pipeline leaves to each. Chooses nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rhino.cluster import Cluster
@@ -14,7 +14,9 @@ from rhino.cost.memory import Lifetimes, lifetimes
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.joint.breakdown import OpSeconds, op_breakdown
+from rhino.joint.candidates import Shape
 from rhino.joint.fragment_lives import Span
+from rhino.joint.placement import part_of
 from rhino.search.cones import build_problem
 from rhino.search.evaluate import local_bytes, spans
 from rhino.search.planner import Options, plan_sharding
@@ -79,6 +81,10 @@ class Sharded:
         return tuple(n for _, n in self.solution.mesh)
 
 
+# By the width of a stage, the whole program laid out on so many devices: of it a stage takes what it runs.
+Layouts = Mapping[int, Sharded]
+
+
 def lay_out(
     prepared: Prepared,
     block: Cluster,
@@ -120,6 +126,24 @@ def lay_out(
     # What is fused away within a stage has bytes where it is sent to another.
     local = [local_bytes(solution.costs, solution.states, v.index) for v in prepared.graph.values]
     return Sharded(solution, op_breakdown(solution.costs, solution.states), local, copies)
+
+
+def lay_out_within(
+    prepared: Prepared, cluster: Cluster, shape: Shape, width: int, mesh: tuple[int, ...] | None, memory_limit: int
+) -> Sharded | None:
+    """As `lay_out` for the stages of one width; with a limit, with the memory that a pipeline leaves to each.
+
+    The program is then that of as many stages of this width as the devices would make.
+    """
+    block = part_of(cluster, width)
+    if not memory_limit:
+        return lay_out(prepared, block, "O1", mesh)
+    return lay_out(prepared, block, "O1", mesh, *crowd(shape, width), memory_limit)
+
+
+def crowd(shape: Shape, width: int) -> tuple[int, int]:
+    """How many stages of a width would share the program, and how many micro-batches each saves for."""
+    return -(-sum(shape.widths) // width), min(shape.microbatches, shape.stages)
 
 
 def pipelined(prepared: Prepared, count: int, in_flight: int) -> Lifetimes:

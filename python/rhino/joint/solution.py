@@ -11,7 +11,7 @@ from typing import Protocol
 from rhino.errors import RhinoError
 from rhino.joint.candidates import Shape
 from rhino.joint.pipeline import Pipeline
-from rhino.joint.sharded import Prepared, Sharded
+from rhino.joint.sharded import Layouts, Prepared, Sharded
 from rhino.schedule import Schedule, Simulation
 from rhino.search.solution import Alternative
 from rhino.stages.plan import StagePlan
@@ -37,17 +37,21 @@ class Programs(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pipeline planned in full. `limit` is what its layout was searched with, after the mesh (`lay_out`)."""
+    """A pipeline planned in full. `limit` is the memory its layouts were searched with, 0 for any (`lay_out_within`)."""
 
     shape: Shape
     prepared: Prepared
-    sharded: Sharded
+    layouts: Layouts
     stages: StagePlan
     pipeline: Pipeline
     schedule: Schedule
     simulation: Simulation
     peak_bytes: int
-    limit: tuple[int, int, int] = (1, 0, 0)
+    limit: int = 0
+
+    def layout_of(self, stage: int) -> Sharded:
+        """The layout that a stage runs its part of."""
+        return self.layouts[self.shape.widths[stage]]
 
     @property
     def step_time_s(self) -> float:

@@ -81,7 +81,7 @@ def test_the_cheapest_is_the_fastest_that_fits(trials: list[PipelineTrial]) -> N
 def test_weights_are_split_by_columns_and_rows_in_turn(trials: list[PipelineTrial]) -> None:
     trial = next(t for t in trials if t.shape.width == 4 and t.candidate)
     assert trial.candidate is not None
-    graph, solution = trial.candidate.prepared.graph, trial.candidate.sharded.solution
+    graph, solution = trial.candidate.prepared.graph, trial.candidate.layout_of(0).solution
     found = {}
     for argument in graph.arguments:
         shape = graph.values[argument.value].shape

@@ -42,7 +42,7 @@ def test_what_another_stage_waits_for_is_not_delayed(found: Candidate) -> None:
 
 
 def test_seconds_of_stages_are_those_of_their_ops(found: Candidate) -> None:
-    loads, seconds = found.pipeline.loads, found.sharded.seconds
+    loads, seconds = found.pipeline.loads, found.layout_of(0).seconds
     # Less what every stage computes for itself.
     assert sum(loads.compute) == pytest.approx(sum(seconds.compute), rel=1e-2)
     slices = found.shape.slices
