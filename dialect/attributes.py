@@ -15,6 +15,7 @@ from rhino.dialect.base import RhinoAttribute, Scene, shape_of
 from rhino.dialect.pipeline_attributes import (
     SCHEDULES,
     RhinoArgument,
+    RhinoLayouts,
     RhinoMicrobatches,
     RhinoMulticast,
     RhinoPlacement,
@@ -157,6 +158,9 @@ _PREDICTED = Record(
 )
 
 
+_MESH = ListOf(TupleOf((String(), Int(1))))
+
+
 class RhinoPlan(RhinoAttribute):
     """The summary of a plan: what was chosen, what it is predicted to cost, and what lost to it."""
 
@@ -167,7 +171,8 @@ class RhinoPlan(RhinoAttribute):
             "schema": Field(Int(1), "version of this schema"),
             "level": Field(String(("O0", "O1", "O2")), "optimization level of the search"),
             "cluster": Field(String(), "name of the cluster"),
-            "mesh": Field(ListOf(TupleOf((String(), Int(1)))), "axes and sizes, outermost first"),
+            "mesh": Field(_MESH, "axes and sizes, outermost first"),
+            "meshes": Field(ListOf(_MESH), "those of each group of devices, where they differ", optional=True),
             "stages": Field(Int(1), "pipeline stages"),
             "microbatches": Field(Int(1), "micro-batches per step"),
             "schedule": Field(String(SCHEDULES), "pipeline schedule"),
@@ -209,7 +214,7 @@ class RhinoPlan(RhinoAttribute):
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
-        RhinoRole, RhinoName, RhinoStage, RhinoMicrobatches, RhinoArgument, RhinoCluster, RhinoPlacement,
+        RhinoRole, RhinoName, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoCluster, RhinoPlacement,
         RhinoCost, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
     )
 }  # fmt: skip
@@ -222,6 +227,7 @@ __all__ = [
     "RhinoAttribute",
     "RhinoCluster",
     "RhinoCost",
+    "RhinoLayouts",
     "RhinoMicrobatches",
     "RhinoMulticast",
     "RhinoName",

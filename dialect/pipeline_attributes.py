@@ -35,6 +35,25 @@ class RhinoStage(RhinoAttribute):
     example = 'rhino.stage = {phase = "forward", stage = 1 : i64}'
 
 
+class RhinoLayouts(RhinoAttribute):
+    """How a value is split where stages have meshes of different shapes: on those that its `sdy.sharding` is not over.
+
+    By mesh, for each result of an operation, or for the one argument or result of a function, the axes per dimension.
+    """
+
+    name = "rhino.layouts"
+    places = ("op", "argument", "result")
+    schema = MapOf(ListOf(ListOf(ListOf(String()))))
+    example = 'rhino.layouts = {mesh_1 = [[["x"], []]]}'
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        for mesh in data:
+            if mesh not in scene.mesh_devices:
+                known = ", ".join(scene.mesh_devices) or "none"
+                yield f"{cls.name} names mesh '{mesh}', which the module does not define; it defines {known}"
+
+
 class RhinoMicrobatches(RhinoAttribute):
     """The loop over the micro-batches of a step: `count` of them, one per trip, and whether some sums are estimated."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import ClassVar
 
 from jaxlib.mlir import ir
@@ -119,6 +120,9 @@ def _as_alternative(lost: dict[str, object], best: dict[str, object]) -> dict[st
     mesh, predicted = lost["mesh"], lost["predicted"]
     assert isinstance(mesh, list) and isinstance(predicted, dict)
     shape = "x".join(str(size) for _, size in mesh) or "1"
+    groups = lost.get("meshes")
+    if isinstance(groups, list):
+        shape = "+".join(str(prod(size for _, size in group)) for group in groups)
     stages = int(str(lost["stages"]))
     name = f"{stages} stages of {shape}" if stages > 1 else f"mesh {shape}"
     slower = _step_s(lost) / _step_s(best) - 1

@@ -16,16 +16,16 @@ from rhino.dialect.context import make_context, parse_bytes
 from rhino.errors import RhinoError
 from rhino.joint.breakdown import stage_traffic
 from rhino.joint.options import Options
-from rhino.joint.placement import part_of
 from rhino.joint.search import plan_jointly
-from rhino.joint.sharded import Prepared, lay_out, prepare
+from rhino.joint.sharded import Prepared, lay_out_within, prepare
 from rhino.joint.solution import Candidate, JointSolution
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.import_graph import import_graph
-from rhino.passes.plan.plan_sharding import MESH, annotate, given_mesh, sizes_of, summarise
+from rhino.passes.plan.plan_sharding import MESH, given_mesh, sizes_of, summarise
+from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.registry import Pass, build, option, register
-from rhino.passes.stage.plan_stages import annotate as annotate_stages
+from rhino.passes.stage.plan_stages import annotate as write_stages
 
 # Loops over layers become at most this many, so that stages can end between any two layers of most models.
 _PIECES = {"O1": 16, "O2": 48}
@@ -38,7 +38,8 @@ class PlanPipeline(Pass):
     """Search a pipeline for a cluster, and make the step its fragments, transfers and task lists.
 
     The search goes over stages, replicas of a stage, the mesh of a replica, micro-batches and schedules, with one
-    sharding search for each number of devices and micro-batches. The best is written as rhino-split-scans,
+    sharding search for each number of devices and micro-batches. Stages have equal numbers of devices wherever these
+    divide so; else the first have more. The best is written as rhino-split-scans,
     rhino-split-microbatch, rhino-plan-sharding, rhino-plan-stages, rhino-form-fragments, rhino-replicate-fragments and
     rhino-schedule would, one after the other.
 
@@ -49,7 +50,7 @@ class PlanPipeline(Pass):
 
     Options:
       topology, level, memory-limit, budget: as of rhino-plan-sharding.
-      mesh: of one replica of a stage.
+      mesh: of one replica of a stage; stages are then equal.
 
     Example:
       ```mlir
@@ -203,9 +204,10 @@ def write(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution
     best = solution.best
     made = programs.module(best.shape.slices)
     statistics = _statistics(made)
-    annotate_stages(made, best.prepared.graph, best.stages)
-    _lay_out(made, best, cluster)
-    _apply("rhino-form-fragments", made, split_backward=bool(best.schedule.split))
+    write_stages(made, best.prepared.graph, best.stages)
+    meshes = _lay_out(made, best, cluster)
+    split = bool(best.schedule.split)
+    _apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
     _apply("rhino-replicate-fragments", made, count=best.shape.replicas)
     _cost(made, best)
     _summary(made, cluster, solution)
@@ -222,14 +224,17 @@ def _statistics(module: ir.Module) -> str:
     return str(found[0].get("statistics", "batch")) if found and found[0] else "batch"
 
 
-def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster) -> None:
+def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster) -> tuple[str, ...]:
     """Writes the shardings. Sums that stages share were cut since the search, so that the program is another one."""
     graph = import_graph(module)
-    block = part_of(cluster, best.shape.width)
-    sharded = lay_out(prepare(graph), block, "O1", best.sharded.mesh, *best.limit)
-    if sharded is None:
-        raise RhinoError(f"the sharding of {best.name} was not found again", "this is a bug in rhino-plan-pipeline")
-    annotate(module, graph, sharded.solution)
+    prepared = prepare(graph)
+    solutions = []
+    for width in best.shape.kinds:
+        sharded = lay_out_within(prepared, cluster, best.shape, width, best.layouts[width].mesh, best.limit)
+        if sharded is None:
+            raise RhinoError(f"the sharding of {best.name} was not found again", "this is a bug in rhino-plan-pipeline")
+        solutions.append(sharded.solution)
+    return annotate_stages(module, graph, solutions, [best.shape.kinds.index(width) for width in best.shape.widths])
 
 
 def _cost(module: ir.Module, best: Candidate) -> None:
@@ -262,21 +267,22 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
     """Writes `rhino.plan` and `rhino.cluster`."""
     best = solution.best
     loads, simulation = best.pipeline.loads, best.simulation
-    summarise(module, cluster, best.sharded.solution)
+    summarise(module, cluster, best.layout_of(0).solution)
     data = RhinoPlan.of(module)
     assert data is not None
     slowest = max(range(best.shape.stages), key=lambda s: loads.compute[s] + loads.comm[s])
     replica_s = best.pipeline.replica_s[slowest]
     busy = loads.compute[slowest] / best.shape.replicas
     comm = loads.comm[slowest] / best.shape.replicas + replica_s
-    mesh = [[axis, size] for axis, size in best.sharded.solution.mesh]
-    if best.shape.replicas > 1:
-        mesh = [["replica", best.shape.replicas], *mesh]
+    replica = [["replica", best.shape.replicas]] if best.shape.replicas > 1 else []
+    meshes = [[*replica, *map(list, best.layout_of(s).solution.mesh)] for s in range(best.shape.stages)]
+    differ = {"meshes": meshes} if len(best.shape.kinds) > 1 else {}
     memory = best.pipeline.memory
     comm_bytes, collectives = _traffic(best, slowest)
     data.update(
         {
-            "mesh": mesh,
+            "mesh": meshes[0],
+            **differ,
             "stages": best.shape.stages,
             "groups": best.shape.stages,
             "microbatches": best.shape.microbatches,
@@ -310,7 +316,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
 
 def _traffic(best: Candidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes a device of a stage sends within its group in a step, and executions, by kind of collective."""
-    solution, replicas = best.sharded.solution, best.shape.replicas
+    solution, replicas = best.layout_of(stage).solution, best.shape.replicas
     found = stage_traffic(solution.costs, solution.states, best.stages.stage_of_op, best.stages.stages)[stage]
     # A replica runs its share of the micro-batches; what runs once a step is counted with them.
     nbytes = {kind: round(sent / replicas) for kind, (sent, _) in sorted(found.items())}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from jaxlib.mlir import ir, passmanager
@@ -149,25 +150,39 @@ def annotate(module: ir.Module, graph: Graph, solution: Solution) -> None:
     """Writes a solution into the module its graph was imported from: the mesh unless it is there, and all shardings."""
     main = functions.find(module, "main")
     assert main is not None
-    _Writer(module, main, graph, solution).write(fresh_mesh=MESH not in sdy_attributes.mesh_axes(module))
+    if MESH not in sdy_attributes.mesh_axes(module):
+        sdy_attributes.add_mesh(module, MESH, solution.mesh)
+    writer = Writer(module, main, graph, solution)
+    writer.boundary()
+    writer.operations()
 
 
-class _Writer:
-    """One solution written into one module."""
+class Writer:
+    """One solution written into one module, over a mesh that is there; or into those of its operations that `mine` has.
 
-    def __init__(self, module: ir.Module, main: ir.Operation, graph: Graph, solution: Solution) -> None:
+    The module stays as the graph has it until one of the writers of a module writes operations.
+    """
+
+    def __init__(
+        self,
+        module: ir.Module,
+        main: ir.Operation,
+        graph: Graph,
+        solution: Solution,
+        mesh: str = MESH,
+        mine: Callable[[int], bool] = lambda op: True,
+    ) -> None:
         self.module, self.main, self.graph, self.solution = module, main, graph, solution
+        self.mesh, self.mine = mesh, mine
         self.values, self.ops = number_program(main)
         self.attributes: dict[tuple[tuple[str, ...], ...], Any] = {}
 
-    def write(self, fresh_mesh: bool) -> None:
-        if fresh_mesh:
-            sdy_attributes.add_mesh(self.module, MESH, self.solution.mesh)
-        self._boundary()
-        left = self.solution.outputs()
+    def operations(self) -> None:
+        """Write the shardings of results, and what changes the layouts of values between operations."""
+        left = self.left
         for op, record in zip(self.ops, self.graph.ops, strict=True):
             dims = [left[v][0] if v in left else self.solution.dims(v) for v in record.results]
-            if any(dims):
+            if any(dims) and self.mine(record.index):
                 given = [
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)
                 ]
@@ -180,11 +195,19 @@ class _Writer:
             value.replace_all_uses_except(kept, first.operation)
             self.values[v] = kept
         for copy, stops in self.solution.copies():
-            reader = self.ops[copy.readers[0][0]]
-            with self.module.context, reader.location, ir.InsertionPoint(reader):
-                changed = self._through(self.values[copy.value], stops)
+            changed: dict[ir.Value, ir.Value] = {}  # by what is read: another writer may have changed that
             for at, slot in copy.readers:
-                self.ops[at].operands[slot] = changed
+                if self.mine(at):
+                    reader, given = self.ops[at], self.ops[at].operands[slot]
+                    if given not in changed:
+                        with self.module.context, reader.location, ir.InsertionPoint(reader):
+                            changed[given] = self._through(given, stops)
+                    reader.operands[slot] = changed[given]
+
+    @cached_property
+    def left(self) -> dict[int, tuple[Dims, ...]]:
+        """As `Solution.outputs`, of the operations it writes."""
+        return {v: stops for v, stops in self.solution.outputs().items() if self.mine(self.graph.values[v].producer)}
 
     def _through(self, value: ir.Value, stops: Sequence[Dims]) -> ir.Value:
         """A value led through layouts, one constraint each, at the current insertion point."""
@@ -192,7 +215,8 @@ class _Writer:
             value = sdy.ShardingConstraintOp(value, self._sharding(dims)).result
         return value
 
-    def _boundary(self) -> None:
+    def boundary(self) -> None:
+        """Write the shardings of arguments and results of @main."""
         arguments = functions.argument_attributes(self.main)
         for argument, attributes in zip(self.graph.arguments, arguments, strict=True):
             attributes[sdy_attributes.SHARDING] = self._of(argument.value)
@@ -208,12 +232,12 @@ class _Writer:
 
     def _open(self, v: int) -> Any:
         rank = len(self.graph.values[v].shape)
-        return sdy_attributes.tensor_sharding(self.module.context, MESH, ((),) * rank, open=True)
+        return sdy_attributes.tensor_sharding(self.module.context, self.mesh, ((),) * rank, open=True)
 
     def _sharding(self, dims: tuple[tuple[str, ...], ...]) -> Any:
         found = self.attributes.get(dims)
         if found is None:
-            found = self.attributes[dims] = sdy_attributes.tensor_sharding(self.module.context, MESH, dims)
+            found = self.attributes[dims] = sdy_attributes.tensor_sharding(self.module.context, self.mesh, dims)
         return found
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCluster
 from rhino.errors import RhinoError
 from rhino.passes.diagnostics import PassError, PassLog
@@ -14,6 +15,7 @@ from rhino.passes.entry import main_function, require_static_shapes, topology_cl
 from rhino.passes.plan.plan_sharding import MESH, attach_cluster, given_mesh
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.fragment_build import build_fragments
+from rhino.passes.stage.fragment_layouts import Meshes
 from rhino.passes.stage.fragment_plan import plan_fragments
 from rhino.passes.stage.read_program import read_program
 from rhino.pipeline.program import Transfer
@@ -32,7 +34,9 @@ class FormFragments(Pass):
     slices (layers stacked for a scan) becomes one argument per slice, and a result put together from rows one per row.
 
     Requires:
-      The loop of rhino-split-microbatch and the stages of rhino-plan-stages; calls inlined; at most one mesh, @mesh.
+      The loop of rhino-split-microbatch and the stages of rhino-plan-stages; calls inlined; at most one mesh, @mesh, but
+      for those that the option names: then `sdy.sharding` is over the mesh of an operation's stage, and `rhino.layouts`
+      says how its results are split on the others.
 
     Ensures:
       @main and @microbatch hold only fragments, transfers and the loop. Group g of stages is mesh `stageg`, on the
@@ -43,6 +47,7 @@ class FormFragments(Pass):
     Options:
       split-backward: whether what no other stage waits for gets a fragment of its own, `weight`, to run later.
       groups: number of device groups that the stages share; 0 gives every stage its own.
+      meshes: the meshes of the groups, in order, where stages have different numbers of devices.
       topology: the cluster that all groups lie on; by default the one the module names, if any. rhino-plan-sharding was
         given the part of one group.
 
@@ -61,6 +66,7 @@ class FormFragments(Pass):
 
     split_backward: bool = option(False, "put what no other stage waits for into fragments of their own")
     groups: int = option(0, "number of device groups that the stages share; 0 gives every stage its own")
+    meshes: tuple[str, ...] = option((), "the mesh of each group, where they differ; by default all have @mesh")
     topology: str = option("", "cluster all groups lie on: preset[:hosts], a YAML file, or `local`")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
@@ -70,18 +76,31 @@ class FormFragments(Pass):
         cluster = topology_cluster(self.topology, self.name) if self.topology else None
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
-        axes = given_mesh(module)
-        plan = plan_fragments(main, self.groups, self.split_backward, axes)
+        meshes = self._meshes(module)
+        plan = plan_fragments(main, self.groups, self.split_backward, meshes)
+        if len(meshes.names) not in (1, plan.groups):
+            message = f"'{self.name}': {len(meshes.names)} meshes for {plan.groups} groups of devices"
+            raise PassError(main, message, ["name the mesh of each group, or give none for @mesh"])
         if cluster is not None:
             attach_cluster(module, cluster)
-        self._check_devices(module, plan.groups * prod(size for _, size in axes))
-        build_fragments(module, plan, axes, MESH)
+        self._check_devices(module, sum(prod(n for _, n in meshes.axes_of(g)) for g in range(plan.groups)))
+        build_fragments(module, plan)
         program = read_program(module)
         log.count("fragments", len(program.fragments))
         log.count("transfers", len(program.transfers))
         for times, part in ((1, program.before), (program.microbatches, program.body), (1, program.after)):
             sent = [program.values[op.source].nbytes for op in part if isinstance(op, Transfer)]
             log.count("transferred-bytes", times * sum(sent))
+
+    def _meshes(self, module: ir.Module) -> Meshes:
+        if not self.meshes:
+            return Meshes((MESH,), {MESH: given_mesh(module)})
+        known = sdy.mesh_axes(module)
+        for name in self.meshes:
+            if name not in known:
+                there = ", ".join(f"@{n}" for n in known) or "none"
+                raise PassError(module, f"the module has no mesh @{name}", [f"it has {there}"])
+        return Meshes(self.meshes, {name: known[name] for name in self.meshes})
 
     def _check_devices(self, module: ir.Module, wanted: int) -> None:
         cluster = RhinoCluster.of(module)

@@ -18,20 +18,25 @@ from rhino.dialect.attributes import RhinoArgument, RhinoPlacement, RhinoStage, 
 from rhino.dialect.constants import splat
 from rhino.passes.stage.fragment_layouts import Dims
 from rhino.passes.stage.fragment_plan import Draft, Export, FragmentPlan
-from rhino.passes.stage.staged_program import Input, Source
+from rhino.passes.stage.fragment_meshes import keep_mesh
+from rhino.passes.stage.staged_program import CONSTRAINTS, Input, Source
 
 MICROBATCH = "microbatch"
 _TRANSPOSED = ("backward", "weight")
 _ALIAS = "tf.aliasing_output"
 
 
-def build_fragments(module: ir.Module, plan: FragmentPlan, axes: Sequence[tuple[str, int]], mesh: str) -> None:
-    """Replace @main by its fragments, and place group g of n devices on devices g*n to (g+1)*n-1 of the cluster."""
+def build_fragments(module: ir.Module, plan: FragmentPlan) -> None:
+    """Replace @main by its fragments, and place the groups one after the other on the devices of the cluster."""
     with module.context, ir.Location.unknown():
-        _Builder(plan, axes or [("x", 1)], mesh).build()
+        _Builder(plan).build()
         plan.program.main.erase()
-    size = prod(count for _, count in axes)
-    RhinoPlacement.attach(module, {group_name(g): list(range(g * size, (g + 1) * size)) for g in range(plan.groups)})
+    placement, first = {}, 0
+    for g in range(plan.groups):
+        size = prod(count for _, count in plan.layouts.meshes.axes_of(g))
+        placement[group_name(g)] = list(range(first, first + size))
+        first += size
+    RhinoPlacement.attach(module, placement)
 
 
 def group_name(group: int) -> str:
@@ -42,23 +47,24 @@ def group_name(group: int) -> str:
 class _Builder:
     """State of one rewriting. `made` has the values on their own group, `sent` what each stage received."""
 
-    def __init__(self, plan: FragmentPlan, axes: Sequence[tuple[str, int]], mesh: str) -> None:
-        self.plan, self.program, self.mesh = plan, plan.program, mesh
+    def __init__(self, plan: FragmentPlan) -> None:
+        self.plan, self.program, self.layouts, self.meshes = plan, plan.program, plan.layouts, plan.layouts.meshes
         self.types: dict[tuple[int, ir.Type, Dims | None], ir.Type] = {}
         self.made: dict[Export, Any] = {}
         self.inputs: dict[tuple[Source, int], Any] = {}
         self.sent: dict[tuple[Source, int], Any] = {}
         self.counters: dict[int, Any] = {}
         self.captured: dict[Any, Any] = {}
-        self.topology = mpmd_types.make_topology({group_name(g): axes for g in range(plan.groups)}, mesh_context())
+        axes = {group_name(g): self.meshes.axes_of(g) or [("x", 1)] for g in range(plan.groups)}
+        self.topology = mpmd_types.make_topology(axes, mesh_context())
         self.counter_type = ir.RankedTensorType.get([], ir.IntegerType.get_unsigned(32))
 
     def build(self) -> None:
         plan, old = self.plan, self.program.main
         sources = sorted(plan.owners, key=lambda source: (source.index, source.start))
         arguments = [(source, group) for source in sources for group in sorted(plan.copies[source])]
-        kinds = [self.type(group, self.tensor(s), plan.layouts.of(s)) for s, group in arguments]
-        results = [self.type(plan.group(r.stage), self.tensor(r.export.source), r.export.dims) for r in plan.results]
+        kinds = [self.usual_type(s, group) for s, group in arguments]
+        results = [self.found_type(r.export, plan.group(r.stage)) for r in plan.results]
         main = func.FuncOp("main", (kinds, results), ip=ir.InsertionPoint(old), loc=old.location).operation
         main.attributes[mpmd_types.TOPOLOGY] = self.topology
         self.attributes(main, arguments, kinds, results)
@@ -124,23 +130,37 @@ class _Builder:
         key = (group, tensor, dims)
         if key not in self.types:
             context = mesh_context()
-            sharding = None if dims is None else sdy.tensor_sharding(context, self.mesh, dims)
+            sharding = None if dims is None else sdy.tensor_sharding(context, self.meshes.name(group), dims)
             self.types[key] = mpmd_types.MeshTensor(group_name(group), tensor, sharding).to_type(context)
         return self.types[key]
+
+    def usual_type(self, source: Source, group: int) -> ir.Type:
+        """The type of a value on a group, in its layout there."""
+        return self.type(group, self.tensor(source), self.layouts.of(source, group))
+
+    def found_type(self, export: Export, group: int) -> ir.Type:
+        """The type of what `find` gives."""
+        if self.plan.is_usual(export):
+            return self.usual_type(export.source, group)
+        return self.type(group, self.tensor(export.source), export.dims)
 
     # Values.
 
     def find(self, export: Export, stage: int) -> Any:
-        """A value in a layout, on the group of a stage."""
+        """A value on the group of a stage: in its usual layout there, or made for one purpose in another."""
         source, group = export.source, self.plan.group(stage)
-        if source == self.program.loop.counter:
-            return self.counters[group]
-        if export.tag < 0 and export.dims == self.plan.layouts.of(source):
+        if self.plan.is_usual(export):
             if (source, stage) in self.sent:
                 return self.sent[source, stage]
             if isinstance(source, Input):
                 return self.inputs[source, group]
         return self.made[export]  # or in another layout than everywhere else
+
+    def usual(self, source: Source, stage: int) -> Any:
+        """A value on the group of a stage that reads it."""
+        if source == self.program.loop.counter:
+            return self.counters[self.plan.group(stage)]
+        return self.find(self.plan.usual(source), stage)
 
     def send(self, sources: Iterable[Source]) -> None:
         """Transfer values, just made, to the stages that want them."""
@@ -151,8 +171,8 @@ class _Builder:
                     continue
                 if value is None:
                     home = self.plan.owners[source] if isinstance(source, Input) else self.plan.home(source).stage
-                    value = self.find(Export(source, self.plan.layouts.of(source)), home or 0)
-                kind = self.type(self.plan.group(stage), self.tensor(source), self.plan.layouts.of(source))
+                    value = self.find(self.plan.usual(source), home or 0)
+                kind = self.usual_type(source, self.plan.group(stage))
                 self.sent[source, stage] = mpmd.TransferOp(kind, value, loc=value.location).result
 
     # Fragments.
@@ -166,7 +186,7 @@ class _Builder:
     def fragment(self, draft: Draft) -> None:
         place, plan = draft.place, self.plan
         group = plan.group(place.stage)
-        operands = [self.local(self.find(Export(s, plan.layouts.of(s)), place.stage)) for s in draft.operands]
+        operands = [self.local(self.usual(s, place.stage)) for s in draft.operands]
         exports = list(draft.exports)
         kinds = [self.type(group, self.tensor(e.source), e.dims) for e in exports]
         nodes = [self.program.nodes[index] for index in draft.nodes]
@@ -181,7 +201,8 @@ class _Builder:
         types = [self.tensor(source) for source in draft.operands]
         block = op.operation.regions[0].blocks.append(*types, arg_locs=[value.location for value in operands])
         with ir.InsertionPoint(block):
-            content = _Content(self, dict(zip(draft.operands, block.arguments, strict=True)))
+            mesh = self.meshes.name(group) if self.meshes.differ else ""
+            content = _Content(self, dict(zip(draft.operands, block.arguments, strict=True)), mesh)
             for node in nodes:
                 content.clone(node.op)
             mpmd.ReturnOp([content.value(export.source) for export in exports])
@@ -203,7 +224,7 @@ class _Builder:
                 if source == loop.counter:
                     groups[plan.group(draft.place.stage)] = None
                 elif not plan.in_loop(source):
-                    outside[self.find(Export(source, plan.layouts.of(source)), draft.place.stage)] = None
+                    outside[self.usual(source, draft.place.stage)] = None
         counters = {g: self.type(g, self.counter_type, None) for g in sorted(groups)}
         kinds = [value.type for value in (*carried, *outside)] + list(counters.values())
         results = [value.type for value in carried]
@@ -214,7 +235,7 @@ class _Builder:
         block = function.regions[0].blocks.append(*kinds, arg_locs=places)
         inside = list(block.arguments)
         for k in plan.carries:
-            self.made[Export(loop.arguments[k], plan.layouts.of(loop.arguments[k]))] = inside.pop(0)
+            self.made[plan.usual(loop.arguments[k])] = inside.pop(0)
         self.captured = {value: inside.pop(0) for value in outside}
         self.counters = {group: inside.pop(0) for group in counters}
         with ir.InsertionPoint(block):
@@ -236,15 +257,18 @@ class _Builder:
             call = mpmd.CallOp(types, [*held, *outside, *numbers], MICROBATCH)
             mpmd.ReturnOp(list(call.operation.results))
         for k, result in zip(plan.carries, op.results, strict=True):
-            self.made[Export(loop.results[k], plan.layouts.of(loop.results[k]))] = result
+            self.made[plan.usual(loop.results[k])] = result
         self.send(loop.results[k] for k in plan.carries)
 
 
 class _Content:
-    """The inside of one fragment: what its operands stand for, and what was cloned into it."""
+    """The inside of one fragment: what its operands stand for, and what was cloned into it.
 
-    def __init__(self, builder: _Builder, operands: dict[Source, Any]) -> None:
-        self.program = builder.program
+    `mesh` is the one it runs on where there are several: what is said of the others is left out.
+    """
+
+    def __init__(self, builder: _Builder, operands: dict[Source, Any], mesh: str) -> None:
+        self.program, self.mesh = builder.program, mesh
         self.values = operands
         counter = self.program.loop.counter
         if counter in operands:
@@ -265,6 +289,9 @@ class _Content:
 
     def clone(self, op: Any) -> None:
         """Clone an operation, reading the values in here."""
+        if self.mesh and op.name in CONSTRAINTS and sdy.mesh_of(op.attributes["sharding"]) != self.mesh:
+            self.values[op.results[0]] = self.value(op.operands[0])
+            return
         node = self.program.nodes[self.program.producer[op.results[0]]] if len(op.results) else None
         reads = {read: self.value(read) for read in (node.reads if node is not None else op.operands)}
         made = op.clone()
@@ -274,6 +301,8 @@ class _Content:
             for position, operand in enumerate(inner.operands):
                 if operand in reads:
                     inner.operands[position] = reads[operand]
+        if self.mesh:
+            keep_mesh(made, self.mesh)
         self.values.update(zip(op.results, made.results, strict=True))
 
 

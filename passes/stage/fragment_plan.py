@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole
 from rhino.passes.diagnostics import PassError
-from rhino.passes.stage.fragment_layouts import Dims, Layouts
+from rhino.passes.stage.fragment_layouts import Dims, Layouts, Meshes
 from rhino.passes.stage.staged_program import (
     BEFORE,
     BODY,
@@ -50,10 +50,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What a fragment gives: a value in a layout. `tag` keeps apart values that must not share a buffer."""
+    """What a fragment of a group gives: a value in a layout. `tag` keeps apart values that must not share a buffer."""
 
     source: Source
     dims: Dims | None
+    group: int
     tag: int = -1
 
 
@@ -110,6 +111,16 @@ class FragmentPlan:
         assert home is not None
         return home
 
+    def usual(self, source: Source) -> Export:
+        """A value where it is made, in the layout that all who read it there expect."""
+        owner = self.owners[source] if isinstance(source, Input) else self.home(source).stage
+        group = self.group(owner or 0)
+        return Export(source, self.layouts.of(source, group), group)
+
+    def is_usual(self, export: Export) -> bool:
+        """Whether an export is not for one purpose only."""
+        return export.tag < 0 and export.dims == self.layouts.of(export.source, export.group)
+
     def in_loop(self, source: Source) -> bool:
         """Whether a value exists once per micro-batch."""
         node = self.program.node_of(source)
@@ -122,21 +133,21 @@ class FragmentPlan:
         return self.program.carry_home(k).stage
 
 
-def plan_fragments(main: Any, groups: int, split_backward: bool, axes: Sequence[tuple[str, int]]) -> FragmentPlan:
+def plan_fragments(main: Any, groups: int, split_backward: bool, meshes: Meshes) -> FragmentPlan:
     """The fragments of @main. `groups` 0 means one per stage. Raises PassError where a rule of the stages is broken."""
     program = read_staged(main)
     store_slices(program)
     live, carries = live_nodes(program)
     infer_homes(program, live)
-    planner = _Planner(program, live, carries, groups, dict(axes))
+    planner = _Planner(program, live, carries, groups, meshes)
     return planner.run(split_backward)
 
 
 class _Planner:
     def __init__(
-        self, program: StagedProgram, live: list[int], carries: list[int], groups: int, axes: dict[str, int]
+        self, program: StagedProgram, live: list[int], carries: list[int], groups: int, meshes: Meshes
     ) -> None:
-        self.program, self.layouts = program, Layouts(program, axes)
+        self.program, self.layouts = program, Layouts(program, meshes)
         self.staged = [i for i in live if program.nodes[i].home is not None]
         stages = 1 + max((self.home(i).stage for i in self.staged), default=0)
         self.plan = FragmentPlan(program, stages, min(groups or stages, stages), self.layouts, [], carries)
@@ -293,7 +304,7 @@ class _Planner:
             self.check_edge(source, made, place, node)
         self.draft(place).operands[source] = None
         if made is not None:
-            self.draft(made).exports[Export(source, self.layouts.of(source))] = None
+            self.draft(made).exports[plan.usual(source)] = None
         if plan.group(home.stage) != plan.group(place.stage):
             plan.transfers.setdefault(source, {})[place.stage] = None
 
@@ -332,11 +343,12 @@ class _Planner:
 
     def carry(self, k: int) -> None:
         loop, home = self.program.loop, self.carry_homes[k]
-        dims = self.layouts.of(loop.arguments[k])
+        group = self.plan.group(home.stage)
+        dims = self.layouts.of(loop.arguments[k], group)
         following = self.program.source(loop.next[k])
-        made = Export(following, dims)
+        made = Export(following, dims, group)
         if made in self.continued:  # two carries must not share a buffer
-            made = Export(following, dims, k)
+            made = Export(following, dims, group, k)
         self.continued.add(made)
         self.plan.next[k] = made
         self.draft(self.places[self.program.producer[following]]).exports[made] = None
@@ -345,7 +357,6 @@ class _Planner:
 
     def result(self, source: Source, i: int, rows: tuple[tuple[int, int], ...]) -> Returned:
         """How a result is returned: what it is on the group that has it, in the layout asked for."""
-        dims = self.layouts.of_result(i, source)
         if isinstance(source, Input):
             owner = self.plan.owners[source]
             stage = owner if owner is not None else min(self.plan.copies.get(source, (0,)))
@@ -353,6 +364,7 @@ class _Planner:
             stage = home.stage
         else:
             stage = self.result_stage(source, i, rows)
+        dims = self.layouts.of_result(i, source, self.plan.group(stage))
         return Returned(i, rows, self.place_value(source, "update", stage, dims, -1), stage)
 
     def result_stage(self, source: Source, i: int, rows: tuple[tuple[int, int], ...]) -> int:
@@ -366,21 +378,22 @@ class _Planner:
 
     def place_value(self, source: Source, kind: str, stage: int, dims: Dims | None, tag: int) -> Export:
         """Have a value on a stage before or after the loop, in a layout; by a fragment only where it takes one."""
-        roots = self.program.roots(source)
+        roots, group = self.program.roots(source), self.plan.group(stage)
         if roots == (source,):
             index = None if isinstance(source, Input) else self.program.producer.get(source)
-            if self.layouts.of(source) == dims:
+            if self.layouts.of(source, group) == dims:
+                usual = self.plan.usual(source)
                 if index is not None:
-                    self.draft(self.places[index]).exports[Export(source, dims)] = None
+                    self.draft(self.places[index]).exports[usual] = None
                 self.fetch(source, stage)
-                return Export(source, dims)
+                return usual
             if index is not None and (home := self.home_of(source)) is not None and home.stage == stage:
-                self.draft(self.places[index]).exports[Export(source, dims)] = None
-                return Export(source, dims)
+                self.draft(self.places[index]).exports[Export(source, dims, group)] = None
+                return Export(source, dims, group)
         place = Place(kind, stage, self.level(roots, kind, stage))
         for root in roots:
             self.need(root, place, None)
-        made = Export(source, dims, tag)
+        made = Export(source, dims, group, tag)
         self.draft(place).exports[made] = None
         return made
 

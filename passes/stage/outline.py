@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import func
 
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoCluster
+from rhino.passes.plan.plan_sharding import MESH
 from rhino.passes.stage.read_program import fragment_ops
 
 
@@ -23,7 +24,7 @@ from rhino.passes.stage.read_program import fragment_ops
 class FragmentModule:
     """One fragment: `index` as in `PipelineProgram.fragments`, the text of its module, and a key equal programs share.
 
-    The module has `sdy.mesh @mesh` when the step has one, `rhino.cluster` with the hosts of one group, and @main with
+    The module has its group's mesh as `sdy.mesh @mesh` when the step has one, `rhino.cluster` with the hosts of one group, and @main with
     the operands and results of the fragment as plain tensors with `sdy.sharding`.
     """
 
@@ -41,21 +42,38 @@ def outline(module: ir.Module, donations: Mapping[int, Mapping[int, int]] | None
     """
     given = donations or {}
     with module.context, ir.Location.unknown():
-        sizes = [prod(size for _, size in axes) for axes in sdy.mesh_axes(module).values()]
-        devices = max(sizes, default=1)
-        return [_outlined(module, i, op, given.get(i, {}), devices) for i, op in enumerate(fragment_ops(module))]
+        meshes = _group_meshes(module)
+        return [_outlined(module, i, op, given.get(i, {}), meshes) for i, op in enumerate(fragment_ops(module))]
+
+
+def _group_meshes(module: ir.Module) -> dict[str, tuple[str, int]]:
+    """By group, the symbol of its mesh, "" for none, and how many devices it has. No two meshes have the same axes."""
+    main = functions.find(module, "main")
+    assert main is not None
+    # A mesh of one device may have no axes, but a topology's must have one.
+    known = {str(axes or [("x", 1)]): name for name, axes in reversed(sdy.mesh_axes(module).items())}
+    return {
+        group: (known.get(str(axes), ""), prod(size for _, size in axes))
+        for group, axes in mpmd.topology(main) or ()
+    }  # fmt: skip
 
 
 def _outlined(
-    module: ir.Module, index: int, fragment: ir.Operation, donated: Mapping[int, int], devices: int
+    module: ir.Module,
+    index: int,
+    fragment: ir.Operation,
+    donated: Mapping[int, int],
+    meshes: Mapping[str, tuple[str, int]],
 ) -> FragmentModule:
     alone = ir.Module.create()
     cluster = RhinoCluster.of(module)
+    mesh, devices = meshes[ir.StringAttr(fragment.attributes["mesh_name"]).value]
+    others = {name for name, _ in meshes.values()} - {mesh}
     if cluster is not None:
         RhinoCluster.attach(alone, {**cluster, "hosts": -(-devices // cluster["devices_per_host"])})
     with ir.InsertionPoint(alone.body):
         for view in module.body.operations:
-            if view.operation.name == "sdy.mesh":
+            if view.operation.name == "sdy.mesh" and view.attributes["sym_name"].value not in others:
                 view.operation.clone()
         block = fragment.regions[0].blocks[0]
         *ops, returned = (view.operation for view in block.operations)
@@ -81,6 +99,8 @@ def _outlined(
             attributes[position]["tf.aliasing_output"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), result)
     functions.set_argument_attributes(main, attributes)
     functions.set_result_attributes(main, [_sharding(value.type) for value in fragment.results])
+    if mesh not in ("", MESH):
+        sdy.rename_mesh(alone, mesh, MESH)
     alone.operation.verify()
     # Printed without locations, so that layers that differ only in their place in the source are the same program.
     text = str(alone)

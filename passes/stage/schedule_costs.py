@@ -74,8 +74,7 @@ def pipeline_costs(
       limit_bytes: per device; 0 for no limit.
     """
     stages, groups = range(program.stages), len(program.meshes)
-    width = len(program.meshes[0].devices)
-    placement = Placement(cluster, groups, width) if cluster is not None else None
+    placement = Placement(cluster, tuple(len(mesh.devices) for mesh in program.meshes)) if cluster is not None else None
 
     def total(*kinds: str) -> list[float]:
         found = [0.0] * program.stages
