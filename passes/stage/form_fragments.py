@@ -34,9 +34,9 @@ class FormFragments(Pass):
     slices (layers stacked for a scan) becomes one argument per slice, and a result put together from rows one per row.
 
     Requires:
-      The loop of rhino-split-microbatch and the stages of rhino-plan-stages; calls inlined; at most one mesh, @mesh, but
-      for those that the option names: then `sdy.sharding` is over the mesh of an operation's stage, and `rhino.layouts`
-      says how its results are split on the others.
+      The loop of rhino-split-microbatch and the stages of rhino-plan-stages; calls inlined; at most one mesh, @mesh,
+      but for those that the option names: then `sdy.sharding` is over the mesh of an operation's stage, and
+      `rhino.layouts` says how its results are split on the others.
 
     Ensures:
       @main and @microbatch hold only fragments, transfers and the loop. Group g of stages is mesh `stageg`, on the

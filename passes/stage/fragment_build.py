@@ -14,11 +14,11 @@ from jaxlib.mlir.dialects import func, mpmd, stablehlo
 
 from rhino.dialect import functions, sdy
 from rhino.dialect import mpmd as mpmd_types
-from rhino.dialect.attributes import RhinoArgument, RhinoPlacement, RhinoStage, RhinoStrided
+from rhino.dialect.attributes import RhinoArgument, RhinoLayouts, RhinoPlacement, RhinoStage, RhinoStrided
 from rhino.dialect.constants import splat
 from rhino.passes.stage.fragment_layouts import Dims
-from rhino.passes.stage.fragment_plan import Draft, Export, FragmentPlan
 from rhino.passes.stage.fragment_meshes import keep_mesh
+from rhino.passes.stage.fragment_plan import Draft, Export, FragmentPlan
 from rhino.passes.stage.staged_program import CONSTRAINTS, Input, Source
 
 MICROBATCH = "microbatch"
@@ -102,8 +102,8 @@ class _Builder:
         )
 
     def piece_attributes(self, given: dict[str, Any], index: int, rows: tuple[tuple[int, int], ...]) -> dict[str, Any]:
-        """The attributes of an argument or result, or of rows of it; its sharding is in its type."""
-        kept = {name: attribute for name, attribute in given.items() if name != sdy.SHARDING}
+        """The attributes of an argument or result, or of rows of it; its layout is in its type."""
+        kept = {name: attribute for name, attribute in given.items() if name not in (sdy.SHARDING, RhinoLayouts.name)}
         which: dict[str, Any] = {"index": index}
         if rows:
             which["slice"] = rows

@@ -24,8 +24,8 @@ from rhino.passes.stage.read_program import fragment_ops
 class FragmentModule:
     """One fragment: `index` as in `PipelineProgram.fragments`, the text of its module, and a key equal programs share.
 
-    The module has its group's mesh as `sdy.mesh @mesh` when the step has one, `rhino.cluster` with the hosts of one group, and @main with
-    the operands and results of the fragment as plain tensors with `sdy.sharding`.
+    The module has its group's mesh as `sdy.mesh @mesh` when the step has one, `rhino.cluster` with the hosts of one
+    group, and @main with the operands and results of the fragment as plain tensors with `sdy.sharding`.
     """
 
     index: int

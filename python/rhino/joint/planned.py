@@ -51,8 +51,10 @@ class Planner:
             if key not in self.laid_out:
                 start = time.perf_counter()
                 prepared = self.programs.prepared(shape.slices)
-                self.laid_out[key] = prepared and lay_out_within(
-                    prepared, self.cluster, shape, width, self.options.mesh, within
+                self.laid_out[key] = (
+                    lay_out_within(prepared, self.cluster, shape, width, self.options.mesh, within)
+                    if prepared is not None
+                    else None
                 )
                 self.spent["layout_s"] += time.perf_counter() - start
             sharded = self.laid_out[key]

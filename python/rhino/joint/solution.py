@@ -37,7 +37,7 @@ class Programs(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pipeline planned in full. `limit` is the memory its layouts were searched with, 0 for any (`lay_out_within`)."""
+    """A pipeline planned in full. `limit` is the memory of its layouts' search, 0 for any (`lay_out_within`)."""
 
     shape: Shape
     prepared: Prepared
