@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole, RhinoStrided
-from rhino.passes.stage.staged_program import CONSTRAINTS, Input, StagedProgram
+from rhino.passes.stage.staged_program import Input, StagedProgram
 
 _Pieces = list[tuple[tuple[int, int], Any]]
 
@@ -72,9 +72,6 @@ def _joined_rows(program: StagedProgram, result: int) -> _Pieces:
     """The rows a result is a concatenation of, empty if it is none or is read otherwise too."""
     source = program.outputs[result][0][0]
     node = None if isinstance(source, Input) else program.node_of(source)
-    # Rows that are stored one by one cannot be split as the whole would be.
-    while node is not None and node.op.name in CONSTRAINTS and len(list(node.op.results[0].uses)) == 1:
-        node = program.node_of(program.source(node.reads[0]))
     if node is None or node.op.name != "stablehlo.concatenate" or len(list(node.op.results[0].uses)) != 1:
         return []
     if ir.IntegerAttr(node.op.attributes["dimension"]).value != 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,7 @@ class Plan:
       statistics: "micro-batch" if sums that examples need are of their micro-batch alone (asked for), so that results
         are not those of one device; else "batch".
       groups: groups of devices that the stages run on, stage s on group s mod `groups`.
+      meshes: of each group, where they differ; `mesh` is then the first one's.
       arguments, outputs: every tensor that the step takes and returns, in the flat order of the module.
       program: fingerprint of the module before planning: another program needs its own annotations.
     """
@@ -129,6 +131,7 @@ class Plan:
     search: Search = Search()
     alternatives: tuple[Alternative, ...] = ()
     groups: int = 1
+    meshes: tuple[tuple[tuple[str, int], ...], ...] = ()
     program: str = ""
     statistics: str = "batch"
     source: str | ir.Module | None = field(default=None, compare=False, repr=False)
@@ -179,10 +182,20 @@ class Plan:
     @property
     def devices(self) -> int:
         """The number of devices, of all groups."""
-        devices = self.groups
-        for _, size in self.mesh:
-            devices *= size
-        return devices
+        return sum(self.group_devices)
+
+    @property
+    def group_devices(self) -> tuple[int, ...]:
+        """The number of devices of each group."""
+        return tuple(prod(size for _, size in mesh) for mesh in self.meshes or (self.mesh,) * self.groups)
+
+    @property
+    def shape_name(self) -> str:
+        """For people: "mesh 2x4", "4 stages of 2x4", "3 stages of 3+3+2" where they have different devices."""
+        shape = "x".join(str(size) for _, size in self.mesh) or "1"
+        if self.meshes:
+            shape = "+".join(map(str, self.group_devices))
+        return f"{self.stages} stages of {shape}" if self.stages > 1 else f"mesh {shape}"
 
     @property
     def module(self) -> str:

@@ -30,6 +30,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "level": plan.level,
         "cluster": plan.cluster,
         "mesh": [list(axis) for axis in plan.mesh],
+        **({"meshes": [[list(axis) for axis in mesh] for mesh in plan.meshes]} if plan.meshes else {}),
         "stages": plan.stages,
         "groups": plan.groups,
         "microbatches": plan.microbatches,
@@ -81,12 +82,14 @@ class _Bad(Exception):
 
 
 def _plan(data: dict[str, Any]) -> Plan:
-    mesh = tuple((_text(a, "mesh"), _whole(n, "mesh")) for a, n in _pairs(_get(data, "mesh", ""), "mesh"))
-    axes = [axis for axis, _ in mesh]
+    mesh = _mesh(_get(data, "mesh", ""), "mesh")
+    meshes = tuple(_mesh(entry, "meshes") for entry in _list(data.get("meshes", []), "meshes"))
+    axes = list(dict.fromkeys(axis for found in (mesh, *meshes) for axis, _ in found))
     return Plan(
         level=_text(_get(data, "level", ""), "level"),
         cluster=_text(_get(data, "cluster", ""), "cluster"),
         mesh=mesh,
+        meshes=meshes,
         stages=_whole(_get(data, "stages", ""), "stages"),
         groups=_whole(data.get("groups", 1), "groups"),
         microbatches=_whole(_get(data, "microbatches", ""), "microbatches"),
@@ -100,6 +103,10 @@ def _plan(data: dict[str, Any]) -> Plan:
         statistics=_text(data.get("statistics", "batch"), "statistics"),
         source=_unpack(data["module"]) if "module" in data else None,
     )
+
+
+def _mesh(value: Any, path: str) -> tuple[tuple[str, int], ...]:
+    return tuple((_text(axis, path), _whole(size, path)) for axis, size in _pairs(value, path))
 
 
 def _tensor_data(tensor: Tensor) -> dict[str, Any]:

@@ -227,6 +227,7 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
             for entry in data.get("alternatives", ())
         ),
         groups=int(data.get("groups", 1)),
+        meshes=tuple(tuple((axis, size) for axis, size in mesh) for mesh in data.get("meshes", ())),
         program=str(data.get("program", "")),
         statistics=str(data.get("statistics", "batch")),
         source=parsed,

@@ -286,7 +286,14 @@ class _Search:
             if refusal is not None:
                 return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
         if options.stages:
-            Placement.of(cluster, options.stages)  # says why there are no such stages
+            # Says why there are no such stages.
+            dealt = Placement.of(cluster, options.stages).widths
+            if options.mesh and len(set(dealt)) > 1:
+                return RhinoError(
+                    f"{options.stages} stages on the {cluster.num_devices} devices of cluster {cluster.name} have "
+                    f"{'+'.join(map(str, dealt))} of them, which no one mesh fits",
+                    "leave the mesh to the search, or give a number of stages that divides the devices",
+                )
         sizes = "x".join(map(str, options.mesh or ()))
         asked = [f"mesh {sizes}"] * bool(sizes) + [f"{options.stages} stages"] * bool(options.stages)
         asked += [f"{options.microbatches} micro-batches"] * bool(options.microbatches)

@@ -24,6 +24,7 @@ from rhino.search.problem import Problem
 from rhino.search.solution import Solution
 from rhino.search.symmetry import Quotient, tie_repeats
 from rhino.stages import plan as stages
+from rhino.stages.pieces import stacks
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def prepare(graph: Graph) -> Prepared:
     for i in ready.phases.backward:
         end = max(i + 1, graph.ops[i].region_end)
         backward[i:end] = [True] * (end - i)
-    problem = build_problem(graph)
+    problem = build_problem(graph, stacks(ready.step.graph))
     for transfer in problem.transfers:
         if transfer.op >= 0 and graph.ops[transfer.op].parent == graph.microbatch_loop:
             transfer.late = transfer.trips

@@ -12,7 +12,7 @@ from importlib.resources import files
 from rhino.plan import Plan
 from rhino.report import rows
 from rhino.report.measured import Measured
-from rhino.report.units import mesh_text, nbytes, seconds
+from rhino.report.units import mesh_text, nbytes, pipeline_text, seconds
 
 
 def page(plan: Plan, measured: Measured | None = None) -> str:
@@ -48,10 +48,10 @@ def _head(plan: Plan) -> str:
         ("step time", seconds(plan.predicted.step_time_s)),
         ("peak memory", nbytes(plan.predicted.peak_bytes)),
         ("sent per step", nbytes(sum(plan.predicted.comm_bytes.values()))),
-        ("mesh", " &times; ".join(f"{size}<small>{escape(axis)}</small>" for axis, size in plan.mesh) or "1"),
+        ("mesh", " | ".join(_mesh(mesh) for mesh in plan.meshes or (plan.mesh,))),
     ]
     if plan.stages > 1:
-        facts.append(("pipeline", f"{plan.stages} stages, {plan.microbatches} micro-batches, {escape(plan.schedule)}"))
+        facts.append(("pipeline", escape(pipeline_text(plan))))
     if plan.statistics != "batch":
         facts.append(("statistics", f"by {escape(plan.statistics)}, not the numbers of one device"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
@@ -59,6 +59,10 @@ def _head(plan: Plan) -> str:
     return (
         f"<header><h1>Plan for {escape(plan.cluster)}</h1><p>{about}, predicted per step</p><dl>{cells}</dl></header>"
     )
+
+
+def _mesh(mesh: Sequence[tuple[str, int]]) -> str:
+    return " &times; ".join(f"{size}<small>{escape(axis)}</small>" for axis, size in mesh) or "1"
 
 
 def _time(plan: Plan) -> str:

@@ -140,9 +140,11 @@ class AlternativeRow:
 
 def alternative_rows(plan: Plan) -> list[AlternativeRow]:
     """The chosen mesh, then those that lost."""
-    shape = "x".join(str(size) for _, size in plan.mesh) or "1"
-    name = f"{plan.stages} stages of {shape}" if plan.stages > 1 else f"mesh {shape}"
-    rows = [AlternativeRow(name, seconds(plan.predicted.step_time_s), nbytes(plan.predicted.peak_bytes), "chosen")]
+    rows = [
+        AlternativeRow(
+            plan.shape_name, seconds(plan.predicted.step_time_s), nbytes(plan.predicted.peak_bytes), "chosen"
+        )
+    ]
     for entry in plan.alternatives:
         time = "" if entry.step_time_s is None else seconds(entry.step_time_s)
         rows.append(AlternativeRow(entry.name, time, nbytes(entry.peak_bytes) if entry.peak_bytes else "", entry.why))

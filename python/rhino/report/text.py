@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rhino.plan import Plan
 from rhino.report import rows
 from rhino.report.measured import Measured
-from rhino.report.units import mesh_text, nbytes, seconds
+from rhino.report.units import mesh_text, nbytes, pipeline_text, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -40,7 +40,7 @@ def _parts(plan: Plan, measured: Measured | None) -> list[RenderableType]:
     head = Text.assemble(("Plan", "bold"), f" for {plan.cluster}, {devices}, level {plan.level}\n")
     head.append(f"mesh  {mesh_text(plan)}" + ("  (outermost first)" if len(plan.mesh) > 1 else ""))
     if plan.stages > 1:
-        head.append(f"\npipeline  {plan.stages} stages, {plan.microbatches} micro-batches, {plan.schedule}")
+        head.append(f"\npipeline  {pipeline_text(plan)}")
     if plan.statistics != "batch":
         head.append(f"\nstatistics  by {plan.statistics}, as asked for: not the numbers of one device")
     parts: list[RenderableType] = [head, Text(""), Text(_time_line(plan), "bold")]

@@ -50,13 +50,19 @@ def _dim(axes: Sequence[str]) -> str:
 
 
 def mesh_text(plan: Plan) -> str:
-    """`x=2, y=4`, outermost first; "one device" without a mesh."""
-    return ", ".join(f"{axis}={size}" for axis, size in plan.mesh) or "one device"
+    """`x=2, y=4`, outermost first; "one device" without a mesh. Those of groups with different ones one by one."""
+    return " | ".join(", ".join(f"{a}={n}" for a, n in mesh) or "one device" for mesh in plan.meshes or (plan.mesh,))
+
+
+def pipeline_text(plan: Plan) -> str:
+    """`4 stages, 8 micro-batches, 1f1b`, and how many devices each group has where that differs."""
+    on = f" on {'+'.join(map(str, plan.group_devices))} devices" if plan.meshes else ""
+    return f"{plan.stages} stages{on}, {plan.microbatches} micro-batches, {plan.schedule}"
 
 
 def device_bytes(tensor: Tensor, plan: Plan) -> int:
     """Bytes of one device's part of a tensor."""
-    sizes = dict(plan.mesh)
+    sizes = dict(plan.meshes[tensor.stages[0]] if plan.meshes and tensor.stages else plan.mesh)
     shards = prod(_axis_size(axis, sizes) for axes in tensor.sharding for axis in axes)
     return int(prod(tensor.shape) * dtype_bytes(tensor.dtype)) // max(shards, 1)
 

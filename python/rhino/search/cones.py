@@ -5,6 +5,7 @@ Dots, convolutions, gathers and the like decide for themselves. Owns where cones
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import gcd
 
 from rhino.graph.data import Graph, Op
@@ -44,17 +45,18 @@ class _UnionFind:
         return a
 
 
-def build_problem(graph: Graph) -> Problem:
+def build_problem(graph: Graph, whole: Iterable[tuple[int, int]] = ()) -> Problem:
     """Decomposes a program in time linear in its ops.
 
     Args:
       graph: the program, calls inlined.
+      whole: (value, dimension) for dimensions that nothing may split.
     """
-    return _Builder(graph).build()
+    return _Builder(graph, whole).build()
 
 
 class _Builder:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, whole: Iterable[tuple[int, int]]) -> None:
         self.graph = graph
         self.free = self._free_values()
         self.groups = _UnionFind(len(graph.values))
@@ -65,6 +67,8 @@ class _Builder:
             total += len(value.shape)
         self.dims = _UnionFind(total)
         self.limits = [s for value in graph.values for s in value.shape]
+        for v, d in whole:
+            self.limits[self.offsets[v] + d] = 1
         self.role = ["" for _ in graph.ops]
         self.lost: list[tuple[int, int, int]] = []
 

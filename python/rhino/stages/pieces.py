@@ -44,3 +44,9 @@ def boundary(graph: Graph) -> frozenset[int]:
         if op.name == _JOIN and op.parent < 0 and op.results[0] in returned and op.results[0] not in read:
             found.append(op.index)
     return frozenset(found)
+
+
+def stacks(graph: Graph) -> list[tuple[int, int]]:
+    """(value, dimension) of what is stored row by row: the rows of a stack are on different stages."""
+    ops = [graph.ops[o] for o in sorted(boundary(graph))]
+    return [(op.operands[0] if op.name == _SLICE else op.results[0], 0) for op in ops]
