@@ -22,6 +22,7 @@ from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.compile import Compiled
 from rhino.runtime.memory import PipelineMemory, pipeline_memory
+from rhino.runtime.moves import mover
 from rhino.runtime.places import Input, inputs, outputs, slot_shardings
 from rhino.runtime.profile import Profile, Timed
 from rhino.runtime.script import UNREAD, Action, Call, Script
@@ -44,7 +45,7 @@ class PipelineExecutable:
       target: "cpu", "cuda" or the name of a deviceless GPU.
 
     Args:
-      put: how an array gets to a sharding on other devices; must not wait for either.
+      put: how an array gets to the same pieces on other devices; must not wait for either.
     """
 
     def __init__(
@@ -210,12 +211,13 @@ class PipelineExecutable:
         return call
 
     def _copy(self, twin: bool, source: int, target: int, dead: Sequence[int]) -> _Operation:
-        sharding = self._shardings[target]
-        put = self._put
+        values = [self.program.values[self.script.values[slot]] for slot in (source, target)]
+        ends = [self.compiled.devices[value.group] for value in values]
+        move = mover(self._shardings[source], self._shardings[target], values[0].shape, *ends, self._put)
 
         def copy(table: _Table) -> Any:
             array = table[source]
-            made = table[target] = array.copy() if twin else put(array, sharding)
+            made = table[target] = array.copy() if twin else move(array)
             for slot in dead:
                 table[slot] = None
             return made

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from rhino.array_like import ArrayLike
 from rhino.compile._jax import move_sharding, numpy_dtype
@@ -19,6 +19,7 @@ from rhino.compile.module import dtype_name
 from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.compile import Compiled
+from rhino.runtime.moves import whole
 from rhino.runtime.script import UNREAD, Call, Script
 from rhino.runtime.staged import Layout, Slice, StagedArray, cut
 from rhino.runtime.staged import index as rows_of
@@ -43,7 +44,7 @@ def slot_shardings(program: PipelineProgram, script: Script, compiled: Compiled)
             devices = compiled.devices[program.values[script.values[slot]].group]
             given = found[other]
             same = isinstance(given, NamedSharding) and given.mesh.devices.size == len(devices)
-            found[slot] = move_sharding(given, devices) if same else _whole(devices)
+            found[slot] = move_sharding(given, devices) if same else whole(devices)
 
     copies = [action for action in script.actions if not isinstance(action, Call)]
     for copy in reversed(copies):
@@ -52,12 +53,8 @@ def slot_shardings(program: PipelineProgram, script: Script, compiled: Compiled)
         like(copy.target, copy.source)
     for slot, value in enumerate(script.values):
         if slot not in found:  # an argument that nothing reads
-            found[slot] = _whole(compiled.devices[program.values[value].group])
+            found[slot] = whole(compiled.devices[program.values[value].group])
     return [found[slot] for slot in range(script.slots)]
-
-
-def _whole(devices: Sequence[Any]) -> NamedSharding:
-    return NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec())
 
 
 @dataclass(slots=True)
