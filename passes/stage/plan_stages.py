@@ -12,6 +12,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoStage
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
+from rhino.joint.placement import Placement
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.import_graph import import_graph, number_program
@@ -47,7 +48,8 @@ class PlanStages(Pass):
 
     Options:
       stages: how many.
-      topology: the cluster; its devices are dealt to the stages evenly, the first stages getting what is left over.
+      topology: the cluster; its devices are dealt to the stages as evenly as parts of hosts and whole hosts allow, the
+        first stages getting more.
       schedule: decides how many micro-batches' activations a stage keeps.
       memory-limit, balance, exposure: what a stage may hold and take.
 
@@ -99,11 +101,8 @@ class PlanStages(Pass):
 
     def machine(self, graph: Graph, cluster: Cluster) -> Machine:
         """The cluster's devices dealt to stages in order, each stage computing on all of its own at once."""
-        n, total = self.stages, cluster.num_devices
-        if n > total:
-            raise RhinoError(f"{n} stages for the {total} devices of {cluster.name}", f"give stages={total} or fewer")
-        counts = [total // n + (s < total % n) for s in range(n)]
-        hosts = [sum(counts[:s]) // cluster.devices_per_host for s in range(n)]
+        n, placement = self.stages, Placement.of(cluster, self.stages)
+        counts, hosts = placement.widths, [placement.hosts_of(s)[0] for s in range(n)]
         tag = graph.ops[graph.microbatch_loop].tag if graph.microbatch_loop >= 0 else ""
         m = int(tag) if tag.isdigit() else 1
         near, far = cluster.intra_host or cluster.levels[0], cluster.inter_host or cluster.levels[-1]

@@ -90,7 +90,7 @@ def deal(cluster: Cluster, groups: int) -> tuple[int, ...]:
     n, hosts, per_host = cluster.num_devices, cluster.hosts, cluster.devices_per_host
     if not 0 < groups <= n:
         raise RhinoError(
-            f"{groups} stages for the {n} devices of cluster {cluster.name}", f"give a number of stages from 1 to {n}"
+            f"{groups} stages for the {n} devices of {cluster.name}", f"give a number of stages from 1 to {n}"
         )
     if groups <= hosts:
         return tuple(per_host * k for k in _shares(hosts, groups))
