@@ -35,7 +35,10 @@ class SplitMicrobatch(Pass):
     batch would have seen. Results with the batch's dimension are collected.
 
     A step is refused, at the operation, if an example needs something of all examples that is not a result: batch
-    statistics, a contrastive loss, a sort of the batch.
+    statistics, a contrastive loss, a sort of the batch. With `statistics=micro-batch`, each micro-batch takes its own
+    part of a sum, times their number, for a sum that its examples need: BatchNorm normalises by micro-batch, and so do
+    its gradients. What only comes after the loop, such as running statistics, still gets the sums over all examples.
+    Results are then not those of the original, and the loop's attribute says so.
 
     Requires: a function @main with static shapes and no calls (run `rhino-inline`), roles on its arguments (run
     `rhino-classify-args`). The arguments with the role batch and its leading size are split.

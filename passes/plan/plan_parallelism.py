@@ -9,10 +9,11 @@ from typing import ClassVar
 from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoPlan
+from rhino.dialect.context import to_bytecode
 from rhino.errors import NothingFits, RhinoError
 from rhino.passes.diagnostics import Diagnostic, PassError, PassLog
 from rhino.passes.normalize.expose_strided_dims import ExposeStridedDims
-from rhino.passes.plan.plan_pipeline import PlanPipeline, bytecode_of, replace_contents
+from rhino.passes.plan.plan_pipeline import PlanPipeline, replace_contents
 from rhino.passes.plan.plan_sharding import PlanSharding, given_mesh
 from rhino.passes.registry import Pass, option, register
 
@@ -50,7 +51,7 @@ class PlanParallelism(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
         pipelines = not (self.mesh or self.level == "O0" or given_mesh(module))
-        kept = bytecode_of(module) if pipelines else b""
+        kept = to_bytecode(module) if pipelines else b""
         try:
             ExposeStridedDims().run(module, log)
             self._sharding().run(module, log)
@@ -77,7 +78,7 @@ class PlanParallelism(Pass):
     def _compare(self, module: ir.Module, kept: bytes, log: PassLog) -> None:
         found = RhinoPlan.of(module)
         assert found is not None
-        sharded = bytecode_of(module)
+        sharded = to_bytecode(module)
         replace_contents(module, kept)
         try:
             self._pipeline().run(module, log)

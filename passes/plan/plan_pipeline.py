@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from rhino.cluster import Cluster
 from rhino.cost.collectives import ring_bytes
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
-from rhino.dialect.context import make_context, parse_bytes
+from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.joint.breakdown import stage_traffic
 from rhino.joint.options import Options
@@ -113,12 +112,13 @@ class PlanPipeline(Pass):
 class SplitPrograms:
     """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split.
 
-    `statistics`: as of rhino-split-microbatch.
+    `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode.
     """
 
     bytecode: bytes
     batch: int
     statistics: str = "batch"
+    cut: dict[int, bytes] = field(default_factory=dict)
     known: dict[int, Prepared | None] = field(default_factory=dict)
     refused: dict[int, PassError] = field(default_factory=dict)
 
@@ -129,12 +129,12 @@ class SplitPrograms:
         Raises:
           PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
         """
-        copy = parse_bytes(bytecode_of(module), make_context())
+        copy = parse_bytes(to_bytecode(module), make_context())
         _apply("rhino-split-scans", copy, count=_PIECES[level])
         main = functions.find(copy, "main")
         assert main is not None
         batch = _batch_size(main)
-        found = cls(bytecode_of(copy), batch, statistics)
+        found = cls(to_bytecode(copy), batch, statistics)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:
@@ -148,9 +148,12 @@ class SplitPrograms:
 
     def module(self, slices: int) -> ir.Module:
         """The step as a loop over so many slices."""
+        if slices in self.cut:
+            return parse_bytes(self.cut[slices], make_context())
         module = parse_bytes(self.bytecode, make_context())
         _apply("rhino-split-microbatch", module, count=slices, statistics=self.statistics)
         _apply("rhino-accumulate-in-loops", module)
+        self.cut[slices] = to_bytecode(module)
         return module
 
     def make(self, slices: int) -> Prepared:
@@ -193,12 +196,6 @@ def _batch_size(main: Any) -> int:
     return int(max(sizes)[0])
 
 
-def bytecode_of(module: ir.Module) -> bytes:
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
-
-
 def write(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution) -> None:
     """The module's @main becomes the fragments of the best pipeline, with its task lists and summary."""
     best = solution.best
@@ -214,7 +211,7 @@ def write(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution
     if statistics != "batch":
         RhinoPlan.attach(made, {**(RhinoPlan.of(made) or {}), "statistics": statistics})
     _apply("rhino-schedule", made, schedule=best.schedule.name)
-    replace_contents(module, bytecode_of(made))
+    replace_contents(module, to_bytecode(made))
 
 
 def _statistics(module: ir.Module) -> str:

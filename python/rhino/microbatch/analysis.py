@@ -34,7 +34,7 @@ from rhino.microbatch.scope import Scope
 
 _AFTER_ALL = "run the step without micro-batches; statistics of single examples or fixed groups would not need the rest"
 _ASK = (
-    "run the step without micro-batches; or give statistics=micro-batch, with which each of them takes its own sums for "
+    "run the step without micro-batches; or give statistics=micro-batch, with which each takes its own sums for "
     "those of the batch, and results are not those of one device"
 )
 _SUMS = "run the step without micro-batches; statistics=micro-batch takes only sums from a micro-batch for all examples"

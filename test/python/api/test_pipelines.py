@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -107,3 +108,52 @@ def test_bad_requests(options: dict[str, Any], message: str) -> None:
 
     with pytest.raises(rhino.RhinoError, match=message):
         rhino.parallelize(step, cluster="cpu:1", donate_argnums=(0,), **options).plan(np.ones((8, 8)), np.ones((8, 8)))
+
+
+def normalising_step(parts: int) -> Any:
+    """A step with BatchNorm in every layer, of so many parts of the batch: part i has the examples i, i + parts, .."""
+
+    def norm(h: Any) -> Any:
+        apart = h.reshape(-1, parts, h.shape[-1])
+        mean, square = apart.mean(0, keepdims=True), (apart**2).mean(0, keepdims=True)
+        scaled = (apart - mean) * jax.lax.rsqrt(square - mean**2 + 1e-3)
+        return scaled.reshape(h.shape), mean.mean((0, 1))
+
+    def step(state: Any, batch: Any) -> Any:
+        def loss(params: Any) -> Any:
+            h, means = batch["x"], []
+            for w in params:
+                h, mean = norm(h @ w)
+                means.append(mean)
+                h = jnp.tanh(h)
+            return ((h - batch["y"]) ** 2).mean(), means
+
+        (value, means), grads = jax.value_and_grad(loss, has_aux=True)(state["params"])
+        params = jax.tree.map(lambda p, g: p - 0.1 * g, state["params"], grads)
+        running = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, state["means"], means)
+        return {"params": params, "means": running}, value
+
+    return step
+
+
+def test_statistics_by_micro_batch_if_asked_for() -> None:
+    random = np.random.default_rng(0)
+    params = [random.normal(size=(16, 16)).astype(np.float32) for _ in range(4)]
+    state = {"params": params, "means": [np.zeros(16, np.float32)] * 4}
+    batch = {k: random.normal(size=(BATCH, 16)).astype(np.float32) for k in "xy"}
+    options: dict[str, Any] = {"cluster": "cpu:1", "stages": 2, "microbatches": 2, "mesh": (4,)}
+    with pytest.raises(rhino.RhinoError, match=r"not sync-free: .*; or give statistics=micro-batch"):
+        rhino.parallelize(normalising_step(1), **options).plan(state, batch)
+    step = rhino.parallelize(normalising_step(1), statistics="micro-batch", **options)
+    plan = step.plan(state, batch)
+    assert (plan.stages, plan.microbatches, plan.statistics) == (2, 2, "micro-batch")
+    assert "statistics  by micro-batch, as asked for: not the numbers of one device" in plan.summary()
+    found = jax.tree.map(np.asarray, step(state, batch))
+    reference, whole = jax.jit(normalising_step(2))(state, batch), jax.jit(normalising_step(1))(state, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, reference)
+    assert np.abs(found[0]["params"][0] - whole[0]["params"][0]).max() > 1e-3
+
+
+def test_statistics_are_of_the_batch_or_of_micro_batches() -> None:
+    with pytest.raises(rhino.RhinoError, match="statistics 'layer' are not available"):
+        rhino.parallelize(normalising_step(1), statistics="layer")
