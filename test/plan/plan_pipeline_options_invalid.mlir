@@ -1,6 +1,7 @@
 // Options of rhino-plan-pipeline that cannot be meant, or that nothing satisfies, are named, with what to write instead.
 // RUN: not rhino-opt %s --rhino-plan-pipeline 2>&1 | filecheck %s --check-prefix=TOPOLOGY
-// RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 stages=3' 2>&1 | filecheck %s --check-prefix=STAGES
+// RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 stages=9' 2>&1 | filecheck %s --check-prefix=STAGES
+// RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 stages=3 mesh=2' 2>&1 | filecheck %s --check-prefix=UNEQUAL
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 stages=8' 2>&1 | filecheck %s --check-prefix=UNITS
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 stages=-2' 2>&1 | filecheck %s --check-prefix=NEGATIVE
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 microbatches=3' 2>&1 | filecheck %s --check-prefix=COUNT
@@ -12,8 +13,10 @@
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 memory-limit=9000' 2>&1 | filecheck %s --check-prefix=MEMORY
 
 // TOPOLOGY: error: 'rhino-plan-pipeline' needs a topology
-// STAGES: plan_pipeline_options_invalid.mlir:[[LINE:[0-9]+]]:1: error: 3 stages do not divide the 8 devices of cluster dgx-h100:1
-// STAGES: :[[LINE]]:1: note: give a number of stages that divides 8
+// STAGES: plan_pipeline_options_invalid.mlir:[[LINE:[0-9]+]]:1: error: 9 stages for the 8 devices of dgx-h100:1
+// STAGES: :[[LINE]]:1: note: give a number of stages from 1 to 8
+// UNEQUAL: error: 3 stages on the 8 devices of cluster dgx-h100:1 have 3+3+2 of them, which no one mesh fits
+// UNEQUAL: note: leave the mesh to the search
 // The devices would do, the step has too few parts.
 // UNITS: error: no pipeline is possible on dgx-h100:1: 8 stages of 1, {{.*}}: 8 stages, but the step can be divided into 4 units at most
 // UNITS: note: ask for another number of stages

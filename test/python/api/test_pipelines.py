@@ -93,12 +93,30 @@ def test_executable_is_called_like_the_step(trained: dict[str, Any]) -> None:
         executable(trained["batch"])
 
 
+def test_stages_with_different_numbers_of_devices(tmp_path: Path) -> None:
+    config = dataclasses.replace(gpt.PRESETS["tiny"], layers=4, width=32, heads=2, seq_len=16)
+    init, train_step = gpt.make_train_step(config)
+    batch, key = gpt.example_batch(config, 12), jax.random.key(0)
+    step = rhino.parallelize(train_step, cluster="cpu:1", donate_argnums=(0,), stages=3, microbatches=2)
+    plan = step.plan(jax.eval_shape(init, key), batch)
+    assert (plan.stages, plan.groups, plan.devices, plan.group_devices) == (3, 3, 8, (3, 3, 2))
+    assert "3 stages on 3+3+2 devices, 2 micro-batches" in plan.summary()
+    assert "3 stages of 3+3+2" in plan.report_html()
+    plan.save(tmp_path / "plan.json")
+    assert rhino.Plan.load(tmp_path / "plan.json") == plan
+    state, alone = step.init(init, key), init(key)
+    for _ in range(STEPS):
+        state, metrics = step(state, batch)
+        alone, expected = jax.jit(train_step)(alone, batch)
+        assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"stages": 0}, "stages 0 is not a number of stages"),
         ({"stages": "many"}, "stages 'many' is not a number of stages"),
-        ({"stages": 3}, "3 stages do not divide the 8 devices"),
+        ({"stages": 9}, "9 stages for the 8 devices"),
         ({"stages": 2, "level": "O0"}, "level O0 makes no pipelines"),
     ],
 )

@@ -182,11 +182,11 @@ def module_after(text: str, *passes: str) -> ir.Module:
     return module
 
 
-def planned(model: Model, stages: int, **options: Any) -> ir.Module:
-    """The step as the search pipelines it on 8 devices."""
+def planned(model: Model, stages: int, cluster: Path = CLUSTER, **options: Any) -> ir.Module:
+    """The step as the search pipelines it on 8 devices, or on those of another cluster."""
     given = {"stages": stages, "microbatches": 4, "mesh": 8 // stages, **options}
-    text = " ".join(f"{name.replace('_', '-')}={value}" for name, value in given.items())
-    return module_after(model.text, f"rhino-plan-pipeline{{topology={CLUSTER} {text}}}")
+    text = " ".join(f"{name.replace('_', '-')}={value}" for name, value in given.items() if value != "")
+    return module_after(model.text, f"rhino-plan-pipeline{{topology={cluster} {text}}}")
 
 
 def executables(module: ir.Module, schedules: Sequence[str]) -> Iterator[tuple[str, PipelineExecutable]]:

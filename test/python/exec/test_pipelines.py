@@ -7,6 +7,7 @@ backward parts are split in two: such schedules have pipelines of their own.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ghost
@@ -183,6 +184,41 @@ def test_statistics_of_micro_batches(stages: int, count: int, changes: dict[str,
         assert steps.error(found.batch_stats, state.batch_stats) < 1e-5, schedule
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), measured, metrics)
     assert steps.error(model.expected[0].params, state.params) > 1e-2  # else this test says little
+
+
+UNEQUAL = [
+    pytest.param("gpt", 3, 8, (3, 3, 2), {}, WHOLE, id="gpt-3-8"),
+    pytest.param("t5", 3, 7, (3, 2, 2), {}, ("1f1b",), id="t5-3-7"),
+    pytest.param("gpt", 3, 8, (3, 3, 2), {"scan": True, "layers": 6}, WHOLE, id="gpt-3-8-scan", marks=pytest.mark.long),
+    pytest.param("t5", 4, 6, (2, 2, 1, 1), {}, SPLIT, id="t5-4-6-split", marks=pytest.mark.long),
+    pytest.param("towers", 3, 8, (3, 3, 2), {}, WHOLE, id="towers-3-8", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("name", "stages", "devices", "groups", "changes", "schedules"), UNEQUAL)
+def test_stages_with_different_numbers_of_devices(
+    name: str,
+    stages: int,
+    devices: int,
+    groups: tuple[int, ...],
+    changes: dict[str, Any],
+    schedules: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(steps.CLUSTER.read_text().replace("devices_per_host: 8", f"devices_per_host: {devices}"))
+    model = made(name, batch=24, **changes)
+    state, metrics = model.expected
+    options = ZERO_BUBBLE if "zero-bubble" in schedules else {}
+    module = steps.planned(model, stages, cluster, mesh="", **options)
+    text = str(module)
+    assert '<@mesh, [{"x"}' in text and (groups[-1] == 1 or '<@mesh_1, [{"x"}' in text), "nothing is split"
+    for schedule, pipeline in steps.executables(module, schedules):
+        assert tuple(len(mesh.devices) for mesh in pipeline.program.meshes) == groups
+        found, measured = steps.run(model, pipeline)
+        assert steps.error(found.params, state.params) < 1e-5, schedule
+        assert steps.error(found.opt_state, state.opt_state) < 1e-5, schedule
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), measured, metrics)
 
 
 REFUSED = {

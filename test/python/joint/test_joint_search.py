@@ -90,7 +90,8 @@ def test_out_of_time_it_takes_what_it_has(step: SplitPrograms, best: JointSoluti
 @pytest.mark.parametrize(
     ("options", "message", "remedy"),
     [
-        (Options(stages=3), "3 stages do not divide the 8 devices", "divides 8"),
+        (Options(stages=9), "9 stages for the 8 devices", "from 1 to 8"),
+        (Options(stages=3, mesh=(2,)), r"3 stages on the 8 devices .* have 3\+3\+2 of them, which no one", "divides"),
         (Options(stages=8), "8 stages, but the step can be divided into 7 units at most", "another number"),
         (
             Options(microbatches=7),
@@ -117,3 +118,32 @@ def test_more_devices_than_a_host_has(step: SplitPrograms) -> None:
     # Stages 1 and 2 are on different hosts.
     links = {link for edge in found.best.pipeline.costs.edges for link in edge.forward_links}
     assert "nic0>nic1" in links
+
+
+def test_stages_of_different_widths(step: SplitPrograms) -> None:
+    found = plan_jointly(step, CLUSTER, Options(stages=3)).best
+    assert found.shape.widths == (3, 3, 2)
+    assert set(found.layouts) == {3, 2}
+    assert [found.layout_of(s).solution.mesh for s in range(3)] == [(("x", 3),), (("x", 3),), (("x", 2),)]
+    # Of a chain of four equal layers, the widest stages have no fewer than the others.
+    backward = found.pipeline.costs.backward_s
+    assert all(b > 0 for b in backward)
+    assert max(found.pipeline.loads.compute) < 0.75 * sum(found.pipeline.loads.compute)
+    assert found.peak_bytes == max(
+        m.peak_bytes(k) for m, k in zip(found.pipeline.memory, found.simulation.in_flight_peak, strict=True)
+    )
+
+
+def test_the_limit_is_kept_by_stages_of_different_widths(step: SplitPrograms) -> None:
+    free = plan_jointly(step, CLUSTER, Options(stages=3)).best
+    limit = free.peak_bytes * 9 // 10
+    assert plan_jointly(step, CLUSTER, Options(stages=3, memory_limit=limit)).best.peak_bytes <= limit
+
+
+def test_unequal_stages_where_equal_ones_are_too_many() -> None:
+    """Eleven devices divide into eleven stages only, and two layers do not."""
+    data = CLUSTER.to_dict()
+    data["devices_per_host"] = data["levels"][0]["size"] = 11
+    eleven = Cluster.from_dict(data)
+    best = plan_jointly(programs(2, batch=64, width=1024), eleven, Options()).best
+    assert len(best.shape.kinds) == 2 and best.shape.devices == 11

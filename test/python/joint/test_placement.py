@@ -48,10 +48,42 @@ def test_blocks_of_one_host_share_its_nic() -> None:
     assert placed.link(1, 2) != placed.link(2, 1)
 
 
-@pytest.mark.parametrize("groups", [0, 3, 128])
-def test_devices_that_do_not_divide_are_refused(groups: int) -> None:
-    with pytest.raises(RhinoError, match="do not divide the 64 devices"):
+@pytest.mark.parametrize("groups", [0, 65])
+def test_groups_without_devices_are_refused(groups: int) -> None:
+    with pytest.raises(RhinoError, match=f"{groups} stages for the 64 devices of p3.16xlarge:8"):
         Placement.of(V100S, groups)
+
+
+@pytest.mark.parametrize(
+    ("spec", "groups", "widths"),
+    [
+        ("dgx-h100:1", 3, (3, 3, 2)),
+        ("dgx-h100:1", 5, (2, 2, 2, 1, 1)),
+        ("dgx-h100:1", 4, (2, 2, 2, 2)),
+        ("dgx-h100:2", 3, (8, 4, 4)),  # not 6+5+5: stage 1 would have parts of two hosts
+        ("dgx-h100:2", 6, (3, 3, 2, 3, 3, 2)),
+        ("dgx-h100:3", 2, (16, 8)),
+        ("dgx-h100:3", 8, (4, 4, 3, 3, 2, 3, 3, 2)),
+    ],
+)
+def test_devices_are_dealt_in_parts_of_hosts_and_whole_hosts(spec: str, groups: int, widths: tuple[int, ...]) -> None:
+    placed = Placement.of(Cluster.load(spec), groups)
+    assert placed.widths == widths
+    assert [d for g in range(groups) for d in placed.devices_of(g)] == list(range(placed.cluster.num_devices))
+    for group, width in enumerate(widths):
+        hosts = len(placed.hosts_of(group))
+        assert hosts == 1 if width < 8 else hosts * 8 == width
+
+
+def test_transfers_between_groups_of_different_widths() -> None:
+    nbytes = 3.125e9
+    inside = Placement.of(Cluster.load("p3.16xlarge:1"), 3)
+    # Two devices receive what three could send.
+    assert inside.transfer_s(1, 2, nbytes) == pytest.approx(nbytes / (2 * NVLINK_BYTES_S), rel=1e-3)
+    assert inside.transfer_s(0, 1, nbytes) == pytest.approx(nbytes / (3 * NVLINK_BYTES_S), rel=1e-3)
+    across = Placement.of(Cluster.load("p3.16xlarge:3"), 2)  # two hosts, and one
+    assert across.transfer_s(0, 1, nbytes) == pytest.approx(1.0, rel=1e-3)
+    assert across.transfer_s(1, 0, nbytes) == pytest.approx(1.0, rel=1e-3)
 
 
 def test_widths_are_parts_of_hosts_or_hosts() -> None:
@@ -71,3 +103,16 @@ def test_shapes_use_every_device_and_divide_the_batch() -> None:
 def test_what_the_user_asks_for_is_kept() -> None:
     found = list(shapes(V100S, 32, stages=4, microbatches=8))
     assert found and all(s.stages == 4 and s.microbatches == 8 for s in found)
+
+
+def test_stages_are_unequal_only_where_their_number_must_be() -> None:
+    host = Cluster.load("dgx-h100:1")
+    assert {s.widths for s in shapes(host, 8, stages=4)} == {(1,) * 4, (2,) * 4}
+    found = list(shapes(host, 8, stages=3))
+    assert {(s.widths, s.replicas) for s in found} == {((3, 3, 2), 1)}
+    assert {s.slices for s in found} == {1, 2, 4, 8}
+    assert (found[-1].devices, found[-1].kinds, found[-1].width) == (8, (3, 2), 3)
+    assert found[-1].name == "3 stages of 3+3+2, 8 micro-batches"
+    assert all(len(s.kinds) == 1 for s in shapes(host, 8))
+    assert {s.stages for s in shapes(host, 8, uneven=True)} == {3, 5, 6, 7}
+    assert list(shapes(host, 8, stages=9)) == []
