@@ -102,6 +102,13 @@ def test_shards_must_divide_every_tensor_of_a_cone() -> None:
     assert 4 in cone.limits
 
 
+def test_a_dimension_that_must_stay_whole_is_split_in_none_of_its_cone() -> None:
+    b = Builder()
+    y = b.same("stablehlo.tanh", b.argument(8, 4))
+    problem = build_problem(b.finish(y), [(y, 0)])
+    assert [problem.classes[v] for v in range(2)] == [(-1, 0)] * 2
+
+
 def test_a_broadcast_vector_follows_its_matrix() -> None:
     build = Builder()
     x, b = build.argument(16, 8), build.argument(8)
