@@ -1,4 +1,4 @@
-"""One part of joint_search in a process of its own: `python -m bench._joint_plan PART MODULE CLUSTER LEVEL OUT`.
+"""A part of joint_search, a process of its own: `python -m bench._joint_plan PART MODULE CLUSTER LEVEL OUT STATISTICS`.
 
 PART is search (plan, and write the module in fragments beside OUT), experts (the grid of `rhino.experts.pipelines`) or
 compile (MODULE is in fragments; what XLA needs and sends, by device group). OUT gets JSON.
@@ -37,11 +37,11 @@ def read(source: Path) -> Any:
     return module
 
 
-def search(source: Path, cluster: str, level: str, out: Path) -> dict[str, Any]:
+def search(source: Path, cluster: str, level: str, out: Path, statistics: str) -> dict[str, Any]:
     """What the joint search finds, and what it takes to find it and to write it."""
     begin, cpu = time.perf_counter(), time.process_time()
     module = read(source)
-    chosen = build("rhino-plan-pipeline", [("topology", cluster), ("level", level)])
+    chosen = build("rhino-plan-pipeline", [("topology", cluster), ("level", level), ("statistics", statistics)])
     assert isinstance(chosen, PlanPipeline)
     solution = chosen.plan(module, PassLog(lambda diagnostic: None, module.operation.location))
     wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - cpu
@@ -70,9 +70,9 @@ def search(source: Path, cluster: str, level: str, out: Path) -> dict[str, Any]:
     }
 
 
-def experts(source: Path, cluster: str, level: str, out: Path) -> dict[str, Any]:
+def experts(source: Path, cluster: str, level: str, out: Path, statistics: str) -> dict[str, Any]:
     """The published shape and Megatron-LM's grid, each with its best number of micro-batches, by the same costs."""
-    programs = SplitPrograms.of(read(source), level)
+    programs = SplitPrograms.of(read(source), level, statistics)
     where = Cluster.load(cluster)
     slices = [n for n in (64, 128, 256, 512, 1024) if programs.batch % n == 0]
     trials = megatron_3d(programs, where, slices=slices)
@@ -98,7 +98,7 @@ def row(trial: PipelineTrial | None) -> dict[str, Any] | None:
     }
 
 
-def compiled(source: Path, cluster: str, level: str, out: Path) -> dict[str, Any]:
+def compiled(source: Path, cluster: str, level: str, out: Path, statistics: str) -> dict[str, Any]:
     """XLA's memory of each device group, and what its devices send in a step."""
     from rhino.runtime import build as build_runtime
 
@@ -123,18 +123,18 @@ def by_kind(rows: Sequence[Any]) -> dict[str, int]:
     return found
 
 
-PARTS: dict[str, Callable[[Path, str, str, Path], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[Path, str, str, Path, str], dict[str, Any]]] = {
     "search": search,
     "experts": experts,
     "compile": compiled,
 }
 
 
-def main(part: str, source: str, cluster: str, level: str, out: str) -> None:
+def main(part: str, source: str, cluster: str, level: str, out: str, statistics: str) -> None:
     """Do the part; what cannot be done says why."""
     path = Path(out)
     try:
-        data = PARTS[part](Path(source), cluster, level, path)
+        data = PARTS[part](Path(source), cluster, level, path, statistics)
     except RhinoError as error:
         data = {"error": str(error)}
     path.write_text(json.dumps(data), encoding="utf-8")
