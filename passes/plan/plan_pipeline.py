@@ -38,9 +38,9 @@ class PlanPipeline(Pass):
 
     The search goes over stages, replicas of a stage, the mesh of a replica, micro-batches and schedules, with one
     sharding search for each number of devices and micro-batches. Stages have equal numbers of devices wherever these
-    divide so; else the first have more. The best is written as rhino-split-scans,
-    rhino-split-microbatch, rhino-plan-sharding, rhino-plan-stages, rhino-form-fragments, rhino-replicate-fragments and
-    rhino-schedule would, one after the other.
+    divide so; else the first have more. The best is written as rhino-split-scans, rhino-split-microbatch,
+    rhino-plan-sharding, rhino-plan-stages, rhino-form-fragments, rhino-replicate-fragments and rhino-schedule would,
+    one after the other.
 
     Requires: as rhino-plan-sharding; a step that rhino-split-microbatch accepts.
 

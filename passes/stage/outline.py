@@ -50,8 +50,8 @@ def _group_meshes(module: ir.Module) -> dict[str, tuple[str, int]]:
     """By group, the symbol of its mesh, "" for none, and how many devices it has. No two meshes have the same axes."""
     main = functions.find(module, "main")
     assert main is not None
-    # A mesh of one device may have no axes, but a topology's must have one.
-    known = {str(axes or [("x", 1)]): name for name, axes in reversed(sdy.mesh_axes(module).items())}
+    # A mesh without axes is none of a group: jax writes those for host callbacks.
+    known = {str(axes): name for name, axes in reversed(sdy.mesh_axes(module).items()) if axes}
     return {
         group: (known.get(str(axes), ""), prod(size for _, size in axes))
         for group, axes in mpmd.topology(main) or ()

@@ -211,9 +211,11 @@ class PipelineExecutable:
         return call
 
     def _copy(self, twin: bool, source: int, target: int, dead: Sequence[int]) -> _Operation:
-        values = [self.program.values[self.script.values[slot]] for slot in (source, target)]
-        ends = [self.compiled.devices[value.group] for value in values]
-        move = mover(self._shardings[source], self._shardings[target], values[0].shape, *ends, self._put)
+        here, there = (self.program.values[self.script.values[slot]] for slot in (source, target))
+        move = mover(
+            self._shardings[source], self._shardings[target], here.shape,
+            self.compiled.devices[here.group], self.compiled.devices[there.group], self._put,
+        )  # fmt: skip
 
         def copy(table: _Table) -> Any:
             array = table[source]
