@@ -13,13 +13,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
+from rhino.joint.solution import JointSolution
 from rhino.passes.diagnostics import PassLog
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.plan_pipeline import PlanPipeline, SplitPrograms
-from rhino.passes.registry import build
+from rhino.passes.plan.plan_pipeline import PlanPipeline
+from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.plan_module import parse_module
 
 _BEFORE = ("rhino-inline", "symbol-dce", "canonicalize", "rhino-classify-args")
@@ -41,9 +44,14 @@ def search(source: Path, cluster: str, level: str, out: Path, statistics: str) -
     """What the joint search finds, and what it takes to find it and to write it."""
     begin, cpu = time.perf_counter(), time.process_time()
     module = read(source)
-    chosen = build("rhino-plan-pipeline", [("topology", cluster), ("level", level), ("statistics", statistics)])
-    assert isinstance(chosen, PlanPipeline)
-    solution = chosen.plan(module, PassLog(lambda diagnostic: None, module.operation.location))
+    solutions: list[JointSolution] = []
+
+    class Watched(PlanPipeline):
+        def run(self, module: ir.Module, log: PassLog) -> None:
+            solutions.append(self.plan(module, log))
+
+    PassManager(module.context).add(Watched(topology=cluster, level=level, statistics=statistics)).run(module)
+    (solution,) = solutions
     wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - cpu
     best = solution.best
     out.with_suffix(".mlir").write_text(str(module), encoding="utf-8")

@@ -63,3 +63,19 @@ def to_bytecode(module: ir.Module) -> bytes:
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()
+
+
+def replace_contents(module: ir.Module, bytecode: bytes) -> None:
+    """The module becomes what the bytecode has, operations and attributes."""
+    text = parse_bytes(bytecode, module.context)
+    for op in list(module.body.operations):
+        op.operation.erase()
+    kept = [op.operation for op in text.body.operations]
+    with module.context, ir.Location.unknown():
+        for op in kept:
+            module.body.append(op.detach_from_parent())
+    given, mine = text.operation.attributes, module.operation.attributes
+    for name in [name for name in mine if name not in given]:
+        del mine[name]
+    for name in list(given):
+        mine[name] = given[name]

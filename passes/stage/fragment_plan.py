@@ -6,7 +6,6 @@ Owns the decisions of rhino-form-fragments, on the step as `staged_program` read
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -14,6 +13,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole
 from rhino.passes.diagnostics import PassError
+from rhino.passes.stage.fragment_data import IN_LOOP, Draft, Export, FragmentPlan, Place, Returned
 from rhino.passes.stage.fragment_layouts import Dims, Layouts, Meshes
 from rhino.passes.stage.staged_program import (
     BEFORE,
@@ -30,107 +30,6 @@ from rhino.passes.stage.staged_program import (
 from rhino.passes.stage.stored_slices import store_slices
 
 _STATE = ("param", "opt_state")
-_IN_LOOP = ("forward", "backward", "weight")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A fragment: its kind, stage and level (0 in the loop)."""
-
-    kind: str
-    stage: int
-    level: int = 0
-
-    @property
-    def position(self) -> tuple[int, int, int]:
-        """Its order in the text: stages forward, then backward; before and after the loop level by level."""
-        kinds = ("prepare", "forward", "backward", "weight", "update")
-        return kinds.index(self.kind), self.level, -self.stage if self.kind in _IN_LOOP[1:] else self.stage
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """What a fragment of a group gives: a value in a layout. `tag` keeps apart values that must not share a buffer."""
-
-    source: Source
-    dims: Dims | None
-    group: int
-    tag: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """A result of the new step: the original one or rows of it, and the stage that has it."""
-
-    index: int
-    rows: tuple[tuple[int, int], ...]
-    export: Export
-    stage: int
-
-
-@dataclass(slots=True)
-class Draft:
-    """A fragment to be: its operations with a home in program order, and, in order of first use, what it reads."""
-
-    place: Place
-    nodes: list[int] = field(default_factory=list)
-    operands: dict[Source, None] = field(default_factory=dict)
-    exports: dict[Export, None] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class FragmentPlan:
-    """Everything that the builder needs. `carries` are the live ones; `initial` starts each, `next` goes on with it.
-
-    `owners` has the stage of an argument kept in one place; `copies` the groups that have an argument of their own;
-    `transfers` the stages that a value goes to.
-    """
-
-    program: StagedProgram
-    stages: int
-    groups: int
-    layouts: Layouts
-    drafts: list[Draft]
-    carries: list[int] = field(default_factory=list)
-    owners: dict[Input, int | None] = field(default_factory=dict)
-    copies: dict[Input, dict[int, None]] = field(default_factory=dict)
-    transfers: dict[Source, dict[int, None]] = field(default_factory=dict)
-    initial: dict[int, Export] = field(default_factory=dict)
-    next: dict[int, Export] = field(default_factory=dict)
-    results: list[Returned] = field(default_factory=list)
-
-    def group(self, stage: int) -> int:
-        """The group of a stage."""
-        return stage % self.groups
-
-    def home(self, source: Source) -> Home:
-        """Where a value is that an operation or the loop makes."""
-        carry = self.program.loop.carry_of(source)
-        node = self.program.node_of(source)
-        home = self.program.carry_home(carry) if carry is not None else node.home if node is not None else None
-        assert home is not None
-        return home
-
-    def usual(self, source: Source) -> Export:
-        """A value where it is made, in the layout that all who read it there expect."""
-        owner = self.owners[source] if isinstance(source, Input) else self.home(source).stage
-        group = self.group(owner or 0)
-        return Export(source, self.layouts.of(source, group), group)
-
-    def is_usual(self, export: Export) -> bool:
-        """Whether an export is not for one purpose only."""
-        return export.tag < 0 and export.dims == self.layouts.of(export.source, export.group)
-
-    def in_loop(self, source: Source) -> bool:
-        """Whether a value exists once per micro-batch."""
-        node = self.program.node_of(source)
-        if node is not None:
-            return node.region == BODY
-        return self.program.loop.carry_of(source) is not None and not self.program.loop.is_result(source)
-
-    def carry_stage(self, k: int) -> int:
-        """The stage that updates a carry."""
-        return self.program.carry_home(k).stage
 
 
 def plan_fragments(main: Any, groups: int, split_backward: bool, meshes: Meshes) -> FragmentPlan:
@@ -197,7 +96,7 @@ class _Planner:
         last: dict[Home, int] = {}
         for index in self.staged:
             home, roots = self.home(index), self.program.node_roots(self.program.nodes[index])
-            if home.phase in _IN_LOOP:
+            if home.phase in IN_LOOP:
                 late = home.phase == "backward" and index in delayed
                 self.places[index] = Place("weight" if late else home.phase, home.stage)
             else:
@@ -328,7 +227,7 @@ class _Planner:
             why = "forward edges go to later stages"
         elif made.kind == place.kind == "backward" and made.stage < place.stage:
             why = "backward edges go to earlier stages"
-        elif made.kind in _IN_LOOP[1:] and place.kind == "forward":
+        elif made.kind in IN_LOOP[1:] and place.kind == "forward":
             why = "the forward part comes first"
         if why:
             message = (

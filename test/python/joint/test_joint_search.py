@@ -12,7 +12,7 @@ from rhino.errors import RhinoError
 from rhino.joint.options import Options
 from rhino.joint.search import plan_jointly
 from rhino.joint.solution import JointSolution
-from rhino.passes.plan.plan_pipeline import SplitPrograms
+from rhino.passes.plan.split_programs import SplitPrograms
 
 CLUSTER = Cluster.load("dgx-h100:1")
 

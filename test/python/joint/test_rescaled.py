@@ -14,7 +14,7 @@ from rhino.joint.rescaled import RescaledPrograms, rescaled
 from rhino.joint.search import plan_jointly
 from rhino.joint.sharded import Prepared
 from rhino.joint.solution import Programs
-from rhino.passes.plan.plan_pipeline import SplitPrograms
+from rhino.passes.plan.split_programs import SplitPrograms
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from rhino.cluster import Cluster
 from rhino.dialect.context import make_context, parse_text
 from rhino.joint.options import Options
 from rhino.joint.search import plan_jointly
-from rhino.passes.plan.plan_pipeline import SplitPrograms
+from rhino.passes.plan.split_programs import SplitPrograms
 
 # Three layers that nothing but their number could be divided by three devices.
 STEP = """
