@@ -14,6 +14,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
+from rhino.dialect.loops import widen
 from rhino.graph.data import Graph, Op
 from rhino.graph.fusion import is_elementwise
 from rhino.passes.normalize.scan_loops import LOOP, READ, Scan, Stack, Uses, read_scan
@@ -107,42 +108,11 @@ class _Sink:
     def run(self) -> None:
         """Rewrites the loop."""
         old = self.ops[self.op.index]
+        count = len(old.results)
         with old.location:
-            kinds = [self.stacked(self.values[v].type) for v in self.leaves]
-            with ir.InsertionPoint(old):
-                zeros = [splat(kind, 0) for kind in kinds]
-                attributes = {named.name: named.attr for named in old.attributes}
-                new = ir.Operation.create(
-                    LOOP,
-                    results=[*(r.type for r in old.results), *kinds],
-                    operands=[*old.operands, *zeros],
-                    attributes=attributes,
-                    regions=2,
-                )
-            for before, region in zip(list(old.regions), new.regions, strict=True):
-                block = before.blocks[0]
-                block.append_to(region)
-                for kind in kinds:
-                    block.add_argument(kind, old.location)
-            body = new.regions[1].blocks[0]
-            end = body.operations[len(body.operations) - 1].operation
-            index = self.ops[self.write].operands[2]
-            count = len(old.results)
-            with ir.InsertionPoint(end):
-                zero = splat(index.type, 0)
-                written = []
-                for n, v in enumerate(self.leaves):
-                    leaf = self.values[v]
-                    row = ir.RankedTensorType.get([1, *leaf.type.shape], leaf.type.element_type)
-                    starts = [index, *[zero] * len(leaf.type.shape)]
-                    row = stablehlo.ReshapeOp(row, leaf).result
-                    written.append(stablehlo.DynamicUpdateSliceOp(body.arguments[count + n], row, starts).result)
-                ir.Operation.create(end.name, operands=[*end.operands, *written])
-            end.erase()
+            new = widen(old, [self.stacked(self.values[v].type) for v in self.leaves], self.written)
         for n, v in enumerate(self.leaves):
             self.made[v] = new.results[count + n]
-        for mine, result in zip(old.results, list(new.results)[:count], strict=True):
-            mine.replace_all_uses_with(result)
         # Right behind the loop.
         with new.location, ir.InsertionPoint(old):
             for position, row in self.rows.items():
@@ -150,6 +120,18 @@ class _Sink:
                 found = stablehlo.ReshapeOp(kind, self.layers(row)).result
                 new.results[position].replace_all_uses_with(found)
         old.erase()
+
+    def written(self, stacks: Sequence[Any]) -> list[Any]:
+        """The stacks with the rows of one layer, at the insertion point."""
+        index = self.ops[self.write].operands[2]
+        zero = splat(index.type, 0)
+        found = []
+        for stack, v in zip(stacks, self.leaves, strict=True):
+            leaf = self.values[v]
+            row = stablehlo.ReshapeOp(ir.RankedTensorType.get([1, *leaf.type.shape], leaf.type.element_type), leaf)
+            starts = [index, *[zero] * len(leaf.type.shape)]
+            found.append(stablehlo.DynamicUpdateSliceOp(stack, row.result, starts).result)
+        return found
 
     def stacked(self, kind: Any) -> Any:
         """The type of a value of all layers."""

@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoStage
-from rhino.dialect.constants import splat
+from rhino.dialect.loops import attributes_of, widen
 from rhino.graph.data import Graph
 from rhino.stages import StagePlan
 from rhino.stages.rest import Combination
@@ -94,37 +94,20 @@ def _rebuild(loop: Any, extra: Sequence[tuple[int, int, list[Any]]], home: Any, 
     """The loop with more carries: (the carry whose sum each is part of, its stage, its parts)."""
     count = len(loop.results)
     types = [loop.results[position].type for position, _, _ in extra]
-    attributes = {name.name: name.attr for name in _named(loop)}
+    attributes = attributes_of(loop)
     if sdy.SHARDING in attributes:
         given = sdy.results_of(loop)
         attributes[sdy.SHARDING] = sdy.per_value([*given, *(given[p] for p, _, _ in extra)], loop.context)  # type: ignore[list-item]
+
+    def following(sums: Sequence[Any]) -> list[Any]:
+        found = []
+        for so_far, (_, stage, parts) in zip(sums, extra, strict=True):
+            backward = mark(stage, "backward")
+            found.append(_chain("stablehlo.add", [so_far, _chain("stablehlo.add", parts, backward)], backward))
+        return found
+
+    new = widen(loop, types, following, attributes)
     with loop.context, loop.location:
-        with ir.InsertionPoint(loop):
-            zeros = [splat(kind, 0) for kind in types]
-            new = ir.Operation.create(
-                loop.name,
-                results=[*(r.type for r in loop.results), *types],
-                operands=[*loop.operands, *zeros],
-                attributes=attributes,
-                regions=len(loop.regions),
-            )
-        for old_region, new_region in zip(loop.regions, new.regions, strict=True):
-            block = old_region.blocks[0]
-            block.append_to(new_region)
-            for kind in types:
-                block.add_argument(kind, loop.location)
-        body = new.regions[1].blocks[0]
-        terminator = body.operations[len(body.operations) - 1].operation
-        with ir.InsertionPoint(terminator):
-            following = []
-            for k, (_, stage, parts) in enumerate(extra):
-                backward = mark(stage, "backward")
-                part = _chain("stablehlo.add", parts, backward)
-                following.append(_chain("stablehlo.add", [body.arguments[count + k], part], backward))
-            ir.Operation.create(terminator.name, operands=[*terminator.operands, *following])
-        terminator.erase()
-        for k in range(count):
-            loop.results[k].replace_all_uses_with(new.results[k])
         after = new.operation.parent.regions[0].blocks[0].operations
         index = next(i for i, view in enumerate(after) if view.operation == new)
         totals: dict[int, Any] = {}
@@ -143,7 +126,3 @@ def _rebuild(loop: Any, extra: Sequence[tuple[int, int, list[Any]]], home: Any, 
 
 def _first_use(added: Sequence[Any], value: Any) -> Any:
     return next(op.operation if hasattr(op, "operation") else op for op in added if op.operands[0] == value)
-
-
-def _named(op: Any) -> list[Any]:
-    return [op.attributes[i] for i in range(len(op.attributes))]

@@ -1,0 +1,63 @@
+"""`stablehlo.while` with more to carry: what passes that add accumulators to a loop share.
+
+Owns making the wider loop out of the old one. Knows nothing of what is carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect.constants import splat
+
+
+def widen(
+    loop: ir.Operation,
+    kinds: Sequence[ir.Type],
+    following: Callable[[Sequence[Any]], Sequence[Any]],
+    attributes: Mapping[str, ir.Attribute] | None = None,
+) -> ir.Operation:
+    """The loop, in front of the old one and in its place, with further carries that start as zeros.
+
+    The regions move over and uses of the old results are replaced; the caller erases the old loop, which stands where
+    what reads the new results can be inserted.
+
+    Args:
+      kinds: tensor types of the further carries.
+      following: called at the end of the body with their block arguments; returns what they go on with.
+      attributes: instead of the old loop's.
+    """
+    count = len(loop.results)
+    given = attributes_of(loop) if attributes is None else dict(attributes)
+    with loop.context, loop.location:
+        with ir.InsertionPoint(loop):
+            zeros = [splat(kind, 0) for kind in kinds]
+            new = ir.Operation.create(
+                loop.name,
+                results=[*(result.type for result in loop.results), *kinds],
+                operands=[*loop.operands, *zeros],
+                attributes=given,
+                regions=len(loop.regions),
+            )
+        for old_region, region in zip(list(loop.regions), new.regions, strict=True):
+            block = old_region.blocks[0]
+            block.append_to(region)
+            for kind in kinds:
+                block.add_argument(kind, loop.location)
+        body = new.regions[1].blocks[0]
+        end = body.operations[len(body.operations) - 1].operation
+        with ir.InsertionPoint(end):
+            made = following(list(body.arguments)[count:])
+            ir.Operation.create(end.name, operands=[*end.operands, *made])
+        end.erase()
+    for old, result in zip(loop.results, list(new.results)[:count], strict=True):
+        old.replace_all_uses_with(result)
+    return new
+
+
+def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
+    """The attributes of an operation by name. Iterating gives names or pairs, as the version of jaxlib has it."""
+    named = [op.attributes[i] for i in range(len(op.attributes))]
+    return {one.name: one.attr for one in named}
