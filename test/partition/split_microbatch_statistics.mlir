@@ -50,7 +50,7 @@ func.func @main(%w: tensor<4xf32> {rhino.role = "param"}, %old: tensor<4xf32> {r
 // CHECK-SAME: %[[ROWS:[a-z0-9]+]]: tensor<2x4xf32>
 func.func @main(%rows: tensor<2x4xf32>, %x: tensor<8x4xf32> {rhino.role = "batch"}) -> (tensor<8x4xf32>, tensor<2x4xf32>) {
   // CHECK: %[[LOOP:.*]]:3 = stablehlo.while(%{{.*}}) : tensor<i32>, tensor<2x4xf32>, tensor<2x4x4xf32> attributes {rhino.microbatches
-  // CHECK: stablehlo.while(%[[I:.*]] = %{{.*}}, %[[H:.*]] = %{{.*}}, %[[SUMS:.*]] = %{{.*}}) : tensor<i32>, tensor<2x4xf32>, tensor<2x4xf32>
+  // CHECK: stablehlo.while(%[[I:.*]] = %{{.*}}, %[[H:.*]] = %{{.*}}, %[[SUMS:.*]] = %{{.*}}) : tensor<i32>, tensor<2x4xf32>, tensor<2x4xf32> attributes {mhlo.frontend_attributes = {kept = "yes"}}
   // CHECK: %[[SUM:.*]] = stablehlo.reduce(%[[H]] init
   // CHECK: %[[OWN:.*]] = stablehlo.multiply %[[SUM]], %{{.*}}
   // CHECK: stablehlo.broadcast_in_dim %[[OWN]], dims = [1]
@@ -66,7 +66,7 @@ func.func @main(%rows: tensor<2x4xf32>, %x: tensor<8x4xf32> {rhino.role = "batch
   %c2 = stablehlo.constant dense<2> : tensor<i32>
   %out = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> tensor<2x4xf32>
   %r:3 = stablehlo.while(%i = %c0, %h = %x, %s = %out) : tensor<i32>, tensor<8x4xf32>, tensor<2x4xf32>
-  cond {
+  attributes {mhlo.frontend_attributes = {kept = "yes"}} cond {
     %less = stablehlo.compare LT, %i, %c2 : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %less : tensor<i1>
   } do {
