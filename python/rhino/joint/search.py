@@ -59,9 +59,15 @@ def plan_jointly(
     check_options(options)
     tell = progress or (lambda done, total, label: None)
     told = RescaledPrograms(programs)
-    found = _Search(told, cluster, options, tell).run()
-    if told.told_truly(found.best.shape.slices):
-        return found
+    try:
+        found = _Search(told, cluster, options, tell).run()
+    except RhinoError:
+        if not told.told:
+            raise
+    else:
+        if told.told_truly(found.best.shape.slices):
+            return found
+    # Nothing is refused, or chosen, by a program that was only told.
     return _Search(programs, cluster, options, tell).run()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 from typing import Any
 
 import jax
@@ -36,8 +35,6 @@ def tiny(name: str, batch_size: int = 8, **changes: Any) -> tuple[Any, Any, Any]
 
     At its start an optimizer's state is zero, and the first step divides gradients by themselves.
     """
-    if name == "lstm" and importlib.util.find_spec("equinox") is None:
-        pytest.skip("the LSTM is written in Equinox")
     model = importlib.import_module(f"examples.models.{name}")
     config = dataclasses.replace(model.PRESETS["tiny"], **changes)
     state = model.abstract_inputs(config, batch_size)[0]
