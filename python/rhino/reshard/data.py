@@ -1,0 +1,123 @@
+"""What a cross-mesh resharding is: tensors in tiles on devices, the network, and the program of messages that moves them.
+
+Owns the data that planning and running share. Knows neither jax nor MLIR, nor how programs are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+# [start, stop) per dimension.
+Slice = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one device has, or shall have, of a tensor: a slice without strides. Empty slices are allowed."""
+
+    device: int
+    slice: Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor and where it goes. The source tiles cover it, each element one or more times; the target tiles need not."""
+
+    shape: tuple[int, ...]
+    item_bytes: int
+    source: tuple[Tile, ...]
+    target: tuple[Tile, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor, once."""
+        return prod(self.shape) * self.item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Hosts and what joins them. A host sends one message and receives one at a time, at its bandwidth; full duplex.
+
+    Attributes:
+      host_of: the host of each device.
+      bandwidth_bytes_s: of each host, all its NICs together, one direction. Exact, so that plans are.
+      latency_s: of one message.
+      local_bandwidth_bytes_s: between two devices of a host.
+    """
+
+    host_of: Mapping[int, int]
+    bandwidth_bytes_s: Mapping[int, Fraction]
+    latency_s: Fraction = Fraction(0)
+    local_bandwidth_bytes_s: Fraction | None = None  # None: moving inside a host costs nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A maximal slice of a tensor whose elements all have the same holders and the same receivers (2211.05322 §3.1).
+
+    `index` is its position in the program's units, `tensor` the position of its tensor, `nbytes` > 0. Receivers that
+    hold it already are not listed; a unit all of whose receivers do is none.
+    """
+
+    index: int
+    tensor: int
+    slice: Slice
+    nbytes: int
+    holders: tuple[int, ...]
+    receivers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One message of a step: bytes of one unit, flattened in row-major order, from a host to another.
+
+    In period p it moves [at, at + length) with at = start + stride * (p - lag), and nothing (whatever is sent is
+    not looked at) where p - lag is outside of range(chunks) of its phase. What lies past the unit's end is padding. The
+    source host holds these bytes at the beginning, or got them in an earlier step or period.
+    """
+
+    source: int
+    target: int
+    unit: int
+    start: int
+    length: int
+    stride: int = 0
+    lag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Messages at the same time: no host is the source of two, none the target of two."""
+
+    hops: tuple[Hop, ...]
+
+    @property
+    def length(self) -> int:
+        """Bytes of its longest message."""
+        return max(hop.length for hop in self.hops)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Steps gone through once per period; `chunks` is 1 where units are sent whole. A pipelined broadcast over D hosts
+    in K chunks has K + D - 1 periods."""
+
+    periods: int
+    chunks: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What every host does, in one order for all: a host passes over steps that it has no part in.
+
+    `hosts` are those that send or receive, ascending. Between devices of one host nothing is said: when the program is
+    over, each target host has all units of its receivers, and each receiver takes them from there.
+    """
+
+    hosts: tuple[int, ...]
+    units: tuple[Unit, ...]
+    phases: tuple[Phase, ...]
