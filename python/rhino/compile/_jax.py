@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax._src import compiler, core, dtypes
+from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -283,6 +284,21 @@ def register_array_type(cls: type, convert: Callable[[Any], jax.Array]) -> None:
     core.pytype_aval_mappings[cls] = lambda value: value.aval
     dtypes.register_canonicalize_value_handler(cls, convert)
     pxla.shard_arg_handlers[cls] = place
+
+
+def key_implementation(dtype: Any) -> Any:
+    """What `jax.random.wrap_key_data` must be told to make keys of this dtype; jax says it only of keys at hand."""
+    return dtype._impl.name
+
+
+def weakly_typed(array: jax.Array) -> jax.Array:
+    """The same array with a type that gives way to others, as jax keeps those made of Python numbers.
+
+    Private: the constructor of arrays. Every public one that takes a sharding makes strong types.
+    """
+    parts = [shard.data for shard in array.addressable_shards]
+    aval = array.aval.update(weak_type=True)
+    return ArrayImpl(aval, array.sharding, parts, committed=True)
 
 
 def first_line(error: BaseException) -> str:

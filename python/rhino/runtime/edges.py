@@ -1,0 +1,170 @@
+"""The way of a set of arrays from one group of devices to another across hosts, as one program of messages.
+
+Owns packing on each host, the exchange, and unpacking; between devices of one host arrays are copied directly. The
+plan is `rhino.reshard`'s. Knows nothing of pipelines and schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rhino.compile._jax import key_implementation
+from rhino.reshard import plan_reshard
+from rhino.reshard.data import Network, Program, Tensor, Tile
+from rhino.runtime.hops import lay_out, messages, rows
+from rhino.runtime.packing import Host, Shards, Tiles, packer, unpacker
+from rhino.runtime.words import item_bytes
+
+
+class Exchange:
+    """Moves tensors from tiles on some devices to tiles on others, bit for bit; tiles may be uneven.
+
+    Every process that has one of the devices calls it, in the same order as other exchanges between the same hosts.
+    A call dispatches and does not wait.
+
+    Args:
+      tensors: what goes where.
+      dtypes: of each tensor.
+      devices: all devices of the tensors' tiles, by number.
+      program: the messages, for these tensors.
+      host_of: the host of each device.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        dtypes: Sequence[Any],
+        devices: Mapping[int, Any],
+        program: Program,
+        host_of: Mapping[int, int],
+    ) -> None:
+        self._tensors = len(tensors)
+        hosts: dict[int, dict[int, Any]] = {}
+        for number in sorted(devices):
+            hosts.setdefault(host_of[number], {})[number] = devices[number]
+        everyone = {host: Host(host, mine, mine[min(mine)]) for host, mine in hosts.items()}
+        here = [host for host in everyone.values() if host.port.process_index == jax.process_index()]
+        self._ports = {host: everyone[host].port for host in program.hosts}
+        buffers = lay_out(program)
+        self._packs = {
+            host.port.id: packer(host, program.units, tensors, buffers) for host in here if host.number in self._ports
+        }
+        self._unpacks = [
+            (host.port.id, unpacker(host, program.units, tensors, dtypes, buffers)) for host in here
+        ]  # fmt: skip
+        self._shape = (len(self._ports), buffers.length)
+        self._kind = jnp.dtype(f"uint{8 * buffers.width}")
+        ports = list(self._ports.values())
+        self._rows = rows(ports) if ports else None
+        self._messages = messages(program, buffers, ports) if ports else None
+
+    def __call__(self, shards: Shards) -> list[list[jax.Array]]:
+        """The target tiles of each tensor on this process's devices, in the order of the tensor's tiles.
+
+        Args:
+          shards: per tensor the source tiles that this process has, by number of their device.
+        """
+        arrived = self._exchanged({port: pack(shards) for port, pack in self._packs.items()})
+        made: list[Tiles] = [{} for _ in range(self._tensors)]
+        for port, unpack in self._unpacks:
+            unpack(shards, arrived.get(port), made)
+        return [[tiles[device] for device in sorted(tiles)] for tiles in made]
+
+    def warm_up(self) -> None:
+        """Compiles the messages and runs them once on zeros, which makes the connections; waits for them."""
+        empty = np.zeros((1, self._shape[1]), self._kind)
+        ports = {port.id: port for port in self._ports.values()}
+        zeros = {port: jax.device_put(empty, ports[port]) for port in self._packs}
+        jax.block_until_ready(list(self._exchanged(zeros).values()))
+
+    def _exchanged(self, packed: Mapping[int, jax.Array]) -> dict[int, jax.Array]:
+        """The hosts' rows by port, before and after."""
+        if self._messages is None or not packed:
+            return {}
+        row_of = list(packed.values())
+        whole = jax.make_array_from_single_device_arrays(self._shape, self._rows, row_of, dtype=self._kind)
+        done = self._messages(whole)
+        return {shard.device.id: shard.data for shard in done.addressable_shards}
+
+
+class Edge:
+    """Moves jax arrays from their shardings on one group of devices to shardings on another, as `Exchange` does.
+
+    Attributes:
+      plan: strategy, scheduler, messages, makespan and lower bound (`rhino.reshard.ReshardPlan`).
+
+    Args:
+      sources, targets: the sharding of each array before and after.
+      avals: shape and dtype of each (`jax.ShapeDtypeStruct`).
+      network: hosts of the devices (by number) and their bandwidth.
+      strategy, scheduler, chunks: as for `rhino.reshard.plan_reshard`.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        targets: Sequence[Any],
+        avals: Sequence[Any],
+        *,
+        network: Network,
+        strategy: str = "broadcast",
+        scheduler: str = "optimal",
+        chunks: int | None = None,
+    ) -> None:
+        self._avals = tuple(avals)
+        self._targets = tuple(targets)
+        self._bits = [_bits(aval) for aval in avals]
+        ends = zip(self._bits, sources, targets, strict=True)
+        tensors = [tensor_of(aval, source, target) for aval, source, target in ends]
+        self.plan = plan_reshard(tensors, network, strategy, scheduler, chunks=chunks)
+        devices = {d.id: d for sharding in (*sources, *targets) for d in sharding.device_set}
+        dtypes = [aval.dtype for aval in self._bits]
+        self._exchange = Exchange(tensors, dtypes, devices, self.plan.program, network.host_of)
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        """The arrays on the target devices; where this process has none of them, handles without data."""
+        plain = [jax.random.key_data(a) if _is_key(a.dtype) else a for a in arrays]
+        shards = [{shard.device.id: shard.data for shard in array.addressable_shards} for array in plain]
+        made = [
+            jax.make_array_from_single_device_arrays(aval.shape, sharding, tiles, dtype=aval.dtype)
+            for aval, sharding, tiles in zip(self._bits, self._targets, self._exchange(shards), strict=True)
+        ]
+        return [
+            _keys(bits, aval.dtype) if _is_key(aval.dtype) else bits
+            for bits, aval in zip(made, self._avals, strict=True)
+        ]
+
+    def warm_up(self) -> None:
+        """As `Exchange.warm_up`."""
+        self._exchange.warm_up()
+
+
+def tensor_of(aval: Any, source: Any, target: Any) -> Tensor:
+    """An array's way as `rhino.reshard` describes it."""
+    return Tensor(tuple(aval.shape), item_bytes(aval.dtype), tiles_of(source, aval.shape), tiles_of(target, aval.shape))
+
+
+def tiles_of(sharding: Any, shape: tuple[int, ...]) -> tuple[Tile, ...]:
+    """What each device has of an array, in the order of the devices."""
+    found = []
+    for device, index in sharding.devices_indices_map(tuple(shape)).items():
+        bounds = tuple(at.indices(size)[:2] for at, size in zip(index, shape, strict=True))
+        found.append(Tile(device.id, bounds))
+    return tuple(found)
+
+
+def _is_key(dtype: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def _bits(aval: Any) -> Any:
+    return jax.eval_shape(jax.random.key_data, aval) if _is_key(aval.dtype) else aval
+
+
+def _keys(bits: jax.Array, dtype: Any) -> Any:
+    return jax.random.wrap_key_data(bits, impl=key_implementation(dtype))

@@ -1,0 +1,140 @@
+"""A program of messages between hosts as one jitted function over a device of each: chains of permutes on flat buffers.
+
+Owns the layout of the buffers and the order of the messages. Knows nothing of tensors, nor how programs are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rhino.errors import RhinoError
+from rhino.reshard.data import Phase, Program, Step
+from rhino.runtime.words import word_bytes
+
+AXIS = "host"
+_MOST_WORDS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Where units are in each host's buffer, in words of `width` bytes.
+
+    Attributes:
+      length: of every host's buffer.
+      offsets: per host and unit it sends or gets, where the unit begins. Those it has from the beginning come first.
+      given: per host, the units that must be there before the first message.
+    """
+
+    width: int
+    length: int
+    offsets: Mapping[int, Mapping[int, int]]
+    given: Mapping[int, tuple[int, ...]]
+
+
+def lay_out(program: Program) -> Buffers:
+    """Buffers with room for all units that pass a host, and for the padding of its messages."""
+    hops = [(phase, step, hop) for phase in program.phases for step in phase.steps for hop in step.hops]
+    sizes = [unit.nbytes for unit in program.units]
+    width = word_bytes([n for _, _, hop in hops for n in (hop.start, hop.length, hop.stride)] + sizes)
+    ends: dict[int, dict[int, int]] = {host: {} for host in program.hosts}
+    got: dict[int, set[int]] = {host: set() for host in program.hosts}
+    for phase, _, hop in hops:
+        end = max(hop.start + hop.stride * (phase.chunks - 1) + hop.length, sizes[hop.unit])
+        for host in (hop.source, hop.target):
+            ends[host][hop.unit] = max(end, ends[host].get(hop.unit, 0))
+        got[hop.target].add(hop.unit)
+    offsets: dict[int, dict[int, int]] = {}
+    given: dict[int, tuple[int, ...]] = {}
+    length = 0
+    for host in program.hosts:
+        given[host] = tuple(unit for unit in sorted(ends[host]) if unit not in got[host])
+        at, mine = 0, offsets.setdefault(host, {})
+        for unit in (*given[host], *sorted(got[host])):
+            mine[unit] = at // width
+            at += ends[host][unit]
+        length = max(length, at // width)
+    for phase, step, hop in hops:
+        last = (hop.start + hop.stride * (phase.chunks - 1) + step.length) // width
+        length = max(length, *(offsets[host][hop.unit] + last for host in (hop.source, hop.target)))
+    if length > _MOST_WORDS:
+        raise RhinoError(
+            f"a transfer needs a buffer of {length * width} bytes on one device, more than one message can address",
+            "cut the step into more micro-batches",
+        )
+    return Buffers(width, length, offsets, given)
+
+
+def messages(program: Program, buffers: Buffers, ports: Sequence[Any]) -> Callable[[jax.Array], jax.Array]:
+    """A jitted function of the hosts' buffers, `[hosts, length]` with a row on each of `ports`, which it consumes."""
+    mesh = Mesh(np.array(ports), (AXIS,))
+    bodies = [_phase(program, buffers, phase) for phase in program.phases]
+
+    def run(buffer: jax.Array) -> jax.Array:
+        row, here = buffer[0], lax.axis_index(AXIS)
+        for body in bodies:
+            row = body(row, here)
+        return row[None]
+
+    spec = PartitionSpec(AXIS)
+    mapped = jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    return jax.jit(mapped, donate_argnums=0)
+
+
+def rows(ports: Sequence[Any]) -> NamedSharding:
+    """The sharding of the buffers: a row for each port."""
+    return NamedSharding(Mesh(np.array(ports), (AXIS,)), PartitionSpec(AXIS))
+
+
+def _phase(program: Program, buffers: Buffers, phase: Phase) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    steps = [_step(program, buffers, phase, step) for step in phase.steps]
+
+    def period(p: Any, row: jax.Array, here: jax.Array) -> jax.Array:
+        for step in steps:
+            row = step(p, row, here)
+        return row
+
+    def body(row: jax.Array, here: jax.Array) -> jax.Array:
+        if phase.periods == 1:
+            return period(0, row, here)
+        return lax.fori_loop(0, phase.periods, lambda p, row: period(p, row, here), row)
+
+    return body
+
+
+def _step(
+    program: Program, buffers: Buffers, phase: Phase, step: Step
+) -> Callable[[Any, jax.Array, jax.Array], jax.Array]:
+    """One permute. Each host looks up in tables what it sends and gets; where that is nothing, it changes nothing."""
+    number = {host: i for i, host in enumerate(program.hosts)}
+    count, width = len(number), buffers.width
+    length = step.length // width
+    sent, got = np.zeros((count, 3), np.int32), np.zeros((count, 3), np.int32)
+    size = np.zeros(count, np.int32)
+    for hop in step.hops:
+        for table, host in ((sent, hop.source), (got, hop.target)):
+            at = buffers.offsets[host][hop.unit] + hop.start // width
+            table[number[host]] = (at, hop.stride // width, hop.lag)
+        size[number[hop.target]] = hop.length // width
+    pairs = [(number[hop.source], number[hop.target]) for hop in step.hops]
+
+    def run(p: Any, row: jax.Array, here: jax.Array) -> jax.Array:
+        from_, to = jnp.asarray(sent)[here], jnp.asarray(got)[here]
+        chunk = jnp.clip(p - from_[2], 0, phase.chunks - 1)
+        out = lax.dynamic_slice(row, (from_[0] + from_[1] * chunk,), (length,))
+        arrived = lax.ppermute(out, AXIS, pairs)
+        chunk = p - to[2]
+        valid = jnp.where((chunk >= 0) & (chunk < phase.chunks), jnp.asarray(size)[here], 0)
+        at = to[0] + to[1] * jnp.clip(chunk, 0, phase.chunks - 1)
+        old = lax.dynamic_slice(row, (at,), (length,))
+        new = jnp.where(jnp.arange(length, dtype=jnp.int32) < valid, arrived, old)
+        return lax.dynamic_update_slice(row, new, (at,))
+
+    return run
