@@ -1,4 +1,4 @@
-"""What a cross-mesh resharding is: tensors in tiles on devices, the network, and the program of messages that moves them.
+"""What a cross-mesh resharding is: tensors in tiles on devices, the network, and the messages that move them.
 
 Owns the data that planning and running share. Knows neither jax nor MLIR, nor how programs are found.
 """
@@ -24,7 +24,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor and where it goes. The source tiles cover it, each element one or more times; the target tiles need not."""
+    """A tensor and where it goes. The source tiles cover it, each element once or more; the target tiles need not."""
 
     shape: tuple[int, ...]
     item_bytes: int

@@ -1,0 +1,121 @@
+"""List schedules of whole units: who sends each, and in which order.
+
+Owns three rules of thumb and the times that follow from an order. Knows strategies only by the time of a task.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from rhino.reshard.data import Network
+from rhino.reshard.units import Task
+
+# Seconds of a task from a sender.
+Time = Callable[[Task, int], Fraction]
+# (task, sender) in order.
+Order = tuple[tuple[Task, int], ...]
+
+# Task placements that `greedy` makes, over all of its tries.
+_GREEDY_WORK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ListSchedule:
+    """An order of tasks with its times: `starts` in that order, and when the last task is over."""
+
+    order: Order
+    starts: tuple[Fraction, ...]
+    makespan: Fraction
+
+
+def timed(order: Order, time: Time) -> ListSchedule:
+    """Each task starts when its sender and all hosts that it goes to are free, and holds them until it is over.
+
+    Hosts that only send or only receive have one port in use, so this is the model of 2211.05322 §3.2; one that does
+    both does them in turn, because a program has one order.
+    """
+    free: dict[int, Fraction] = {}
+    starts = []
+    end = Fraction(0)
+    for task, sender in order:
+        hosts = (sender, *task.targets)
+        start = max(free.get(host, Fraction(0)) for host in hosts) if task.targets else Fraction(0)
+        stop = start + time(task, sender)
+        starts.append(start)
+        if task.targets:
+            for host in hosts:
+                free[host] = stop
+            end = max(end, stop)
+    return ListSchedule(order, tuple(starts), end)
+
+
+def naive(tasks: Sequence[Task]) -> Order:
+    """The given order, always the first holder."""
+    return tuple((task, task.holders[0]) for task in tasks)
+
+
+def load_balance(tasks: Sequence[Task], network: Network) -> Order:
+    """Longest first, each from the holder that would be done with its bytes first; hosts in order where equal."""
+    speed = network.bandwidth_bytes_s
+    sent: dict[int, int] = {}
+    order = []
+    for task in sorted(tasks, key=lambda task: (-task.nbytes, task.unit)):
+        sender = min(task.holders, key=lambda host: ((sent.get(host, 0) + task.nbytes) / speed[host], host))
+        if task.targets:
+            sent[sender] = sent.get(sender, 0) + task.nbytes
+        order.append((task, sender))
+    return tuple(order)
+
+
+def greedy(tasks: Sequence[Task], network: Network, time: Time, seed: int) -> ListSchedule:
+    """The best of some runs of randomised rounds (2211.05322 §3.2): a round is a set of tasks without a common host.
+
+    Tasks are offered in random order; one that finds its hosts free takes the holder that has sent least so far.
+    """
+    generator = random.Random(seed)
+    best: ListSchedule | None = None
+    for _ in range(max(1, min(16, _GREEDY_WORK // max(1, len(tasks))))):
+        schedule = timed(_rounds(tasks, network, generator), time)
+        if best is None or schedule.makespan < best.makespan:
+            best = schedule
+    assert best is not None
+    return best
+
+
+def _rounds(tasks: Sequence[Task], network: Network, generator: random.Random) -> Order:
+    speed = network.bandwidth_bytes_s
+    hosts = {host for task in tasks for host in (*task.holders, *task.targets)}
+    left = list(tasks)
+    generator.shuffle(left)
+    sent: dict[int, int] = {}
+    order = []
+    while left:
+        busy: set[int] = set()
+        later = []
+        for at, task in enumerate(left):
+            if len(busy) == len(hosts):
+                later += left[at:]
+                break
+            sender = _least_sent(task, busy, sent, speed)
+            if sender is None:
+                later.append(task)
+                continue
+            order.append((task, sender))
+            if task.targets:
+                sent[sender] = sent.get(sender, 0) + task.nbytes
+                busy.update((sender, *task.targets))
+        left = later
+    return tuple(order)
+
+
+def _least_sent(task: Task, busy: set[int], sent: Mapping[int, int], speed: Mapping[int, Fraction]) -> int | None:
+    """The holder to send a task in a round where some hosts are busy; None if it does not fit."""
+    if not task.targets:
+        return task.holders[0]
+    if any(host in busy for host in task.targets):
+        return None
+    free = [host for host in task.holders if host not in busy]
+    return min(free, key=lambda host: (sent.get(host, 0) / speed[host], host)) if free else None

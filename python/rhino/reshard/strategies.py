@@ -1,0 +1,165 @@
+"""How one unit gets from one sender to its receivers: the time of each strategy, and its messages.
+
+Owns the closed forms of 2211.05322 §3.1 and the phases that take that long. Knows nothing about other units.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from math import isqrt
+
+from rhino.errors import RhinoError
+from rhino.reshard.data import Hop, Network, Phase, Step
+from rhino.reshard.units import Task
+
+STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")
+# Smaller messages cost a network more in calls than in bytes.
+LEAST_CHUNK_BYTES = 64 * 1024
+# Chunks per further host of a chain where latency does not say how many: it is then (D - 1) / 32(D - 1) over the limit.
+FLUID_CHUNKS = 32
+
+
+def check_strategy(strategy: str) -> None:
+    """RhinoError unless it is one of `STRATEGIES`."""
+    if strategy not in STRATEGIES:
+        raise RhinoError(f"strategy {strategy!r} is unknown", f"use one of {', '.join(STRATEGIES)}")
+
+
+def unit_time(
+    strategy: str,
+    nbytes: int,
+    receiver_hosts: int,
+    receivers_per_host: int,
+    bandwidth: Fraction,
+    latency: Fraction = Fraction(0),
+    chunks: int | None = None,
+) -> Fraction:
+    """Seconds of one unit of V bytes to A hosts with B receivers each, at bandwidth b and latency a per message.
+
+    - send-recv: A B (a + V/b).
+    - local-all-gather: A (B a + V/b). Gathers inside hosts are taken as free; it cannot gather across hosts.
+    - global-all-gather: (2A - 1) (a + V/(A b)): A parts are scattered, then A - 1 rounds of a ring. About 2 V/b.
+    - broadcast: (K + A - 1) (a + V/(K b)) in K chunks; the best K where none is given, and V/b, its limit, without
+      latency.
+
+    Raises:
+      RhinoError: an unknown strategy, or fewer than one chunk.
+    """
+    check_strategy(strategy)
+    if chunks is not None and chunks < 1:
+        raise RhinoError(f"chunks: {chunks} is not a positive number", "give 1 or more, or leave it out")
+    if not nbytes or not receiver_hosts:
+        return Fraction(0)
+    hosts, once = receiver_hosts, nbytes / Fraction(bandwidth)
+    if strategy == "send-recv":
+        return hosts * receivers_per_host * (latency + once)
+    if strategy == "local-all-gather":
+        return hosts * (receivers_per_host * latency + once)
+    if strategy == "global-all-gather":
+        return (2 * hosts - 1) * (latency + once / hosts)
+    if chunks is None and not latency:
+        return once
+    count = chunks or best_chunks(once, hosts, latency)
+    return (count + hosts - 1) * (latency + once / count)
+
+
+def best_chunks(once: Fraction, hosts: int, latency: Fraction) -> int:
+    """The K that is best for a chain over `hosts` hosts of what takes `once` seconds: about sqrt((A - 1) V / (a b))."""
+    if hosts <= 1:
+        return 1
+    root = isqrt(int((hosts - 1) * once / latency))
+    # Convex in K, so one of the two integers around the real optimum.
+    return min((root, root + 1) if root else (1,), key=lambda count: (count + hosts - 1) * (latency + once / count))
+
+
+def used(strategy: str, task: Task) -> str:
+    """The strategy that a task is really sent by: what cannot gather across hosts sends to each receiver instead."""
+    return "send-recv" if strategy == "local-all-gather" and len(task.targets) > 1 else strategy
+
+
+def task_chunks(strategy: str, task: Task, network: Network, chunks: int | None) -> int:
+    """The number of chunks a task is sent in: as given, or the best, with chunks of 64 KiB where there are several."""
+    hosts = len(task.targets)
+    if strategy != "broadcast" or hosts == 0:
+        return 1
+    most = max(1, -(-task.nbytes // task.item_bytes))
+    if chunks is not None:
+        return min(chunks, most)
+    if hosts == 1:
+        return 1
+    most = min(most, max(1, task.nbytes // LEAST_CHUNK_BYTES))
+    if not network.latency_s:
+        return min(FLUID_CHUNKS * (hosts - 1), most)
+    slowest = min(network.bandwidth_bytes_s[host] for host in task.targets)
+    return min(best_chunks(task.nbytes / slowest, hosts, network.latency_s), most)
+
+
+def task_time(strategy: str, task: Task, sender: int, network: Network, chunks: int | None) -> Fraction:
+    """Seconds that a task holds its hosts. Where bandwidths differ, a message has that of its slower end.
+
+    Without latency and with no number of chunks given a broadcast is in the fluid limit, chunks without size.
+    """
+    bandwidth = network.bandwidth_bytes_s
+    strategy = used(strategy, task)
+    if not task.targets:
+        return Fraction(0)
+    if strategy in ("send-recv", "local-all-gather"):
+        seconds = Fraction(0)
+        for host, receivers in zip(task.targets, task.receivers, strict=True):
+            once = task.nbytes / min(bandwidth[sender], bandwidth[host])
+            seconds += receivers * network.latency_s + (once * receivers if strategy == "send-recv" else once)
+        return seconds
+    slowest = min(bandwidth[host] for host in (sender, *task.targets))
+    fluid = strategy == "broadcast" and chunks is None and not network.latency_s
+    count = None if fluid else task_chunks(strategy, task, network, chunks)
+    return unit_time(strategy, task.nbytes, len(task.targets), 1, slowest, network.latency_s, count)
+
+
+def task_phases(strategy: str, task: Task, sender: int, network: Network, chunks: int | None) -> tuple[Phase, ...]:
+    """The messages of a task: one phase, or none if it stays inside hosts. Bytes are cut between items."""
+    strategy = used(strategy, task)
+    if not task.targets:
+        return ()
+    if strategy == "send-recv":
+        counts = zip(task.targets, task.receivers, strict=True)
+        hops = [Hop(sender, host, task.unit, 0, task.nbytes) for host, count in counts for _ in range(count)]
+        return (Phase(1, 1, tuple(Step((hop,)) for hop in hops)),)
+    if strategy == "local-all-gather":
+        parts = _parts(task, task.receivers[0])
+        return (Phase(1, 1, tuple(Step((Hop(sender, task.targets[0], task.unit, *part),)) for part in parts)),)
+    if strategy == "global-all-gather":
+        return (Phase(1, 1, _scatter_gather(task, sender)),)
+    count = task_chunks(strategy, task, network, chunks)
+    stride = chunk_bytes(task.nbytes, count, task.item_bytes)
+    chain = (sender, *task.targets)
+    chained = tuple(
+        Hop(source, target, task.unit, 0, stride, stride, lag) for lag, (source, target) in enumerate(pairwise(chain))
+    )
+    return (Phase(count + len(task.targets) - 1, count, (Step(chained),)),)
+
+
+def chunk_bytes(nbytes: int, chunks: int, item_bytes: int) -> int:
+    """Bytes of one of so many chunks, whole items and at least one."""
+    return max(1, -(-nbytes // (chunks * item_bytes))) * item_bytes
+
+
+def _parts(task: Task, count: int) -> list[tuple[int, int]]:
+    """(start, bytes) of at most `count` parts of a unit; there are fewer when it has fewer items."""
+    size = chunk_bytes(task.nbytes, count, task.item_bytes)
+    return [(start, min(size, task.nbytes - start)) for start in range(0, task.nbytes, size)]
+
+
+def _scatter_gather(task: Task, sender: int) -> tuple[Step, ...]:
+    """Part i goes to target i; then each target sends on, around the ring, what it got last."""
+    hosts = len(task.targets)
+    parts = _parts(task, hosts)
+    steps = [Step((Hop(sender, host, task.unit, *part),)) for host, part in zip(task.targets, parts, strict=False)]
+    for turn in range(hosts - 1):
+        hops = []
+        for at, host in enumerate(task.targets):
+            part = (at - turn) % hosts
+            if part < len(parts):
+                hops.append(Hop(host, task.targets[(at + 1) % hosts], task.unit, *parts[part]))
+        steps.append(Step(tuple(hops)))
+    return tuple(steps)
