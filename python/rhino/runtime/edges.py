@@ -7,6 +7,7 @@ plan is `rhino.reshard`'s. Knows nothing of pipelines and schedules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,8 +18,17 @@ from rhino.compile._jax import key_implementation
 from rhino.reshard import plan_reshard
 from rhino.reshard.data import Network, Program, Tensor, Tile
 from rhino.runtime.hops import lay_out, messages, rows
-from rhino.runtime.packing import Host, Shards, Tiles, packer, unpacker
+from rhino.runtime.packing import Host, Shards, Tiles, Unpacker, packer
 from rhino.runtime.words import item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An exchange whose source tiles have been read: rows by port, pieces that stay on their host, and whole tiles."""
+
+    packed: Mapping[int, jax.Array]
+    pieces: Sequence[Any]
+    made: list[Tiles]
 
 
 class Exchange:
@@ -54,9 +64,7 @@ class Exchange:
         self._packs = {
             host.port.id: packer(host, program.units, tensors, buffers) for host in here if host.number in self._ports
         }
-        self._unpacks = [
-            (host.port.id, unpacker(host, program.units, tensors, dtypes, buffers)) for host in here
-        ]  # fmt: skip
+        self._unpacks = [(host.port.id, Unpacker(host, program.units, tensors, dtypes, buffers)) for host in here]
         self._shape = (len(self._ports), buffers.length)
         self._kind = jnp.dtype(f"uint{8 * buffers.width}")
         ports = list(self._ports.values())
@@ -64,16 +72,25 @@ class Exchange:
         self._messages = messages(program, buffers, ports) if ports else None
 
     def __call__(self, shards: Shards) -> list[list[jax.Array]]:
-        """The target tiles of each tensor on this process's devices, in the order of the tensor's tiles.
+        """The target tiles of each tensor on this process's devices, in the order of the devices' numbers.
 
         Args:
           shards: per tensor the source tiles that this process has, by number of their device.
         """
-        arrived = self._exchanged({port: pack(shards) for port, pack in self._packs.items()})
+        return self.finish(self.start(shards))
+
+    def start(self, shards: Shards) -> Started:
+        """Dispatches all that reads the source tiles. The caller may give them away after it."""
         made: list[Tiles] = [{} for _ in range(self._tensors)]
-        for port, unpack in self._unpacks:
-            unpack(shards, arrived.get(port), made)
-        return [[tiles[device] for device in sorted(tiles)] for tiles in made]
+        packed = {port: pack(shards) for port, pack in self._packs.items()}
+        return Started(packed, [unpack.start(shards, made) for _, unpack in self._unpacks], made)
+
+    def finish(self, started: Started) -> list[list[jax.Array]]:
+        """Dispatches the rest. Of exchanges between the same hosts, in the same order everywhere."""
+        arrived = self._exchanged(started.packed)
+        for (port, unpack), pieces in zip(self._unpacks, started.pieces, strict=True):
+            unpack.finish(pieces, arrived.get(port), started.made)
+        return [[tiles[device] for device in sorted(tiles)] for tiles in started.made]
 
     def warm_up(self) -> None:
         """Compiles the messages and runs them once on zeros, which makes the connections; waits for them."""
@@ -128,16 +145,22 @@ class Edge:
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """The arrays on the target devices; where this process has none of them, handles without data."""
-        plain = [jax.random.key_data(a) if _is_key(a.dtype) else a for a in arrays]
-        shards = [{shard.device.id: shard.data for shard in array.addressable_shards} for array in plain]
+        return self.finish(self.start(arrays))
+
+    def start(self, arrays: Sequence[Any]) -> Started:
+        """As `Exchange.start`. What this process has no part of may be None."""
+        plain = [jax.random.key_data(a) if a is not None and _is_key(a.dtype) else a for a in arrays]
+        return self._exchange.start(
+            [{} if a is None else {shard.device.id: shard.data for shard in a.addressable_shards} for a in plain]
+        )
+
+    def finish(self, started: Started) -> list[Any]:
+        """As `Exchange.finish`."""
         made = [
             jax.make_array_from_single_device_arrays(aval.shape, sharding, tiles, dtype=aval.dtype)
-            for aval, sharding, tiles in zip(self._bits, self._targets, self._exchange(shards), strict=True)
+            for aval, sharding, tiles in zip(self._bits, self._targets, self._exchange.finish(started), strict=True)
         ]
-        return [
-            _keys(bits, aval.dtype) if _is_key(aval.dtype) else bits
-            for bits, aval in zip(made, self._avals, strict=True)
-        ]
+        return [_keys(bits, a.dtype) if _is_key(a.dtype) else bits for bits, a in zip(made, self._avals, strict=True)]
 
     def warm_up(self) -> None:
         """As `Exchange.warm_up`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +22,6 @@ from rhino.runtime.words import from_words, to_words
 Shards = Sequence[Mapping[int, jax.Array]]
 # Of one tensor, by number of the device, its tiles on devices of this process.
 Tiles = dict[int, jax.Array]
-_Index = tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +64,49 @@ def packer(host: Host, units: Sequence[Unit], tensors: Sequence[Tensor], buffers
     return lambda shards: filled([jax.device_put(cut(shards), host.port) for cut in cuts])
 
 
-def unpacker(
-    host: Host, units: Sequence[Unit], tensors: Sequence[Tensor], dtypes: Sequence[Any], buffers: Buffers
-) -> Callable[[Shards, Any, list[Tiles]], None]:
-    """What adds the target tiles on a host's devices: of its row after the exchange, and of its own source tiles."""
-    copies: list[tuple[int, int, int]] = []  # tensor, from device, to device
-    joins: dict[tuple[int, Slice], list[int]] = {}  # what is put together on the port, and goes to these devices
-    for number, tensor in enumerate(tensors):
-        there = {tile.slice: tile.device for tile in reversed(tensor.source) if tile.device in host.devices}
-        own = {tile.device: tile.slice for tile in tensor.source}
-        for tile in tensor.target:
-            if tile.device not in host.devices:
-                continue
-            if tile.slice in there:
-                source = tile.device if own.get(tile.device) == tile.slice else there[tile.slice]
-                copies.append((number, source, tile.device))
-            else:
-                joins.setdefault((number, tile.slice), []).append(tile.device)
-    offsets = buffers.offsets.get(host.number, {})
-    makers = [_joiner(host, key[0], key[1], units, tensors, dtypes, offsets) for key in joins]
+class Unpacker:
+    """Makes the target tiles on a host's devices: of its row after the exchange, and of its own source tiles.
 
-    def unpack(shards: Shards, row: Any, made: list[Tiles]) -> None:
-        for tensor, source, target in copies:
-            made[tensor][target] = jax.device_put(shards[tensor][source], host.devices[target])
-        for (tensor, _), targets, join in zip(joins, joins.values(), makers, strict=True):
-            tile = join(shards, row)
+    In two halves: what reads the source tiles can be dispatched before the caller gives them away.
+    """
+
+    def __init__(
+        self, host: Host, units: Sequence[Unit], tensors: Sequence[Tensor], dtypes: Sequence[Any], buffers: Buffers
+    ) -> None:
+        self._devices = host.devices
+        self._copies: list[tuple[int, int, int]] = []  # tensor, from device, to device
+        # What is put together on the port, and goes to these devices.
+        self._joins: dict[tuple[int, Slice], list[int]] = {}
+        for number, tensor in enumerate(tensors):
+            there = {tile.slice: tile.device for tile in reversed(tensor.source) if tile.device in host.devices}
+            own = {tile.device: tile.slice for tile in tensor.source}
+            for tile in tensor.target:
+                if tile.device not in host.devices:
+                    continue
+                if tile.slice in there:
+                    source = tile.device if own.get(tile.device) == tile.slice else there[tile.slice]
+                    self._copies.append((number, source, tile.device))
+                else:
+                    self._joins.setdefault((number, tile.slice), []).append(tile.device)
+        offsets = buffers.offsets.get(host.number, {})
+        self._joiners = [
+            _Joiner(host, tensor, tile, units, tensors[tensor], dtypes[tensor], offsets) for tensor, tile in self._joins
+        ]
+
+    def start(self, shards: Shards, made: list[Tiles]) -> list[list[jax.Array]]:
+        """Adds the tiles that are whole on this host to `made`; returns what `finish` needs of the others."""
+        for tensor, source, target in self._copies:
+            made[tensor][target] = jax.device_put(shards[tensor][source], self._devices[target])
+        return [joiner.pieces(shards[tensor]) for (tensor, _), joiner in zip(self._joins, self._joiners, strict=True)]
+
+    def finish(self, started: Sequence[Sequence[jax.Array]], row: Any, made: list[Tiles]) -> None:
+        """Adds the tiles that need what came; `row` is the host's, None if nothing did."""
+        for (tensor, _), targets, joiner, pieces in zip(
+            self._joins, self._joins.values(), self._joiners, started, strict=True
+        ):
+            tile = joiner.join(pieces, row)
             for target in targets:
-                made[tensor][target] = jax.device_put(tile, host.devices[target])
-
-    return unpack
+                made[tensor][target] = jax.device_put(tile, self._devices[target])
 
 
 def _holder(unit: Unit, host: Host) -> int:
@@ -109,71 +122,81 @@ def _words_cutter(
     tiles = {tensor: _tile(tensors[tensor], device) for tensor in needed}
 
     def cut(arrays: Mapping[int, jax.Array]) -> jax.Array:
-        parts = [arrays[unit.tensor][_within(unit.slice, tiles[unit.tensor])] for unit in units]
+        parts = [arrays[unit.tensor][_index(_within(unit.slice, tiles[unit.tensor]))] for unit in units]
         return jnp.concatenate([to_words(part, buffers.width) for part in parts])
 
     jitted = jax.jit(cut)
     return lambda shards: jitted({tensor: shards[tensor][device] for tensor in needed})
 
 
-def _joiner(
-    host: Host,
-    number: int,
-    tile: Slice,
-    units: Sequence[Unit],
-    tensors: Sequence[Tensor],
-    dtypes: Sequence[Any],
-    offsets: Mapping[int, int],
-) -> Callable[[Shards, Any], jax.Array]:
-    """One tile on the port: what devices of this host have of it, and the units that came."""
-    dtype, tensor = dtypes[number], tensors[number]
-    local: list[tuple[int, _Index, _Index]] = []  # device, where in its tile, where in this one
-    for source in {source.slice: source for source in tensor.source if source.device in host.devices}.values():
-        common = _common(source.slice, tile)
-        if common is not None:
-            local.append((source.device, _within(common, source.slice), _within(common, tile)))
-    came: list[tuple[int, tuple[int, ...], _Index]] = []  # offset, shape, where in this tile
-    for unit in units:
-        if unit.tensor == number and unit.index in offsets and not any(d in host.devices for d in unit.holders):
+class _Joiner:
+    """One tile, put together on the port: what devices of this host have of it, and the units that came."""
+
+    def __init__(
+        self,
+        host: Host,
+        tensor: int,
+        tile: Slice,
+        units: Sequence[Unit],
+        described: Tensor,
+        dtype: Any,
+        offsets: Mapping[int, int],
+    ) -> None:
+        self._port = host.port
+        # (device, where in its tile, where in this one)
+        self._local: list[tuple[int, Slice, Slice]] = []
+        for source in {source.slice: source for source in described.source if source.device in host.devices}.values():
+            common = _common(source.slice, tile)
+            if common is not None:
+                self._local.append((source.device, _within(common, source.slice), _within(common, tile)))
+        # (offset and length in the row, shape, where in this tile)
+        came: list[tuple[int, int, tuple[int, ...], Slice]] = []
+        for unit in units:
+            if unit.tensor != tensor or unit.index not in offsets or any(d in host.devices for d in unit.holders):
+                continue
             common = _common(unit.slice, tile)
             if common is not None:
                 assert common == unit.slice  # units never straddle the border of a tile
-                shape = tuple(stop - start for start, stop in unit.slice)
-                came.append((offsets[unit.index], shape, _within(common, tile)))
-    shape = tuple(stop - start for start, stop in tile)
+                extent = tuple(stop - start for start, stop in unit.slice)
+                came.append((offsets[unit.index], unit.nbytes, extent, _within(common, tile)))
+        shape = tuple(stop - start for start, stop in tile)
+        places = [at for _, _, at in self._local]
 
-    def join(pieces: Sequence[jax.Array], row: Any) -> jax.Array:
-        placed = [(piece, at) for piece, (_, _, at) in zip(pieces, local, strict=True)]
-        for offset, extent, at in came:
-            size = prod(extent) * tensor.item_bytes // row.dtype.itemsize
-            placed.append((from_words(row[0, offset : offset + size], extent, dtype), at))
-        if len(placed) == 1 and placed[0][0].shape == shape:
-            return placed[0][0]
-        made = jnp.zeros(shape, dtype)
-        for piece, at in placed:
-            made = made.at[at].set(piece)
-        return made
+        def join(pieces: Sequence[jax.Array], row: Any) -> jax.Array:
+            placed = list(zip(pieces, places, strict=True))
+            for offset, nbytes, extent, at in came:
+                words = row[0, offset : offset + nbytes // row.dtype.itemsize]
+                placed.append((from_words(words, extent, dtype), at))
+            if len(placed) == 1 and placed[0][0].shape == shape:
+                return placed[0][0]
+            made = jnp.zeros(shape, dtype)
+            for piece, at in placed:
+                made = made.at[_index(at)].set(piece)
+            return made
 
-    joined = jax.jit(join, out_shardings=SingleDeviceSharding(host.port))
-    pick = jax.jit(lambda array, at: array[tuple(slice(a, b) for a, b in at)], static_argnums=1)
+        self.join = jax.jit(join, out_shardings=SingleDeviceSharding(host.port))
 
-    def run(shards: Shards, row: Any) -> jax.Array:
-        pieces = [
-            jax.device_put(pick(shards[number][device], tuple((s.start, s.stop) for s in at)), host.port)
-            for device, at, _ in local
-        ]
-        return joined(pieces, row)
+    def pieces(self, tiles: Mapping[int, jax.Array]) -> list[jax.Array]:
+        """What is local, on the port."""
+        return [jax.device_put(_pick(tiles[device], at), self._port) for device, at, _ in self._local]
 
-    return run
+
+@partial(jax.jit, static_argnums=1)
+def _pick(array: jax.Array, at: Slice) -> jax.Array:
+    return array[_index(at)]
 
 
 def _tile(tensor: Tensor, device: int) -> Slice:
     return next(tile.slice for tile in tensor.source if tile.device == device)
 
 
-def _within(inner: Slice, outer: Slice) -> _Index:
+def _within(inner: Slice, outer: Slice) -> Slice:
     """A slice of the tensor, counted from the beginning of a tile of it."""
-    return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(inner, outer, strict=True))
+    return tuple((a - c, b - c) for (a, b), (c, _) in zip(inner, outer, strict=True))
+
+
+def _index(at: Slice) -> tuple[slice, ...]:
+    return tuple(slice(start, stop) for start, stop in at)
 
 
 def _common(a: Slice, b: Slice) -> Slice | None:
