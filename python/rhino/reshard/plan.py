@@ -11,9 +11,12 @@ from fractions import Fraction
 
 from rhino.errors import RhinoError
 from rhino.reshard.bounds import Bounds, bounds_of_tasks
-from rhino.reshard.checker import check_program
+from rhino.reshard.checker import check_program, program_time, unit_starts
 from rhino.reshard.data import Network, Phase, Program, Tensor, Unit
 from rhino.reshard.lists import ListSchedule, greedy, load_balance, naive, timed
+from rhino.reshard.optimal import optimal_program
+from rhino.reshard.programs import made_program
+from rhino.reshard.search import search
 from rhino.reshard.strategies import check_strategy, task_chunks, task_phases, task_time
 from rhino.reshard.units import Task, host_of, tasks_of, units_of
 
@@ -29,8 +32,8 @@ class ReshardPlan:
 
     Attributes:
       units: what is moved, by index.
-      senders: per unit (host, device, bytes); "optimal" may split a unit over several. What stays inside hosts has one
-        too.
+      senders: per unit (host, device, bytes): who puts how many of its bytes on the way; "optimal" may split a unit over
+        several. What stays inside hosts has one too.
       starts: planned start of each unit, seconds.
       order: unit indices by start.
       makespan_s: planned seconds. Without latency, and with no number of chunks given, in the limit of ever smaller
@@ -96,60 +99,105 @@ def plan_reshard(
     def time(task: Task, sender: int) -> Fraction:
         return task_time(strategy, task, sender, network, chunks)
 
-    schedules = {
-        "naive": lambda: timed(naive(tasks), time),
-        "load-balance": lambda: timed(load_balance(tasks, network), time),
-        "greedy": lambda: greedy(tasks, network, time, seed),
-    }
-    chosen = (
-        schedules[scheduler]()
-        if scheduler in schedules
-        else min((make() for make in schedules.values()), key=lambda each: each.makespan)
-    )
-    return _listed(strategy, scheduler, units, chosen, bounds, network, chunks)
+    problem = _Problem(strategy, scheduler, units, tasks, bounds, network, chunks)
+    if scheduler == "naive":
+        return _listed(problem, timed(naive(tasks), time))
+    if scheduler == "load-balance":
+        return _listed(problem, timed(load_balance(tasks, network), time))
+    if scheduler == "greedy":
+        return _listed(problem, greedy(tasks, network, time, seed))
+    exact = _exact(problem) if scheduler == "optimal" and strategy == "broadcast" else None
+    if exact is not None and exact.makespan_s <= bounds.bound:
+        return exact
+    rules = (timed(naive(tasks), time), timed(load_balance(tasks, network), time), greedy(tasks, network, time, seed))
+    best = min(rules, key=lambda each: each.makespan)
+    if best.makespan > bounds.bound:
+        best = search(tasks, time, best, time_limit_s)
+    return exact if exact is not None and exact.makespan_s <= best.makespan else _listed(problem, best)
 
 
-def _listed(
-    strategy: str,
-    scheduler: str,
-    units: tuple[Unit, ...],
-    schedule: ListSchedule,
-    bounds: Bounds,
-    network: Network,
-    chunks: int | None,
-) -> ReshardPlan:
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What is planned, and how."""
+
+    strategy: str
+    scheduler: str
+    units: tuple[Unit, ...]
+    tasks: tuple[Task, ...]
+    bounds: Bounds
+    network: Network
+    chunks: int | None
+
+    @property
+    def fluid(self) -> bool:
+        """Whether broadcasts are planned in the limit of ever smaller chunks."""
+        return self.chunks is None and not self.network.latency_s
+
+
+def _listed(problem: _Problem, schedule: ListSchedule) -> ReshardPlan:
     """The plan of a list schedule: one phase per unit, in order of their starts."""
-    starts = [Fraction(0)] * len(units)
-    senders: list[tuple[Sender, ...]] = [()] * len(units)
+    starts = [Fraction(0)] * len(problem.units)
+    senders: list[tuple[Sender, ...]] = [()] * len(problem.units)
     phases: list[Phase] = []
     most = 1
-    ranked = sorted(range(len(units)), key=lambda at: (schedule.starts[at], at))
-    for at in ranked:
-        task, sender = schedule.order[at]
-        unit = units[task.unit]
+    for at in sorted(range(len(problem.units)), key=lambda at: (schedule.starts[at], at)):
+        task, host = schedule.order[at]
         starts[task.unit] = schedule.starts[at]
-        device = next(device for device in unit.holders if host_of(network, device) == sender)
-        senders[task.unit] = ((sender, device, unit.nbytes),)
-        phases += task_phases(strategy, task, sender, network, chunks)
-        most = max(most, task_chunks(strategy, task, network, chunks))
-    program = made_program(units, phases)
-    check_program(program, network)
-    makespan = schedule.makespan
+        senders[task.unit] = (_sender(problem, task.unit, host, task.nbytes),)
+        phases += task_phases(problem.strategy, task, host, problem.network, problem.chunks)
+        most = max(most, task_chunks(problem.strategy, task, problem.network, problem.chunks))
+    program = made_program(problem.units, phases)
+    return _plan(problem, senders, starts, schedule.makespan, most, program)
+
+
+def _exact(problem: _Problem) -> ReshardPlan:
+    """The plan of broadcasts at the bound, which may split units over senders and send them piece by piece."""
+    network = problem.network
+    program, chunks, flows = optimal_program(problem.tasks, problem.units, network, problem.chunks)
+    begun = unit_starts(program, network)
+    starts = [begun.get(unit.index, Fraction(0)) for unit in problem.units]
+    sent: list[dict[int, int]] = [{} for _ in problem.units]
+    for flow in flows:
+        source = flow.hops[0][0]
+        sent[flow.unit][source] = sent[flow.unit].get(source, 0) + flow.nbytes
+    for task in problem.tasks:
+        if not task.targets:
+            sent[task.unit][task.holders[0]] = task.nbytes
+    senders = [
+        tuple(_sender(problem, unit, host, nbytes) for host, nbytes in sorted(each.items()))
+        for unit, each in enumerate(sent)
+    ]
+    # Where bandwidths are equal, the ports' loads are all there is (matchings); where not, the program's time is known.
+    moved = {host for task in problem.tasks if task.targets for host in (*task.holders, *task.targets)}
+    equal = len({network.bandwidth_bytes_s[host] for host in moved}) <= 1
+    makespan = problem.bounds.bound if problem.fluid and equal else program_time(program, network)
+    return _plan(problem, senders, starts, makespan, chunks, program)
+
+
+def _sender(problem: _Problem, unit: int, host: int, nbytes: int) -> Sender:
+    """The first device of a host that holds a unit."""
+    devices = problem.units[unit].holders
+    return host, next(device for device in devices if host_of(problem.network, device) == host), nbytes
+
+
+def _plan(
+    problem: _Problem,
+    senders: Sequence[tuple[Sender, ...]],
+    starts: Sequence[Fraction],
+    makespan: Fraction,
+    chunks: int,
+    program: Program,
+) -> ReshardPlan:
+    check_program(program, problem.network)
     return ReshardPlan(
-        strategy,
-        scheduler,
-        units,
+        problem.strategy,
+        problem.scheduler,
+        problem.units,
         tuple(senders),
         tuple(starts),
-        tuple(schedule.order[at][0].unit for at in ranked),
+        tuple(sorted(range(len(starts)), key=lambda unit: (starts[unit], unit))),
         makespan,
-        bounds,
-        most,
+        problem.bounds,
+        chunks,
         program,
     )
-
-
-def made_program(units: tuple[Unit, ...], phases: Sequence[Phase]) -> Program:
-    """The program of phases, with the hosts that they name."""
-    hosts = {host for phase in phases for step in phase.steps for hop in step.hops for host in (hop.source, hop.target)}
-    return Program(tuple(sorted(hosts)), units, tuple(phases))
