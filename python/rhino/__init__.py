@@ -18,8 +18,10 @@ _EXPORTS = {
     "StridedArray": "rhino.api_strided",
     "original": "rhino.api_strided",
 }
-_PACKAGES = ("experts",)
-__all__ = ["Cluster", "Plan", "RhinoError", "StridedArray", "experts", "original", "parallelize"]
+_PACKAGES = ("checkpoint", "distributed", "experts")
+__all__ = [
+    "Cluster", "Plan", "RhinoError", "StridedArray", "checkpoint", "distributed", "experts", "original", "parallelize",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -367,6 +367,20 @@ def key_implementation(dtype: Any) -> Any:
     return dtype._impl.name
 
 
+def share(name: str, value: bytes, timeout_s: float) -> list[bytes]:
+    """What every process of the job gives under a name that no other sharing has; each process must call it.
+
+    Private: the client of jax's coordination service, which `jax.distributed` keeps to itself.
+    """
+    client, count = distributed.global_state.client, jax.process_count()
+    if client is None:
+        return [value]
+    client.key_value_set_bytes(f"rhino/{name}/{jax.process_index()}", value)
+    return [
+        bytes(client.blocking_key_value_get_bytes(f"rhino/{name}/{i}", int(1000 * timeout_s))) for i in range(count)
+    ]
+
+
 def weakly_typed(array: jax.Array) -> jax.Array:
     """The same array with a type that gives way to others, as jax keeps those made of Python numbers.
 
