@@ -91,7 +91,7 @@ def pipeline_costs(
 
     def links(src: int, dst: int) -> tuple[str, ...]:
         a, b = program.group_of(src), program.group_of(dst)
-        return () if placement is None or a == b else (placement.link(a, b),)
+        return () if placement is None or a == b else placement.links(a, b)
 
     weight = total("weight")
     split = {f.stage for f in program.fragments if f.kind == "weight"}

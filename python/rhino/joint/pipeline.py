@@ -17,6 +17,7 @@ from rhino.joint.fragment_lives import Staging
 from rhino.joint.memory import StageMemory, stage_memory
 from rhino.joint.placement import Placement, part_of
 from rhino.joint.sharded import Layouts, Prepared, Sharded
+from rhino.joint.spread import Spread
 from rhino.schedule.costs import Edge, PipelineCosts
 from rhino.search.overlap import hidden_seconds
 from rhino.stages.plan import Machine, StagePlan, plan_step
@@ -62,7 +63,10 @@ def stage_step(
         byte_s=byte_s, latency_s=start_s,
     )  # fmt: skip
     options = StageOptions(time_limit_s=_CUT_S, gap=_CUT_GAP)
-    return plan_step(prepared.ready, total, machine, options, layouts[shape.width].local)
+    widest = layouts[shape.width]
+    return plan_step(
+        prepared.ready, total, machine, options, widest.local, _sent(prepared.graph, widest, shape, placement)
+    )
 
 
 def _total_seconds(sharded: Sharded) -> list[float]:
@@ -80,6 +84,17 @@ def _links(shape: Shape, placement: Placement) -> tuple[Matrix, Matrix]:
     one = float(shape.width * shape.replicas)
     start_s = tuple(tuple(_start_s(placement, a, b) for b in n) for a in n)
     return start_s, tuple(tuple(placement.transfer_s(a, b, one) - start_s[a][b] for b in n) for a in n)
+
+
+def _sent(graph: Graph, sharded: Sharded, shape: Shape, placement: Placement) -> list[int]:
+    """By value, bytes of each device that take as long as sending it on: copies within a host are made there."""
+    inside = placement.same_host(0, shape.stages - 1)
+    part = 1 if inside else min(shape.width * shape.replicas, placement.cluster.devices_per_host)
+    weights: dict[Spread, float] = {}
+    for spread in sharded.spread:
+        if spread not in weights:
+            weights[spread] = _beside(spread, shape.replicas, shape.replicas).weight(part) / shape.width
+    return [round(v.nbytes * weights[s]) for v, s in zip(graph.values, sharded.spread, strict=True)]
 
 
 def _alike(matrix: Matrix) -> Matrix:
@@ -175,6 +190,11 @@ def weight_ops(graph: Graph, plan: StagePlan) -> frozenset[int]:
     return frozenset(found)
 
 
+def _beside(spread: Spread, replicas: int, values: int) -> Spread:
+    """How replicas of a stage need a value: one each, side by side, or all the same one."""
+    return Spread((replicas, *spread.mesh), (values > 1, *spread.split))
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """A pipeline as the scheduler sees it, and the memory of its stages. `replica_s` is the sum over replicas."""
@@ -218,7 +238,10 @@ def pipeline(
     once: dict[tuple[str, int, int], float] = {}
     for t in plan.transfers:
         replicas = shape.replicas if t.phase in ("forward", "backward") else 1
-        seconds = placement.transfer_s(t.src, t.dst, graph.values[t.value].nbytes * replicas)
+        target = by_stage[t.dst].spread[t.value]
+        seconds = placement.transfer_s(
+            t.src, t.dst, graph.values[t.value].nbytes * replicas, _beside(target, shape.replicas, replicas)
+        )
         if t.phase in ("forward", "backward"):
             ends = (t.src, t.dst) if t.src < t.dst else (t.dst, t.src)
             ways = forward if t.src < t.dst else backward
@@ -229,7 +252,7 @@ def pipeline(
     edges = tuple(
         Edge(
             a, b, forward.get((a, b)), backward.get((a, b)),
-            (placement.link(a, b),), (placement.link(b, a),),
+            placement.links(a, b), placement.links(b, a),
         )
         for a, b in sorted(forward.keys() | backward.keys())
     )  # fmt: skip

@@ -6,10 +6,11 @@ Owns the blocks of consecutive devices, the cluster that one block sees, and the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, sqrt
 
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
+from rhino.joint.spread import Spread, need_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +51,48 @@ class Placement:
         """Whether two different blocks are parts of one host."""
         return self.hosts_of(a) == self.hosts_of(b)
 
-    def transfer_s(self, src: int, dst: int, nbytes: float, copies: int = 1) -> float:
-        """Seconds to bring a value from one block to another, nothing else on the way.
+    def transfer_s(self, src: int, dst: int, nbytes: float, target: Spread | None = None) -> float:
+        """Seconds to bring a value from one block to another, nothing else on the way: the resharding's bound.
+
+        That is `max(send, recv)` of 2211.05322's unit tasks, whose holders share out what they all have: all parts of
+        the source send an equal share, and every part of the target receives what it needs, once. Parts are hosts, by
+        their NICs; within one host they are devices, by theirs. What several hosts need goes from one to the next, in
+        as many chunks as are best.
 
         Args:
-          nbytes: bytes of the value, all shards together, each sent once: what is needed several times in a block is
-            shared there over its faster links.
-          copies: parts of the block that hold all of the value, and so could send in parallel; 1 where it is split
-            over all devices.
+          nbytes: bytes of the value, all shards together.
+          target: how it lies on the block that needs it; None where it is split over all devices.
         """
         if src == dst or not nbytes:
             return 0.0
-        cluster = self.cluster
-        inside, across = cluster.intra_host, cluster.inter_host
-        if self.same_host(src, dst):
-            if inside is None:
-                return 0.0
-            narrow = min(self.widths[src], self.widths[dst])
-            return inside.latency_s + nbytes / (max(1, narrow // copies) * inside.exchange_bytes_s)
-        if across is None:
+        inside = self.same_host(src, dst)
+        level = self.cluster.intra_host if inside else self.cluster.inter_host
+        if level is None:
             return 0.0
-        # The NICs of all hosts of the narrower side work at once.
-        nics = min(len(self.hosts_of(src)), len(self.hosts_of(dst))) * across.nics
-        return across.latency_s + nbytes / (nics * across.exchange_bytes_s)
+        ports = 1 if inside else level.nics
+        whole_s = nbytes / (ports * level.exchange_bytes_s)
+        width = self.widths[dst]
+        spread = target or Spread((width,), (True,))
+        need = need_of(spread, 1 if inside else min(width, self.cluster.devices_per_host))
+        senders = self.widths[src] if inside else len(self.hosts_of(src))
+        bound_s = whole_s * max(need.share, 1 / senders)
+        return bound_s + (level.latency_s if inside else _chain_s(bound_s, need.readers, level.latency_s))
 
-    def link(self, src: int, dst: int) -> str:
-        """What a transfer occupies: blocks of one host that send out of it share its NIC, one way."""
+    def links(self, src: int, dst: int) -> tuple[str, ...]:
+        """What a transfer occupies: the NICs of both blocks' hosts, one way; within a host nothing that others do."""
+        a, b = self.hosts_of(src), self.hosts_of(dst)
         if self.same_host(src, dst):
-            return f"host{self.hosts_of(src)[0]}:{src}>{dst}"
-        return f"nic{self.hosts_of(src)[0]}>nic{self.hosts_of(dst)[0]}"
+            return (f"host{a[0]}:{src}>{dst}",)
+        return (*(f"nic{h}>" for h in a), *(f">nic{h}" for h in b))
+
+
+def _chain_s(bound_s: float, hosts: int, latency_s: float) -> float:
+    """What a broadcast along so many hosts adds to its bound: `(K + hosts - 1)(a + b/K) - b` for the best K."""
+    if not latency_s:
+        return 0.0
+    rest = hosts - 1
+    chunks = max(1.0, sqrt(rest * bound_s / latency_s))
+    return (chunks + rest) * latency_s + rest * bound_s / chunks
 
 
 def deal(cluster: Cluster, groups: int) -> tuple[int, ...]:

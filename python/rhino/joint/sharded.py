@@ -17,8 +17,9 @@ from rhino.joint.breakdown import OpSeconds, op_breakdown
 from rhino.joint.candidates import Shape
 from rhino.joint.fragment_lives import Span
 from rhino.joint.placement import part_of
+from rhino.joint.spread import Spread
 from rhino.search.cones import build_problem
-from rhino.search.evaluate import local_bytes, spans
+from rhino.search.evaluate import spans, split_axes
 from rhino.search.planner import Options, plan_sharding
 from rhino.search.problem import Problem
 from rhino.search.solution import Solution
@@ -69,10 +70,14 @@ def prepare(graph: Graph) -> Prepared:
 
 @dataclass(frozen=True)
 class Sharded:
-    """A program laid out: the plan, and what it takes op by op on one device."""
+    """A program laid out: the plan, and what it takes op by op on one device.
+
+    By value, `spread` is how it lies on one replica and `local` its bytes on each device.
+    """
 
     solution: Solution
     seconds: OpSeconds
+    spread: Sequence[Spread]
     local: Sequence[int]
     copies: Sequence[Span]
 
@@ -124,9 +129,11 @@ def lay_out(
             raise
         return None
     _, copies = spans(solution.costs, solution.states, prepared.life)
+    mesh = tuple(n for _, n in solution.mesh)
     # What is fused away within a stage has bytes where it is sent to another.
-    local = [local_bytes(solution.costs, solution.states, v.index) for v in prepared.graph.values]
-    return Sharded(solution, op_breakdown(solution.costs, solution.states), local, copies)
+    spread = [Spread(mesh, split_axes(solution.costs, solution.states, v.index)) for v in prepared.graph.values]
+    local = [v.nbytes // s.tiles for v, s in zip(prepared.graph.values, spread, strict=True)]
+    return Sharded(solution, op_breakdown(solution.costs, solution.states), spread, local, copies)
 
 
 def lay_out_within(

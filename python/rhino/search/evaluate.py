@@ -95,23 +95,33 @@ def local_bytes(costs: Costs, states: Sequence[States], v: int) -> int:
 
 def _parts(costs: Costs, states: Sequence[States], v: int) -> int:
     """Parts that a value is kept in."""
+    return prod(size for split, size in zip(split_axes(costs, states, v), costs.sizes, strict=True) if split)
+
+
+def split_axes(costs: Costs, states: Sequence[States], v: int) -> tuple[bool, ...]:
+    """Whether each mesh axis splits a value."""
     problem = costs.problem
     n = problem.node_of[v]
     if n < 0:
-        return free_parts(costs, states, v)
+        return _free_axes(costs, states, v)
     classes = problem.classes[v]
-    split = zip(states[costs.quotient.klass[n]], costs.sizes, strict=True)
-    return prod(size for s, size in split if s > 0 and s - 1 in classes)
+    return tuple(s > 0 and s - 1 in classes for s in states[costs.quotient.klass[n]])
 
 
 def free_parts(costs: Costs, states: Sequence[States], v: int) -> int:
     """Parts of a value any layout suits: as its readers want it."""
+    return prod(size for split, size in zip(_free_axes(costs, states, v), costs.sizes, strict=True) if split)
+
+
+def _free_axes(costs: Costs, states: Sequence[States], v: int) -> tuple[bool, ...]:
+    """As `split_axes`, of a value any layout suits: that of the reader who wants the most parts."""
     problem, klass = costs.problem, costs.quotient.klass
-    parts = 1
+    found, parts = (False,) * len(costs.sizes), 1
     for end in problem.free_reads.get(v, ()):
         layout = costs.layout(end, states[klass[end.node]])
-        parts = max(parts, shards(layout, costs.sizes))
-    return parts
+        if shards(layout, costs.sizes) > parts:
+            found, parts = tuple(state >= 0 for state in layout), shards(layout, costs.sizes)
+    return found
 
 
 def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> Iterator[Copy]:

@@ -102,12 +102,14 @@ def plan_step(
     machine: Machine,
     options: StageOptions = _DEFAULT,
     nbytes: Sequence[int] | None = None,
+    sent: Sequence[int] = (),
 ) -> StagePlan:
     """The stages of a step in loop form.
 
     Args:
       seconds: by op, of all its executions in a step, as `rhino.cost.roofline.op_seconds` gives them.
       nbytes: by value; of the whole tensors if None. Memory limits and links are meant for the same bytes.
+      sent: by value, what links carry of it in each micro-batch; `nbytes` if ().
 
     Raises:
       RhinoError: the graph has no micro-batch loop or no roles, fewer units than stages, or nothing fits in memory.
@@ -117,19 +119,24 @@ def plan_step(
     trips = max(1, step.microbatches)
     given = [s / trips if step.loop < i < step.graph.ops[step.loop].region_end else s for i, s in enumerate(seconds)]
     sizes = nbytes if nbytes is not None else [v.nbytes for v in step.graph.values]
-    units, problem = stage_problem(ready, given, sizes, machine, options)
+    units, problem = stage_problem(ready, given, sizes, machine, options, sent)
     solution = plan_stages(problem, options)
     return _Report(step, ready.phases, units, solution, given, sizes).run(problem)
 
 
 def stage_problem(
-    ready: Prepared, seconds: Sequence[float], nbytes: Sequence[int], machine: Machine, options: StageOptions = _DEFAULT
+    ready: Prepared,
+    seconds: Sequence[float],
+    nbytes: Sequence[int],
+    machine: Machine,
+    options: StageOptions = _DEFAULT,
+    sent: Sequence[int] = (),
 ) -> tuple[UnitGraph, StageProblem]:
     """The units of a step and the problem of cutting them; `seconds` of ops in the loop are of one micro-batch."""
     units, problem = None, None
     for grain in _GRAINS:
         target = max(grain * machine.stages, 48 if grain == _GRAINS[0] else 2 * machine.stages)
-        units = build_units(ready.step, ready.phases, seconds, nbytes, min(target, _MOST_UNITS), _MOST_UNITS)
+        units = build_units(ready.step, ready.phases, seconds, nbytes, min(target, _MOST_UNITS), _MOST_UNITS, sent)
         problem = StageProblem(
             units.units,
             units.precedences,

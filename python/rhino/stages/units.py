@@ -34,13 +34,20 @@ class UnitGraph:
 
 
 def build_units(
-    step: Step, phases: Phases, seconds: Sequence[float], nbytes: Sequence[int], target: int, limit: int
+    step: Step,
+    phases: Phases,
+    seconds: Sequence[float],
+    nbytes: Sequence[int],
+    target: int,
+    limit: int,
+    sent: Sequence[int] = (),
 ) -> UnitGraph:
     """Units of about equal time, `target` of them and at most `limit`.
 
     Args:
       seconds: by op, of one micro-batch; nested ops' own are added to their parent's item.
       nbytes: by value, on the devices of a stage together or each, as the memory limit is meant.
+      sent: by value, what links carry where it goes to another stage; `nbytes` if ().
     """
     graph = step.graph
     maker = {v: i for i in phases.forward for v in graph.ops[i].results}
@@ -54,7 +61,7 @@ def build_units(
     unit_of = {i: u for u, group in enumerate(groups) for i in group}
     readers = Readers(step, phases, unit_of)
     unit_of.update(anchor(step, phases, unit_of, readers))
-    return _Translation(step, phases, readers, unit_of, nbytes).run(seconds, len(groups))
+    return _Translation(step, phases, readers, unit_of, nbytes, sent or nbytes).run(seconds, len(groups))
 
 
 def gradient_parts(step: Step, phases: Phases, unit_of: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
@@ -89,9 +96,16 @@ class _Translation:
     """Bytes and edges of the units."""
 
     def __init__(
-        self, step: Step, phases: Phases, readers: Readers, unit_of: dict[int, int], nbytes: Sequence[int]
+        self,
+        step: Step,
+        phases: Phases,
+        readers: Readers,
+        unit_of: dict[int, int],
+        nbytes: Sequence[int],
+        sent: Sequence[int],
     ) -> None:
-        self.step, self.phases, self.readers, self.unit_of, self.nbytes = step, phases, readers, unit_of, nbytes
+        self.step, self.phases, self.readers, self.unit_of = step, phases, readers, unit_of
+        self.nbytes, self.sent = nbytes, sent
         self.nets: list[Net] = []
         self.precedences: dict[tuple[int, int], None] = {}
 
@@ -133,7 +147,7 @@ class _Translation:
             for v in step.graph.ops[i].results:
                 readers = users.get(v, [])
                 if v not in summed:
-                    self._net(root, sorted({unit_of[r] for r in readers}), self.nbytes[v])
+                    self._net(root, sorted({unit_of[r] for r in readers}), self.sent[v])
                 if i not in backward:
                     keeping = [unit_of[r] for r in readers if r in backward]
                     if keeping:

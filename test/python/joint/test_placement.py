@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from math import prod
+
 import pytest
 
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.joint.candidates import Shape, shapes, widths
 from rhino.joint.placement import Placement, part_of
+from rhino.joint.spread import Spread
+from rhino.reshard import Network, Tensor, bounds_of, spec_tiles, units_of
 
 V100S = Cluster.load("p3.16xlarge:8")
 NIC_BYTES_S, NVLINK_BYTES_S = 3.125e9, 150e9
@@ -43,9 +50,88 @@ def test_stages_of_several_hosts_send_by_all_their_nics() -> None:
 
 def test_blocks_of_one_host_share_its_nic() -> None:
     placed = Placement.of(V100S, 16)
-    assert placed.link(0, 2) == placed.link(1, 3)  # both leave host 0 for host 1
-    assert placed.link(0, 1) != placed.link(1, 0)
-    assert placed.link(1, 2) != placed.link(2, 1)
+    assert placed.links(0, 2) == placed.links(1, 3) == ("nic0>", ">nic1")
+    assert placed.links(0, 1) != placed.links(1, 0)
+    assert set(placed.links(1, 2)).isdisjoint(placed.links(2, 1))
+    # A skip shares the NIC it leaves by, wherever it goes.
+    assert set(placed.links(1, 2)) & set(placed.links(0, 5)) == {"nic0>"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "groups", "split", "share"),
+    [
+        ("p3.16xlarge:4", 2, (True, True), 1 / 2),
+        ("p3.16xlarge:4", 2, (True, False), 1 / 2),  # copies within a host are made there
+        ("p3.16xlarge:4", 2, (False, True), 1.0),  # both hosts need all of it
+        ("p3.16xlarge:4", 2, (False, False), 1.0),
+        ("p3.16xlarge:2", 2, (True, False), 1.0),
+    ],
+)
+def test_hosts_receive_what_their_devices_need_once(
+    spec: str, groups: int, split: tuple[bool, ...], share: float
+) -> None:
+    placed = Placement.of(Cluster.load(spec), groups)
+    target = Spread((placed.widths[1] // 8, 8), split)
+    assert placed.transfer_s(0, 1, 3.125e9, target) == pytest.approx(share, rel=3e-2)
+
+
+def test_devices_of_a_host_receive_what_each_needs() -> None:
+    placed = Placement.of(Cluster.load("p3.16xlarge:1"), 2)
+    nbytes = 150e9
+    assert placed.transfer_s(0, 1, nbytes, Spread((4,), (True,))) == pytest.approx(1 / 4, rel=1e-3)
+    assert placed.transfer_s(0, 1, nbytes, Spread((4,), (False,))) == pytest.approx(1.0, rel=1e-3)
+    assert placed.transfer_s(0, 1, nbytes, Spread((2, 2), (False, True))) == pytest.approx(1 / 2, rel=1e-3)
+
+
+def test_a_chain_of_hosts_takes_the_latency_of_its_chunks() -> None:
+    cluster = Cluster.load("p3.16xlarge:4")
+    placed = Placement.of(cluster, 2)
+    assert cluster.inter_host is not None
+    start, whole = cluster.inter_host.latency_s, 3.125e9 / NIC_BYTES_S
+    found = placed.transfer_s(0, 1, 3.125e9, Spread((2, 8), (False, True)))
+    best = min((k + 1) * (start + whole / k) for k in range(1, 2000))
+    assert whole < found <= best and found == pytest.approx(best, rel=1e-6)
+    # A byte is one chunk: it waits for as many messages as there are hosts.
+    assert placed.transfer_s(0, 1, 1, Spread((2, 8), (False, True))) == pytest.approx(2 * start, rel=1e-3)
+
+
+def _bound(target: Spread, senders: Spread, per_host: int) -> float:
+    """The bound by the units themselves; in a second a host sends the whole tensor."""
+    axes = range(len(target.mesh))
+    shape = tuple(a * b for a, b in zip(senders.mesh, target.mesh, strict=True))
+    tiles = [
+        spec_tiles(shape, s.mesh, [f"S{a}" if s.split[a] else "R" for a in axes], first)
+        for s, first in ((senders, 0), (target, prod(senders.mesh)))
+    ]
+    hosts = {tile.device: tile.device // per_host for tile in (*tiles[0], *tiles[1])}
+    network = Network(hosts, dict.fromkeys(hosts.values(), Fraction(prod(shape))))
+    return float(bounds_of(units_of([Tensor(shape, 1, *tiles)]), network).bound)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [((2, 4), (2, 4)), ((1, 4), (3, 4)), ((4, 2), (2, 8)), ((3, 2, 2), (1, 2, 2)), ((2, 2, 4), (4, 2, 2))],
+)
+def test_the_price_is_the_bound_of_the_resharding(
+    source: tuple[int, ...], target: tuple[int, ...], inside: bool
+) -> None:
+    base = Cluster.load("p3.8xlarge:1")  # four devices on a host
+    free = tuple(replace(level, latency_s=0.0) for level in Cluster.load("p3.8xlarge:2").levels)
+    for splits in product((False, True), repeat=len(source)):
+        for lies in product((False, True), repeat=len(target)):
+            a, b = Spread(source, splits), Spread(target, lies)
+            devices = prod(source) + prod(target)
+            if inside:
+                one = replace(base, devices_per_host=devices, levels=(replace(free[0], size=devices),))
+                placed, per_host = Placement(one, (prod(source), prod(target))), 1
+                rate = free[0].bandwidth_bytes_s
+            else:
+                many = replace(base, hosts=devices // 4, levels=free)
+                placed, per_host = Placement(many, (prod(source), prod(target))), 4
+                rate = free[1].bandwidth_bytes_s
+            found = placed.transfer_s(0, 1, rate, b)
+            assert found == pytest.approx(_bound(b, a, per_host)), (a, b)
 
 
 @pytest.mark.parametrize("groups", [0, 65])
