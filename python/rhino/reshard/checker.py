@@ -135,10 +135,11 @@ def _times(program: Program, network: Network) -> tuple[dict[int, Fraction], dic
     seconds: dict[tuple[int, int, int], Fraction] = {}
     for phase in program.phases:
         for step in phase.steps:
+            length = step.length
             for hop in step.hops:
-                key = (hop.source, hop.target, step.length)
+                key = (hop.source, hop.target, length)
                 if key not in seconds:
-                    seconds[key] = network.latency_s + step.length / min(speed[hop.source], speed[hop.target])
+                    seconds[key] = network.latency_s + length / min(speed[hop.source], speed[hop.target])
     # In whole numbers of the common denominator: ten times as fast as fractions.
     scale = lcm(*(each.denominator for each in seconds.values()))
     ticks = {key: int(each * scale) for key, each in seconds.items()}

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 
 from rhino.reshard.data import Network
 from rhino.reshard.units import Task
@@ -37,19 +38,23 @@ def timed(order: Order, time: Time) -> ListSchedule:
     Hosts that only send or only receive have one port in use, so this is the model of 2211.05322 §3.2; one that does
     both does them in turn, because a program has one order.
     """
-    free: dict[int, Fraction] = {}
+    seconds = [time(task, sender) for task, sender in order]
+    # In whole numbers of the common denominator: several times as fast as fractions.
+    scale = lcm(*{each.denominator for each in seconds})
+    free: dict[int, int] = {}
     starts = []
-    end = Fraction(0)
-    for task, sender in order:
-        hosts = (sender, *task.targets)
-        start = max(free.get(host, Fraction(0)) for host in hosts) if task.targets else Fraction(0)
-        stop = start + time(task, sender)
-        starts.append(start)
+    end = 0
+    for (task, sender), each in zip(order, seconds, strict=True):
+        start = 0
         if task.targets:
+            hosts = (sender, *task.targets)
+            start = max(free.get(host, 0) for host in hosts)
+            stop = start + each.numerator * (scale // each.denominator)
             for host in hosts:
                 free[host] = stop
             end = max(end, stop)
-    return ListSchedule(order, tuple(starts), end)
+        starts.append(Fraction(start, scale))
+    return ListSchedule(order, tuple(starts), Fraction(end, scale))
 
 
 def naive(tasks: Sequence[Task]) -> Order:
@@ -59,11 +64,11 @@ def naive(tasks: Sequence[Task]) -> Order:
 
 def load_balance(tasks: Sequence[Task], network: Network) -> Order:
     """Longest first, each from the holder that would be done with its bytes first; hosts in order where equal."""
-    speed = network.bandwidth_bytes_s
+    slowness = _slowness(network)
     sent: dict[int, int] = {}
     order = []
     for task in sorted(tasks, key=lambda task: (-task.nbytes, task.unit)):
-        sender = min(task.holders, key=lambda host: ((sent.get(host, 0) + task.nbytes) / speed[host], host))
+        sender = min(task.holders, key=lambda host: ((sent.get(host, 0) + task.nbytes) * slowness[host], host))
         if task.targets:
             sent[sender] = sent.get(sender, 0) + task.nbytes
         order.append((task, sender))
@@ -86,7 +91,7 @@ def greedy(tasks: Sequence[Task], network: Network, time: Time, seed: int) -> Li
 
 
 def _rounds(tasks: Sequence[Task], network: Network, generator: random.Random) -> Order:
-    speed = network.bandwidth_bytes_s
+    slowness = _slowness(network)
     hosts = {host for task in tasks for host in (*task.holders, *task.targets)}
     left = list(tasks)
     generator.shuffle(left)
@@ -99,7 +104,7 @@ def _rounds(tasks: Sequence[Task], network: Network, generator: random.Random) -
             if len(busy) == len(hosts):
                 later += left[at:]
                 break
-            sender = _least_sent(task, busy, sent, speed)
+            sender = _least_sent(task, busy, sent, slowness)
             if sender is None:
                 later.append(task)
                 continue
@@ -111,11 +116,18 @@ def _rounds(tasks: Sequence[Task], network: Network, generator: random.Random) -
     return tuple(order)
 
 
-def _least_sent(task: Task, busy: set[int], sent: Mapping[int, int], speed: Mapping[int, Fraction]) -> int | None:
+def _least_sent(task: Task, busy: set[int], sent: Mapping[int, int], slowness: Mapping[int, int]) -> int | None:
     """The holder to send a task in a round where some hosts are busy; None if it does not fit."""
     if not task.targets:
         return task.holders[0]
     if any(host in busy for host in task.targets):
         return None
     free = [host for host in task.holders if host not in busy]
-    return min(free, key=lambda host: (sent.get(host, 0) / speed[host], host)) if free else None
+    return min(free, key=lambda host: (sent.get(host, 0) * slowness[host], host)) if free else None
+
+
+def _slowness(network: Network) -> dict[int, int]:
+    """Seconds per byte of each host, in a unit that makes them whole numbers."""
+    speed = network.bandwidth_bytes_s
+    scale = lcm(*(each.numerator for each in speed.values()))
+    return {host: each.denominator * (scale // each.numerator) for host, each in speed.items()}

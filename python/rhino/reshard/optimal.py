@@ -41,9 +41,9 @@ def optimal_program(
 ) -> tuple[Program, int, list[Flow]]:
     """The program at the bound, the number of chunks that its flows are cut into, and the flows.
 
-    In a period each hop of each chain carries one chunk, hop j that of j periods ago, and nothing but the ports can be in
-    conflict; matchings take as long as the busiest port, so that K chunks over at most D hops take (K + D - 1) / K times
-    the bound, and latencies. K is what is given, or the best for the program's time.
+    In a period each hop of each chain carries one chunk, hop j that of j periods ago, and nothing but the ports can be
+    in conflict; matchings take as long as the busiest port, so that K chunks over at most D hops take (K + D - 1) / K
+    times the bound, and latencies. K is what is given, or the best for the program's time.
     """
     classes = flows_of(tasks, network)
     flows = [flow for members in classes.values() for flow in members]
@@ -53,16 +53,20 @@ def optimal_program(
     depth = max(flow.depth for flow in flows)
     if depth == 1:
         return made_program(units, [Phase(1, 1, _steps(_pieces(flows, 1, ticks), ticks, 1))]), 1, flows
+    waves = min(_MOST_WAVES, max(len(members) for members in classes.values()))
+    unrolled = None
+    if chunks is None and waves >= _WAVES * (depth - 1):
+        unrolled = made_program(units, [_unrolled(classes, waves, depth, ticks)])
+        if waves == _MOST_WAVES:
+            return unrolled, 1, flows
     made: dict[int, Program] = {}
     once = _phase(flows, 1, depth, ticks)
     for count in _counts(once, flows, depth, network, chunks):
         made[count] = made_program(units, [_phase(flows, count, depth, ticks)])
-    best = min(made, key=lambda count: (program_time(made[count], network), count))
-    waves = min(_MOST_WAVES, max(len(members) for members in classes.values()))
-    if chunks is None and waves >= _WAVES * (depth - 1):
-        unrolled = made_program(units, [_unrolled(classes, waves, depth, ticks)])
-        if program_time(unrolled, network) < program_time(made[best], network):
-            return unrolled, 1, flows
+    times = {count: program_time(program, network) for count, program in made.items()}
+    best = min(made, key=lambda count: (times[count], count))
+    if unrolled is not None and program_time(unrolled, network) < times[best]:
+        return unrolled, 1, flows
     return made[best], best, flows
 
 
@@ -109,7 +113,7 @@ def _phase(flows: Sequence[Flow], count: int, depth: int, ticks: Mapping[tuple[i
 def _unrolled(
     classes: Mapping[Key, Sequence[Flow]], waves: int, depth: int, ticks: Mapping[tuple[int, int], int]
 ) -> Phase:
-    """The steady state with waves of whole units instead of chunks: each period has its own steps, gone through once."""
+    """The steady state with waves of whole units instead of chunks: each period has its own steps."""
     groups = [in_waves(members, waves) for members in classes.values()]
     steps: list[Step] = []
     for period in range(waves + depth - 1):

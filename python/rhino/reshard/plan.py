@@ -32,8 +32,8 @@ class ReshardPlan:
 
     Attributes:
       units: what is moved, by index.
-      senders: per unit (host, device, bytes): who puts how many of its bytes on the way; "optimal" may split a unit over
-        several. What stays inside hosts has one too.
+      senders: per unit (host, device, bytes): who puts how many of its bytes on the way; "optimal" may split a unit
+        over several. What stays inside hosts has one too.
       starts: planned start of each unit, seconds.
       order: unit indices by start.
       makespan_s: planned seconds. Without latency, and with no number of chunks given, in the limit of ever smaller
@@ -96,8 +96,13 @@ def plan_reshard(
     tasks = tasks_of(units, network, [tensor.item_bytes for tensor in tensors])
     bounds = bounds_of_tasks(tasks, network)
 
+    known: dict[tuple[object, ...], Fraction] = {}
+
     def time(task: Task, sender: int) -> Fraction:
-        return task_time(strategy, task, sender, network, chunks)
+        key = (task.nbytes, task.item_bytes, task.targets, task.receivers, sender)
+        if key not in known:
+            known[key] = task_time(strategy, task, sender, network, chunks)
+        return known[key]
 
     problem = _Problem(strategy, scheduler, units, tasks, bounds, network, chunks)
     if scheduler == "naive":

@@ -14,7 +14,7 @@ from rhino.reshard.lists import ListSchedule, Time, timed
 from rhino.reshard.units import Task
 
 # Tried placements per second of the time limit, what a slow machine manages: a fixed rate keeps plans deterministic.
-_PLACEMENTS_PER_S = 20_000
+_PLACEMENTS_PER_S = 8_000
 # The tree is as deep as there are tasks; with more it would not leave the neighbourhood of its first path.
 _MOST_TASKS = 128
 

@@ -58,10 +58,19 @@ def tasks_of(units: Sequence[Unit], network: Network, item_bytes: Sequence[int] 
 
     RhinoError if the network does not have a device.
     """
-    return tuple(_task(unit, network, item_bytes[unit.tensor] if item_bytes else 1) for unit in units)
+    known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
+    tasks = []
+    for unit in units:
+        key = (unit.holders, unit.receivers)
+        if key not in known:
+            known[key] = _hosts(unit, network)
+        item = item_bytes[unit.tensor] if item_bytes else 1
+        tasks.append(Task(unit.index, unit.nbytes, item, *known[key]))
+    return tuple(tasks)
 
 
-def _task(unit: Unit, network: Network, item_bytes: int) -> Task:
+def _hosts(unit: Unit, network: Network) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The holders, the targets and the receivers of the task of a unit."""
     holders = sorted({host_of(network, device) for device in unit.holders})
     count: dict[int, int] = {}
     for device in unit.receivers:
@@ -69,8 +78,7 @@ def _task(unit: Unit, network: Network, item_bytes: int) -> Task:
         if host not in holders:
             count[host] = count.get(host, 0) + 1
     targets = sorted(count)
-    receivers = tuple(count[host] for host in targets)
-    return Task(unit.index, unit.nbytes, item_bytes, tuple(holders), tuple(targets), receivers)
+    return tuple(holders), tuple(targets), tuple(count[host] for host in targets)
 
 
 def host_of(network: Network, device: int) -> int:
