@@ -75,7 +75,9 @@ class Crew:
                     late = [str(i) for i in range(len(self._workers)) if i not in found]
                     raise self._failed(f"no answer of process {', '.join(late)} after {timeout_s:.0f} s", what)
                 for key, _ in events:
-                    line = key.fileobj.readline()  # type: ignore[union-attr] - a line is written at once
+                    pipe = self._workers[key.data].process.stdout
+                    assert pipe is not None
+                    line = pipe.readline()
                     answer = json.loads(line) if line else {"error": f"it ended: {self._workers[key.data].errors()}"}
                     if "error" in answer:
                         raise self._failed(f"process {key.data}: {answer['error']}", what)

@@ -39,7 +39,10 @@ class Worker:
 
     def handle(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to one message."""
-        return getattr(self, message["do"])(**{key: value for key, value in message.items() if key != "do"})
+        answer: Mapping[str, Any] = getattr(self, message["do"])(
+            **{key: value for key, value in message.items() if key != "do"}
+        )
+        return answer
 
     def build(self, way: str, strategy: str, scheduler: str) -> Mapping[str, Any]:
         """Plan and compile, and make the connections."""
@@ -66,7 +69,10 @@ class Worker:
         import jax
 
         between = jax.sharding.NamedSharding(self._target.mesh, self._source.spec)
-        put = lambda array: jax.device_put(array, between)  # noqa: E731
+
+        def put(array: Any) -> Any:
+            return jax.device_put(array, between)
+
         if between == self._target:
             return put
         rest = jax.jit(lambda array: array, out_shardings=self._target)
