@@ -96,24 +96,31 @@ def task_chunks(strategy: str, task: Task, network: Network, chunks: int | None)
 
 
 def task_time(strategy: str, task: Task, sender: int, network: Network, chunks: int | None) -> Fraction:
-    """Seconds that a task holds its hosts. Where bandwidths differ, a message has that of its slower end.
+    """Seconds that a task holds its hosts: the closed form, with pieces of whole items as in its messages.
 
-    Without latency and with no number of chunks given a broadcast is in the fluid limit, chunks without size.
+    Where bandwidths differ, a message has that of its slower end. Without latency and with no number of chunks given a
+    broadcast is in the fluid limit, chunks without size.
     """
-    bandwidth = network.bandwidth_bytes_s
+    speed, latency = network.bandwidth_bytes_s, network.latency_s
     strategy = used(strategy, task)
     if not task.targets:
         return Fraction(0)
     if strategy in ("send-recv", "local-all-gather"):
         seconds = Fraction(0)
         for host, receivers in zip(task.targets, task.receivers, strict=True):
-            once = task.nbytes / min(bandwidth[sender], bandwidth[host])
-            seconds += receivers * network.latency_s + (once * receivers if strategy == "send-recv" else once)
+            parts = [(0, task.nbytes)] * receivers if strategy == "send-recv" else _parts(task, receivers)
+            rate = min(speed[sender], speed[host])
+            seconds += len(parts) * latency + sum(nbytes for _, nbytes in parts) / rate
         return seconds
-    slowest = min(bandwidth[host] for host in (sender, *task.targets))
-    fluid = strategy == "broadcast" and chunks is None and not network.latency_s
-    count = None if fluid else task_chunks(strategy, task, network, chunks)
-    return unit_time(strategy, task.nbytes, len(task.targets), 1, slowest, network.latency_s, count)
+    hosts = len(task.targets)
+    slowest = min(speed[host] for host in (sender, *task.targets))
+    if strategy == "global-all-gather":
+        parts = _parts(task, hosts)
+        return (len(parts) + hosts - 1) * (latency + parts[0][1] / slowest)
+    if chunks is None and not latency:
+        return task.nbytes / slowest
+    count = task_chunks(strategy, task, network, chunks)
+    return (count + hosts - 1) * (latency + chunk_bytes(task.nbytes, count, task.item_bytes) / slowest)
 
 
 def task_phases(strategy: str, task: Task, sender: int, network: Network, chunks: int | None) -> tuple[Phase, ...]:

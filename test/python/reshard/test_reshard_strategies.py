@@ -1,0 +1,60 @@
+"""Closed forms of the strategies, and programs of one unit that take as long."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from reshard_problems import BANDWIDTH, problem
+
+from rhino.errors import RhinoError
+from rhino.reshard import STRATEGIES, plan_reshard, program_time, unit_time
+
+F = Fraction
+V, B, A = 2**24, F(10**9), F(1, 10**5)
+
+
+def test_closed_forms() -> None:
+    once = V / B
+    assert unit_time("send-recv", V, 2, 4, B, A) == 8 * (A + once)
+    assert unit_time("local-all-gather", V, 2, 4, B, A) == 2 * (4 * A + once)
+    assert unit_time("global-all-gather", V, 1, 4, B, A) == A + once
+    assert unit_time("global-all-gather", V, 4, 4, B, F(0)) == F(7, 4) * once
+    assert unit_time("broadcast", V, 4, 2, B, A, 16) == 19 * (A + once / 16)
+    assert unit_time("broadcast", V, 4, 2, B, F(0)) == once
+    assert unit_time("broadcast", V, 1, 2, B, A) == A + once
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 8])
+@pytest.mark.parametrize("nbytes", [1, 1000, V])
+def test_the_number_of_chunks_is_the_best(hosts: int, nbytes: int) -> None:
+    tried = (unit_time("broadcast", nbytes, hosts, 1, B, A, chunks) for chunks in range(1, 200))
+    assert unit_time("broadcast", nbytes, hosts, 1, B, A) == min(tried)
+
+
+def test_nothing_to_send_takes_no_time() -> None:
+    assert {unit_time(strategy, 0, 2, 2, B, A) for strategy in STRATEGIES} == {0}
+
+
+@pytest.mark.parametrize("per_host", [1, 2, 4])
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_programs_of_one_unit_take_the_time_of_the_closed_form(strategy: str, hosts: int, per_host: int) -> None:
+    tensor, network = problem((4096, 1024), ((1,), "R,R"), ((hosts, per_host), "R,R"), per_host=per_host, latency=A)
+    plan = plan_reshard([tensor], network, strategy, "naive", chunks=8)
+    # What cannot be gathered across hosts is sent to each receiver.
+    formula = "send-recv" if strategy == "local-all-gather" and hosts > 1 else strategy
+    expected = unit_time(formula, V, hosts, per_host, BANDWIDTH, A, 8)
+    assert program_time(plan.program, network) == plan.makespan_s == expected
+
+
+def test_unknown_names_are_refused() -> None:
+    tensor, network = problem((8, 8), ((2,), "S0,R"), ((2,), "R,R"))
+    with pytest.raises(RhinoError, match="strategy 'p2p' is unknown; use one of send-recv"):
+        plan_reshard([tensor], network, "p2p")
+    with pytest.raises(RhinoError, match="scheduler 'best' is unknown; use one of naive"):
+        plan_reshard([tensor], network, "broadcast", "best")
+    with pytest.raises(RhinoError, match="chunks: 0 is not a positive number"):
+        plan_reshard([tensor], network, chunks=0)
+    with pytest.raises(RhinoError, match="chunks: 0 is not a positive number"):
+        unit_time("broadcast", V, 2, 2, B, A, 0)
