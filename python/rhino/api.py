@@ -116,6 +116,8 @@ class Parallelized:
             built = self._lookup(call, follow=self._running)
             built.prepare(self.cluster)
             self._running = built
+        if built.job is not None:
+            built.job.link.start_step()
         return built.run(call, leaves)
 
     def _planned(self, what: str) -> Built:
@@ -191,7 +193,8 @@ def parallelize(
 
     Args:
       fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
-      cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default this process's devices.
+      cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default all devices jax has,
+        those of every process after `rhino.distributed.initialize`.
       level: how hard to search: "O1" in seconds, "O2" more meshes and several axes at once, in a minute or two;
         "O0" does not search, it propagates the shardings that are in the step.
       donate_argnums, static_argnums: as for `jax.jit`.

@@ -6,13 +6,14 @@ Owns the order of these steps and the fast path of a call. The cache of such obj
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from rhino.api_agreed import agree_compiled, agreed_plan, digest, read_results
 from rhino.api_binding import Binding, bind
-from rhino.api_devices import is_here, local_devices, too_few
+from rhino.api_devices import is_here, local_devices, shared_job, too_few
 from rhino.api_given import check_fits, given_pins
 from rhino.api_pins import find_pins, make_keys_whole, pin_strided, write_pins
 from rhino.api_signature import Call, Signature, leaf_key
@@ -21,8 +22,11 @@ from rhino.api_strided import StridedArray, original
 from rhino.api_trace import Trace, import_module, lower, trace
 from rhino.cluster import Cluster
 from rhino.dialect.context import to_bytecode
+from rhino.distributed import Job
+from rhino.distributed.arrays import put, replicate
 from rhino.errors import RhinoError
 from rhino.plan import Plan, Tensor, is_pipeline
+from rhino.plan_file import dumps
 from rhino.plan_module import Request, fingerprint, plan_module, read_plan
 
 if TYPE_CHECKING:
@@ -56,6 +60,7 @@ class Built:
       plan: bound to the call's pytrees, and to devices if they are here.
       keys: shape, dtype and weak typing of each flat argument.
       compiled: the executable, once there is one.
+      job: whose processes all run it; None for this one alone.
     """
 
     trace: Trace
@@ -66,6 +71,8 @@ class Built:
     compiled: Any = None
     _avals: list[Any] = field(default_factory=list)
     _shardings: list[Any] = field(default_factory=list)
+    job: Job | None = None
+    _read: tuple[int, ...] = ()
 
     def accepts(self, leaves: Sequence[Any], tree: Any, statics: tuple[Any, ...]) -> bool:
         """Whether a call with these flat arguments is this one."""
@@ -95,12 +102,21 @@ class Built:
         if self.binding.is_strided:
             placed = store(leaves, self.binding.layouts_in)
             self._place(placed)
-            return self.compiled.run(placed)
+            return self._readable(self.compiled.run(placed))
         args, kwargs = call.traced_args, call.traced_kwargs
         placed = list(leaves)
         if self._place(placed):
             args, kwargs = jax.tree.unflatten(self.trace.in_tree, placed)
-        return self.compiled(*args, kwargs) if kwargs else self.compiled(*args)
+        return self._readable(self.compiled(*args, kwargs) if kwargs else self.compiled(*args))
+
+    def _readable(self, results: Any) -> Any:
+        """The results, with small ones that are no state whole in each process, which can read only what it has."""
+        if not self._read:
+            return results
+        leaves, tree = jax.tree.flatten(results)
+        for i in self._read:
+            leaves[i] = replicate(leaves[i])
+        return jax.tree.unflatten(tree, leaves)
 
     def _place(self, arrays: list[Any]) -> bool:
         """Move, in the list, those not placed as planned. Returns whether there were any."""
@@ -109,13 +125,20 @@ class Built:
         for i, array in enumerate(arrays):
             sharding = getattr(array, "sharding", None)  # a quarter of the time that isinstance takes
             if sharding is None:
+                if self.job is not None:  # jax takes values of the host only where all devices are here
+                    moved.append(i)
                 continue
             if array.is_deleted():  # jaxlib 0.10.2 crashes on it
                 raise self._gone(i)
             if sharding is not placed_as[i] and not self._fits(array, i):
                 moved.append(i)
         if moved:
-            there = jax.device_put([original(arrays[i]) for i in moved], [self.binding.flat_in[i] for i in moved])
+            values, shardings = [original(arrays[i]) for i in moved], [self.binding.flat_in[i] for i in moved]
+            if self.job is None:
+                there = jax.device_put(values, shardings)
+            else:
+                avals = (self.trace.leaves[i].aval for i in moved)
+                there = [put(*one) for one in zip(values, shardings, avals, strict=True)]
             for i, array in zip(moved, there, strict=True):
                 arrays[i] = array
         return bool(moved)
@@ -142,19 +165,34 @@ def build(
 ) -> Built:
     """Trace a call and plan it, keeping the shardings of the state it shares with the call it follows."""
     traced = trace(fn, signature, call)
-    plan = _plan(traced, cluster, settings, follow)
+    job = shared_job(cluster)
+    if job is None:
+        plan = _plan(traced, cluster, settings, follow)
+    else:
+        plan = agreed_plan(
+            job, traced, cluster, _given(settings, follow), lambda: _plan(traced, cluster, settings, follow)
+        )
     if is_pipeline(plan):
         from rhino.api_pipeline import BuiltPipeline, bind_pipeline
 
         keys = tuple(map(leaf_key, jax.tree.leaves((call.traced_args, call.traced_kwargs))))
         there: Any = bind_pipeline(cluster)
-        return BuiltPipeline(traced, plan.bind(there), there, call.statics, keys, None, [None] * len(keys))
+        return BuiltPipeline(traced, plan.bind(there), there, call.statics, keys, None, [None] * len(keys), job=job)
     binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
     return Built(
-        traced, plan.bind(binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in)
-    )
+        traced, plan.bind(binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in),
+        job, read_results(traced, binding) if job else (),
+    )  # fmt: skip
+
+
+def _given(settings: Settings, follow: Built | None) -> dict[str, Any]:
+    """What the user asked for, as plain data, for processes to compare."""
+    given = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in ("follow", "plan")}
+    given["plan"] = "" if settings.plan is None else digest(dumps(settings.plan))
+    given["follow"] = "" if follow is None else digest(dumps(follow.plan))
+    return given
 
 
 def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None) -> Plan:
@@ -204,7 +242,15 @@ def executable(built: Built, cluster: Cluster) -> Any:
     if built.compiled is not None:
         return built.compiled
     if is_pipeline(built.plan):
-        return built.executable(cluster)  # type: ignore[attr-defined]
+        built.executable(cluster)  # type: ignore[attr-defined]
+    else:
+        _compile(built, cluster)
+    if built.job is not None:
+        agree_compiled(built.job, built.trace, built.plan)
+    return built.compiled
+
+
+def _compile(built: Built, cluster: Cluster) -> None:
     from rhino.compile.executable import compile_lowered, target_devices
 
     binding, target = built.binding, None
@@ -221,7 +267,6 @@ def executable(built: Built, cluster: Cluster) -> Any:
     else:
         lowered = lower(built.trace, binding.in_shardings, binding.keyword_shardings, binding.out_shardings)
         built.compiled = compile_lowered(lowered, _serialized(source), target=target)
-    return built.compiled
 
 
 def _serialized(source: Any) -> str | bytes:

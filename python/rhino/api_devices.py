@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from rhino.cluster import Cluster
+from rhino.distributed import Job, current_job
 from rhino.errors import RhinoError
 
 
@@ -25,8 +26,32 @@ def local_devices(cluster: Cluster) -> list[Any] | None:
     """This process's devices, one for each of the cluster's; None if there are too few, or of another kind."""
     if not is_here(cluster):
         return None
-    devices = jax.devices("cpu") if cluster.device.xla_target == "cpu" else jax.devices()
+    devices = _all_devices(cluster)
     return list(devices[: cluster.num_devices]) if len(devices) >= cluster.num_devices else None
+
+
+def shared_job(cluster: Cluster) -> Job | None:
+    """The job whose processes plan and run together for this cluster; None where this process does so alone.
+
+    Raises:
+      RhinoError: the cluster is a part of the job's devices, or more than all of them.
+    """
+    job = current_job()
+    if job is None or not is_here(cluster):
+        return None
+    have = len(_all_devices(cluster))
+    if cluster.num_devices != have:
+        raise RhinoError(
+            f"cluster {cluster.name} has {cluster.num_devices} devices, and the {job.count} processes have {have}",
+            "give a cluster of all the job's devices: cluster=None describes it",
+        )
+    return job
+
+
+def _all_devices(cluster: Cluster) -> list[Any]:
+    """The devices that jax has for the cluster, those of one process after another."""
+    devices = jax.devices("cpu") if cluster.device.xla_target == "cpu" else jax.devices()
+    return sorted(devices, key=lambda device: (device.process_index, device.id))
 
 
 def too_few(cluster: Cluster) -> RhinoError:

@@ -15,6 +15,7 @@ from rhino.api_build import Built
 from rhino.api_signature import abstract
 from rhino.api_stored import store, wrap
 from rhino.api_strided import to_stored
+from rhino.distributed.arrays import everywhere, put
 from rhino.errors import RhinoError
 
 
@@ -26,6 +27,8 @@ def make_state(built: Built, init_fn: Callable[..., Any], args: tuple[Any, ...],
     """
     made = jax.eval_shape(init_fn, *args, **kwargs)
     leaves = argument_like(built, made, "init_fn makes")
+    if built.job is not None:
+        args, kwargs = everywhere((args, kwargs), built.binding.mesh)
     layouts = built.binding.layouts_in[leaves]
     if not any(layouts):
         shardings = jax.tree.unflatten(jax.tree.structure(made), built.binding.flat_in[leaves])
@@ -48,7 +51,12 @@ def place_state(built: Built, state: Any) -> Any:
     leaves = argument_like(built, jax.tree.map(abstract, state), "the state is")
     layouts = built.binding.layouts_in[leaves] or (None,) * (leaves.stop - leaves.start)
     flat, tree = jax.tree.flatten(state)
-    arrays = jax.device_put(store(flat, layouts), list(built.binding.flat_in[leaves]))
+    stored, shardings = store(flat, layouts), list(built.binding.flat_in[leaves])
+    if built.job is None:
+        arrays = jax.device_put(stored, shardings)
+    else:
+        avals = (leaf.aval for leaf in built.trace.leaves[leaves])
+        arrays = [put(*one) for one in zip(stored, shardings, avals, strict=True)]
     return jax.tree.unflatten(tree, wrap(arrays, layouts))
 
 

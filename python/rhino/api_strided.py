@@ -14,6 +14,7 @@ import numpy as np
 
 from rhino.array_like import ArrayLike
 from rhino.compile._jax import register_array_type
+from rhino.distributed.arrays import put
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +158,7 @@ def stored(leaf: Any, layout: Layout) -> Any:
     if isinstance(leaf, ArrayLike):
         leaf = leaf.original()
     if not isinstance(leaf, jax.Array):
-        return jax.device_put(np.reshape(np.asarray(leaf, layout.aval.dtype), layout.stored_shape), layout.sharding)
+        return put(np.reshape(np.asarray(leaf, layout.aval.dtype), layout.stored_shape), layout.sharding)
     if leaf.sharding.device_set == layout.sharding.device_set:
         return jax.jit(to_stored, static_argnums=1, out_shardings=layout.sharding)(leaf, layout)
-    return jax.device_put(jnp.reshape(leaf, layout.stored_shape), layout.sharding)
+    return put(jnp.reshape(leaf, layout.stored_shape), layout.sharding)

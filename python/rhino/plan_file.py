@@ -45,14 +45,18 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def save(plan: Plan, path: Path) -> None:
-    """See `Plan.save`."""
+def dumps(plan: Plan) -> str:
+    """The text of the plan's file."""
     data = plan_data(plan)
     if plan.source is not None:
         data["module"] = _pack(plan.module)
-    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def save(plan: Plan, path: Path) -> None:
+    """See `Plan.save`."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(dumps(plan), encoding="utf-8")
     except OSError as error:
         raise RhinoError(f"{path}: cannot write: {error.strerror}", "give a path that can be written") from None
 
@@ -60,10 +64,23 @@ def save(plan: Plan, path: Path) -> None:
 def load(path: Path) -> Plan:
     """See `Plan.load`."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise RhinoError(f"{path}: cannot read: {error.strerror}", "give a file that Plan.save wrote") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise RhinoError(f"{path}: not JSON: {error}", "give a file that Plan.save wrote") from None
+    return loads(text, str(path))
+
+
+def loads(text: str, path: str) -> Plan:
+    """The plan in the text of a file; errors name the file as `path`.
+
+    Raises:
+      RhinoError: as `load`.
+    """
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
         raise RhinoError(f"{path}: not JSON: {error}", "give a file that Plan.save wrote") from None
     if not isinstance(data, dict) or "schema" not in data:
         raise RhinoError(f"{path}: not a plan: it has no schema", "give a file that Plan.save wrote")

@@ -66,8 +66,9 @@ class Link:
         self._sending = threading.Lock()
         self._ended: dict[int, int] = {}
         self._all_ended = threading.Event()
-        # "joining" raises what goes wrong; "running" ends the process; "refused" says nothing to the others.
+        # "joining" raises what goes wrong, "running" ends the process.
         self._state = "joining"
+        self._refused: BaseException | None = None
         self._failed = False
 
     # --- joining ----------------------------------------------------------------------------------------------------
@@ -82,7 +83,6 @@ class Link:
         self._send({"kind": "hello", "process": self.number, "count": self.count, "about": about})
         data = self._replies.get().data
         if data["kind"] != "welcome":
-            self._state = "refused"
             raise RhinoError(f"the job cannot start: {self._why(data)}", "see the output of the processes named")
         self._previous_hook = sys.excepthook
         sys.excepthook = self._excepthook
@@ -123,8 +123,8 @@ class Link:
                 raise RhinoError(cause, "every process must run the same steps")
 
     def refuse(self, error: RhinoError) -> RhinoError:
-        """The error, which every process found for itself: none of them is told of it."""
-        self._state = "refused"
+        """The error, which every process raises at the same place: the others need not be told."""
+        self._refused = error
         return error
 
     # --- the watch --------------------------------------------------------------------------------------------------
@@ -158,6 +158,7 @@ class Link:
             # Steps that were started cannot be taken back: they wait for the other one.
             cause = self._left_behind()
             if cause and self._state == "running":
+                self._send({"kind": "failed", "text": cause})
                 self._leave(cause)
         elif self._state == "joining":
             self._replies.put(frame)
@@ -196,7 +197,7 @@ class Link:
         _exit()
 
     def _excepthook(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if self._state == "running" and not self._all_ended.is_set():
+        if self._state == "running" and error is not self._refused and not self._all_ended.is_set():
             if _of_communication(error):
                 # Most often another process is the cause; then the watch ends this one, and says so.
                 time.sleep(_WORD_S)
@@ -221,6 +222,7 @@ class Link:
             _exit()
         self._send({"kind": "ended", "steps": self.steps})
         if not self._all_ended.wait(self._end_timeout_s):
+            self._send({"kind": "failed", "text": f"it ended {self._end_timeout_s:.0f} s before others"})
             self._leave(f"other processes still run {self._end_timeout_s:.0f} s after process {self.number} ended")
         self._state = "closed"
         with contextlib.suppress(OSError):
