@@ -12,12 +12,12 @@ from math import prod
 from typing import Any
 
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
+from rhino.dialect.multicast import RhinoMulticast
 from rhino.dialect.pipeline_attributes import (
     SCHEDULES,
     RhinoArgument,
     RhinoLayouts,
     RhinoMicrobatches,
-    RhinoMulticast,
     RhinoPlacement,
     RhinoSchedule,
     RhinoStage,

@@ -5,7 +5,7 @@ Owns the base class. Knows no attribute; those are in `rhino.dialect.attributes`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,13 +18,16 @@ from rhino.dialect.schema import Schema, from_attr, to_attr
 class Scene:
     """What a verifier knows of the place of an attribute: the meshes of the module, and its cluster's device count.
 
-    `type` is the type of the argument or result that carries the attribute, `op` the operation.
+    `type` is the type of the argument or result that carries the attribute, `op` the operation. `axes` are those of the
+    meshes in the function's topology, `placement` the cluster's devices of meshes, where the module gives them.
     """
 
     op: ir.Operation
     type: ir.Type | None = None
     mesh_devices: Mapping[str, int] = field(default_factory=dict)
     cluster_devices: int | None = None
+    axes: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
+    placement: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 class RhinoAttribute:

@@ -6,12 +6,11 @@ Owns these classes. `rhino.dialect.attributes` has the others, and the list of a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 from rhino.dialect import mpmd
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
-from rhino.dialect.schema import Field, Float, Int, ListOf, MapOf, Record, String, TupleOf
+from rhino.dialect.schema import Field, Int, ListOf, MapOf, Record, String, TupleOf
 
 SCHEDULES = ("none", "gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
 MADE_BY = ("prepare", "forward", "backward", "weight", "apply")
@@ -134,68 +133,6 @@ class RhinoPlacement(RhinoAttribute):
                 elif scene.cluster_devices is not None and device >= scene.cluster_devices:
                     yield f"{cls.name}.{mesh} lists device {device}, but the cluster has {scene.cluster_devices}"
                 owner.setdefault(device, mesh)
-
-
-class RhinoMulticast(RhinoAttribute):
-    """The ordered unit tasks of a transfer between meshes: slices with one set of holders and one set of receivers.
-
-    Devices are the cluster's. Units partition the tensor. Units with the same `order` on different senders may overlap.
-    """
-
-    name = "rhino.multicast"
-    places = ("op",)
-    schema = Record(
-        {
-            "strategy": Field(
-                String(("send-recv", "local-all-gather", "global-all-gather", "broadcast")), "how a unit travels"
-            ),
-            "units": Field(
-                ListOf(
-                    Record(
-                        {
-                            "slice": Field(ListOf(TupleOf((Int(0), Int(0)))), "[start, stop) per dimension"),
-                            "holders": Field(ListOf(Int(0)), "devices that have the slice"),
-                            "receivers": Field(ListOf(Int(0)), "devices that need it"),
-                            "sender": Field(Int(0), "the holder that sends it"),
-                            "order": Field(Int(0), "position in the sender's queue"),
-                            "chunks": Field(Int(1), "pieces a broadcast is pipelined in", optional=True),
-                        }
-                    )
-                ),
-                "the unit tasks",
-            ),
-            "makespan_s": Field(Float(0), "predicted seconds of the whole transfer", optional=True),
-            "bound_s": Field(Float(0), "lower bound on the makespan", optional=True),
-        }
-    )
-    example = (
-        'rhino.multicast = {strategy = "broadcast", units = [{holders = [0, 1], order = 0 : i64, receivers = [4, 5], '
-        "sender = 0 : i64, slice = [[0, 8], [0, 16]]}]}"
-    )
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        if scene.op.name != "mpmd.transfer":
-            yield f"{cls.name} belongs on 'mpmd.transfer', not on '{scene.op.name}'"
-            return
-        carried = mpmd.mesh_tensor(scene.op.operands[0].type)
-        shape = shape_of(carried.tensor) if carried else None
-        covered = 0
-        for i, unit in enumerate(data["units"]):
-            path = f"{cls.name}.units[{i}]"
-            if unit["sender"] not in unit["holders"]:
-                yield f"{path}: sender {unit['sender']} is not one of the holders {unit['holders']}"
-            if not unit["receivers"]:
-                yield f"{path} has no receivers"
-            if shape is not None:
-                inside = len(unit["slice"]) == len(shape) and all(
-                    start < stop <= size for (start, stop), size in zip(unit["slice"], shape, strict=True)
-                )
-                if not inside:
-                    yield f"{path}: slice {unit['slice']} is not inside the shape {shape}"
-            covered += prod(stop - start for start, stop in unit["slice"])
-        if shape is not None and covered != prod(shape):
-            yield f"{cls.name}: the units hold {covered} elements, but the tensor has {prod(shape)}"
 
 
 class RhinoSchedule(RhinoAttribute):

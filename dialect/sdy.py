@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
@@ -81,6 +83,38 @@ def axis_size(axis: str, sizes: Mapping[str, int]) -> int:
     """The number of shards an axis text makes, given the sizes of the mesh's axes."""
     found = _SUB_AXIS.fullmatch(axis)
     return int(found["size"]) if found else sizes.get(axis, 1)
+
+
+def slices(
+    shape: Sequence[int], dims: Sequence[Sequence[str]], axes: Sequence[tuple[str, int]]
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    """By device of a mesh, row-major, the [start, stop) per dimension that it has of a tensor whose sizes divide.
+
+    Args:
+      dims: axis texts by dimension, major first.
+      axes: of the mesh, outermost first.
+    """
+    sizes = dict(axes)
+    cuts = [[(name.split(":")[0], *_sub_axis(name, sizes)) for name in names] for names in dims]
+    widths = [-(-size // prod(parts for _, parts, _ in cut)) for size, cut in zip(shape, cuts, strict=True)]
+    for place in product(*(range(size) for _, size in axes)):
+        at = dict(zip(sizes, place, strict=True))
+        found = []
+        for size, width, cut in zip(shape, widths, cuts, strict=True):
+            part = 0
+            for name, parts, stride in cut:
+                part = part * parts + at[name] // stride % parts
+            found.append((min(size, part * width), min(size, (part + 1) * width)))
+        yield tuple(found)
+
+
+def _sub_axis(axis: str, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Parts that an axis text makes, and how many devices of the whole axis follow each other in one."""
+    found = _SUB_AXIS.fullmatch(axis)
+    if found is None:
+        return sizes[axis], 1
+    size = int(found["size"])
+    return size, sizes[found["name"]] // (int(found["pre"]) * size)
 
 
 def results_of(op: ir.Operation) -> list[ir.Attribute | None]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
-from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster
+from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster, RhinoMulticast, RhinoPlacement
 from rhino.dialect.base import Scene
+from rhino.dialect.multicast import edge_problems
 
 _PREFIX = "rhino."
 
@@ -34,7 +35,7 @@ def verify(module: ir.Module, log: ErrorLog) -> None:
     for function in functions.all_functions(module):
         for name, axes in mpmd.topology(function) or ():
             meshes[name] = prod(size for _, size in axes)
-    checker = _Checker(log, meshes, _cluster_devices(root))
+    checker = _Checker(log, meshes, _cluster_devices(root), _placement(root, meshes))
     checker.attributes(root, "module")
     for top in module.body.operations:
         op = top.operation
@@ -42,6 +43,18 @@ def verify(module: ir.Module, log: ErrorLog) -> None:
             checker.function(op)
         else:
             checker.attributes(op, "op")
+    for transfers in checker.edges.values():
+        for op, problem in edge_problems(transfers):
+            log.error(op, problem)
+
+
+def _placement(root: ir.Operation, meshes: Mapping[str, int]) -> Mapping[str, Sequence[int]]:
+    """The devices of meshes, of those that have as many as their mesh."""
+    try:
+        found = RhinoPlacement.of(root) or {}
+    except (ValueError, TypeError):  # reported where the attribute itself is checked
+        return {}
+    return {name: devices for name, devices in found.items() if len(devices) == meshes.get(name)}
 
 
 def _cluster_devices(root: ir.Operation) -> int | None:
@@ -53,10 +66,19 @@ def _cluster_devices(root: ir.Operation) -> int | None:
 
 
 class _Checker:
-    def __init__(self, log: ErrorLog, meshes: Mapping[str, int], cluster_devices: int | None) -> None:
+    def __init__(
+        self,
+        log: ErrorLog,
+        meshes: Mapping[str, int],
+        cluster_devices: int | None,
+        placement: Mapping[str, Sequence[int]],
+    ) -> None:
         self.log = log
         self.meshes = meshes
         self.cluster_devices = cluster_devices
+        self.placement = placement
+        self.axes: Mapping[str, Sequence[tuple[str, int]]] = {}  # of the meshes of the function at hand
+        self.edges: dict[str, list[tuple[ir.Operation, Any]]] = {}  # transfers that are planned together
 
     def attributes(self, op: ir.Operation, place: str) -> None:
         for name in op.attributes:
@@ -87,13 +109,20 @@ class _Checker:
             here = f"on '{op.name}'" if place == "op" else f"on {_PLACES[place]}"
             self.log.error(where, f"{name} belongs on {wanted}, not {here}")
         else:
-            scene = Scene(op, value_type, self.meshes, self.cluster_devices)
-            for problem in cls.problems(attribute, scene):
+            scene = Scene(op, value_type, self.meshes, self.cluster_devices, self.axes, self.placement)
+            problems = list(cls.problems(attribute, scene))
+            for problem in problems:
                 self.log.error(where, problem + of)
+            if cls is RhinoMulticast and not problems:
+                data = cls.from_attr(attribute)
+                if "edge" in data:
+                    self.edges.setdefault(data["edge"], []).append((op, data))
 
     def function(self, function: ir.Operation) -> None:
+        named = mpmd.topology(function) or []
+        self.axes = dict(named)
         self.attributes(function, "function")
-        known = self.topology(function)
+        known = self.topology(function, [name for name, _ in named])
         kind = function.attributes["function_type"].value
         body = function.regions[0].blocks
         for place, types, given in (
@@ -112,8 +141,7 @@ class _Checker:
             if op.name == "mpmd.transfer":
                 self.transfer(op)
 
-    def topology(self, function: ir.Operation) -> list[str]:
-        names = [name for name, _ in mpmd.topology(function) or ()]
+    def topology(self, function: ir.Operation, names: list[str]) -> list[str]:
         for name in dict.fromkeys(n for n in names if names.count(n) > 1):
             self.log.error(function, f"topology has two meshes named '{name}'", ["give each mesh its own name"])
         return names
