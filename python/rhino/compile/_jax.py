@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import importlib
 import importlib.util
+import itertools
 import logging
 import math
 import os
@@ -367,18 +368,32 @@ def key_implementation(dtype: Any) -> Any:
     return dtype._impl.name
 
 
-def share(name: str, value: bytes, timeout_s: float) -> list[bytes]:
-    """What every process of the job gives under a name that no other sharing has; each process must call it.
+_sharings = itertools.count()  # all processes share the same things in the same order
+
+
+def share(what: str, value: bytes, timeout_s: float) -> list[bytes]:
+    """What each process of the job gives, by the processes' numbers; every process must call it.
 
     Private: the client of jax's coordination service, which `jax.distributed` keeps to itself.
+
+    Raises:
+      RhinoError: a process gave nothing within the time.
     """
-    client, count = distributed.global_state.client, jax.process_count()
+    client, number = distributed.global_state.client, next(_sharings)
     if client is None:
         return [value]
-    client.key_value_set_bytes(f"rhino/{name}/{jax.process_index()}", value)
-    return [
-        bytes(client.blocking_key_value_get_bytes(f"rhino/{name}/{i}", int(1000 * timeout_s))) for i in range(count)
-    ]
+    client.key_value_set_bytes(f"rhino/{number}/{jax.process_index()}", value)
+    found = []
+    for process in range(jax.process_count()):
+        try:
+            given = client.blocking_key_value_get_bytes(f"rhino/{number}/{process}", int(1000 * timeout_s))
+        except jax.errors.JaxRuntimeError as error:
+            raise RhinoError(
+                f"process {process} gave no {what} within {timeout_s:.0f} s: {first_line(error)}",
+                "see its output; every process must run the same steps",
+            ) from None
+        found.append(bytes(given))
+    return found
 
 
 def weakly_typed(array: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.cluster import Cluster
 from rhino.compile.module import parse
 from rhino.compile.target import DEVICELESS, check_target
 from rhino.dialect.attributes import RhinoSchedule
@@ -30,6 +31,9 @@ def build(
     *,
     schedule: Schedule | None = None,
     options: Mapping[str, Any] | None = None,
+    cluster: Cluster | None = None,
+    strategy: str = "broadcast",
+    scheduler: str = "optimal",
 ) -> PipelineExecutable:
     """Compiles a module in fragments (`rhino-form-fragments`) in the order of its `rhino.schedule`.
 
@@ -39,6 +43,7 @@ def build(
         executable that cannot run, and says what it needs and sends.
       schedule: in place of the module's own.
       options: XLA compiler options.
+      cluster, strategy, scheduler: as for `PipelineExecutable`.
 
     Raises:
       RhinoError: no fragments, no schedule, a schedule that does not fit them, too few devices, or XLA refuses.
@@ -48,7 +53,10 @@ def build(
         program = read_program(parsed)
         texts = [fragment.text for fragment in outline(parsed)]
         chosen = schedule or _schedule(parsed)
-    return build_program(program, chosen, texts, devices, target, options=options)
+    return build_program(
+        program, chosen, texts, devices, target,
+        options=options, cluster=cluster, strategy=strategy, scheduler=scheduler,
+    )  # fmt: skip
 
 
 def build_program(
@@ -59,6 +67,9 @@ def build_program(
     target: str | None = None,
     *,
     options: Mapping[str, Any] | None = None,
+    cluster: Cluster | None = None,
+    strategy: str = "broadcast",
+    scheduler: str = "optimal",
 ) -> PipelineExecutable:
     """As `build`, of a program that was read already and the module of each of its fragments."""
     if target is None:
@@ -68,7 +79,9 @@ def build_program(
         raise RhinoError(f"{target} is compiled for without devices, and {len(devices)} were given")
     script = make_script(program, schedule)
     compiled = compile_fragments(program, modules, script.donated, target, devices, options)
-    return PipelineExecutable(program, schedule, script, compiled, target)
+    return PipelineExecutable(
+        program, schedule, script, compiled, target, cluster=cluster, strategy=strategy, scheduler=scheduler
+    )
 
 
 def _schedule(module: ir.Module) -> Schedule:

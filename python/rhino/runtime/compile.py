@@ -5,6 +5,7 @@ Owns what is the same program, and the donation written on it. Knows neither sch
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxlib.mlir import ir
 
+from rhino.compile._jax import share
 from rhino.compile.executable import Executable, compile_prepared, prepare_for, target_devices
 from rhino.compile.module import Signature, attribute_dicts, main_function, parse
 from rhino.compile.target import DEVICELESS
 from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
 from rhino.pipeline import Fragment, PipelineProgram
+from rhino.runtime.arrays import is_here
 
 _DONATION = ("tf.aliasing_output", "jax.buffer_donor")
+_COMPILE_S = 3600.0  # how long one process may compile while the others wait
 T = TypeVar("T")
 
 
@@ -30,16 +36,25 @@ class Compiled:
     """All fragments of a program, ready to be called.
 
     Attributes:
-      executables: one per fragment; for a deviceless target, fragments of one program share theirs.
+      executables: one per fragment; for a deviceless target, fragments of one program share theirs. None for a group
+        that has no device of this process.
       devices: per group, its devices in the order of its mesh.
       programs: per fragment, the first fragment with the same program.
       seconds: wall time of compiling.
     """
 
-    executables: tuple[Executable, ...]
+    executables: tuple[Executable | None, ...]
     devices: tuple[tuple[Any, ...], ...]
     programs: tuple[int, ...]
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The shardings of a fragment's operands and results."""
+
+    takes: tuple[Any, ...]
+    gives: tuple[Any, ...]
 
 
 def compile_fragments(
@@ -61,6 +76,7 @@ def compile_fragments(
     """
     start = time.perf_counter()
     groups = _group_devices(program, target, devices)
+    mine = [target in DEVICELESS or is_here(group) for group in groups]
     prepared: list[tuple[Signature, bytes]] = []
     first: dict[tuple[str, int], int] = {}
     programs: list[int] = []
@@ -68,7 +84,10 @@ def compile_fragments(
         ready = _named(fragment, prepare_for, _with_donors(module, donors, fragment), target)
         _check_devices(program, fragment, ready[0])
         prepared.append(ready)
-        programs.append(first.setdefault((_text(ready[1]), ready[0].devices), fragment.index))
+        if mine[fragment.group]:
+            programs.append(first.setdefault((_text(ready[1]), ready[0].devices), fragment.index))
+        else:
+            programs.append(fragment.index)
 
     def work(index: int) -> Executable:
         fragment = program.fragments[index]
@@ -80,14 +99,59 @@ def compile_fragments(
     with ThreadPoolExecutor(max_workers=workers) as pool:
         compiled = dict(zip(distinct, pool.map(work, distinct), strict=True))
     there: dict[tuple[int, int], Executable] = {(i, program.fragments[i].group): e for i, e in compiled.items()}
-    executables = []
+    executables: list[Executable | None] = []
     for fragment, origin in zip(program.fragments, programs, strict=True):
+        if not mine[fragment.group]:
+            executables.append(None)
+            continue
         key = (origin, fragment.group)
         if key not in there:
             here = compiled[origin]
             there[key] = here if target in DEVICELESS else _named(fragment, here.on, groups[fragment.group])
         executables.append(there[key])
     return Compiled(tuple(executables), groups, tuple(programs), time.perf_counter() - start)
+
+
+def boundaries(program: PipelineProgram, compiled: Compiled) -> list[Boundary]:
+    """How each fragment takes and gives its values, as XLA compiled it, wherever that was.
+
+    With several processes each tells the others of its own; every process must call it.
+    """
+    own = {
+        index: Boundary(tuple(e.compiled.input_shardings[0]), tuple(e.compiled.output_shardings))
+        for index, e in enumerate(compiled.executables)
+        if e is not None
+    }
+    if len(own) < len(compiled.executables):
+        told = {str(index): [list(map(_encode, end)) for end in (b.takes, b.gives)] for index, b in own.items()}
+        devices = {device.id: device for group in compiled.devices for device in group}
+        for text in share("compiled fragments", json.dumps(told).encode(), _COMPILE_S):
+            for index, ends in json.loads(text).items():
+                if int(index) not in own:
+                    takes, gives = (tuple(_decode(entry, devices) for entry in end) for end in ends)
+                    own[int(index)] = Boundary(takes, gives)
+    return [own[index] for index in range(len(compiled.executables))]
+
+
+def _encode(sharding: Any) -> dict[str, Any]:
+    if isinstance(sharding, SingleDeviceSharding):
+        (device,) = sharding.device_set
+        sharding = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
+    if not isinstance(sharding, NamedSharding):
+        raise RhinoError(f"XLA gave a value of a pipeline a sharding that cannot be told to others: {sharding}")
+    mesh = sharding.mesh
+    return {
+        "axes": list(zip(mesh.axis_names, mesh.devices.shape, strict=True)),
+        "devices": [device.id for device in mesh.devices.flat],
+        "spec": [None if part is None else [part] if isinstance(part, str) else list(part) for part in sharding.spec],
+    }
+
+
+def _decode(entry: dict[str, Any], devices: Mapping[int, Any]) -> NamedSharding:
+    grid = np.empty(len(entry["devices"]), dtype=object)
+    grid[:] = [devices[number] for number in entry["devices"]]
+    mesh = Mesh(grid.reshape([size for _, size in entry["axes"]]), tuple(name for name, _ in entry["axes"]))
+    return NamedSharding(mesh, PartitionSpec(*(None if part is None else tuple(part) for part in entry["spec"])))
 
 
 def _group_devices(program: PipelineProgram, target: str, devices: Sequence[Any] | None) -> tuple[tuple[Any, ...], ...]:

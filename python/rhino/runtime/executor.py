@@ -15,16 +15,21 @@ from typing import Any
 import jax
 import numpy as np
 
+from rhino.cluster import Cluster
 from rhino.compile._jax import first_line
 from rhino.compile.collectives import Collective
 from rhino.compile.target import DEVICELESS
 from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
-from rhino.runtime.compile import Compiled
+from rhino.runtime.arrays import put as put_array
+from rhino.runtime.compile import Compiled, boundaries
+from rhino.runtime.crossing import Crossing
+from rhino.runtime.lanes import Arriving, Batch, batches
+from rhino.runtime.measuring import copied, gathered, waited
 from rhino.runtime.memory import PipelineMemory, pipeline_memory
 from rhino.runtime.moves import mover
 from rhino.runtime.places import Input, inputs, outputs, slot_shardings
-from rhino.runtime.profile import Profile, Timed
+from rhino.runtime.profile import Profile
 from rhino.runtime.script import UNREAD, Action, Call, Script
 from rhino.schedule import Schedule
 
@@ -37,7 +42,9 @@ class PipelineExecutable:
     """One step of a pipeline, compiled for the devices of its groups.
 
     One thread dispatches everything, in one order that suits all groups' lists; devices compute and copy on their own
-    and each runs its tasks in list order.
+    and each runs its tasks in list order. Where groups are on several processes, each of these goes through the same
+    list and does what its own devices have a part in; all must run the same steps, and get handles of what others have.
+    What goes between processes is sent by threads of its own (`rhino.runtime.lanes`).
 
     Attributes:
       program, schedule, script: what runs, when, and both as one list of actions.
@@ -45,7 +52,12 @@ class PipelineExecutable:
       target: "cpu", "cuda" or the name of a deviceless GPU.
 
     Args:
-      put: how an array gets to the same pieces on other devices; must not wait for either.
+      put: how an array gets to the same pieces on other devices of a process; must not wait for either.
+      cluster: what the network between processes is.
+      strategy, scheduler: of transfers between processes, as for `rhino.reshard.plan_reshard`.
+
+    Raises:
+      RhinoError: processes do not compile the same pipeline at the same time.
     """
 
     def __init__(
@@ -56,6 +68,10 @@ class PipelineExecutable:
         compiled: Compiled,
         target: str,
         put: Callable[[Any, Any], Any] = jax.device_put,
+        *,
+        cluster: Cluster | None = None,
+        strategy: str = "broadcast",
+        scheduler: str = "optimal",
     ) -> None:
         self.program = program
         self.schedule = schedule
@@ -66,15 +82,24 @@ class PipelineExecutable:
         self._operations: list[_Operation] = []
         if target in DEVICELESS:
             return
-        self._shardings = slot_shardings(program, script, compiled)
+        self._shardings = slot_shardings(program, script, boundaries(program, compiled), compiled.devices)
         self._inputs = inputs(program, script, self._shardings)
         self._outputs = outputs(program, script, self._shardings)
         self._wide = any(value.dtype in _WIDE for value in program.values)
+        way = (strategy, scheduler)
+        with self._types():
+            self._crossing = Crossing(program, script, self._shardings, compiled.devices, cluster, way, self._types)
+            found = list(batches(program, script, self._crossing.is_remote))
+            self._crossing.connect(found, self._inputs, self._outputs)
         empty: _Table = [None] * script.slots
-        for slot, _, microbatch in script.counters:
-            empty[slot] = jax.device_put(np.uint32(microbatch), self._shardings[slot])
+        for slot, group, microbatch in script.counters:
+            if self._crossing.concerns(group):
+                empty[slot] = put_array(np.uint32(microbatch), self._shardings[slot])
         self._empty = empty
-        self._operations = [self._operation(action) for action in script.actions]
+        self._arriving = {copy.target for a in found if isinstance(a, Batch) for copy in a.copies}
+        self._arriving |= {target for place in self._inputs for _, target in place.crossings}
+        self._actions = [action for action in found if self._concerns(action)]
+        self._operations = [self._operation(action) for action in self._actions]
 
     def __repr__(self) -> str:
         groups, fragments = len(self.program.meshes), len(self.compiled.executables)
@@ -121,15 +146,23 @@ class PipelineExecutable:
         self._check(arguments)
         table = self._empty.copy()
         with self._types():
-            for place, leaf in zip(self._inputs, arguments, strict=True):
-                place.load(leaf, table)
+            self._load(arguments, table)
             position = 0
             try:
                 for position, operation in enumerate(self._operations):  # noqa: B007 - the error says where
                     operation(table)
+                self._crossing.tell(table)
+                self._crossing.lanes.settle()
             except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, TypeError) as error:
-                raise self._failed(self.script.actions[position], error) from error
-        return [output.take(table) for output in self._outputs]
+                raise self._failed(self._actions[position], error) from error
+            return [output.take(table) for output in self._outputs]
+
+    def _load(self, arguments: Sequence[Any], table: _Table) -> None:
+        def send(source: int, target: int) -> None:
+            self._crossing.send_argument(source, target, table)
+
+        for place, leaf in zip(self._inputs, arguments, strict=True):
+            place.load(leaf, table, send)
 
     def __call__(self, *arguments: Any) -> list[Any]:
         """As `run`."""
@@ -144,25 +177,23 @@ class PipelineExecutable:
           RhinoError: as `run`; the message names the task that really failed, since nothing else runs beside it.
         """
         self._check(arguments)
-        timed: list[list[float]] = [[] for _ in self.script.actions]
+        timed: list[list[float]] = [[] for _ in self._actions]
         with self._types():
             for _ in range(repeats + 1):  # the first one warms up
                 table = self._empty.copy()
-                for place, leaf in zip(self._inputs, arguments, strict=True):
-                    place.load(leaf, table)
+                self._load(arguments, table)
                 # A step may consume what it is given.
                 for slot in dict.fromkeys(self.script.arguments):
-                    table[slot] = table[slot].copy()
-                jax.block_until_ready(table)
-                for action, operation, seconds in zip(self.script.actions, self._operations, timed, strict=True):
+                    table[slot] = copied(table[slot])
+                waited(table)
+                for action, operation, seconds in zip(self._actions, self._operations, timed, strict=True):
                     start = time.perf_counter()
                     try:
-                        jax.block_until_ready(operation(table))
+                        waited(operation(table))
                     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, TypeError) as error:
                         raise self._failed(action, error) from error
                     seconds.append(time.perf_counter() - start)
-        pairs = zip(self.script.actions, timed, strict=True)
-        return Profile(self.program, tuple(Timed(action, tuple(seconds[1:])) for action, seconds in pairs))
+        return gathered(self.program, self.script.actions, self._actions, [s[1:] for s in timed])
 
     def _check(self, arguments: Sequence[Any]) -> None:
         if self.target in DEVICELESS:
@@ -177,7 +208,7 @@ class PipelineExecutable:
         """Without this, jax narrows what has 64 bits."""
         return jax.enable_x64(True) if self._wide else contextlib.nullcontext()
 
-    def _failed(self, action: Action, error: BaseException) -> RhinoError:
+    def _failed(self, action: Action | Batch, error: BaseException) -> RhinoError:
         if isinstance(action, Call):
             fragment = self.program.fragments[action.fragment]
             where = f"{fragment.task} of stage {fragment.stage}"
@@ -192,15 +223,28 @@ class PipelineExecutable:
 
     # --- one action -------------------------------------------------------------------------------------------------
 
-    def _operation(self, action: Action) -> _Operation:
+    def _concerns(self, action: Action | Batch) -> bool:
+        if isinstance(action, Batch):
+            return self._crossing.concerns(action.source, action.target)
+        return self._crossing.concerns(action.group)
+
+    def _operation(self, action: Action | Batch) -> _Operation:
+        if isinstance(action, Batch):
+            return self._send(action)
         if not isinstance(action, Call):
             return self._copy(action.transfer < 0, action.source, action.target, action.dead)
-        run = self.compiled.executables[action.fragment].compiled
+        executable = self.compiled.executables[action.fragment]
+        assert executable is not None
+        run = executable.compiled
         read = _reader(action.operands)
         dead = action.dead
         kept = tuple((k, slot) for k, slot in enumerate(action.results) if slot != UNREAD)
+        arriving = tuple(slot for slot in action.operands if slot in self._arriving)
 
         def call(table: _Table) -> Any:
+            for slot in arriving:
+                if isinstance(table[slot], Arriving):
+                    table[slot] = table[slot].array()
             made = run(*read(table))
             for slot in dead:
                 table[slot] = None
@@ -209,6 +253,17 @@ class PipelineExecutable:
             return made
 
         return call
+
+    def _send(self, batch: Batch) -> _Operation:
+        dead = batch.dead
+
+        def send(table: _Table) -> Any:
+            arrived = self._crossing.send(batch, table)
+            for slot in dead:
+                table[slot] = None
+            return arrived
+
+        return send
 
     def _copy(self, twin: bool, source: int, target: int, dead: Sequence[int]) -> _Operation:
         here, there = (self.program.values[self.script.values[slot]] for slot in (source, target))
@@ -219,6 +274,8 @@ class PipelineExecutable:
 
         def copy(table: _Table) -> Any:
             array = table[source]
+            if isinstance(array, Arriving):
+                array = table[source] = array.array()
             made = table[target] = array.copy() if twin else move(array)
             for slot in dead:
                 table[slot] = None
@@ -229,16 +286,20 @@ class PipelineExecutable:
     # --- what it needs ----------------------------------------------------------------------------------------------
 
     def memory_analysis(self) -> PipelineMemory:
-        """Bytes per device of each group: the step's own accounting, with XLA's numbers for each fragment."""
-        stats = [executable.memory_analysis() for executable in self.compiled.executables]
+        """Bytes per device of each group: the step's own accounting, with XLA's numbers for each fragment.
+
+        Of groups that are on other processes only, what runs is not counted.
+        """
+        stats = [executable.memory_analysis() if executable else None for executable in self.compiled.executables]
         return pipeline_memory(self.program, self.script, stats)
 
     def collectives(self) -> tuple[tuple[Collective, ...], ...]:
-        """Per group, what one device of it sends to others of the group in one step."""
+        """Per group of this process, what one device of it sends to others of the group in one step."""
         found: list[dict[Any, Collective]] = [{} for _ in self.program.meshes]
         for fragment in self.program.fragments:
             calls = sum(isinstance(a, Call) and a.fragment == fragment.index for a in self.script.actions)
-            for one in self.compiled.executables[fragment.index].collectives():
+            executable = self.compiled.executables[fragment.index]
+            for one in executable.collectives() if executable else ():
                 key = (one.kind, one.groups, one.dtype, one.in_unknown_loop)
                 sums = found[fragment.group].get(key)
                 count, sent = (sums.count, sums.bytes) if sums else (0, 0)

@@ -59,7 +59,9 @@ def value_bytes(program: PipelineProgram, value: int) -> int:
     return -(-int(prod(found.shape) * dtype_bytes(found.dtype)) // ways)
 
 
-def pipeline_memory(program: PipelineProgram, script: Script, fragments: Sequence[MemoryAnalysis]) -> PipelineMemory:
+def pipeline_memory(
+    program: PipelineProgram, script: Script, fragments: Sequence[MemoryAnalysis | None]
+) -> PipelineMemory:
     """The most that each group holds at once, when the actions happen in the order of the script.
 
     An argument that the caller does not give away stays to the end: the caller holds it.
@@ -90,7 +92,8 @@ def pipeline_memory(program: PipelineProgram, script: Script, fragments: Sequenc
     for action in script.actions:
         if isinstance(action, Call):
             stats = fragments[action.fragment]
-            note(action.group, stats.temp_bytes + stats.output_bytes - stats.alias_bytes, str(action.task))
+            if stats is not None:
+                note(action.group, stats.temp_bytes + stats.output_bytes - stats.alias_bytes, str(action.task))
             drop(action.dead)
             for slot in action.results:
                 if slot != UNREAD:

@@ -5,7 +5,7 @@ Owns shardings of slots, checks of arguments, and arrays in pieces. Knows nothin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,33 +18,39 @@ from rhino.compile._jax import move_sharding, numpy_dtype
 from rhino.compile.module import dtype_name
 from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
-from rhino.runtime.compile import Compiled
+from rhino.runtime.arrays import handle, is_here, put
+from rhino.runtime.compile import Boundary
+from rhino.runtime.lanes import Arriving
 from rhino.runtime.moves import whole
 from rhino.runtime.script import UNREAD, Call, Script
 from rhino.runtime.staged import Layout, Slice, StagedArray, cut
 from rhino.runtime.staged import index as rows_of
 
 
-def slot_shardings(program: PipelineProgram, script: Script, compiled: Compiled) -> list[Any]:
-    """The sharding of every slot: as made, or else as first read. What only moves has that of its other end."""
+def slot_shardings(
+    program: PipelineProgram, script: Script, boundaries: Sequence[Boundary], devices: Sequence[Sequence[Any]]
+) -> list[Any]:
+    """The sharding of every slot: as made, or else as first read. What only moves has that of its other end.
+
+    Args:
+      devices: of each group.
+    """
     found: dict[int, Any] = {}
-    signatures = [
-        (executable.compiled.input_shardings[0], executable.compiled.output_shardings)
-        for executable in compiled.executables
-    ]
     for action in script.actions:
         if isinstance(action, Call):
-            takes, gives = signatures[action.fragment]
-            for slot, sharding in zip(action.operands, takes, strict=True):
+            boundary = boundaries[action.fragment]
+            for slot, sharding in zip(action.operands, boundary.takes, strict=True):
                 found.setdefault(slot, sharding)
-            found.update((s, sharding) for s, sharding in zip(action.results, gives, strict=True) if s != UNREAD)
+            found.update(
+                (s, sharding) for s, sharding in zip(action.results, boundary.gives, strict=True) if s != UNREAD
+            )
 
     def like(slot: int, other: int) -> None:
         if slot not in found and other in found:
-            devices = compiled.devices[program.values[script.values[slot]].group]
+            there = devices[program.values[script.values[slot]].group]
             given = found[other]
-            same = isinstance(given, NamedSharding) and given.mesh.devices.size == len(devices)
-            found[slot] = move_sharding(given, devices) if same else whole(devices)
+            same = isinstance(given, NamedSharding) and given.mesh.devices.size == len(there)
+            found[slot] = move_sharding(given, there) if same else whole(there)
 
     copies = [action for action in script.actions if not isinstance(action, Call)]
     for copy in reversed(copies):
@@ -53,7 +59,7 @@ def slot_shardings(program: PipelineProgram, script: Script, compiled: Compiled)
         like(copy.target, copy.source)
     for slot, value in enumerate(script.values):
         if slot not in found:  # an argument that nothing reads
-            found[slot] = whole(compiled.devices[program.values[value].group])
+            found[slot] = whole(devices[program.values[value].group])
     return [found[slot] for slot in range(script.slots)]
 
 
@@ -72,17 +78,36 @@ class Input:
     # What the last step was given, and what is known to be right: steps return the very same objects each time.
     _aval: Any = None
     _seen: list[Any] = field(default_factory=list)
+    _mine: list[bool] = field(default_factory=list)  # per entry, whether this process has a part of it
+    _from: list[int | None] = field(default_factory=list)  # the slot it must be sent from, if kept by other processes
 
     def __post_init__(self) -> None:
         self._seen = [sharding for _, _, sharding in self.entries]
+        self._mine = [is_here(sharding.device_set) for sharding in self._seen]
+        self._from = [self._keeper(i) for i in range(len(self.entries))]
+
+    def _keeper(self, entry: int) -> int | None:
+        slot, piece, sharding = self.entries[entry]
+        first, _, kept = next(other for other in self.entries if other[1] == piece)
+        return None if first == slot or _processes(kept) == _processes(sharding) else first
+
+    @property
+    def crossings(self) -> list[tuple[int, int]]:
+        """(from slot, to slot) of what is kept by some processes and read by others too."""
+        pairs = zip(self._from, self.entries, strict=True)
+        return [(kept, slot) for kept, (slot, _, _) in pairs if kept is not None]
 
     @property
     def whole(self) -> bool:
         """Whether it is kept as one array."""
         return len(self.layout.slices) == 1
 
-    def load(self, leaf: Any, table: list[Any]) -> None:
-        """Puts the caller's array where it is read; at no cost if it is there already."""
+    def load(self, leaf: Any, table: list[Any], send: Callable[[int, int], None]) -> None:
+        """Puts the caller's array where it is read; at no cost if it is there already.
+
+        Args:
+          send: called for each of `crossings` if the array is on the processes that keep it.
+        """
         if isinstance(leaf, jax.Array | ArrayLike):
             if leaf.is_deleted():  # jaxlib 0.10.2 crashes on it
                 raise RhinoError(
@@ -98,20 +123,26 @@ class Input:
         pieces = self.pieces(leaf)
         for i, (slot, piece, sharding) in enumerate(self.entries):
             array = pieces[piece]
-            if array.sharding is not self._seen[i]:
-                if array.sharding == sharding and array.committed:
-                    self._seen[i] = array.sharding
-                else:
-                    array = jax.device_put(array, sharding)
-            table[slot] = array
+            kept = self._from[i]
+            if kept is not None and table[kept] is array:
+                send(kept, slot)
+            elif not isinstance(array, jax.Array):
+                table[slot] = put(array, sharding) if self._mine[i] else None
+            elif array.sharding is self._seen[i]:
+                table[slot] = array
+            elif array.sharding == sharding and array.committed:
+                self._seen[i] = array.sharding
+                table[slot] = array
+            elif self._mine[i]:
+                table[slot] = put(array, sharding)
 
     def pieces(self, leaf: Any) -> Sequence[Any]:
-        """The leaf as jax arrays in the slices of the layout, anywhere."""
+        """The leaf as arrays in the slices of the layout, anywhere."""
         if self.whole:
             if isinstance(leaf, ArrayLike):
                 return [leaf.original()]
             if not isinstance(leaf, jax.Array):
-                return [jax.device_put(np.asarray(leaf, self.layout.aval.dtype), self.layout.shardings[0])]
+                return [np.asarray(leaf, self.layout.aval.dtype)]
             if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 return [jax.random.key_data(leaf)]
             return [leaf]
@@ -122,7 +153,7 @@ class Input:
     def place(self, leaf: Any) -> Any:
         """The leaf as the step takes it at least cost."""
         self._check(leaf)
-        return self.joined(jax.device_put(list(self.pieces(leaf)), list(self.layout.shardings)))
+        return self.joined([put(a, s) for a, s in zip(self.pieces(leaf), self.layout.shardings, strict=True)])
 
     def joined(self, pieces: Sequence[jax.Array]) -> Any:
         """The argument that has these pieces, each where it is kept."""
@@ -151,16 +182,28 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One result of the step: its slots, and the layout of a result in pieces."""
+    """One result of the step: its slots, and the layout of the pieces they hold; one is a whole array."""
 
     slots: tuple[int, ...]
-    layout: Layout | None
+    layout: Layout
+    _shapes: list[tuple[int, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for at in self.layout.slices:
+            shape = tuple(stop - start for start, stop in at)
+            self._shapes.append(shape + self.layout.aval.shape[len(shape) :])
 
     def take(self, table: Sequence[Any]) -> Any:
-        """The result, out of the table."""
-        if self.layout is None:
-            return table[self.slots[0]]
-        return StagedArray([table[slot] for slot in self.slots], self.layout)
+        """The result, out of the table; of what other processes have, a handle."""
+        found = [self._array(table[slot], k) for k, slot in enumerate(self.slots)]
+        return found[0] if len(found) == 1 else StagedArray(found, self.layout)
+
+    def _array(self, found: Any, piece: int) -> Any:
+        if isinstance(found, jax.Array):
+            return found
+        if isinstance(found, Arriving):
+            return found.array()
+        return handle(self._shapes[piece], self.layout.aval.dtype, self.layout.shardings[piece])
 
 
 def inputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) -> list[Input]:
@@ -190,10 +233,8 @@ def outputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) 
         pairs.sort(key=lambda pair: pair[0].slice)
         slots = tuple(slot for _, slot in pairs)
         slices = [result.slice for result, _ in pairs]
-        whole = len(pairs) == 1
         values = [script.values[slot] for slot in slots]
-        layout = None if whole else _layout(program, values, slices, [shardings[slot] for slot in slots])
-        found.append(Output(slots, layout))
+        found.append(Output(slots, _layout(program, values, slices, [shardings[slot] for slot in slots])))
     return found
 
 
@@ -203,7 +244,16 @@ def _layout(
     value = program.values[values[0]]
     leading = tuple(max(at[dim][1] for at in slices) for dim in range(len(slices[0])))
     shape = leading + value.shape[len(leading) :]
-    name = dtype_name(value.dtype)
+    return Layout(jax.core.ShapedArray(shape, array_type(value.dtype)), tuple(slices), tuple(shardings))
+
+
+def array_type(element: str) -> np.dtype[Any]:
+    """The dtype of an MLIR element type. Raises RhinoError if jax has none."""
+    name = dtype_name(element)
     if name is None:
-        raise RhinoError(f"jax has no dtype for {value.dtype}")
-    return Layout(jax.core.ShapedArray(shape, numpy_dtype(name)), tuple(slices), tuple(shardings))
+        raise RhinoError(f"jax has no dtype for {element}")
+    return numpy_dtype(name)
+
+
+def _processes(sharding: Any) -> set[int]:
+    return {device.process_index for device in sharding.device_set}

@@ -15,6 +15,7 @@ import numpy as np
 
 from rhino.array_like import ArrayLike
 from rhino.compile._jax import register_array_type
+from rhino.runtime.arrays import put
 
 # [start, stop) per leading dimension.
 Slice = tuple[tuple[int, int], ...]
@@ -131,14 +132,12 @@ def index(at: Slice) -> tuple[slice, ...]:
 def cut(leaf: Any, layout: Layout) -> list[Any]:
     """The pieces of an array of any form, each placed."""
     if isinstance(leaf, StagedArray) and leaf.layout.slices == layout.slices:
-        return jax.device_put(list(leaf.pieces), list(layout.shardings))
+        return [put(piece, sharding) for piece, sharding in zip(leaf.pieces, layout.shardings, strict=True)]
     if isinstance(leaf, ArrayLike):
         leaf = leaf.original()
     if not isinstance(leaf, jax.Array):
         leaf = np.asarray(leaf, layout.aval.dtype)
-    return [
-        jax.device_put(leaf[index(at)], sharding) for at, sharding in zip(layout.slices, layout.shardings, strict=True)
-    ]
+    return [put(leaf[index(at)], sharding) for at, sharding in zip(layout.slices, layout.shardings, strict=True)]
 
 
 def _assemble(whole: jax.Array, pieces: Sequence[jax.Array], slices: Sequence[Slice]) -> jax.Array:

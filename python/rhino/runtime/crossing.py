@@ -1,0 +1,149 @@
+"""What a step sends between processes: the transfers of its schedule, arguments that several read, results for all.
+
+Owns the edges, which are planned and connected before the first step. Knows nothing of when they are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from rhino.cluster import Cluster
+from rhino.compile._jax import share
+from rhino.pipeline import PipelineProgram
+from rhino.runtime.edges import Edge
+from rhino.runtime.lanes import Batch, Lanes, network_of_processes
+from rhino.runtime.moves import whole
+from rhino.runtime.places import Input, Output, array_type
+from rhino.runtime.script import Action, Script
+
+# What every process gets of a step's results, if it is not kept by the next step: losses and other metrics.
+_TOLD_BYTES = 2**20
+_WAIT_S = 3600.0
+_EVERYONE = -1
+
+_Key = tuple[Any, ...]
+
+
+class Crossing:
+    """All edges of a step between processes, and the lanes they are sent on.
+
+    Attributes:
+      lanes: where exchanges are dispatched.
+      told: per lane, the (slot, sharding for all) of results that every process gets at the end.
+
+    Args:
+      shardings: of each slot.
+      devices: per group.
+      way: strategy and scheduler, as for `rhino.reshard.plan_reshard`.
+      types: the context in which to dispatch.
+    """
+
+    def __init__(
+        self,
+        program: PipelineProgram,
+        script: Script,
+        shardings: Sequence[Any],
+        devices: Sequence[Sequence[Any]],
+        cluster: Cluster | None,
+        way: tuple[str, str],
+        types: Callable[[], contextlib.AbstractContextManager[Any]],
+    ) -> None:
+        self.lanes = Lanes(types)
+        self.told: dict[int, list[int]] = {}
+        self._program = program
+        self._script = script
+        self._shardings = shardings
+        self._processes = [frozenset(device.process_index for device in group) for group in devices]
+        self._everyone = [device for group in devices for device in group]
+        self._network = network_of_processes(self._everyone, cluster)
+        self._way = way
+        self._edges: dict[_Key, Edge] = {}
+        self._me = jax.process_index()
+
+    def is_remote(self, source: int, target: int) -> bool:
+        """Whether what goes from group to group concerns several processes."""
+        return len(self._processes[source] | self._processes[target]) > 1
+
+    def connect(self, actions: Sequence[Action | Batch], arguments: Sequence[Input], results: Sequence[Output]) -> None:
+        """Plans and compiles every edge, and makes its connections, in one order for all processes.
+
+        All processes call it. Any other order could leave two waiting for each other.
+        """
+        for action in actions:
+            if isinstance(action, Batch):
+                pairs = [(copy.source, copy.target) for copy in action.copies]
+                self._plan((action.source, action.target, action.transfers), pairs)
+        for argument in arguments:
+            for pair in argument.crossings:
+                self._plan(self._between(*pair), [pair])
+        self._plan_told(results)
+        if self._edges:
+            share("connections", b"", _WAIT_S)  # all are here: whoever waits below waits for no compiler
+        for edge in self._edges.values():
+            edge.warm_up()
+
+    def send(self, batch: Batch, table: list[Any]) -> Any:
+        """Sends a batch; what arrives stands in the table."""
+        edge = self._edges[batch.source, batch.target, batch.transfers]
+        pairs = [(copy.source, copy.target) for copy in batch.copies]
+        return self._send((batch.source, batch.target), edge, pairs, table)
+
+    def send_argument(self, source: int, target: int, table: list[Any]) -> None:
+        """Sends what processes keep to others that read it too."""
+        key = self._between(source, target)
+        self._send((key[0], key[1]), self._edges[key], [(source, target)], table)
+
+    def tell(self, table: list[Any]) -> None:
+        """Sends everyone the results of `told`, in place."""
+        for group, slots in self.told.items():
+            edge = self._edges[group, _EVERYONE]
+            self._send((group, _EVERYONE), edge, [(slot, slot) for slot in slots], table)
+
+    def concerns(self, *groups: int) -> bool:
+        """Whether this process has a device of any of these groups."""
+        return any(self._me in self._processes[group] for group in groups)
+
+    # --- planning ---------------------------------------------------------------------------------------------------
+
+    def _group(self, slot: int) -> int:
+        return self._program.values[self._script.values[slot]].group
+
+    def _between(self, source: int, target: int) -> tuple[int, int, str, int, int]:
+        return self._group(source), self._group(target), "argument", source, target
+
+    def _plan(self, key: _Key, pairs: Sequence[tuple[int, int]], targets: Sequence[Any] | None = None) -> None:
+        if key in self._edges:
+            return
+        values = [self._program.values[self._script.values[source]] for source, _ in pairs]
+        self._edges[key] = Edge(
+            [self._shardings[source] for source, _ in pairs],
+            targets or [self._shardings[target] for _, target in pairs],
+            [jax.ShapeDtypeStruct(value.shape, array_type(value.dtype)) for value in values],
+            network=self._network,
+            strategy=self._way[0],
+            scheduler=self._way[1],
+        )
+
+    def _plan_told(self, results: Sequence[Output]) -> None:
+        kept = {argument.result for argument in self._program.arguments}
+        state = {self._script.results[position] for position in kept if position >= 0}
+        for output in results:
+            slot = output.slots[0]
+            value = self._program.values[self._script.values[slot]]
+            if len(output.slots) == 1 and slot not in state and value.nbytes <= _TOLD_BYTES:
+                self.told.setdefault(value.group, []).append(slot)
+        if len(frozenset().union(*self._processes)) == 1:
+            self.told = {}
+        for group, slots in self.told.items():
+            everywhere = [whole(self._everyone)] * len(slots)
+            self._plan((group, _EVERYONE), [(slot, slot) for slot in slots], everywhere)
+
+    def _send(self, lane: tuple[int, int], edge: Edge, pairs: Sequence[tuple[int, int]], table: list[Any]) -> list[Any]:
+        arrived = self.lanes.send(lane, edge, [table[source] for source, _ in pairs])
+        for (_, target), array in zip(pairs, arrived, strict=True):
+            table[target] = array
+        return arrived

@@ -1,0 +1,126 @@
+"""What goes from group to group across processes in a step: which copies go together, and the threads that send them.
+
+Owns the batches and their order. Knows neither schedules nor how an exchange works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+from rhino.cluster import Cluster
+from rhino.pipeline import PipelineProgram
+from rhino.reshard.data import Network
+from rhino.runtime.edges import Edge
+from rhino.runtime.script import Action, Copy, Script
+from rhino.schedule import Task
+
+# Of a cluster that is not described: 10 Gbit/s and 50 microseconds. Only the number of chunks depends on them.
+_BANDWIDTH_BYTES_S = 1.25e9
+_LATENCY_S = 5e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Copies of one task from one group to another, which are planned and sent together."""
+
+    task: Task
+    source: int
+    target: int
+    copies: tuple[Copy, ...]
+
+    @property
+    def transfers(self) -> tuple[int, ...]:
+        """The program's transfers it consists of; the same ones for each micro-batch."""
+        return tuple(copy.transfer for copy in self.copies)
+
+    @property
+    def dead(self) -> tuple[int, ...]:
+        """Slots that hold nothing after it."""
+        return tuple(slot for copy in self.copies for slot in copy.dead)
+
+
+def batches(program: PipelineProgram, script: Script, remote: Callable[[int, int], bool]) -> Iterator[Action | Batch]:
+    """The actions of a script, those copies put together that one task sends from a group to a `remote` other one."""
+
+    def key(pair: tuple[int, Action]) -> Any:
+        number, action = pair
+        if isinstance(action, Copy) and action.transfer >= 0:
+            target = program.values[script.values[action.target]].group
+            if remote(action.group, target):
+                return action.task, action.group, target
+        return number
+
+    for found, pairs in groupby(enumerate(script.actions), key):
+        if isinstance(found, int):
+            yield next(pairs)[1]
+        else:
+            task, source, target = found
+            yield Batch(task, source, target, tuple(action for _, action in pairs))  # type: ignore[misc]
+
+
+def network_of_processes(devices: Sequence[Any], cluster: Cluster | None) -> Network:
+    """The network that joins the processes of these devices: each is a host, with the NICs of the cluster's."""
+    level = cluster.inter_host if cluster else None
+    host_of = {device.id: device.process_index for device in devices}
+    bandwidth = Fraction(level.bandwidth_bytes_s) * level.nics if level else Fraction(_BANDWIDTH_BYTES_S)
+    return Network(
+        host_of,
+        dict.fromkeys(sorted(set(host_of.values())), bandwidth),
+        Fraction(level.latency_s if level else _LATENCY_S),
+    )
+
+
+class Arriving:
+    """Stands in the table of buffers for an array that an exchange brings, until something reads it."""
+
+    __slots__ = ("_made", "_position")
+
+    def __init__(self, made: Future[list[Any]], position: int) -> None:
+        self._made = made
+        self._position = position
+
+    def array(self) -> Any:
+        """The array, as soon as the exchange is dispatched; it need not have happened."""
+        return self._made.result()[self._position]
+
+
+class Lanes:
+    """A thread for each direction between two groups, which dispatches its exchanges one after the other.
+
+    Exchanges of one lane happen in their order; those of others, and computing, go on meanwhile. XLA's CPU client
+    orders programs of one device by the thread that dispatches them, so that one thread for all would not do.
+
+    Args:
+      types: the context in which to dispatch.
+    """
+
+    def __init__(self, types: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+        self._types = types
+        self._threads: dict[tuple[int, int], ThreadPoolExecutor] = {}
+        self._sent: list[Future[list[Any]]] = []
+
+    def send(self, lane: tuple[int, int], edge: Edge, arrays: Sequence[Any]) -> list[Arriving]:
+        """Reads the arrays now and sends them in turn."""
+        started = edge.start([a.array() if isinstance(a, Arriving) else a for a in arrays])
+        if lane not in self._threads:
+            self._threads[lane] = ThreadPoolExecutor(1, thread_name_prefix=f"rhino-lane-{lane[0]}-{lane[1]}")
+
+        def finish() -> list[Any]:
+            with self._types():
+                return edge.finish(started)
+
+        future = self._threads[lane].submit(finish)
+        self._sent.append(future)
+        return [Arriving(future, position) for position in range(len(arrays))]
+
+    def settle(self) -> None:
+        """Waits until all is dispatched. Raises what went wrong."""
+        sent, self._sent = self._sent, []
+        for future in sent:
+            future.result()
