@@ -6,7 +6,8 @@ Owns the way between devices and the files of one array. Knows nothing of pytree
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from types import SimpleNamespace
@@ -106,7 +107,7 @@ class StateArrayHandler(type_handlers.ArrayHandler):  # type: ignore[misc]
             plain = await super().deserialize([infos[i] for i in rest], args and [args[i] for i in rest])
             for i, value in zip(rest, plain, strict=True):
                 found[i] = value
-        values = await asyncio.gather(*(self._read(infos[i], args[i]) for i in ours))
+        values = await _all(self._read(infos[i], args[i]) for i in ours)
         for i, value in zip(ours, values, strict=True):
             found[i] = value
         return found
@@ -115,15 +116,38 @@ class StateArrayHandler(type_handlers.ArrayHandler):  # type: ignore[misc]
         spec = type_handlers.get_json_tspec_read(
             info, info.is_ocdbt_checkpoint, self._metadata_key, info.raise_array_data_missing_error
         )
-        try:
+        with _readable(arg.name, info):
             file = await tensorstore.open(tensorstore.Spec(spec), open=True, read=True, context=info.ts_context)
-            leaf = arg.leaf
-            return leaf.join([await _read_part(file, leaf, part, info.byte_limiter) for part in leaf.parts])
-        except ValueError as error:
-            raise RhinoError(
-                f"{arg.name} cannot be read from {info.parent_dir}: {first_line(error)}",
-                "the checkpoint is damaged: restore an earlier one",
-            ) from None
+        return arg.leaf.join([await _read_part(_File(file, info, arg), part) for part in arg.leaf.parts])
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """An array in a checkpoint, and what is to be made of it."""
+
+    store: Any
+    info: Any
+    arg: PlaceArgs
+
+
+async def _all(awaitables: Iterable[Any]) -> list[Any]:
+    """Their results, or the first error once all have ended: Orbax closes its loop after an error."""
+    results = await asyncio.gather(*awaitables, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+@contextmanager
+def _readable(name: str, info: Any) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:  # whatever tensorstore finds missing or wrong
+        raise RhinoError(
+            f"{name} cannot be read from {info.parent_dir}: {first_line(error)}",
+            "the checkpoint is damaged: restore an earlier one",
+        ) from None
 
 
 def _take(value: Any, turn: int) -> tuple[AbstractLeaf, list[Part], list[tuple[Part, Index, jax.Array]]]:
@@ -162,43 +186,40 @@ def _host_leaf(leaf: AbstractLeaf, parts: Sequence[Part], blocks: Sequence[tuple
     return HostLeaf(shape + bits, chunks + bits, np.dtype(dtype), fragments)
 
 
-async def _read_part(file: Any, leaf: AbstractLeaf, part: Part, limiter: Any) -> jax.Array:
+async def _read_part(file: _File, part: Part) -> jax.Array:
     """One of a leaf's arrays; each block that is here is read once, and put on each of its devices."""
     here = [(index, [d for d in devices if d.process_index == jax.process_index()])
             for index, devices in part.blocks().items()]  # fmt: skip
-    placed = await asyncio.gather(
-        *(_read_block(file, leaf, part, index, devices, limiter) for index, devices in here if devices)
-    )
-    local = [array for arrays in placed for array in arrays]
-    return jax.make_array_from_single_device_arrays(part.window.stored, part.sharding, local, dtype=leaf.dtype)
+    placed = await _all(_read_block(file, part, index, devices) for index, devices in here if devices)
+    by_device = {device: array for arrays in placed for device, array in arrays.items()}
+    # In the sharding's own order: arrays of keys are not sorted by jax.
+    local = [by_device[d] for d in part.sharding.devices_indices_map(part.window.stored) if d in by_device]
+    dtype = file.arg.leaf.dtype
+    return jax.make_array_from_single_device_arrays(part.window.stored, part.sharding, local, dtype=dtype)
 
 
-async def _read_block(
-    file: Any, leaf: AbstractLeaf, part: Part, index: Index, devices: Sequence[Any], limiter: Any
-) -> list[jax.Array]:
-    key = is_key(leaf.dtype)
-    physical = key_bits(leaf) if key else leaf
+async def _read_block(file: _File, part: Part, index: Index, devices: Sequence[Any]) -> dict[Any, jax.Array]:
+    leaf, store = file.arg.leaf, file.store
+    physical = key_bits(leaf) if is_key(leaf.dtype) else leaf
     bits = physical.shape[len(leaf.shape) :]
     shape = tuple(high - low for low, high in index) + bits
     dtype = np.dtype(physical.dtype)
-    if file.dtype.numpy_dtype != dtype:
-        file = tensorstore.cast(file, dtype)  # 64-bit numbers of Python and numpy, as jax narrows them
-    async with reserved_bytes(limiter, prod(shape) * dtype.itemsize):
+    if store.dtype.numpy_dtype != dtype:
+        store = tensorstore.cast(store, dtype)  # 64-bit numbers of Python and numpy, as jax narrows them
+    async with reserved_bytes(file.info.byte_limiter, prod(shape) * dtype.itemsize):
         block = np.empty(shape, dtype)
         split = block.reshape(part.window.split(index) + bits)
         reads = []
         for box, select in part.window.boxes(index):
-            source = file[box + tuple(slice(0, n) for n in bits)]
+            source = store[box + tuple(slice(0, n) for n in bits)]
             reads.append(tensorstore.array(split[select]).write(source[tensorstore.d[:].translate_to[0]]))
-        await asyncio.gather(*reads)
-        found = []
-        for device in devices:
-            there = jax.sharding.SingleDeviceSharding(device, memory_kind=part.sharding.memory_kind)
-            array = jax.device_put(block, there)
-            found.append(_keys(array, leaf.dtype) if key else array)
-        return found
+        with _readable(file.arg.name, file.info):
+            await _all(reads)
+        return {device: _put(block, device, part.sharding.memory_kind, leaf.dtype) for device in devices}
 
 
-def _keys(bits: jax.Array, dtype: Any) -> jax.Array:
-    impl = jax.random.key_impl(jnp.empty((), dtype))
-    return jax.random.wrap_key_data(bits, impl=impl)
+def _put(block: np.ndarray[Any, Any], device: Any, memory_kind: str | None, dtype: Any) -> jax.Array:
+    array = jax.device_put(block, jax.sharding.SingleDeviceSharding(device, memory_kind=memory_kind))
+    if not is_key(dtype):
+        return array
+    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(jnp.empty((), dtype)))

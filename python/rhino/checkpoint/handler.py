@@ -27,7 +27,6 @@ def _registry() -> Any:
         (int, scalars),
         (float, scalars),
         (bytes, scalars),
-        (np.number, scalars),
         (np.ndarray, type_handlers.NumpyHandler()),
         (ArrayLike, arrays),
         (jax.Array, arrays),
@@ -100,7 +99,8 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
                     f"{name or 'the state'} has been deleted: a step took its buffer, as donated",
                     "save the state that the step returned",
                 )
-        elif not self._types.has(type(leaf)):
+        elif isinstance(leaf, np.generic) or not self._types.has(type(leaf)):
+            # As Orbax's own handler: what is a number of numpy becomes an array of it.
             if not hasattr(leaf, "__array__"):
                 raise RhinoError(
                     f"{name or 'the state'} is a {type(leaf).__name__}, which no checkpoint can hold",
@@ -120,7 +120,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
                 f"{directory} is no checkpoint of a pytree, or is damaged: {first_line(error)}",
                 "give the directory that was saved to; with several items in a checkpoint, the item's own",
             ) from None
-        wanted = ocp.tree.to_flat_dict(ocp.tree.serialize_tree(target))
+        wanted = ocp.tree.to_flat_dict(ocp.tree.serialize_tree(target, keep_empty_nodes=True))
         for key in wanted:
             if key not in saved:
                 raise RhinoError(
@@ -160,7 +160,7 @@ def _restore_args(name: str, leaf: Any) -> Any:
     place = abstract_leaf(leaf)
     if isinstance(place, AbstractLeaf):
         return PlaceArgs(restore_type=jax.Array, dtype=place.dtype, leaf=place, name=name)
-    return ocp.checkpoint_utils.construct_restore_args(place)
+    return ocp.checkpoint_utils.construct_restore_args(np.asarray(place) if isinstance(place, np.generic) else place)
 
 
 def _name(key: tuple[Any, ...]) -> str:

@@ -81,7 +81,8 @@ def abstract_leaf(leaf: Any) -> Any:
     if isinstance(leaf, StagedArray):
         return staged_leaf(leaf.layout)
     if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and leaf.sharding is not None:
-        return plain_leaf(jax.core.ShapedArray(leaf.shape, leaf.dtype, weak_type=leaf.weak_type), leaf.sharding)
+        weak = bool(getattr(leaf, "weak_type", False))  # keys have none
+        return plain_leaf(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=weak), leaf.sharding)
     return leaf
 
 
