@@ -21,9 +21,10 @@ from rhino.reshard.units import Task
 
 # A period may be longer by this share for the sake of few steps: what is not alike is padded to be so.
 _PADDING = Fraction(1, 100)
-# Units of a class are sent as its chunks where there are so many for each further hop.
-_WAVES = 8
+# Whole units of a class can be its chunks, which takes far fewer messages: up to so many, and where it is not longer by
+# more than this share.
 _MOST_WAVES = 64
+_WAVES_LONGER = Fraction(1, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +56,20 @@ def optimal_program(
         return made_program(units, [Phase(1, 1, _steps(_pieces(flows, 1, ticks), ticks, 1))]), 1, flows
     waves = min(_MOST_WAVES, max(len(members) for members in classes.values()))
     unrolled = None
-    if chunks is None and waves >= _WAVES * (depth - 1):
+    if chunks is None and waves > 1:
         unrolled = made_program(units, [_unrolled(classes, waves, depth, ticks)])
         if waves == _MOST_WAVES:
             return unrolled, 1, flows
+        steps = unrolled.phases[0].steps
+        if not network.latency_s and sum(step.length for step in steps) < len(steps) * LEAST_CHUNK_BYTES:
+            unrolled = None
     made: dict[int, Program] = {}
     once = _phase(flows, 1, depth, ticks)
     for count in _counts(once, flows, depth, network, chunks):
         made[count] = made_program(units, [_phase(flows, count, depth, ticks)])
     times = {count: program_time(program, network) for count, program in made.items()}
     best = min(made, key=lambda count: (times[count], count))
-    if unrolled is not None and program_time(unrolled, network) < times[best]:
+    if unrolled is not None and program_time(unrolled, network) <= times[best] * (1 + _WAVES_LONGER):
         return unrolled, 1, flows
     return made[best], best, flows
 
