@@ -1,6 +1,6 @@
-"""One process of a job that trains `small_mlp`; how it goes wrong is its fourth argument: "what process step".
+"""One process of a job that trains `small_mlp`; its last arguments: what goes wrong, in which process, at which step.
 
-Prints `loss <step> <value>` for each step, and `here` before something goes wrong.
+Prints `loss <step> <value>;` for each step, and `here` before something goes wrong.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import rhino
 
 address, count, process, *rest = sys.argv[1:]
-fault, victim, at = (*rest, "none", "-1", "-1")[:3]
+fault, victim, at = rest or ("none", "-1", "-1")
 mine = int(process) == int(victim)
+if fault == "devices" and mine:
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
 if fault == "version" and mine:
     import jax
 
     jax.__version__ = "0.9.9"
 if fault == "twice" and mine:
-    process = "0"
+    process = str(int(victim) - 1)
 rhino.distributed.initialize(address, int(count), int(process), timeout_s=60)
 
 import jax  # noqa: E402
@@ -39,13 +42,24 @@ def main() -> None:
     # Enough examples that a plan over all processes is the fastest one.
     size = 8192 if fault == "arguments" and mine else 4096
     level = "O0" if fault == "options" and mine else "O1"
-    mesh = (2, 4) if fault != "search" else None
-    step = rhino.parallelize(small_mlp.train_step, donate_argnums=(0,), mesh=mesh, level=level)
+    options: dict[str, Any] = {"donate_argnums": (0,), "mesh": (2, int(count)), "level": level}
+    if fault == "memory":
+        options["memory_limit"] = 1000
+    if fault == "plans":
+        options = {"plan": rhino.Plan.load(Path(at) / f"{process}.json")}
+    step = rhino.parallelize(small_mlp.train_step, **options)
+    if fault == "save":
+        for i, mesh in enumerate(((4,), (2, 2))):
+            other = rhino.parallelize(small_mlp.train_step, **{**options, "mesh": mesh})
+            plan = other.plan(small_mlp.abstract_state(), small_mlp.make_batch(size))
+            if process == "0":
+                plan.save(Path(at) / f"{i}.json")
+        return
     plan = step.plan(small_mlp.abstract_state(), small_mlp.make_batch(size))
     print("plan", *(f"{tensor.name}:{tensor.sharding}" for tensor in plan.arguments[-2:]), flush=True)
     state = step.init(small_mlp.init, jax.random.key(0))
     for i in range(STEPS):
-        if mine and i == int(at):
+        if mine and str(i) == at:
             print("here", flush=True)
             if fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -54,7 +68,8 @@ def main() -> None:
             if fault == "end":
                 return
         state, metrics = step(state, small_mlp.make_batch(size, seed=i))
-        print("loss", i, float(metrics["loss"]), flush=True)
+        # gloo prints beside it, without regard to lines.
+        print(f"loss {i} {float(metrics['loss'])};", flush=True)
 
 
 main()

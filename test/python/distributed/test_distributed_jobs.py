@@ -1,0 +1,137 @@
+"""Jobs of several real processes: they train as one device does, start together or not at all, and end together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import processes
+import pytest
+import small_mlp
+
+HERE = Path(__file__).parent
+TRAIN = HERE / "train_worker.py"
+# What the requirement allows a process to take to end after another one died. It takes milliseconds.
+LIMIT_S = 30
+
+
+def losses(output: str) -> list[float]:
+    return [float(value) for value in re.findall(r"loss \d+ ([^;]+);", output)]
+
+
+def refused(fault: str, victim: int, count: int = 3, **options: object) -> list[str]:
+    """What each process says that is refused before its first step, all with one error."""
+    ended = processes.wait(processes.start(TRAIN, count, [fault, str(victim), "0"], **options), 120)  # type: ignore[arg-type]
+    report = "\n".join(f"--- process {i}: exit {one.code}\n{one.output}" for i, one in enumerate(ended))
+    assert all(one.code == 1 for one in ended), report
+    assert not any(losses(one.output) for one in ended), report
+    found = [re.findall(r"^rhino\.errors\.RhinoError: (.*)$", one.output, re.MULTILINE) for one in ended]
+    assert all(len(errors) == 1 for errors in found), report
+    return [errors[0] for errors in found]
+
+
+def test_losses_of_four_processes_are_those_of_one_device() -> None:
+    outputs = processes.run(TRAIN, 4, timeout=120)
+    state, expected = small_mlp.init(jax.random.key(0)), []
+    run = jax.jit(small_mlp.train_step)
+    for i in range(6):
+        state, metrics = run(state, small_mlp.make_batch(4096, seed=i))
+        expected.append(float(metrics["loss"]))
+    for output in outputs:
+        np.testing.assert_allclose(losses(output), expected, rtol=1e-5)
+        assert "batch['x']:(('x', 'y'), ())" in output  # all devices work, each on its examples
+        assert "rhino:" not in output
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_process_ends_all_others_with_its_name(victim: int) -> None:
+    started = processes.start(TRAIN, 4, ["kill", str(victim), "3"])
+    ended = processes.wait(started, 120)
+    died = ended[victim]
+    assert died.code == -9
+    assert "here" in died.output
+    for number, one in enumerate(ended):
+        if number != victim:
+            assert one.code == 1, one.output
+            named = f"rhino: process {victim} (host "
+            assert named in one.output
+            assert f"pid {started[victim].pid}) is gone" in one.output
+            assert len(losses(one.output)) == 3
+            assert one.seconds - died.seconds < LIMIT_S
+
+
+def test_the_error_of_one_process_is_said_by_all() -> None:
+    ended = processes.wait(processes.start(TRAIN, 3, ["raise", "1", "2"]), 120)
+    assert [one.code for one in ended] == [1, 1, 1]
+    assert "Traceback" in ended[1].output
+    for number in (0, 2):
+        assert "rhino: process 1 (host " in ended[number].output
+        assert "failed: ValueError: bad data in shard 7" in ended[number].output
+
+
+def test_a_process_that_ends_early_is_named_where_others_would_wait_for_it() -> None:
+    ended = processes.wait(processes.start(TRAIN, 3, ["end", "1", "2"]), 120)
+    for number in (0, 2):
+        assert ended[number].code == 1
+        assert "ended after 2 steps, and this process is in its step 3" in ended[number].output
+        assert len(losses(ended[number].output)) == 2
+
+
+def test_other_versions_are_refused() -> None:
+    for error in refused("version", 1):
+        assert re.match(
+            rf"the processes have different versions of jax: jax {re.escape(jax.__version__)} in process 0 \(host .*, "
+            r"pid \d+\) and process 2 \(.*\), jax 0\.9\.9 in process 1 \(host .*, pid \d+\); install the same",
+            error,
+        )
+
+
+def test_missing_devices_are_refused() -> None:
+    for error in refused("devices", 2):
+        assert "the processes have different numbers of devices: 2 cpu in process 0 " in error
+        assert re.search(r"1 cpu in process 2 \(host .*, pid \d+\)", error)
+
+
+def test_a_number_given_twice_is_refused() -> None:
+    for error in refused("twice", 2):
+        assert "process 1 was started twice: host" in error
+
+
+def test_another_program_is_refused() -> None:
+    for error in refused("program", 1):
+        assert error.startswith("the processes have traced different programs: ")
+        assert "dense<-0.00999999977> : tensor<f32> in processes 0, 2" in error
+        assert "dense<-2.000000e-02> : tensor<f32> in process 1" in error
+
+
+def test_other_arguments_are_refused() -> None:
+    for error in refused("arguments", 2):
+        assert "batch['x'] as float32[4096,64] in processes 0, 1" in error
+        assert "batch['x'] as float32[8192,64] in process 2" in error
+
+
+def test_other_options_are_refused() -> None:
+    for error in refused("options", 0):
+        assert "the processes differ in level: O0 in process 0, O1 in processes 1, 2" in error
+
+
+def test_other_plans_are_refused(tmp_path: Path) -> None:
+    # Two plans of one program, of which one process is given the other.
+    processes.run(TRAIN, 2, ["save", "1", str(tmp_path)], timeout=120)
+    for error in refused_plans(tmp_path):
+        assert re.match(r"the processes were given different plans: \w{64} in process 0, \w{64} in process 1;", error)
+
+
+def refused_plans(folder: Path) -> list[str]:
+    ended = processes.wait(processes.start(TRAIN, 2, ["plans", "1", str(folder)]), 120)
+    assert [one.code for one in ended] == [1, 1]
+    assert not any(losses(one.output) for one in ended)
+    return [re.findall(r"^rhino\.errors\.RhinoError: (.*)$", one.output, re.MULTILINE)[0] for one in ended]
+
+
+def test_a_plan_that_process_0_cannot_make_is_an_error_of_all() -> None:
+    for number, error in enumerate(refused("memory", 0, count=2)):
+        assert error.startswith("process 0 cannot plan: " if number else "")
+        assert "memory" in error
