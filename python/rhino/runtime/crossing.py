@@ -33,7 +33,7 @@ class Crossing:
 
     Attributes:
       lanes: where exchanges are dispatched.
-      told: per lane, the (slot, sharding for all) of results that every process gets at the end.
+      told: per group, the slots of results that every process gets at the end.
 
     Args:
       shardings: of each slot.
@@ -52,12 +52,14 @@ class Crossing:
         way: tuple[str, str],
         types: Callable[[], contextlib.AbstractContextManager[Any]],
     ) -> None:
-        self.lanes = Lanes(types)
         self.told: dict[int, list[int]] = {}
         self._program = program
         self._script = script
         self._shardings = shardings
         self._processes = [frozenset(device.process_index for device in group) for group in devices]
+        # Where a fragment itself runs on several processes, what it sends them must keep its place among the transfers.
+        alone = all(len(group) == 1 for group in self._processes)
+        self.lanes = Lanes(alone and devices[0][0].platform == "cpu", types)
         self._everyone = [device for group in devices for device in group]
         self._network = network_of_processes(self._everyone, cluster)
         self._way = way
@@ -90,18 +92,17 @@ class Crossing:
         """Sends a batch; what arrives stands in the table."""
         edge = self._edges[batch.source, batch.target, batch.transfers]
         pairs = [(copy.source, copy.target) for copy in batch.copies]
-        return self._send((batch.source, batch.target), edge, pairs, table)
+        return self._send(edge, pairs, table)
 
     def send_argument(self, source: int, target: int, table: list[Any]) -> None:
         """Sends what processes keep to others that read it too."""
-        key = self._between(source, target)
-        self._send((key[0], key[1]), self._edges[key], [(source, target)], table)
+        self._send(self._edges[self._between(source, target)], [(source, target)], table)
 
     def tell(self, table: list[Any]) -> None:
         """Sends everyone the results of `told`, in place."""
         for group, slots in self.told.items():
             edge = self._edges[group, _EVERYONE]
-            self._send((group, _EVERYONE), edge, [(slot, slot) for slot in slots], table)
+            self._send(edge, [(slot, slot) for slot in slots], table)
 
     def concerns(self, *groups: int) -> bool:
         """Whether this process has a device of any of these groups."""
@@ -142,8 +143,8 @@ class Crossing:
             everywhere = [whole(self._everyone)] * len(slots)
             self._plan((group, _EVERYONE), [(slot, slot) for slot in slots], everywhere)
 
-    def _send(self, lane: tuple[int, int], edge: Edge, pairs: Sequence[tuple[int, int]], table: list[Any]) -> list[Any]:
-        arrived = self.lanes.send(lane, edge, [table[source] for source, _ in pairs])
+    def _send(self, edge: Edge, pairs: Sequence[tuple[int, int]], table: list[Any]) -> list[Any]:
+        arrived = self.lanes.send(edge, [table[source] for source, _ in pairs])
         for (_, target), array in zip(pairs, arrived, strict=True):
             table[target] = array
         return arrived

@@ -34,8 +34,8 @@ class Started:
 class Exchange:
     """Moves tensors from tiles on some devices to tiles on others, bit for bit; tiles may be uneven.
 
-    Every process that has one of the devices calls it, in the same order as other exchanges between the same hosts.
-    A call dispatches and does not wait.
+    Every process that has one of the devices calls it, in the same order as other exchanges of its `way`. A call
+    dispatches and does not wait.
 
     Args:
       tensors: what goes where.
@@ -57,9 +57,10 @@ class Exchange:
         hosts: dict[int, dict[int, Any]] = {}
         for number in sorted(devices):
             hosts.setdefault(host_of[number], {})[number] = devices[number]
-        everyone = {host: Host(host, mine, mine[min(mine)]) for host, mine in hosts.items()}
-        here = [host for host in everyone.values() if host.port.process_index == jax.process_index()]
-        self._ports = {host: everyone[host].port for host in program.hosts}
+        ports = _ports(hosts, [host_of[tile.device] for tensor in tensors for tile in tensor.source])
+        everyone = [Host(host, mine, ports[host]) for host, mine in hosts.items()]
+        here = [host for host in everyone if host.port.process_index == jax.process_index()]
+        self._ports = {host: port for host, port in ports.items() if host in program.hosts}
         buffers = lay_out(program)
         self._packs = {
             host.port.id: packer(host, program.units, tensors, buffers) for host in here if host.number in self._ports
@@ -67,9 +68,13 @@ class Exchange:
         self._unpacks = [(host.port.id, Unpacker(host, program.units, tensors, dtypes, buffers)) for host in here]
         self._shape = (len(self._ports), buffers.length)
         self._kind = jnp.dtype(f"uint{8 * buffers.width}")
-        ports = list(self._ports.values())
-        self._rows = rows(ports) if ports else None
-        self._messages = messages(program, buffers, ports) if ports else None
+        self._rows = rows(self._ports) if self._ports else None
+        self._messages = messages(program, buffers, self._ports) if self._ports else None
+
+    @property
+    def way(self) -> tuple[int, ...]:
+        """The ports, by number. Two exchanges of one way share connections: at most one may be under way at a time."""
+        return tuple(port.id for port in self._ports.values())
 
     def __call__(self, shards: Shards) -> list[list[jax.Array]]:
         """The target tiles of each tensor on this process's devices, in the order of the devices' numbers.
@@ -162,9 +167,25 @@ class Edge:
         ]
         return [_keys(bits, a.dtype) if _is_key(a.dtype) else bits for bits, a in zip(made, self._avals, strict=True)]
 
+    @property
+    def way(self) -> tuple[int, ...]:
+        """As `Exchange.way`."""
+        return self._exchange.way
+
     def warm_up(self) -> None:
         """As `Exchange.warm_up`."""
         self._exchange.warm_up()
+
+
+def _ports(hosts: Mapping[int, Mapping[int, Any]], senders: Sequence[int]) -> dict[int, Any]:
+    """The device through which each host sends and receives; senders come first.
+
+    XLA keeps connections by lists of devices, and messages of two programs on one list at a time mix. There and back
+    have different lists, and neither is one that an axis of a mesh gives: the first host's port is its first device,
+    the others' their last.
+    """
+    order = sorted(hosts, key=lambda host: (host not in senders, host))
+    return {host: hosts[host][(max if i else min)(hosts[host])] for i, host in enumerate(order)}
 
 
 def tensor_of(aval: Any, source: Any, target: Any) -> Tensor:

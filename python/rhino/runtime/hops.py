@@ -5,7 +5,7 @@ Owns the layout of the buffers and the order of the messages. Knows nothing of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,10 +72,15 @@ def lay_out(program: Program) -> Buffers:
     return Buffers(width, length, offsets, given)
 
 
-def messages(program: Program, buffers: Buffers, ports: Sequence[Any]) -> Callable[[jax.Array], jax.Array]:
-    """A jitted function of the hosts' buffers, `[hosts, length]` with a row on each of `ports`, which it consumes."""
-    mesh = Mesh(np.array(ports), (AXIS,))
-    bodies = [_phase(program, buffers, phase) for phase in program.phases]
+def messages(program: Program, buffers: Buffers, ports: Mapping[int, Any]) -> Callable[[jax.Array], jax.Array]:
+    """A jitted function of the hosts' buffers, `[hosts, length]` with a row on each host's port, which it consumes.
+
+    Args:
+      ports: a device of each host, in the order of the rows.
+    """
+    mesh = Mesh(np.array(list(ports.values())), (AXIS,))
+    number = {host: row for row, host in enumerate(ports)}
+    bodies = [_phase(number, buffers, phase) for phase in program.phases]
 
     def run(buffer: jax.Array) -> jax.Array:
         row, here = buffer[0], lax.axis_index(AXIS)
@@ -88,13 +93,13 @@ def messages(program: Program, buffers: Buffers, ports: Sequence[Any]) -> Callab
     return jax.jit(mapped, donate_argnums=0)
 
 
-def rows(ports: Sequence[Any]) -> NamedSharding:
+def rows(ports: Mapping[int, Any]) -> NamedSharding:
     """The sharding of the buffers: a row for each port."""
-    return NamedSharding(Mesh(np.array(ports), (AXIS,)), PartitionSpec(AXIS))
+    return NamedSharding(Mesh(np.array(list(ports.values())), (AXIS,)), PartitionSpec(AXIS))
 
 
-def _phase(program: Program, buffers: Buffers, phase: Phase) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    steps = [_step(program, buffers, phase, step) for step in phase.steps]
+def _phase(number: Mapping[int, int], buffers: Buffers, phase: Phase) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    steps = [_step(number, buffers, phase, step) for step in phase.steps]
 
     def period(p: Any, row: jax.Array, here: jax.Array) -> jax.Array:
         for step in steps:
@@ -110,10 +115,9 @@ def _phase(program: Program, buffers: Buffers, phase: Phase) -> Callable[[jax.Ar
 
 
 def _step(
-    program: Program, buffers: Buffers, phase: Phase, step: Step
+    number: Mapping[int, int], buffers: Buffers, phase: Phase, step: Step
 ) -> Callable[[Any, jax.Array, jax.Array], jax.Array]:
     """One permute. Each host looks up in tables what it sends and gets; where that is nothing, it changes nothing."""
-    number = {host: i for i, host in enumerate(program.hosts)}
     count, width = len(number), buffers.width
     length = step.length // width
     sent, got = np.zeros((count, 3), np.int32), np.zeros((count, 3), np.int32)

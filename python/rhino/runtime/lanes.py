@@ -91,31 +91,39 @@ class Arriving:
 
 
 class Lanes:
-    """A thread for each direction between two groups, which dispatches its exchanges one after the other.
+    """Dispatches exchanges: those of one way (`Edge.way`) one after the other, by a thread of its own.
 
-    Exchanges of one lane happen in their order; those of others, and computing, go on meanwhile. XLA's CPU client
-    orders programs of one device by the thread that dispatches them, so that one thread for all would not do.
+    Exchanges of other ways, and computing, go on meanwhile. XLA's CPU client orders programs of one device by the
+    thread that dispatches them, so that one thread for all would not do.
 
     Args:
+      threads: without them everything is dispatched at once, in the caller's order. GPUs run programs in the order in
+        which they are dispatched, so that all processes must dispatch in one order.
       types: the context in which to dispatch.
     """
 
-    def __init__(self, types: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+    def __init__(self, threads: bool, types: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+        self._with_threads = threads
         self._types = types
-        self._threads: dict[tuple[int, int], ThreadPoolExecutor] = {}
+        self._threads: dict[tuple[int, ...], ThreadPoolExecutor] = {}
         self._sent: list[Future[list[Any]]] = []
 
-    def send(self, lane: tuple[int, int], edge: Edge, arrays: Sequence[Any]) -> list[Arriving]:
+    def send(self, edge: Edge, arrays: Sequence[Any]) -> list[Arriving]:
         """Reads the arrays now and sends them in turn."""
         started = edge.start([a.array() if isinstance(a, Arriving) else a for a in arrays])
-        if lane not in self._threads:
-            self._threads[lane] = ThreadPoolExecutor(1, thread_name_prefix=f"rhino-lane-{lane[0]}-{lane[1]}")
 
         def finish() -> list[Any]:
             with self._types():
                 return edge.finish(started)
 
-        future = self._threads[lane].submit(finish)
+        future: Future[list[Any]]
+        if self._with_threads:
+            if edge.way not in self._threads:
+                self._threads[edge.way] = ThreadPoolExecutor(1, thread_name_prefix="rhino-lane")
+            future = self._threads[edge.way].submit(finish)
+        else:
+            future = Future()
+            future.set_result(finish())
         self._sent.append(future)
         return [Arriving(future, position) for position in range(len(arrays))]
 

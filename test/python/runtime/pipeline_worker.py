@@ -1,0 +1,54 @@
+"""One process of a pipeline of two stages: runs steps on several ways of putting its groups on processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["NPROC"] = "16"  # threads of XLA's CPU client, of which some wait for other processes
+sys.path.insert(0, str(Path(__file__).parent))
+
+import jax
+import numpy as np
+import two_stages
+
+from rhino.runtime import build
+from rhino.schedule import PipelineCosts, make_schedule
+
+COSTS = PipelineCosts.uniform(2, 1.0, 2.0, weight_s=1.0)
+
+
+def run(ways: int, schedule: str, order: list[int], strategy: str) -> None:
+    """Three steps, each on what the last one returned; every process knows the third result, and its weights."""
+    devices = [jax.devices()[i] for i in order]
+    made = make_schedule(schedule, COSTS, 4)
+    pipeline = build(two_stages.text(ways=ways), devices, schedule=made, strategy=strategy, scheduler="optimal")
+    w0, w1, x = two_stages.arguments()
+    wanted = (w0, w1)
+    given = [w0, w1]
+    for _ in range(3):
+        *given, out = pipeline.run([*given, x])
+        *wanted, y = two_stages.step(*wanted, x)
+        np.testing.assert_allclose(np.asarray(out), y, rtol=1e-4, atol=1e-5)
+    for found, expected in zip(given, wanted, strict=True):
+        for shard in found.addressable_shards:
+            np.testing.assert_allclose(np.asarray(shard.data), expected[shard.index], rtol=1e-5, atol=1e-6)
+    profile = pipeline.profile([w0, w1, x], repeats=1)
+    assert all(seconds > 0 for seconds in profile.fragment_s())
+    print(f"ways {ways} {schedule} {order} {strategy}: right", flush=True)
+
+
+def main() -> None:
+    """Two stages on processes of their own; both over all processes; and one process with parts of both."""
+    jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    count = jax.device_count()
+    half = count // 2
+    run(half, "1f1b", list(range(count)), "broadcast")
+    run(half, "eager-1f1b", list(range(count)), "send-recv")
+    crossed = [*range(0, count, 2), *range(1, count, 2)]
+    run(half, "1f1b", crossed, "broadcast")
+
+
+if __name__ == "__main__":
+    main()
