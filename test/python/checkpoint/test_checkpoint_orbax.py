@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -10,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -68,6 +68,15 @@ class Flax:
     name: str = flax.struct.field(pytree_node=False, default="model")
 
 
+def equinox_model() -> Any:
+    """The arrays of an Equinox module, where that is installed."""
+    if importlib.util.find_spec("equinox") is None:
+        return None
+    import equinox as eqx
+
+    return eqx.filter(eqx.nn.MLP(4, 4, 8, 2, key=jax.random.key(0)), eqx.is_array)
+
+
 def leaves() -> dict[str, Any]:
     """A state with every type of leaf and node."""
     values = np.random.default_rng(0).standard_normal((16, 24))
@@ -100,7 +109,7 @@ def leaves() -> dict[str, Any]:
         "named": Pair(jnp.ones(1), [jnp.ones(2)]),
         "optax": optimizer.init(params),
         "flax": Flax(0, {"w": jnp.ones((2, 2))}),
-        "equinox": eqx.filter(eqx.nn.MLP(4, 4, 8, 2, key=jax.random.key(0)), eqx.is_array),
+        "equinox": equinox_model(),
         "nnx": nnx.state(nnx.Linear(4, 4, rngs=nnx.Rngs(0))),
     }
 
@@ -171,6 +180,39 @@ def test_orbax_manager_saves_while_the_next_step_takes_the_state(tmp_path: Path)
         like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=over("y")), stored)
         assert_same_bits(plain.restore(3, args=ocp.args.StandardRestore(like)), expected[3])
         assert plain.item_metadata(3)["w"].shape == (1024, 1024)
+
+
+def test_a_process_that_dies_while_it_saves_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
+    program = f"""
+import os, jax.numpy as jnp, orbax.checkpoint as ocp
+from rhino.checkpoint import StateSave, arrays
+with ocp.CheckpointManager({str(tmp_path)!r}) as manager:
+    manager.save(0, args=StateSave({{"w": jnp.arange(4.0)}}))
+    manager.wait_until_finished()
+    write = arrays.write_arrays
+    async def dying(*args, **options):
+        await write(*args, **options)
+        os._exit(9)
+    arrays.write_arrays = dying
+    manager.save(1, args=StateSave({{"w": jnp.zeros(4)}}))
+    manager.wait_until_finished()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 9, done.stderr
+    with ocp.CheckpointManager(tmp_path) as manager:
+        assert manager.all_steps() == [0]
+        np.testing.assert_array_equal(manager.restore(0, args=StateRestore({"w": jnp.zeros(4)}))["w"], np.arange(4.0))
+
+
+def test_keys_and_their_bits_restore_into_each_other(tmp_path: Path) -> None:
+    """A pipeline keeps keys as bits."""
+    keys = jax.random.split(jax.random.key(1), 8)
+    state = {"keys": jax.device_put(keys, over("x"))}
+    bits = {"keys": jax.device_put(jax.random.key_data(keys), over("y"))}
+    save(tmp_path / "keys", state)
+    save(tmp_path / "bits", bits)
+    assert_same_bits(restore(tmp_path / "keys", bits), bits)
+    assert_same_bits(restore(tmp_path / "bits", state), state)
 
 
 def test_the_state_is_one_item_among_others(tmp_path: Path) -> None:
