@@ -95,7 +95,7 @@ def slices(
       axes: of the mesh, outermost first.
     """
     sizes = dict(axes)
-    cuts = [[(name.split(":")[0], *_sub_axis(name, sizes)) for name in names] for names in dims]
+    cuts = [[(name.split(":")[0], *sub_axis(name, sizes)) for name in names] for names in dims]
     widths = [-(-size // prod(parts for _, parts, _ in cut)) for size, cut in zip(shape, cuts, strict=True)]
     for place in product(*(range(size) for _, size in axes)):
         at = dict(zip(sizes, place, strict=True))
@@ -108,7 +108,7 @@ def slices(
         yield tuple(found)
 
 
-def _sub_axis(axis: str, sizes: Mapping[str, int]) -> tuple[int, int]:
+def sub_axis(axis: str, sizes: Mapping[str, int]) -> tuple[int, int]:
     """Parts that an axis text makes, and how many devices of the whole axis follow each other in one."""
     found = _SUB_AXIS.fullmatch(axis)
     if found is None:

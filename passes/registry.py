@@ -32,6 +32,7 @@ TABLE = {
     "rhino-form-fragments": "rhino.passes.stage.form_fragments:FormFragments",
     "rhino-schedule": "rhino.passes.stage.schedule:Schedule",
     "rhino-replicate-fragments": "rhino.passes.stage.replicate_fragments:ReplicateFragments",
+    "rhino-lower-transfers": "rhino.passes.stage.lower_transfers:LowerTransfers",
     "rhino-plan-pipeline": "rhino.passes.plan.plan_pipeline:PlanPipeline",
     "rhino-plan-parallelism": "rhino.passes.plan.plan_parallelism:PlanParallelism",
     "rhino-estimate": "rhino.passes.plan.estimate:Estimate",

@@ -14,7 +14,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
-from rhino.dialect.attributes import RhinoArgument, RhinoPlacement
+from rhino.dialect.attributes import RhinoArgument, RhinoMulticast, RhinoPlacement
 from rhino.passes.diagnostics import PassError
 from rhino.pipeline.program import (
     FRAGMENT_KINDS,
@@ -40,13 +40,22 @@ def read_program(module: ir.Module) -> PipelineProgram:
 
 def fragment_ops(module: ir.Module) -> list[ir.Operation]:
     """The `mpmd.fragment` operations of the step in the order of `PipelineProgram.fragments`."""
+    return _ops(module, "mpmd.fragment")
+
+
+def transfer_ops(module: ir.Module) -> list[ir.Operation]:
+    """The `mpmd.transfer` operations of the step in the order of `PipelineProgram.transfers`."""
+    return _ops(module, "mpmd.transfer")
+
+
+def _ops(module: ir.Module, name: str) -> list[ir.Operation]:
     found: list[ir.Operation] = []
     for view in _main(module).regions[0].blocks[0].operations:
-        if view.operation.name == "mpmd.fragment":
+        if view.operation.name == name:
             found.append(view.operation)
         elif view.operation.name == "mpmd.for":
             body = _called(module, view.operation).regions[0].blocks[0]
-            found += [inner.operation for inner in body.operations if inner.operation.name == "mpmd.fragment"]
+            found += [inner.operation for inner in body.operations if inner.operation.name == name]
     return found
 
 
@@ -159,8 +168,11 @@ class _Reader:
             sender = self.values[source].group if stage is None else stage
             self.made[target] = (task, -1 if stage is None else stage, level)
             self.transfers += 1
+            planned = RhinoMulticast.of(op)
+            how = (planned["strategy"], planned["scheduler"]) if planned else ()
             # Within a micro-batch the direction counts, which is known when the readers are.
-            return Transfer(self.transfers - 1, source, target, task, level if scope == "step" else -1, sender, -1)
+            level = level if scope == "step" else -1
+            return Transfer(self.transfers - 1, source, target, task, level, sender, -1, *how)
         if op.name != "mpmd.fragment":
             raise PassError(op, f"'{op.name}' is not in a fragment", [_REMEDY])
         kind, stage, group = self.identity(op, scope)

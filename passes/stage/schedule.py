@@ -12,7 +12,7 @@ from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.read_program import read_program
-from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs
+from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
 from rhino.pipeline import PipelineProgram
 from rhino.schedule import check, make_schedule
 
@@ -22,8 +22,9 @@ class Schedule(Pass):
     """Order what every group of devices computes, sends and frees in a step: its task list.
 
     Seconds of a fragment are those of its `rhino.cost`; without one, the roofline's if a topology is given; else every
-    stage takes the same. Transfers take what the cluster's links need, or the option `transfer`. The lists are proved
-    complete, in an order that respects what depends on what, free of deadlock and within the memory.
+    stage takes the same. Transfers take what their `rhino.multicast` says, what the cluster's links need, or the option
+    `transfer`. The lists are proved complete, in an order that respects what depends on what, free of deadlock and
+    within the memory.
 
     Requires: @main in fragments, as rhino-form-fragments leaves it. Schedules that delay weight gradients need its
     option split-backward; fragments formed with it are always scheduled so.
@@ -82,7 +83,8 @@ class Schedule(Pass):
         cluster = topology_cluster(self.topology, self.name) if self.topology else None
         units = Units(self.forward, self.backward, self.transfer)
         seconds = fragment_seconds(module, program, cluster, units)
-        costs = pipeline_costs(program, seconds, cluster, units, self.memory_limit)
+        planned = planned_seconds(module, program)
+        costs = pipeline_costs(program, seconds, planned, cluster, units, self.memory_limit)
         made = make_schedule(
             self.schedule,
             costs,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from jaxlib.mlir import ir
@@ -14,13 +15,14 @@ from jaxlib.mlir import ir
 from rhino.cluster import Cluster
 from rhino.cost.roofline import op_seconds
 from rhino.dialect import sdy
-from rhino.dialect.attributes import RhinoCost
+from rhino.dialect.attributes import RhinoCost, RhinoMulticast
 from rhino.dialect.context import parse_text
 from rhino.joint.placement import Placement
+from rhino.joint.spread import Spread
 from rhino.passes.import_graph import import_graph
 from rhino.passes.stage.outline import outline
-from rhino.passes.stage.read_program import fragment_ops
-from rhino.pipeline import Fragment, PipelineProgram, Transfer, Value
+from rhino.passes.stage.read_program import fragment_ops, transfer_ops
+from rhino.pipeline import Fragment, PipelineProgram, Transfer, Value, edges_of
 from rhino.schedule import Edge, Exchange, PipelineCosts
 
 
@@ -59,9 +61,22 @@ def fragment_seconds(
     return tuple(seconds)
 
 
+def planned_seconds(module: ir.Module, program: PipelineProgram) -> dict[int, float]:
+    """By transfer, what its edge is planned to take between hosts (`rhino.multicast`): told by the first of the edge,
+    0 for the others. Nothing of edges within hosts, whose plans do not say."""
+    ops, found = transfer_ops(module), {}
+    for edge in edges_of(program):
+        data = RhinoMulticast.of(ops[edge.transfers[0].index])
+        if data is not None and data.get("makespan_s", 0.0) > 0:
+            found.update(dict.fromkeys((t.index for t in edge.transfers), 0.0))
+            found[edge.transfers[0].index] = data["makespan_s"]
+    return found
+
+
 def pipeline_costs(
     program: PipelineProgram,
     seconds: Sequence[float],
+    planned: Mapping[int, float],
     cluster: Cluster | None,
     units: Units,
     limit_bytes: int,
@@ -70,7 +85,8 @@ def pipeline_costs(
 
     Args:
       seconds: of each fragment.
-      cluster: what transfers go over; without one each takes `units.transfer_s`.
+      planned: of transfers that are planned.
+      cluster: what the others go over; without one all from a stage to another take `units.transfer_s`.
       limit_bytes: per device; 0 for no limit.
     """
     stages, groups = range(program.stages), len(program.meshes)
@@ -83,11 +99,16 @@ def pipeline_costs(
                 found[fragment.stage] += seconds[fragment.index]
         return found
 
-    def transfer_s(src: int, dst: int, nbytes: int) -> float:
+    def transfer_s(src: int, dst: int, transfers: Sequence[Transfer]) -> float:
         a, b = program.group_of(src), program.group_of(dst)
-        if placement is None:
+        told = [t for t in transfers if t.index in planned]
+        if placement is None and not told:
             return 0.0 if a == b else units.transfer_s
-        return placement.transfer_s(a, b, nbytes)
+        known = sum(planned[t.index] for t in told)
+        if placement is None:
+            return known
+        values = [program.values[t.target] for t in transfers if t.index not in planned]
+        return known + sum(placement.transfer_s(a, b, v.nbytes, _spread(program, v)) for v in values)
 
     def links(src: int, dst: int) -> tuple[str, ...]:
         a, b = program.group_of(src), program.group_of(dst)
@@ -115,21 +136,23 @@ def pipeline_costs(
     )
 
 
-_Seconds = Callable[[int, int, int], float]
+_Seconds = Callable[[int, int, Sequence[Transfer]], float]
 _Links = Callable[[int, int], tuple[str, ...]]
 
 
 def _edges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) -> list[Edge]:
     """Pairs of stages one of which reads in the loop what the other makes there; on one group that takes no time."""
     made = {value: op for op in program.body if isinstance(op, Fragment) for value in op.results}
-    source = {op.target: op.source for op in program.body if isinstance(op, Transfer)}
-    sent: dict[tuple[int, int], dict[int, int]] = {}
+    brought = {op.target: op for op in program.body if isinstance(op, Transfer)}
+    sent: dict[tuple[int, int], dict[int, Transfer]] = {}
     for op in program.body:
         for value in op.operands if isinstance(op, Fragment) else ():
-            origin = source.get(value, value)
+            transfer = brought.get(value)
+            origin = value if transfer is None else transfer.source
             if origin in made and isinstance(op, Fragment) and made[origin].stage != op.stage:
-                moved = program.values[origin].nbytes if value in source else 0
-                sent.setdefault((made[origin].stage, op.stage), {})[origin] = moved
+                moved = sent.setdefault((made[origin].stage, op.stage), {})
+                if transfer is not None:
+                    moved[origin] = transfer
     edges = []
     for src, dst in sorted({(min(pair), max(pair)) for pair in sent}):
         there, back = sent.get((src, dst)), sent.get((dst, src))
@@ -137,8 +160,8 @@ def _edges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) -> lis
             Edge(
                 src,
                 dst,
-                None if there is None else transfer_s(src, dst, sum(there.values())),
-                None if back is None else transfer_s(dst, src, sum(back.values())),
+                None if there is None else transfer_s(src, dst, list(there.values())),
+                None if back is None else transfer_s(dst, src, list(back.values())),
                 links(src, dst),
                 links(dst, src),
             )
@@ -147,15 +170,29 @@ def _edges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) -> lis
 
 
 def _exchanges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) -> list[Exchange]:
-    nbytes: dict[tuple[str, int, int, int], int] = {}
+    moved: dict[tuple[str, int, int, int], list[Transfer]] = {}
     for op in (*program.before, *program.after):
         if isinstance(op, Transfer):
-            key = (op.of, op.from_stage, op.to_stage, op.level)
-            nbytes[key] = nbytes.get(key, 0) + program.values[op.source].nbytes
+            moved.setdefault((op.of, op.from_stage, op.to_stage, op.level), []).append(op)
     return [
-        Exchange(of, src, dst, level, transfer_s(src, dst, size), links(src, dst))
-        for (of, src, dst, level), size in nbytes.items()
+        Exchange(of, src, dst, level, transfer_s(src, dst, transfers), links(src, dst))
+        for (of, src, dst, level), transfers in moved.items()
     ]
+
+
+def _spread(program: PipelineProgram, value: Value) -> Spread:
+    """How a value lies on its group. An axis of which only a part splits it counts as several."""
+    mesh: list[int] = []
+    split: list[bool] = []
+    for axis, size in program.meshes[value.group].axes:
+        texts = [text for texts in value.sharding for text in texts if text.split(":")[0] == axis]
+        parts = [sdy.sub_axis(text, {axis: size}) for text in texts]
+        # Between two of these numbers of consecutive devices an axis is split, or not.
+        ends = sorted({1, size, *(end for count, stride in parts for end in (stride, count * stride))})
+        for low, high in reversed(list(pairwise(ends))):
+            mesh.append(high // low)
+            split.append(any(stride <= low and high <= count * stride for count, stride in parts))
+    return Spread(tuple(mesh), tuple(split))
 
 
 def _levels(program: PipelineProgram, task: str, stage: int) -> int:

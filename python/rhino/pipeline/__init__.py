@@ -5,6 +5,7 @@ Owns the dataclasses. Imports neither jax nor MLIR; `rhino.passes.stage.read_pro
 
 from __future__ import annotations
 
+from rhino.pipeline.edges import PipelineEdge, edges_of
 from rhino.pipeline.program import (
     FRAGMENT_KINDS,
     Argument,
@@ -23,8 +24,10 @@ __all__ = [
     "Carry",
     "Fragment",
     "Mesh",
+    "PipelineEdge",
     "PipelineProgram",
     "Result",
     "Transfer",
     "Value",
+    "edges_of",
 ]

@@ -83,6 +83,7 @@ class Transfer:
     fragment that makes the source, or, for what the loop over micro-batches leaves, the kind of the fragment that makes
     `Carry.next`. An argument counts as made by prepare, level 0; no fragment need exist there.
     A send of kind `of` and `level` from `from_stage` to `to_stage` is all transfers with these four, in order.
+    `strategy` and `scheduler` are those of `rhino.reshard.plan_reshard`, the same for all of these.
     """
 
     index: int
@@ -92,6 +93,8 @@ class Transfer:
     level: int
     from_stage: int
     to_stage: int
+    strategy: str = "broadcast"
+    scheduler: str = "optimal"
 
 
 @dataclass(frozen=True, slots=True)
