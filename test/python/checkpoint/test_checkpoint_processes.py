@@ -10,7 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+import pytest
+from checkpoint_models import cluster, gated, planned, train
 from checkpoint_worker import values
+
+from rhino.checkpoint import restore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import processes
@@ -40,3 +44,26 @@ def test_each_process_saves_and_restores_its_own_part(tmp_path: Path) -> None:
         found["key"] = jax.random.key_data(found["key"])
         for leaf, value in wanted.items():
             assert np.asarray(found[leaf]).tobytes() == np.asarray(value).tobytes(), leaf
+
+
+def losses_of(folder: Path, other: str, stages: int) -> list[list[float]]:
+    """What a job of four processes printed after it saved to a folder: the losses of each two steps."""
+    worker = Path(__file__).with_name("checkpoint_job_worker.py")
+    printed = processes.run(worker, COUNT, [str(folder), other, str(stages)], timeout=240)
+    found = [[[float(x) for x in line.split()[1:]] for line in text.splitlines() if line.startswith("losses")]
+             for text in printed]  # fmt: skip
+    assert all(one == found[0] for one in found)
+    return found[0]
+
+
+@pytest.mark.slow
+def test_a_job_of_several_processes_trains_on_under_any_plan(tmp_path: Path) -> None:
+    alone = planned(gated(), cluster(tmp_path, 8), stages=1, mesh=(2, 4))
+    losses, again = losses_of(tmp_path / "staged", "-", 4)
+    assert again == losses
+    losses_2, again_2, crossed = losses_of(tmp_path / "mesh", str(tmp_path / "staged"), 1)
+    assert again_2 == losses_2
+    np.testing.assert_allclose(crossed, losses, rtol=1e-4)
+    for name in ("staged", "mesh"):
+        _, ours = train(alone, restore(tmp_path / name, alone), gated()[2], 2)
+        np.testing.assert_allclose(ours, losses, rtol=1e-4)
