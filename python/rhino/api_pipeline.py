@@ -14,9 +14,10 @@ import jax
 from rhino.api_build import Built
 from rhino.api_devices import is_here, local_devices, too_few
 from rhino.api_init import argument_like
-from rhino.api_signature import Call
+from rhino.api_signature import Call, abstract
 from rhino.api_trace import Trace
 from rhino.cluster import Cluster
+from rhino.distributed.arrays import everywhere
 from rhino.errors import RhinoError
 
 
@@ -67,7 +68,7 @@ class BuiltPipeline(Built):
             source = self.plan.source
             assert source is not None
             target = None if devices is not None else cluster.device.xla_target
-            self.compiled = PipelineStep(build(source, devices, target), self.trace)
+            self.compiled = PipelineStep(build(source, devices, target, cluster=cluster), self.trace)
         return self.compiled  # type: ignore[no-any-return]
 
     def run(self, call: Call, leaves: Sequence[Any]) -> Any:
@@ -77,17 +78,26 @@ class BuiltPipeline(Built):
     def make_state(self, init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `init_fn` returns, each leaf on the stages that keep it; each stage makes its own leaves only.
 
+        Of stages that are on other processes only, a leaf is a handle: an array without parts here.
+
         Raises:
           RhinoError: no argument of the step looks like it, or the devices are not here.
         """
+        from rhino.runtime.arrays import handle
+
         made = jax.eval_shape(init_fn, *args, **kwargs)
         where = argument_like(self, made, "init_fn makes")
         places = self.compiled.executable.places[where]
         groups: dict[Any, list[int]] = {}
-        for i, place in enumerate(places):
-            for sharding in place.layout.shardings:
-                groups.setdefault(tuple(d.id for d in sharding.mesh.devices.flat), []).append(i)
         pieces: dict[int, dict[int, jax.Array]] = {}
+        for i, place in enumerate(places):
+            for k, sharding in enumerate(place.layout.shardings):
+                if sharding.addressable_devices:
+                    groups.setdefault(tuple(d.id for d in sharding.mesh.devices.flat), []).append(i)
+                else:
+                    pieces.setdefault(i, {})[k] = handle(
+                        _piece_shape(place.layout, k), place.layout.aval.dtype, sharding
+                    )
         for devices, leaves in groups.items():
             chosen = list(dict.fromkeys(leaves))
             for i, piece, array in _made_on(init_fn, args, kwargs, places, chosen, devices):
@@ -101,8 +111,6 @@ class BuiltPipeline(Built):
         Raises:
           RhinoError: as `make_state`.
         """
-        from rhino.api_signature import abstract
-
         where = argument_like(self, jax.tree.map(abstract, state), "the state is")
         flat, tree = jax.tree.flatten(state)
         places = self.compiled.executable.places[where]
@@ -114,6 +122,11 @@ class BuiltPipeline(Built):
                 f"the step was planned for cluster {cluster.name}, whose {cluster.device.kind} devices are not here",
                 "run it there, or parallelize with cluster=None for the devices of this process",
             )
+
+
+def _piece_shape(layout: Any, piece: int) -> tuple[int, ...]:
+    leading = tuple(stop - start for start, stop in layout.slices[piece])
+    return (*leading, *layout.aval.shape[len(leading) :])
 
 
 def _made_on(
@@ -137,6 +150,8 @@ def _made_on(
         return [places[i].piece_of(leaves[i], k) for i, k in wanted]
 
     shardings = [places[i].layout.shardings[k] for i, k in wanted]
+    if not shardings[0].is_fully_addressable:
+        args, kwargs = everywhere((args, kwargs), shardings[0].mesh)
     arrays = jax.jit(init, out_shardings=shardings)(*args, **kwargs)
     return [(i, k, array) for (i, k), array in zip(wanted, arrays, strict=True)]
 

@@ -1,0 +1,36 @@
+"""One process of a job that trains a tiny GPT in stages: how many, and whether layers are scanned, are its arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import rhino
+
+address, count, process, stages, scan = sys.argv[1:]
+rhino.distributed.initialize(address, int(count), int(process), timeout_s=120)
+
+import jax  # noqa: E402
+
+from examples.models import gpt  # noqa: E402
+
+CONFIG = dataclasses.replace(gpt.PRESETS["tiny"], layers=4, width=32, heads=2, seq_len=16, scan=scan == "scan")
+
+
+def main() -> None:
+    init, train_step = gpt.make_train_step(CONFIG)
+    batch = gpt.example_batch(CONFIG, 8)
+    step = rhino.parallelize(train_step, donate_argnums=(0,), stages=int(stages), microbatches=2)
+    key = jax.random.key(0)
+    plan = step.plan(jax.eval_shape(init, key), batch)
+    print(f"plan {plan.stages} {plan.groups};", flush=True)
+    state = step.init(init, key)
+    for i in range(3):
+        state, metrics = step(state, batch)
+        print(f"loss {i} {float(metrics['loss'])};", flush=True)
+    placed = step.place(init(key))
+    _, metrics = step(placed, batch)
+    print(f"loss 3 {float(metrics['loss'])};", flush=True)
+
+
+main()
