@@ -5,6 +5,7 @@ Owns the preemptive open shop (Gonzalez and Sahni 1976; Birkhoff and von Neumann
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 Edge = tuple[int, int]
@@ -54,24 +55,22 @@ def _longest(left: Mapping[Edge, int], total: int, hint: int) -> tuple[int, tupl
         targets[target] = targets.get(target, 0) + weight
     slacks = {total - load for load in (*sources.values(), *targets.values())}
     lengths = sorted({length for length in (*left.values(), *slacks) if length > 0})
-    low, high = 0, len(lengths) - 1
-    if len(left) > _SMALL:
-        # Mostly the next matching is as long as the last.
-        while high and lengths[high] > hint:
-            high -= 1
     best: tuple[Edge, ...] | None = None
-    while low <= high:
-        # The longest first: where all weights are equal it is the answer.
-        middle = high if best is None and (high == len(lengths) - 1 or len(left) > _SMALL) else (low + high + 1) // 2
-        edges = _covering(left, sources, targets, total, lengths[middle])
-        if edges is None:
-            high = middle - 1
-            if len(left) > _SMALL:
-                high = middle // 2 if middle > 1 else middle - 1
-        else:
-            best, low = edges, middle + 1
-            if len(left) > _SMALL:
-                break
+    if len(left) > _SMALL:
+        # Mostly the next matching is about as long as the last.
+        at = max(0, bisect_right(lengths, hint) - 1)
+        while (best := _covering(left, sources, targets, total, lengths[at])) is None and at:
+            at //= 2
+    else:
+        # What is too long stays so for all that is longer. The longest first: where all weights are equal it will do.
+        low, at, high = 0, len(lengths) - 1, len(lengths) - 1
+        while low <= high:
+            edges = _covering(left, sources, targets, total, lengths[at])
+            if edges is None:
+                high = at - 1
+            else:
+                best, low = edges, at + 1
+            at = (low + high) // 2
     assert best is not None, "a matching that covers all busiest ports always exists (Mendelsohn and Dulmage 1958)"
     return _length(left, sources, targets, total, best), best
 

@@ -74,6 +74,23 @@ def optimal_program(
     return made[best], best, flows
 
 
+def limit_time(flows: Sequence[Flow], units: tuple[Unit, ...], network: Network) -> Fraction:
+    """Seconds of the programs of flows in the limit of ever smaller chunks, where bandwidths differ.
+
+    What K chunks take of K periods is then all there is: the time by which everything is later after one more period of
+    all bytes, measured over 60 periods, when the start has worn off. Without chains it is the program's.
+    """
+    if not flows:
+        return Fraction(0)
+    ticks = _ticks(network, flows)
+    depth = max(flow.depth for flow in flows)
+    steps = _steps(_pieces(flows, 1, ticks), ticks, 1)
+    if depth == 1:
+        return program_time(made_program(units, [Phase(1, 1, steps)]), network)
+    sixty, twice = (program_time(made_program(units, [Phase(60 * by, 1, steps)]), network) for by in (1, 2))
+    return (twice - sixty) / 60
+
+
 def fluid_time(flows: Iterable[Flow], network: Network) -> Fraction:
     """Seconds of the busiest port, which flows take in the limit of ever smaller chunks and without latency."""
     speed = network.bandwidth_bytes_s

@@ -14,7 +14,7 @@ from rhino.reshard.bounds import Bounds, bounds_of_tasks
 from rhino.reshard.checker import check_program, program_time, unit_starts
 from rhino.reshard.data import Network, Phase, Program, Tensor, Unit
 from rhino.reshard.lists import ListSchedule, greedy, load_balance, naive, timed
-from rhino.reshard.optimal import optimal_program
+from rhino.reshard.optimal import limit_time, optimal_program
 from rhino.reshard.programs import made_program
 from rhino.reshard.search import search
 from rhino.reshard.strategies import check_strategy, task_chunks, task_phases, task_time
@@ -172,10 +172,14 @@ def _exact(problem: _Problem) -> ReshardPlan:
         tuple(_sender(problem, unit, host, nbytes) for host, nbytes in sorted(each.items()))
         for unit, each in enumerate(sent)
     ]
-    # Where bandwidths are equal, the ports' loads are all there is (matchings); where not, the program's time is known.
     moved = {host for task in problem.tasks if task.targets for host in (*task.holders, *task.targets)}
-    equal = len({network.bandwidth_bytes_s[host] for host in moved}) <= 1
-    makespan = problem.bounds.bound if problem.fluid and equal else program_time(program, network)
+    if not problem.fluid:
+        makespan = program_time(program, network)
+    elif len({network.bandwidth_bytes_s[host] for host in moved}) <= 1:
+        # Where bandwidths are equal the loads of ports are all there is, and matchings carry them.
+        makespan = problem.bounds.bound
+    else:
+        makespan = limit_time(flows, problem.units, network)
     return _plan(problem, senders, starts, makespan, chunks, program)
 
 

@@ -153,13 +153,14 @@ def _cells(tiles: Sequence[Tile], cuts: Sequence[Sequence[int]], bit: Mapping[in
 
 
 def _merged(keys: Mapping[tuple[int, ...], tuple[int, int]], rank: int) -> list[tuple[Slice, tuple[int, int]]]:
-    """Boxes of cells with the same key: neighbours are joined, last dimension first, until none can be."""
+    """Boxes of cells with the same key: neighbours are joined, one dimension after the other.
+
+    Once is enough: two boxes that touch along a dimension and agree in the others are made of lines that did so before,
+    when that dimension's neighbours were joined.
+    """
     boxes = [(tuple((at, at + 1) for at in cell), key) for cell, key in keys.items()]
-    count = -1
-    while count != len(boxes):
-        count = len(boxes)
-        for dim in reversed(range(rank)):
-            boxes = _joined(boxes, dim)
+    for dim in reversed(range(rank)):
+        boxes = _joined(boxes, dim)
     return boxes
 
 

@@ -138,6 +138,29 @@ def test_latency_decides_the_number_of_chunks() -> None:
     assert plan_reshard([small], network).chunks == 1
 
 
+def test_no_other_number_of_chunks_is_better() -> None:
+    chunked = 0
+    for seed in range(150):
+        tensor, network = drawn(seed, latency=LATENCY)
+        if tensor.nbytes < 5e7:
+            continue  # chunks of 64 KiB are what limits their number
+        plan = plan_reshard([tensor], network, time_limit_s=0.0)
+        if plan.chunks == 1:
+            continue
+        chunked += 1
+        for chunks in (1, 2, 4, 8, 16, 32, 64, 128):
+            other = plan_reshard([tensor], network, chunks=chunks, time_limit_s=0.0)
+            assert plan.makespan_s <= other.makespan_s * Fraction(102, 100)
+    assert chunked > 5
+
+
+def test_the_fastest_target_passes_on() -> None:
+    tensor, network = problem((1024, 1024), ((1, 1), "R,R"), ((2, 1), "R,R"), per_host=1)
+    plan = plan_reshard([tensor], Network(network.host_of, dict(network.bandwidth_bytes_s) | {1: BANDWIDTH / 4}))
+    hops = [hop for phase in plan.program.phases for step in phase.steps for hop in step.hops]
+    assert {(hop.source, hop.target, hop.lag) for hop in hops} == {(0, 2, 0), (2, 1, 1)}
+
+
 def test_with_latency_the_optimal_scheduler_is_never_worse_than_the_others() -> None:
     for seed in range(40):
         tensor, network = drawn(seed, latency=LATENCY)
