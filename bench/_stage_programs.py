@@ -70,8 +70,7 @@ class StagedModel:
             batches = [[next(at) for _ in stage.batch] for stage in self.stages]
 
             def mean(params: Any) -> Any:
-                found = [loss(params, [[b[m] for b in batch] for batch in batches]) for m in range(self.microbatches)]
-                return sum(found) / self.microbatches
+                return jax.lax.map(lambda rows: loss(params, rows), batches).mean()
 
             value, gradients = jax.value_and_grad(mean)(params)
             new = jax.tree.map(lambda p, g: p - RATE * g, params, gradients)
@@ -191,10 +190,11 @@ class _Builder:
         ]
         body: list[Any] = []
         inputs: list[dict[str, int]] = [{} for _ in stages]
-        for s, stage in enumerate(stages[:-1]):
+        for s, stage in enumerate(stages):
             made = {name: self.value(s, self.shapes[name], "microbatch") for name in stage.makes}
-            operands = [*params[s], *batches[s], counters[s], *(inputs[s][name] for name in stage.reads)]
-            body.append(self.fragment("forward", s, _forward(stage), operands, list(made.values())))
+            operands = [*params[s], *batches[s], counters[s], *(inputs[s][name] for name in stage.reads), *more(s, 1)]
+            run = _last_forward(stage, model.microbatches) if s == last else _forward(stage)
+            body.append(self.fragment("forward", s, run, operands, [*made.values(), *more(s, 2)]))
             for reader in range(s + 1, count):
                 for name in stage.makes:
                     if name in stages[reader].reads:
@@ -206,10 +206,10 @@ class _Builder:
             gradients = [g for name in stage.makes for g in arriving[s][name]]
             readers = [len(arriving[s][name]) for name in stage.makes]
             operands = [*params[s], *batches[s], counters[s], *(inputs[s][name] for name in stage.reads)]
-            operands += [*gradients, *sums[s][1], *more(s, 1)]
+            operands += [*gradients, *sums[s][1]]
             left = [self.value(s, self.shapes[name], "microbatch") for name in stage.reads]
             run = _last_backward(stage, model.microbatches) if s == last else _backward(stage, readers)
-            body.append(self.fragment("backward", s, run, operands, [*left, *sums[s][2], *more(s, 2)]))
+            body.append(self.fragment("backward", s, run, operands, [*left, *sums[s][2]]))
             for maker in range(s):
                 for name, value in zip(stage.reads, left, strict=True):
                     if name in stages[maker].makes:
@@ -298,16 +298,24 @@ def _backward(stage: Stage, readers: Sequence[int]) -> Callable[..., Any]:
     return run
 
 
+def _last_forward(stage: Stage, microbatches: int) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        params, batch, inputs, (losses,) = _taken(stage, args)
+        return [losses + stage.run(params, batch, inputs) / microbatches]
+
+    return run
+
+
 def _last_backward(stage: Stage, microbatches: int) -> Callable[..., Any]:
     import jax
 
     def run(*args: Any) -> Any:
-        params, batch, inputs, (*totals, losses) = _taken(stage, args)
+        params, batch, inputs, totals = _taken(stage, args)
 
         def loss(params: Any, inputs: Any) -> Any:
             return stage.run(params, batch, inputs) / microbatches
 
-        value, (of_params, of_inputs) = jax.value_and_grad(loss, (0, 1))(params, inputs)
-        return [*of_inputs, *(total + of for total, of in zip(totals, of_params, strict=True)), losses + value]
+        of_params, of_inputs = jax.grad(loss, (0, 1))(params, inputs)
+        return [*of_inputs, *(total + of for total, of in zip(totals, of_params, strict=True))]
 
     return run

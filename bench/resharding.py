@@ -1,6 +1,6 @@
 """Cross-mesh resharding over a shaped network, by every strategy, against the lower bound and JAX's own transfers.
 
-    python -m bench.resharding [--only TEXT ...] [--mib N] [--rounds N] [--quick] [--json FILE|-]
+    python -m bench.resharding [--only TEXT ...] [--mib N] [--mbit N] [--rounds N] [--quick] [--json FILE|-]
 
 Hosts are network namespaces of this machine, each a process with 2 or 4 CPU devices and a link shaped to 200 Mbit/s
 each way, slow enough that the network and not the processor decides; how busy the processors were is printed. A case
@@ -26,7 +26,6 @@ from bench._crew import Crew
 from bench._namespaces import Network, available, network
 from bench._resharding_worker import PEER
 
-_RATE_BITS_S = 200e6
 _OPTIMAL = "broadcast, optimal"
 _SENDS = "send-recv"
 # How each way is called, its strategy, and its scheduler. The other strategies get the best order, too.
@@ -102,7 +101,7 @@ _CASES = (
 )
 
 
-def measure(case: Case, nbytes: int, rounds: int) -> dict[str, Any]:
+def measure(case: Case, nbytes: int, rounds: int, rate_bits_s: float) -> dict[str, Any]:
     """All ways of a case, in interleaved rounds.
 
     Raises:
@@ -110,7 +109,7 @@ def measure(case: Case, nbytes: int, rounds: int) -> dict[str, Any]:
     """
     note(f"{case.name}: {case.hosts} hosts of {case.devices} devices")
     shape = (256, 256, nbytes // (4 * 256 * 256))
-    with network(case.hosts, _RATE_BITS_S) as hosts:
+    with network(case.hosts, rate_bits_s) as hosts:
         return {"case": case.name, "bytes": nbytes, **_measured(hosts, case, shape, rounds)}
 
 
@@ -245,6 +244,7 @@ def body() -> None:
     p.add_argument("--only", action="append", metavar="TEXT", help="only cases whose name contains TEXT; repeatable")
     p.add_argument("--mib", type=int, help="size of the tensor (default: 64; 4 with --quick)")
     p.add_argument("--rounds", type=int, help="timed rounds (default: 3; 1 with --quick)")
+    p.add_argument("--mbit", type=int, default=200, help="rate of a link each way, in Mbit/s (default: 200)")
     args = p.parse_args()
     missing = available()
     if missing:
@@ -252,7 +252,9 @@ def body() -> None:
         return
     nbytes = (args.mib or (4 if args.quick else 64)) << 20
     rounds = args.rounds or (1 if args.quick else 3)
-    results, failures = measure_all(select(_CASES, args.only), lambda case: measure(case, nbytes, rounds))
+    results, failures = measure_all(
+        select(_CASES, args.only), lambda case: measure(case, nbytes, rounds, args.mbit * 1e6)
+    )
     publish("resharding", args, {"cases": results, "failures": failures}, tables(results))
     if failures:
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""bench.resharding: workers answer or the bench says why not; plans are the design's; every way arrives and is timed."""
+"""bench.resharding: workers answer or the bench says why not; plans are the design's; all ways arrive and are timed."""
 
 from __future__ import annotations
 
