@@ -18,7 +18,7 @@ from rhino.checkpoint.leaves import arrays_of
 from rhino.runtime import StagedArray
 
 PLANS: dict[str, dict[str, Any]] = {
-    "pipeline of 4": {"devices": 8, "stages": 4, "microbatches": 2},
+    "pipeline of 4": {"devices": 4, "stages": 4, "microbatches": 2},
     "pipeline of 2": {"devices": 8, "stages": 2, "microbatches": 2},
     "2x4": {"devices": 8, "stages": 1, "mesh": (2, 4)},
     "4 devices": {"devices": 4, "stages": 1, "mesh": (4,)},
