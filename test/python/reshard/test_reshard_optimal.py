@@ -6,7 +6,9 @@ from fractions import Fraction
 
 from reshard_problems import BANDWIDTH, drawn, problem
 
-from rhino.reshard import Network, Program, ReshardPlan, Tensor, Tile, plan_reshard, program_time
+from rhino.reshard import Network, Program, ReshardPlan, Tensor, Tile, plan_reshard, program_time, units_of
+from rhino.reshard.optimal import optimal_program
+from rhino.reshard.units import tasks_of
 
 LATENCY = Fraction(2, 10**5)
 
@@ -152,6 +154,19 @@ def test_no_other_number_of_chunks_is_better() -> None:
             other = plan_reshard([tensor], network, chunks=chunks, time_limit_s=0.0)
             assert plan.makespan_s <= other.makespan_s * Fraction(102, 100)
     assert chunked > 5
+
+
+def test_chains_of_two_units_are_cut_into_the_best_number_of_chunks() -> None:
+    tensor, network = problem((4096, 1024), ((2, 1), "S0,R"), ((4, 1), "R,R"), per_host=1, latency=LATENCY)
+    units = units_of([tensor])
+    tasks = tasks_of(units, network, [tensor.item_bytes])
+    program, count, _ = optimal_program(tasks, units, network, None)
+    assert count > 1
+    for chunks in range(1, 80):
+        other, given, _ = optimal_program(tasks, units, network, chunks)
+        assert given == chunks
+        # Whole items make a chunk longer by less than that.
+        assert program_time(program, network) <= program_time(other, network) * Fraction(1001, 1000)
 
 
 def test_the_fastest_target_passes_on() -> None:
