@@ -90,7 +90,10 @@ def pipeline_costs(
       limit_bytes: per device; 0 for no limit.
     """
     stages, groups = range(program.stages), len(program.meshes)
-    placement = Placement(cluster, tuple(len(mesh.devices) for mesh in program.meshes)) if cluster is not None else None
+    placement = None
+    if cluster is not None:
+        widths = tuple(len(mesh.devices) for mesh in program.meshes)
+        placement = Placement(cluster, widths, tuple(min(mesh.devices) for mesh in program.meshes))
 
     def total(*kinds: str) -> list[float]:
         found = [0.0] * program.stages
@@ -108,7 +111,7 @@ def pipeline_costs(
         if placement is None:
             return known
         values = [program.values[t.target] for t in transfers if t.index not in planned]
-        return known + sum(placement.transfer_s(a, b, v.nbytes, _spread(program, v)) for v in values)
+        return known + sum(placement.transfer_s(a, b, v.nbytes, spread_of(program, v)) for v in values)
 
     def links(src: int, dst: int) -> tuple[str, ...]:
         a, b = program.group_of(src), program.group_of(dst)
@@ -180,7 +183,7 @@ def _exchanges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) ->
     ]
 
 
-def _spread(program: PipelineProgram, value: Value) -> Spread:
+def spread_of(program: PipelineProgram, value: Value) -> Spread:
     """How a value lies on its group. An axis of which only a part splits it counts as several."""
     mesh: list[int] = []
     split: list[bool] = []

@@ -17,11 +17,13 @@ from rhino.joint.spread import Spread, need_of
 class Placement:
     """Blocks of consecutive devices, of `widths` one after the other. Device d is on host d div devices_per_host.
 
-    A block is part of a host or some whole hosts, so that all blocks of a width see the same links.
+    A block is part of a host or some whole hosts, so that all blocks of a width see the same links. Blocks that are
+    elsewhere have `starts`, the first device of each.
     """
 
     cluster: Cluster
     widths: tuple[int, ...]
+    starts: tuple[int, ...] = ()
 
     @staticmethod
     def of(cluster: Cluster, groups: int) -> Placement:
@@ -39,7 +41,7 @@ class Placement:
 
     def devices_of(self, group: int) -> range:
         """The devices of a block."""
-        first = sum(self.widths[:group])
+        first = self.starts[group] if self.starts else sum(self.widths[:group])
         return range(first, first + self.widths[group])
 
     def hosts_of(self, group: int) -> range:

@@ -10,14 +10,16 @@ from jaxlib.mlir import ir
 from staged_programs import staged_step, with_shardings
 
 from rhino.cluster import Cluster
-from rhino.dialect import mpmd
+from rhino.dialect import mpmd, sdy
 from rhino.dialect.attributes import RhinoMulticast, RhinoPlacement, RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
 from rhino.dialect.multicast import tiles_of
 from rhino.dialect.verify import verify
+from rhino.joint.spread import Spread, need_of
 from rhino.passes.pass_manager import PassManager, PipelineError
 from rhino.passes.stage.read_program import read_program, transfer_ops
-from rhino.pipeline import PipelineProgram, edges_of
+from rhino.passes.stage.schedule_costs import Units, pipeline_costs, planned_seconds, spread_of
+from rhino.pipeline import Mesh, PipelineProgram, Value, edges_of
 from rhino.reshard import STRATEGIES, Network, Tensor, Tile, plan_reshard
 from rhino.runtime.script import Copy, make_script
 from rhino.schedule import Schedule
@@ -133,6 +135,63 @@ def test_every_plan_is_verified_and_reads_back(seed: int, scheduler: str) -> Non
     assert log.errors == []
     assert planned(again) == planned(module)
     assert all(t.scheduler == scheduler for t in read_program(again).transfers)
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "send-recv"])
+def test_schedules_count_with_what_is_planned(strategy: str) -> None:
+    module = lowered(1, f"topology=p3.8xlarge:3 strategy={strategy}")
+    program, data = read_program(module), planned(module)
+    seconds = [1.0] * len(program.fragments)
+    costs = pipeline_costs(program, seconds, planned_seconds(module, program), None, Units(), 0)
+    looped = [edge for edge in edges_of(program) if edge.looped]
+    sent = {(e.from_stage, e.to_stage): data[e.transfers[0].index]["makespan_s"] for e in looped}
+    assert len(sent) == len(looped) and all(seconds > 0 for seconds in sent.values())
+    assert {
+        ends: seconds
+        for edge in costs.edges
+        for ends, seconds in (((edge.src, edge.dst), edge.forward_s), ((edge.dst, edge.src), edge.backward_s))
+        if seconds is not None
+    } == sent
+
+
+def test_without_plans_schedules_count_with_the_bound() -> None:
+    module = lowered(1)
+    program, data = read_program(module), planned(module)
+    cluster = Cluster.load("p3.8xlarge:3")
+    assert cluster.inter_host is not None
+    costs = pipeline_costs(program, [1.0] * len(program.fragments), {}, cluster, Units(), 0)
+    looped = {(e.from_stage, e.to_stage): e for e in edges_of(program) if e.looped}
+    assert costs.edges
+    for edge in costs.edges:
+        for ends, seconds in (((edge.src, edge.dst), edge.forward_s), ((edge.dst, edge.src), edge.backward_s)):
+            if seconds is not None:
+                transfers = looped[ends].transfers
+                bound = data[transfers[0].index]["bound_s"]
+                # From one host to one other all values have the same bound, their bytes, and a message each.
+                assert seconds == pytest.approx(bound + len(transfers) * cluster.inter_host.latency_s)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "spread"),
+    [
+        ((("x",), ()), Spread((4, 2), (True, False))),
+        ((("y", "x"), ()), Spread((4, 2), (True, True))),
+        ((("x:(1)2",), ("y",)), Spread((2, 2, 2), (True, False, True))),
+        ((("x:(2)2",), ()), Spread((2, 2, 2), (False, True, False))),
+        ((("x:(2)2",), ("x:(1)2",)), Spread((2, 2, 2), (True, True, False))),
+        (((), ()), Spread((4, 2), (False, False))),
+    ],
+)
+def test_parts_of_axes_are_axes(sharding: tuple[tuple[str, ...], ...], spread: Spread) -> None:
+    mesh = Mesh("stage0", (("x", 4), ("y", 2)), tuple(range(8)))
+    value = Value(0, 0, (8, 8), "f32", sharding, "step")
+    program = PipelineProgram(1, 1, (mesh,), (value,), (), (), (), (), (), (), (-1,))
+    found = spread_of(program, value)
+    assert found == spread
+    # Parts of two devices need as many different tiles as slices say.
+    slices = list(sdy.slices(value.shape, sharding, mesh.axes))
+    most = max(len({*slices[first : first + 2]}) for first in range(0, 8, 2))
+    assert need_of(found, 2).share == most / len({*slices})
 
 
 def test_within_a_host_nothing_is_sent() -> None:
