@@ -61,7 +61,7 @@ class Exchange:
         everyone = [Host(host, mine, ports[host]) for host, mine in hosts.items()]
         here = [host for host in everyone if host.port.process_index == jax.process_index()]
         self._ports = {host: port for host, port in ports.items() if host in program.hosts}
-        buffers = lay_out(program)
+        buffers = lay_out(program, [tensor.item_bytes for tensor in tensors])
         self._packs = {
             host.port.id: packer(host, program.units, tensors, buffers) for host in here if host.number in self._ports
         }

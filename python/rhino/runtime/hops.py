@@ -5,7 +5,7 @@ Owns the layout of the buffers and the order of the messages. Knows nothing of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +39,15 @@ class Buffers:
     given: Mapping[int, tuple[int, ...]]
 
 
-def lay_out(program: Program) -> Buffers:
-    """Buffers with room for all units that pass a host, and for the padding of its messages."""
+def lay_out(program: Program, items: Iterable[int]) -> Buffers:
+    """Buffers with room for all units that pass a host, and for the padding of its messages.
+
+    Args:
+      items: bytes of an element of each tensor, which words must divide.
+    """
     hops = [(phase, step, hop) for phase in program.phases for step in phase.steps for hop in step.hops]
     sizes = [unit.nbytes for unit in program.units]
-    width = word_bytes([n for _, _, hop in hops for n in (hop.start, hop.length, hop.stride)] + sizes)
+    width = word_bytes([*items, *(n for _, _, hop in hops for n in (hop.start, hop.length, hop.stride))])
     ends: dict[int, dict[int, int]] = {host: {} for host in program.hosts}
     got: dict[int, set[int]] = {host: set() for host in program.hosts}
     for phase, _, hop in hops:

@@ -16,7 +16,7 @@ from jax.sharding import SingleDeviceSharding
 
 from rhino.reshard.data import Slice, Tensor, Unit
 from rhino.runtime.hops import Buffers
-from rhino.runtime.words import from_words, to_words
+from rhino.runtime.words import bits_of, from_bits, from_words, to_bits, to_words
 
 # Per tensor, by number of the device, what the devices of this process have of it.
 Shards = Sequence[Mapping[int, jax.Array]]
@@ -122,7 +122,8 @@ def _words_cutter(
     tiles = {tensor: _tile(tensors[tensor], device) for tensor in needed}
 
     def cut(arrays: Mapping[int, jax.Array]) -> jax.Array:
-        parts = [arrays[unit.tensor][_index(_within(unit.slice, tiles[unit.tensor]))] for unit in units]
+        bits = {tensor: to_bits(array) for tensor, array in arrays.items()}
+        parts = [bits[unit.tensor][_index(_within(unit.slice, tiles[unit.tensor]))] for unit in units]
         return jnp.concatenate([to_words(part, buffers.width) for part in parts])
 
     jitted = jax.jit(cut)
@@ -149,7 +150,7 @@ class _Joiner:
             common = _common(source.slice, tile)
             if common is not None:
                 self._local.append((source.device, _within(common, source.slice), _within(common, tile)))
-        # (offset and length in the row, shape, where in this tile)
+        # (offset and length in the row, shape of the bits, where in this tile)
         came: list[tuple[int, int, tuple[int, ...], Slice]] = []
         for unit in units:
             if unit.tensor != tensor or unit.index not in offsets or any(d in host.devices for d in unit.holders):
@@ -157,22 +158,22 @@ class _Joiner:
             common = _common(unit.slice, tile)
             if common is not None:
                 assert common == unit.slice  # units never straddle the border of a tile
-                extent = tuple(stop - start for start, stop in unit.slice)
+                extent = bits_of(tuple(stop - start for start, stop in unit.slice), dtype).shape
                 came.append((offsets[unit.index], unit.nbytes, extent, _within(common, tile)))
-        shape = tuple(stop - start for start, stop in tile)
+        whole = bits_of(tuple(stop - start for start, stop in tile), dtype)
         places = [at for _, _, at in self._local]
 
         def join(pieces: Sequence[jax.Array], row: Any) -> jax.Array:
-            placed = list(zip(pieces, places, strict=True))
+            placed = [(to_bits(piece), at) for piece, at in zip(pieces, places, strict=True)]
             for offset, nbytes, extent, at in came:
                 words = row[0, offset : offset + nbytes // row.dtype.itemsize]
-                placed.append((from_words(words, extent, dtype), at))
-            if len(placed) == 1 and placed[0][0].shape == shape:
-                return placed[0][0]
-            made = jnp.zeros(shape, dtype)
+                placed.append((from_words(words, extent, whole.dtype), at))
+            if len(placed) == 1 and placed[0][0].shape == whole.shape:
+                return from_bits(placed[0][0], dtype)
+            made = jnp.zeros(whole.shape, whole.dtype)
             for piece, at in placed:
                 made = made.at[_index(at)].set(piece)
-            return made
+            return from_bits(made, dtype)
 
         self.join = jax.jit(join, out_shardings=SingleDeviceSharding(host.port))
 
@@ -183,7 +184,7 @@ class _Joiner:
 
 @partial(jax.jit, static_argnums=1)
 def _pick(array: jax.Array, at: Slice) -> jax.Array:
-    return array[_index(at)]
+    return from_bits(to_bits(array)[_index(at)], array.dtype)
 
 
 def _tile(tensor: Tensor, device: int) -> Slice:

@@ -1,6 +1,9 @@
-"""Arrays of any dtype as unsigned words and back, bit for bit, so that arrays of several dtypes go in one message.
+"""Arrays of any dtype as unsigned integers and back, bit for bit, so that arrays of several dtypes go in one message.
 
 Owns the encoding. Works inside jitted functions; knows nothing of devices.
+
+Whatever moves elements works on their bits: XLA's CPU backend computes bfloat16 in float32, and some moves of bfloat16
+on the way, which changes signalling NaNs.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
-WIDTHS = (4, 2, 1)  # bytes of a word; eight would need jax's 64-bit mode
+_WIDEST = 4  # bytes; eight would need jax's 64-bit mode
 
 
 def item_bytes(dtype: Any) -> int:
@@ -22,42 +25,59 @@ def item_bytes(dtype: Any) -> int:
     return int(jnp.dtype(dtype).itemsize)
 
 
-def to_words(array: jax.Array, width: int) -> jax.Array:
-    """The elements in row-major order as a vector of words of `width` bytes, which must divide the element's."""
+def word_bytes(sizes: Iterable[int]) -> int:
+    """The widest word that divides all these numbers of bytes."""
+    common = math.gcd(*sizes, _WIDEST)
+    return next(width for width in sorted(_UNSIGNED, reverse=True) if common % width == 0)
+
+
+def to_bits(array: jax.Array) -> jax.Array:
+    """Unsigned integers in the array's shape; of elements of more than four bytes, and complex ones, several each."""
     dtype = array.dtype
     if dtype == jnp.bool_:
-        array = array.astype(jnp.uint8)
-    elif dtype.kind == "c":
-        array = jnp.stack([lax.real(array), lax.imag(array)], axis=-1)
-    elif (bits := _bits(dtype)) < 8:
-        array = _as(array, jnp.dtype(f"uint{bits}")).astype(jnp.uint8)
-    return _as(array, _UNSIGNED[width]).reshape(-1)
+        return array.astype(jnp.uint8)
+    if dtype.kind == "c":
+        return to_bits(jnp.stack([lax.real(array), lax.imag(array)], axis=-1))
+    if (bits := _bits(dtype)) < 8:
+        return _as(array, jnp.dtype(f"uint{bits}")).astype(jnp.uint8)
+    return _as(array, _UNSIGNED[min(bits // 8, _WIDEST)])
+
+
+def from_bits(bits: jax.Array, dtype: Any) -> jax.Array:
+    """The array that `to_bits` made the bits of."""
+    dtype = jnp.dtype(dtype)
+    if dtype == jnp.bool_:
+        return bits.astype(jnp.bool_)
+    if dtype.kind == "c":
+        parts = from_bits(bits, f"float{dtype.itemsize * 4}")
+        return lax.complex(parts[..., 0], parts[..., 1])
+    if (width := _bits(dtype)) < 8:
+        return _as(bits.astype(f"uint{width}"), dtype)
+    return _as(bits, dtype)
+
+
+def bits_of(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of the bits of such an array."""
+    return jax.eval_shape(to_bits, jax.ShapeDtypeStruct(shape, dtype))
+
+
+def to_words(bits: jax.Array, width: int) -> jax.Array:
+    """Bits in row-major order as a vector of words of `width` bytes, which must divide the element's."""
+    if bits.dtype.itemsize != width:
+        # Of two conversions in a row XLA makes one, of another shape (jaxlib 0.10.2 and 0.12.0.1).
+        bits = lax.bitcast_convert_type(lax.optimization_barrier(bits), _UNSIGNED[width])
+    return bits.reshape(-1)
 
 
 def from_words(words: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """The array that `to_words` made the words of."""
-    dtype = jnp.dtype(dtype)
-    width = words.dtype.itemsize
-    if dtype == jnp.bool_:
-        return words.reshape(shape).astype(jnp.bool_)
-    if dtype.kind == "c":
-        half = jnp.dtype(f"float{dtype.itemsize * 4}")
-        parts = from_words(words, (*shape, 2), half)
-        return lax.complex(parts[..., 0], parts[..., 1])
-    if (bits := _bits(dtype)) < 8:
-        return _as(words.reshape(shape).astype(f"uint{bits}"), dtype)
-    per_item = item_bytes(dtype) // width
-    return _as(words.reshape((*shape, per_item) if per_item > 1 else shape), dtype)
-
-
-def word_bytes(sizes: Iterable[int]) -> int:
-    """The widest word that divides all these numbers of bytes."""
-    common = math.gcd(*sizes, WIDTHS[0])
-    return next(width for width in WIDTHS if common % width == 0)
+    """The bits, of this shape and dtype, that `to_words` made the words of."""
+    size, width = jnp.dtype(dtype).itemsize, words.dtype.itemsize
+    if size == width:
+        return words.reshape(shape)
+    return lax.optimization_barrier(lax.bitcast_convert_type(words.reshape(*shape, size // width), dtype))
 
 
 def _as(array: jax.Array, dtype: Any) -> jax.Array:
-    # One conversion, never two in a row: XLA folds those into one of another shape (jaxlib 0.10.2 and 0.12.0.1).
     return array if array.dtype == dtype else lax.bitcast_convert_type(array, dtype)
 
 
