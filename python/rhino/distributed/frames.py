@@ -28,7 +28,7 @@ class BadFrame(Exception):
     """What came is no frame: another program spoke."""
 
 
-def watch_host(connection: socket.socket, lost_after_s: int) -> None:
+def watch_host(connection: socket.socket, lost_after_s: int, *, to_hub: bool) -> None:
     """Let the kernel close the connection when the other host has not answered it for this long.
 
     A process that ends closes its connections by itself; only one whose host is gone, or unreachable, does not. The
@@ -37,13 +37,13 @@ def watch_host(connection: socket.socket, lost_after_s: int) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     every = max(1, lost_after_s // 4)
+    options = [("TCP_KEEPIDLE", every), ("TCP_KEEPINTVL", every), ("TCP_KEEPCNT", 3)]
+    if to_hub:
+        # Also while something is on its way. The hub always reads; a process that does not, because a C extension keeps
+        # the interpreter, would look like a lost one to it.
+        options.append(("TCP_USER_TIMEOUT", 1000 * lost_after_s))
     # These have no portable names; where the kernel has none, the coordination service's heartbeats remain.
-    for name, value in (
-        ("TCP_KEEPIDLE", every),
-        ("TCP_KEEPINTVL", every),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 1000 * lost_after_s),
-    ):
+    for name, value in options:
         option = getattr(socket, name, None)
         if option is not None:
             with contextlib.suppress(OSError):

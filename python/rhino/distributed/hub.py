@@ -98,7 +98,7 @@ class Hub:
             connection, _ = self._listener.accept()
         except OSError:
             return  # it gave up before it was accepted
-        watch_host(connection, self._lost_after_s)
+        watch_host(connection, self._lost_after_s, to_hub=False)
         connection.setblocking(False)
         peer = _Peer(connection)
         self._peers.append(peer)

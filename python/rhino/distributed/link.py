@@ -257,7 +257,7 @@ def connect(
                 ) from None
             time.sleep(0.2)
     connection.settimeout(None)
-    watch_host(connection, lost_after_s)
+    watch_host(connection, lost_after_s, to_hub=True)
     return Link(number, count, connection, end_timeout_s)
 
 

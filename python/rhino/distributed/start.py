@@ -81,7 +81,7 @@ def initialize(
 
     Args:
       coordinator_address: "host:port" of process 0, which the others can reach; the next port is used, too.
-      num_processes, process_id: how many processes there are, and which this is, from 0.
+      num_processes, process_id: how many processes there are, and which this is, from 0. Nothing is started for one.
       local_device_ids: the accelerators of this machine that this process uses; by default all, or what was detected.
       cluster_detection_method: as for `jax.distributed.initialize`.
       timeout_s: seconds that processes wait for each other: here, and wherever all of them must come.
@@ -102,6 +102,9 @@ def initialize(
             "jax has started its devices already, and cannot take in those of other processes any more",
             "call rhino.distributed.initialize() before the first use of jax: arrays, jax.devices(), random keys",
         )
+    if num_processes == 1:
+        _CURRENT.started = True
+        return
     address, count, process, local = _jax.detect_job(
         coordinator_address, num_processes, process_id, local_device_ids, cluster_detection_method, int(timeout_s)
     )

@@ -1,9 +1,10 @@
-"""One process of a job that trains a tiny GPT in stages: how many, and whether layers are scanned, are its arguments."""
+"""One process of a job that trains a tiny GPT in stages; its arguments say how many, and if layers are scanned."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+from pathlib import Path
 
 import rhino
 
@@ -12,9 +13,10 @@ rhino.distributed.initialize(address, int(count), int(process), timeout_s=120)
 
 import jax  # noqa: E402
 
+sys.path.insert(0, str(Path(__file__).parents[3]))
 from examples.models import gpt  # noqa: E402
 
-CONFIG = dataclasses.replace(gpt.PRESETS["tiny"], layers=4, width=32, heads=2, seq_len=16, scan=scan == "scan")
+CONFIG = dataclasses.replace(gpt.PRESETS["tiny"], layers=2, width=32, heads=2, seq_len=16, scan=scan == "scanned")
 
 
 def main() -> None:
@@ -28,7 +30,7 @@ def main() -> None:
     for i in range(3):
         state, metrics = step(state, batch)
         print(f"loss {i} {float(metrics['loss'])};", flush=True)
-    placed = step.place(init(key))
+    placed = step.place(jax.jit(init)(key))
     _, metrics = step(placed, batch)
     print(f"loss 3 {float(metrics['loss'])};", flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 import processes
 import pytest
 import small_mlp
+
+from examples.models import gpt
 
 HERE = Path(__file__).parent
 TRAIN = HERE / "train_worker.py"
@@ -135,3 +138,26 @@ def test_a_plan_that_process_0_cannot_make_is_an_error_of_all() -> None:
     for number, error in enumerate(refused("memory", 0, count=2)):
         assert error.startswith("process 0 cannot plan: " if number else "")
         assert "memory" in error
+
+
+def test_arguments_and_results_of_all_kinds_over_two_processes() -> None:
+    for output in processes.run(HERE / "arrays_worker.py", 2, timeout=300):
+        for kind in ("strided", "placed", "host", "local", "spread", "types"):
+            assert f"right {kind};" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "layers"), [(2, "unrolled"), (4, "scanned")])
+def test_stages_over_processes_train_as_one_device(count: int, layers: str) -> None:
+    # Of two processes each has one stage, of four, two have each stage.
+    outputs = processes.run(HERE / "stages_worker.py", count, ["2", layers], timeout=400)
+    config = dataclasses.replace(gpt.PRESETS["tiny"], layers=2, width=32, heads=2, seq_len=16, scan=layers == "scanned")
+    init, train_step = gpt.make_train_step(config)
+    state, batch, expected = init(jax.random.key(0)), gpt.example_batch(config, 8), []
+    run = jax.jit(train_step)
+    for _ in range(3):
+        state, metrics = run(state, batch)
+        expected.append(float(metrics["loss"]))
+    for output in outputs:
+        assert "plan 2 2;" in output
+        np.testing.assert_allclose(losses(output), [*expected, expected[0]], rtol=1e-5)

@@ -1,0 +1,98 @@
+"""One process of a job that gives steps all kinds of arguments, and compares what they return with one device.
+
+Prints `right <what>;` for each kind.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import rhino
+
+address, count, process = sys.argv[1:]
+rhino.distributed.initialize(address, int(count), int(process), timeout_s=120)
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
+import small_fused  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def main() -> None:
+    strided()
+    kinds()
+
+
+def strided() -> None:
+    """Arrays that a plan stores in another shape; a second step that follows; a state from this process alone."""
+    # Both axes of the mesh cross processes, and the planner is told to store nothing whole.
+    step = rhino.parallelize(small_fused.train_step, donate_argnums=0, mesh=(jax.device_count(),))
+    step.plan(small_fused.abstract_state(), small_fused.make_batch())
+    state, alone = step.init(small_fused.init, jax.random.key(0)), small_fused.init(jax.random.key(0))
+    for i in range(2):
+        batch = small_fused.make_batch(seed=i)
+        state, loss = step(state, batch)
+        alone, expected = jax.jit(small_fused.train_step)(alone, batch)
+        np.testing.assert_allclose(loss, expected, **CLOSE)
+    same_parts(state, alone)
+    evaluate = rhino.parallelize(small_fused.eval_step, follow=step)
+    np.testing.assert_allclose(
+        evaluate(state, small_fused.make_batch(seed=5)), small_fused.eval_step(alone, small_fused.make_batch(seed=5)),
+        **CLOSE,
+    )  # fmt: skip
+    say("strided" if any(isinstance(leaf, rhino.StridedArray) for leaf in jax.tree.leaves(state)) else "state")
+    placed = step.place(jax.tree.map(np.asarray, alone))
+    same_parts(placed, alone)
+    _, loss = step(placed, batch)
+    np.testing.assert_allclose(loss, jax.jit(small_fused.train_step)(alone, batch)[1], **CLOSE)
+    say("placed")
+
+
+def kinds() -> None:
+    """Scalars, keys, arrays of this process and of all; results that are split, and small ones that are."""
+
+    def noisy(state: Any, scale: Any, key: Any, *, batch: Any) -> Any:
+        noise = jax.random.normal(key, state.shape)
+        state = state + scale * noise + jnp.mean(batch, axis=0)
+        return state, {"norms": jnp.linalg.norm(batch, axis=1), "sum": jnp.sum(state)}
+
+    step = rhino.parallelize(noisy, mesh=(jax.device_count(),))
+    rows = np.random.default_rng(0).standard_normal((4096, 512), dtype=np.float32)
+    mesh = Mesh(np.array(jax.devices()), ("all",))
+    spread = jax.make_array_from_callback(
+        rows.shape, NamedSharding(mesh, PartitionSpec(None, "all")), lambda index: rows[index]
+    )
+    state, key = np.zeros((512,), np.float32), jax.random.key(3)
+    expected = jax.jit(noisy)(state, 0.5, key, batch=rows)
+    for kind, batch in {"host": rows, "local": jnp.asarray(rows), "spread": spread}.items():
+        found = step(state, 0.5, key, batch=batch)
+        np.testing.assert_allclose(found[1]["norms"], expected[1]["norms"], **CLOSE)
+        np.testing.assert_allclose(found[1]["sum"], expected[1]["sum"], **CLOSE)
+        same_parts(found[0], expected[0])
+        say(kind)
+    bits = jax.random.key_data(key)
+    np.testing.assert_allclose(
+        step(state, np.float64(0.5), jax.random.wrap_key_data(bits), batch=rows)[1]["sum"], expected[1]["sum"], **CLOSE
+    )
+    say("types")
+
+
+def same_parts(ours: Any, whole: Any) -> None:
+    """Each part that this process has of `ours` is that of `whole`."""
+    for found, expected in zip(jax.tree.leaves(rhino.original(ours)), jax.tree.leaves(whole), strict=True):
+        for shard in found.addressable_shards:
+            np.testing.assert_allclose(shard.data, np.asarray(expected)[shard.index], **CLOSE)
+
+
+def say(what: str) -> None:
+    print(f"right {what};", flush=True)
+
+
+main()
