@@ -32,8 +32,8 @@ def build(
     schedule: Schedule | None = None,
     options: Mapping[str, Any] | None = None,
     cluster: Cluster | None = None,
-    strategy: str = "broadcast",
-    scheduler: str = "optimal",
+    strategy: str | None = None,
+    scheduler: str | None = None,
 ) -> PipelineExecutable:
     """Compiles a module in fragments (`rhino-form-fragments`) in the order of its `rhino.schedule`.
 
@@ -68,8 +68,8 @@ def build_program(
     *,
     options: Mapping[str, Any] | None = None,
     cluster: Cluster | None = None,
-    strategy: str = "broadcast",
-    scheduler: str = "optimal",
+    strategy: str | None = None,
+    scheduler: str | None = None,
 ) -> PipelineExecutable:
     """As `build`, of a program that was read already and the module of each of its fragments."""
     if target is None:

@@ -38,7 +38,7 @@ class Crossing:
     Args:
       shardings: of each slot.
       devices: per group.
-      way: strategy and scheduler, as for `rhino.reshard.plan_reshard`.
+      way: strategy and scheduler, as for `rhino.reshard.plan_reshard`; None for what each transfer says.
       types: the context in which to dispatch.
     """
 
@@ -49,7 +49,7 @@ class Crossing:
         shardings: Sequence[Any],
         devices: Sequence[Sequence[Any]],
         cluster: Cluster | None,
-        way: tuple[str, str],
+        way: tuple[str | None, str | None],
         types: Callable[[], contextlib.AbstractContextManager[Any]],
     ) -> None:
         self.told: dict[int, list[int]] = {}
@@ -78,7 +78,9 @@ class Crossing:
         for action in actions:
             if isinstance(action, Batch):
                 pairs = [(copy.source, copy.target) for copy in action.copies]
-                self._plan((action.source, action.target, action.transfers), pairs)
+                first = self._program.transfers[action.transfers[0]]
+                given = (self._way[0] or first.strategy, self._way[1] or first.scheduler)
+                self._plan((action.source, action.target, action.transfers), pairs, given)
         for argument in arguments:
             for pair in argument.crossings:
                 self._plan(self._between(*pair), [pair])
@@ -116,7 +118,13 @@ class Crossing:
     def _between(self, source: int, target: int) -> tuple[int, int, str, int, int]:
         return self._group(source), self._group(target), "argument", source, target
 
-    def _plan(self, key: _Key, pairs: Sequence[tuple[int, int]], targets: Sequence[Any] | None = None) -> None:
+    def _plan(
+        self,
+        key: _Key,
+        pairs: Sequence[tuple[int, int]],
+        way: tuple[str, str] = ("broadcast", "optimal"),
+        targets: Sequence[Any] | None = None,
+    ) -> None:
         if key in self._edges:
             return
         values = [self._program.values[self._script.values[source]] for source, _ in pairs]
@@ -125,8 +133,8 @@ class Crossing:
             targets or [self._shardings[target] for _, target in pairs],
             [jax.ShapeDtypeStruct(value.shape, array_type(value.dtype)) for value in values],
             network=self._network,
-            strategy=self._way[0],
-            scheduler=self._way[1],
+            strategy=way[0],
+            scheduler=way[1],
         )
 
     def _plan_told(self, results: Sequence[Output]) -> None:
@@ -141,7 +149,7 @@ class Crossing:
             self.told = {}
         for group, slots in self.told.items():
             everywhere = [whole(self._everyone)] * len(slots)
-            self._plan((group, _EVERYONE), [(slot, slot) for slot in slots], everywhere)
+            self._plan((group, _EVERYONE), [(slot, slot) for slot in slots], targets=everywhere)
 
     def _send(self, edge: Edge, pairs: Sequence[tuple[int, int]], table: list[Any]) -> list[Any]:
         arrived = self.lanes.send(edge, [table[source] for source, _ in pairs])

@@ -54,7 +54,8 @@ class PipelineExecutable:
     Args:
       put: how an array gets to the same pieces on other devices of a process; must not wait for either.
       cluster: what the network between processes is.
-      strategy, scheduler: of transfers between processes, as for `rhino.reshard.plan_reshard`.
+      strategy, scheduler: of transfers between processes, as for `rhino.reshard.plan_reshard`; by default what the
+        program says (`rhino.multicast`).
 
     Raises:
       RhinoError: processes do not compile the same pipeline at the same time.
@@ -70,8 +71,8 @@ class PipelineExecutable:
         put: Callable[[Any, Any], Any] = jax.device_put,
         *,
         cluster: Cluster | None = None,
-        strategy: str = "broadcast",
-        scheduler: str = "optimal",
+        strategy: str | None = None,
+        scheduler: str | None = None,
     ) -> None:
         self.program = program
         self.schedule = schedule
