@@ -24,10 +24,10 @@
 // Four micro-batches of 8 examples; a replica has every other one.
 // CHECK: mpmd.fragment<mesh="stage0", origin=["forward"], stage=0> {{.*}} {rhino.cost = {time_s =
 // CHECK: stablehlo.reshape {{.*}} -> tensor<8x4x64xf32>
-// CHECK: mpmd.transfer
+// CHECK: mpmd.transfer {rhino.multicast = {{.*}}edge = "forward 0 -> 1"
 // CHECK: mpmd.fragment<mesh="stage1", origin=["forward"], stage=1>
 // CHECK: mpmd.fragment<mesh="stage1", origin=["backward"(1)], stage=1>
-// CHECK: mpmd.transfer
+// CHECK: mpmd.transfer {rhino.multicast = {{.*}}edge = "backward 1 -> 0"
 // CHECK: mpmd.fragment<mesh="stage0", origin=["backward"(1)], stage=0>
 // CHECK: func.func @main
 // Each parameter is where it is read.
