@@ -74,7 +74,7 @@ def make_gpt(microbatches: int, rows: int = 8, width: int = 128, length: int = 1
 _CUTS = ("down_0_half", "mid_attn", "up_0_0")
 
 
-def make_unet(microbatches: int, rows: int = 2, width: int = 32, image: int = 32) -> StagedModel:
+def make_unet(microbatches: int, rows: int = 1, width: int = 32, image: int = 32) -> StagedModel:
     """Two levels of one block; skips go directly from the stage that saves them to the one that takes them."""
     import functools
 

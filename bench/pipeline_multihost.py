@@ -2,14 +2,14 @@
 
     python -m bench.pipeline_multihost [--only gpt|unet] [--rounds N] [--quick] [--json FILE|-]
 
-Four network namespaces of this machine are hosts with 2 CPU devices each and a link shaped to 50 Mbit/s each way; each
+Four network namespaces of this machine are hosts with 2 CPU devices each and a link shaped to 25 Mbit/s each way; each
 has a stage of the model in a process of its own, and runs the product's pipeline over processes. The stages' layers,
 losses and gradients are computed, transfers really go over the links, and the loss is compared with one device's. But
-the machine has fewer cores than devices, so *the time of computing is mostly made*: models are small, and after each
-forward or backward the devices of a stage sleep until it has taken about as long as said, so that a transfer of the GPT
-takes a third of forward and backward together when it is sent once (broadcast); send-recv sends to both devices of a
-host. Beside each step's seconds is the simulator's prediction from the seconds that each fragment, and the transfers
-from each stage to each other, took by themselves in the same run.
+the machine has fewer cores than devices, so *the time of computing is mostly made*: models are small, and the devices
+of a stage sleep after each forward and backward, for so long that what the busiest way into a stage brings for a
+micro-batch takes about a third of forward and backward together when it is sent once (broadcast). Activations are whole
+on both devices of a host, and send-recv sends them to each. Beside each step's seconds is the simulator's prediction
+from the seconds that each fragment, and the transfers from each stage to each other, took by themselves in the same run.
 
 Needs Linux and root (`ip`, `tc`); says so and ends well where it cannot run.
 """
@@ -25,9 +25,9 @@ from bench._crew import Crew
 from bench._namespaces import Network, available, network
 
 _STAGES = 4
-_RATE_BITS_S = 50e6
+_RATE_BITS_S = 25e6
 # Backward computes forward again, and two gradients.
-_FORWARD_S, _BACKWARD_S = 0.06, 0.18
+_FORWARD_S, _BACKWARD_S = 0.12, 0.36
 _SCHEDULES = ("gpipe", "1f1b", "eager-1f1b")
 _STRATEGIES = ("send-recv", "broadcast")
 _BEST, _BASE = "eager-1f1b, broadcast", "1f1b, send-recv"
