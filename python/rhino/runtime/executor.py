@@ -28,7 +28,7 @@ from rhino.runtime.lanes import Arriving, Batch, batches
 from rhino.runtime.measuring import copied, gathered, waited
 from rhino.runtime.memory import PipelineMemory, pipeline_memory
 from rhino.runtime.moves import mover
-from rhino.runtime.places import Input, inputs, outputs, slot_shardings
+from rhino.runtime.places import Input, array_type, inputs, outputs, slot_shardings
 from rhino.runtime.profile import Profile
 from rhino.runtime.script import UNREAD, Action, Call, Script
 from rhino.schedule import Schedule
@@ -100,7 +100,8 @@ class PipelineExecutable:
         self._arriving = {copy.target for a in found if isinstance(a, Batch) for copy in a.copies}
         self._arriving |= {target for place in self._inputs for _, target in place.crossings}
         self._actions = [action for action in found if self._concerns(action)]
-        self._operations = [self._operation(action) for action in self._actions]
+        with self._types():
+            self._operations = [self._operation(action) for action in self._actions]
 
     def __repr__(self) -> str:
         groups, fragments = len(self.program.meshes), len(self.compiled.executables)
@@ -267,11 +268,9 @@ class PipelineExecutable:
         return send
 
     def _copy(self, twin: bool, source: int, target: int, dead: Sequence[int]) -> _Operation:
-        here, there = (self.program.values[self.script.values[slot]] for slot in (source, target))
-        move = mover(
-            self._shardings[source], self._shardings[target], here.shape,
-            self.compiled.devices[here.group], self.compiled.devices[there.group], self._put,
-        )  # fmt: skip
+        value = self.program.values[self.script.values[source]]
+        aval = jax.ShapeDtypeStruct(value.shape, array_type(value.dtype))
+        move = mover(self._shardings[source], self._shardings[target], aval, self._put)
 
         def copy(table: _Table) -> Any:
             array = table[source]

@@ -1,18 +1,19 @@
-"""The way of an array from one group of devices to another that keeps it otherwise.
+"""The way of an array from one group of devices to another of the same process.
 
-Owns the hops. `jax.device_put` sends piece by piece without waiting, but only pieces that are there as they are wanted;
-else it waits until the array is computed and goes through the host, and so would hold up everything behind it.
+Owns the choice between sending the very pieces and cutting them anew, and the network that a process is to itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from fractions import Fraction
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rhino.reshard.data import Network
+from rhino.runtime.edges import Edge
 
 Put = Callable[[Any, Any], Any]
 
@@ -22,40 +23,24 @@ def whole(devices: Sequence[Any]) -> NamedSharding:
     return NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec())
 
 
-def mover(
-    source: Any, target: Any, shape: tuple[int, ...], senders: Sequence[Any], receivers: Sequence[Any], put: Put
-) -> Callable[[Any], Any]:
-    """What brings an array of a shape from one sharding to another, on the devices of two groups.
+def mover(source: Any, target: Any, aval: Any, put: Put) -> Callable[[Any], Any]:
+    """What brings an array from one sharding to another, without waiting until it is computed.
 
-    Where the receivers do not want the senders' very pieces, the array is put together on the senders, sent whole to
-    each receiver, and cut there.
+    `jax.device_put` sends piece by piece without waiting only where the pieces are there as they are wanted; else it
+    waits and goes through the host, and would hold up everything behind it. Other pieces are cut and joined by an
+    `Edge` on one host, which sends each receiver what it needs.
 
     Args:
+      aval: shape and dtype.
       put: how an array gets to the same pieces on other devices.
     """
-    if _pieces(source, shape) == _pieces(target, shape):
+    if _pieces(source, aval.shape) == _pieces(target, aval.shape):
         return lambda array: put(array, target)
-    gather = None if source.is_fully_replicated else _resharded(whole(senders))
-    there = target if target.is_fully_replicated else whole(receivers)
-    cut = None if target.is_fully_replicated else _resharded(target)
-
-    def move(array: Any) -> Any:
-        if gather is not None:
-            array = gather(array)
-        array = put(array, there)
-        return array if cut is None else cut(array)
-
-    return move
+    here = {device.id: 0 for device in (*source.device_set, *target.device_set)}
+    edge = Edge([source], [target], [aval], network=Network(here, {0: Fraction(1)}))
+    return lambda array: edge([array])[0]
 
 
 def _pieces(sharding: Any, shape: tuple[int, ...]) -> list[Any]:
     """What each device has of an array, in the order of the devices."""
     return list(sharding.devices_indices_map(shape).values())
-
-
-@cache
-def _resharded(sharding: Any) -> Callable[[Any], Any]:
-    def reshard(array: Any) -> Any:
-        return array
-
-    return jax.jit(reshard, out_shardings=sharding)

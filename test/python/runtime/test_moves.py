@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rhino.runtime.moves import mover, whole
+from rhino.runtime.moves import mover
 
 
 def split(first: int, count: int, *axes: str | None) -> NamedSharding:
@@ -17,30 +17,27 @@ def split(first: int, count: int, *axes: str | None) -> NamedSharding:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "sent"),
+    ("source", "target", "same"),
     [
-        (split(0, 3, "x"), split(3, 3, "x"), split(3, 3, "x")),
-        (split(0, 3, "x"), split(3, 2, "x"), whole(jax.devices()[3:5])),
-        (split(0, 2, "x"), split(2, 2, None, "x"), whole(jax.devices()[2:4])),
-        (split(0, 3), split(3, 2, "x"), whole(jax.devices()[3:5])),
-        (split(0, 3, "x"), split(3, 2), split(3, 2)),
-        (split(0, 2, None, "x"), split(2, 1), split(2, 1)),
-        (split(0, 1), split(1, 2, "x"), whole(jax.devices()[1:3])),
+        (split(0, 3, "x"), split(3, 3, "x"), True),
+        (split(0, 3, "x"), split(3, 2, "x"), False),
+        (split(0, 2, "x"), split(2, 2, None, "x"), False),
+        (split(0, 3), split(3, 2, "x"), False),
+        (split(0, 3, "x"), split(3, 2), False),
+        (split(0, 2, None, "x"), split(2, 1), False),
+        (split(0, 1), split(1, 2, "x"), False),
     ],
 )
-def test_moves(source: Any, target: Any, sent: Any) -> None:
+def test_moves(source: Any, target: Any, same: bool) -> None:
     array = np.arange(72, dtype=np.float32).reshape(6, 12)
     asked = []
 
     def put(array: Any, sharding: Any) -> Any:
-        # What is asked for is there in pieces: jax copies them one by one.
-        pieces = {str(i) for i in array.sharding.devices_indices_map(array.shape).values()}
-        assert {str(i) for i in sharding.devices_indices_map(array.shape).values()} <= pieces
         asked.append(sharding)
         return jax.device_put(array, sharding)
 
-    ends = [list(sharding.mesh.devices.flat) for sharding in (source, target)]
-    moved = mover(source, target, array.shape, *ends, put)(jax.device_put(array, source))
-    assert asked == [sent]
+    moved = mover(source, target, jax.ShapeDtypeStruct(array.shape, array.dtype), put)(jax.device_put(array, source))
+    # What is there in the very pieces jax sends; it would wait for, and send all of, anything else.
+    assert asked == [target] * same
     assert moved.sharding.is_equivalent_to(target, 2)
     np.testing.assert_array_equal(np.asarray(moved), array)
