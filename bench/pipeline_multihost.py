@@ -9,7 +9,7 @@ the machine has fewer cores than devices, so *the time of computing is mostly ma
 of a stage sleep after each forward and backward, for so long that what the busiest way into a stage brings for a
 micro-batch takes about a third of forward and backward together when it is sent once (broadcast). Activations are whole
 on both devices of a host, and send-recv sends them to each. Beside each step's seconds is the simulator's prediction
-from the seconds that each fragment, and the transfers from each stage to each other, took by themselves in the same run.
+from the seconds that each fragment, and the transfers from stage to stage, took by themselves in the same run.
 
 Needs Linux and root (`ip`, `tc`); says so and ends well where it cannot run.
 """
