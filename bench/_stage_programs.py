@@ -220,7 +220,7 @@ class _Builder:
             self.fragment("update", s, _update(len(stage.params)), [*params[s], *sums[s][3]], new[s])
             for s, stage in enumerate(stages)
         ]
-        carries = [Carry(*four, s) for s in range(count) for four in zip(*sums[s], strict=True)]  # type: ignore[arg-type]
+        carries = [Carry(a, b, c, d, s) for s in range(count) for a, b, c, d in zip(*sums[s], strict=True)]
         flat = [p for own in params for p in own]
         shared = [b for own in batches for b in own]
         program = PipelineProgram(
