@@ -212,9 +212,10 @@ def _traffic(plan: ReshardPlan) -> dict[int, tuple[int, int]]:
     """By host, bytes it sends to and receives from other hosts."""
     sent: dict[int, int] = {}
     got: dict[int, int] = {}
+    sizes = plan.program.bundle_bytes
     for phase in plan.program.phases:
         for hop in (hop for step in phase.steps for hop in step.hops):
-            size = plan.units[hop.unit].nbytes
+            size = sizes[hop.bundle]
             starts = (hop.start + hop.stride * chunk for chunk in range(phase.chunks))
             moved = sum(max(0, min(size, start + hop.length) - start) for start in starts)
             sent[hop.source] = sent.get(hop.source, 0) + moved

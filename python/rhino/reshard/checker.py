@@ -5,12 +5,14 @@ Owns what a valid program is. Shares nothing with the makers of programs.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import accumulate
 from math import lcm
 
 from rhino.errors import RhinoError
-from rhino.reshard.data import Hop, Network, Phase, Program, Step
+from rhino.reshard.data import Hop, Network, Phase, Program
 from rhino.reshard.units import host_of
 
 _REMEDY = "plan the transfer again"
@@ -20,78 +22,115 @@ def check_program(program: Program, network: Network) -> None:
     """Proves that each host has the bytes it sends when it sends them, and each receiver's host its units at the end.
 
     Raises:
-      RhinoError: naming the hop, "phase 0 period 3 step 1: unit 2 from host 0 to host 4: ..", or the unit that lacks
+      RhinoError: naming the hop, "phase 0 period 3 step 1: bundle 2 from host 0 to host 4: ..", or the unit that lacks
         bytes at the end.
     """
-    holders = [{host_of(network, device) for device in unit.holders} for unit in program.units]
+    ends = _ends(program, network)
+    _check_bundles(program, ends)
+    sizes = program.bundle_bytes
     have: list[dict[int, list[tuple[int, int]]]] = [
-        {host: [(0, unit.nbytes)] for host in sorted(hosts)} for unit, hosts in zip(program.units, holders, strict=True)
+        {host: [(0, size)] for host in ends[bundle[0]][0]} for bundle, size in zip(program.bundles, sizes, strict=True)
     ]
-    for at, unit in enumerate(program.units):
-        if unit.index != at:
-            raise RhinoError(f"unit {unit.index} of the program is at position {at}", _REMEDY)
     for number, phase in enumerate(program.phases):
         _check_phase(phase, f"phase {number}", program)
         for period in range(phase.periods):
-            for at, step in enumerate(phase.steps):
-                _go(step, phase.chunks, period, f"phase {number} period {period} step {at}", program, have)
-    for unit in program.units:
-        for host in sorted({host_of(network, device) for device in unit.receivers}):
-            missing = _missing(have[unit.index].get(host, []), 0, unit.nbytes)
-            if missing is not None:
-                raise RhinoError(f"unit {unit.index}: host {host} has no byte {missing} of it at the end", _REMEDY)
+            _go(phase, number, period, sizes, have)
+    for bundle, there in zip(program.bundles, have, strict=True):
+        start = 0
+        for unit in bundle:
+            stop = start + program.units[unit].nbytes
+            for host in ends[unit][1]:
+                missing = _missing(there.get(host, ()), start, stop)
+                if missing is not None:
+                    raise RhinoError(
+                        f"unit {unit}: host {host} has no byte {missing - start} of it at the end", _REMEDY
+                    )
+            start = stop
+
+
+def _ends(program: Program, network: Network) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Per unit the hosts that hold it and the others that need it, ascending."""
+    known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    ends = []
+    for at, unit in enumerate(program.units):
+        if unit.index != at:
+            raise RhinoError(f"unit {unit.index} of the program is at position {at}", _REMEDY)
+        key = (unit.holders, unit.receivers)
+        if key not in known:
+            holders, wanting = ({host_of(network, device) for device in devices} for devices in key)
+            known[key] = (tuple(sorted(holders)), tuple(sorted(wanting - holders)))
+        ends.append(known[key])
+    return ends
+
+
+def _check_bundles(program: Program, ends: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+    seen: dict[int, int] = {}
+    for number, bundle in enumerate(program.bundles):
+        if not bundle:
+            raise RhinoError(f"bundle {number}: no unit", _REMEDY)
+        for unit in bundle:
+            if not 0 <= unit < len(program.units):
+                raise RhinoError(f"bundle {number}: unit {unit}, but there are {len(program.units)} units", _REMEDY)
+            if unit in seen:
+                raise RhinoError(f"bundle {number}: unit {unit} is in bundle {seen[unit]} already", _REMEDY)
+            if ends[unit] != ends[bundle[0]]:
+                raise RhinoError(f"bundle {number}: units {bundle[0]} and {unit} have different hosts", _REMEDY)
+            seen[unit] = number
+    for unit, (_, wanting) in enumerate(ends):
+        if wanting and unit not in seen:
+            raise RhinoError(f"unit {unit}: host {wanting[0]} needs it, but it is in no bundle", _REMEDY)
 
 
 def _check_phase(phase: Phase, place: str, program: Program) -> None:
     if phase.periods < 1 or phase.chunks < 1:
         raise RhinoError(f"{place}: {phase.periods} periods of {phase.chunks} chunks", _REMEDY)
+    known = set(program.hosts)
     for at, step in enumerate(phase.steps):
         if not step.hops:
             raise RhinoError(f"{place} step {at}: no message", _REMEDY)
-        for ends, word in (
-            ([hop.source for hop in step.hops], "source"),
-            ([hop.target for hop in step.hops], "target"),
-        ):
-            for host in ends:
-                if ends.count(host) > 1:
-                    raise RhinoError(f"{place} step {at}: host {host} is the {word} of two messages", _REMEDY)
+        sources, targets = [hop.source for hop in step.hops], [hop.target for hop in step.hops]
+        for ends, word in ((sources, "source"), (targets, "target")):
+            if len(set(ends)) < len(ends):
+                host = next(host for host in ends if ends.count(host) > 1)
+                raise RhinoError(f"{place} step {at}: host {host} is the {word} of two messages", _REMEDY)
         for hop in step.hops:
-            where = f"{place} step {at}: {_named(hop)}"
-            if hop.source == hop.target or not {hop.source, hop.target} <= set(program.hosts):
-                raise RhinoError(f"{where}: it is not between two hosts of the program", _REMEDY)
-            if not 0 <= hop.unit < len(program.units):
-                raise RhinoError(f"{where}: there are {len(program.units)} units", _REMEDY)
-            if hop.length < 1 or hop.start < 0 or hop.stride < 0 or hop.lag < 0:
-                raise RhinoError(f"{where}: its bytes are [{hop.start}, +{hop.length}), stride {hop.stride}", _REMEDY)
+            wrong = None
+            if hop.source == hop.target or hop.source not in known or hop.target not in known:
+                wrong = "it is not between two hosts of the program"
+            elif not 0 <= hop.bundle < len(program.bundles):
+                wrong = f"there are {len(program.bundles)} bundles"
+            elif hop.length < 1 or hop.start < 0 or hop.stride < 0 or hop.lag < 0:
+                wrong = f"its bytes are [{hop.start}, +{hop.length}), stride {hop.stride}"
+            if wrong:
+                raise RhinoError(f"{place} step {at}: {_named(hop)}: {wrong}", _REMEDY)
 
 
 def _go(
-    step: Step,
-    chunks: int,
-    period: int,
-    place: str,
-    program: Program,
-    have: Sequence[dict[int, list[tuple[int, int]]]],
+    phase: Phase, number: int, period: int, sizes: Sequence[int], have: Sequence[dict[int, list[tuple[int, int]]]]
 ) -> None:
-    """One step: what it sends has to be there before it, and is there after it."""
-    arrived = []
-    for hop in step.hops:
-        if not 0 <= period - hop.lag < chunks:
-            continue
-        start = hop.start + hop.stride * (period - hop.lag)
-        stop = min(start + hop.length, program.units[hop.unit].nbytes)
-        if start >= stop:
-            continue
-        missing = _missing(have[hop.unit].get(hop.source, []), start, stop)
-        if missing is not None:
-            raise RhinoError(f"{place}: {_named(hop)}: host {hop.source} does not have byte {missing} then", _REMEDY)
-        arrived.append((hop, start, stop))
-    for hop, start, stop in arrived:
-        _add(have[hop.unit].setdefault(hop.target, []), start, stop)
+    """A period: what a step sends has to be there before it, and is there after it."""
+    for at, step in enumerate(phase.steps):
+        arrived = []
+        for hop in step.hops:
+            chunk = period - hop.lag
+            if not 0 <= chunk < phase.chunks:
+                continue
+            start = hop.start + hop.stride * chunk
+            stop = min(start + hop.length, sizes[hop.bundle])
+            if start >= stop:
+                continue
+            there = have[hop.bundle]
+            missing = _missing(there.get(hop.source, ()), start, stop)
+            if missing is not None:
+                place = f"phase {number} period {period} step {at}: {_named(hop)}"
+                raise RhinoError(f"{place}: host {hop.source} does not have byte {missing} then", _REMEDY)
+            arrived.append((there, hop.target, start, stop))
+        for there, host, start, stop in arrived:
+            _add(there.setdefault(host, []), start, stop)
 
 
 def _named(hop: Hop) -> str:
-    return f"unit {hop.unit} from host {hop.source} to host {hop.target}"
+    return f"bundle {hop.bundle} from host {hop.source} to host {hop.target}"
 
 
 def _missing(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> int | None:
@@ -108,11 +147,14 @@ def _add(ranges: list[tuple[int, int]], start: int, stop: int) -> None:
         # The usual case: the next chunk.
         ranges[-1] = (ranges[-1][0], max(ranges[-1][1], stop))
         return
-    apart = [each for each in ranges if each[1] < start or each[0] > stop]
-    touching = [each for each in ranges if not (each[1] < start or each[0] > stop)]
-    low = min([start, *(each[0] for each in touching)])
-    high = max([stop, *(each[1] for each in touching)])
-    ranges[:] = sorted([*apart, (low, high)])
+    apart = []
+    for low, high in ranges:
+        if high < start or low > stop:
+            apart.append((low, high))
+        else:
+            start, stop = min(low, start), max(high, stop)
+    insort(apart, (start, stop))
+    ranges[:] = apart
 
 
 def program_time(program: Program, network: Network) -> Fraction:
@@ -122,15 +164,39 @@ def program_time(program: Program, network: Network) -> Fraction:
     slower end; a host leaves a step when its messages are over. Periods in which a hop has nothing to move count as
     others: the message is sent all the same.
     """
-    return max(_times(program, network)[0].values(), default=Fraction(0))
+    clock, _, scale = _run(program, network)
+    return Fraction(max(clock.values(), default=0), scale)
 
 
 def unit_starts(program: Program, network: Network) -> dict[int, Fraction]:
-    """When the first message of each unit that has any starts, by the same rules."""
-    return _times(program, network)[1]
+    """When the first message with bytes of each unit that has any starts, by the same rules."""
+    _, went, scale = _run(program, network)
+    ends = [list(accumulate(program.units[unit].nbytes for unit in bundle)) for bundle in program.bundles]
+    starts: dict[int, int] = {}
+    for phase, (begun, shift) in zip(program.phases, went, strict=True):
+        for number, hop in enumerate(hop for step in phase.steps for hop in step.hops):
+            bundle, stops = program.bundles[hop.bundle], ends[hop.bundle]
+            past = hop.start + hop.stride * (phase.chunks - 1) + hop.length
+            for at in range(bisect_right(stops, hop.start), len(bundle)):
+                low, high = stops[at] - program.units[bundle[at]].nbytes, stops[at]
+                if low >= past:
+                    break
+                chunk = max(0, -(-(low - hop.start - hop.length + 1) // hop.stride)) if hop.stride else 0
+                period = chunk + hop.lag
+                if hop.start + hop.stride * chunk >= high or period >= phase.periods:
+                    continue
+                known = min(period, len(begun) - 1)
+                time = begun[known][number] + shift * (period - known)
+                starts[bundle[at]] = min(time, starts.get(bundle[at], time))
+    return {unit: Fraction(time, scale) for unit, time in starts.items()}
 
 
-def _times(program: Program, network: Network) -> tuple[dict[int, Fraction], dict[int, Fraction]]:
+# Of a phase: for its first periods the start of every hop, in ticks, and how much later those of each further one are.
+_Went = tuple[list[list[int]], int]
+
+
+def _run(program: Program, network: Network) -> tuple[dict[int, int], list[_Went], int]:
+    """When each host is done, how each phase went, and ticks per second."""
     speed = network.bandwidth_bytes_s
     seconds: dict[tuple[int, int, int], Fraction] = {}
     for phase in program.phases:
@@ -144,36 +210,31 @@ def _times(program: Program, network: Network) -> tuple[dict[int, Fraction], dic
     scale = lcm(*(each.denominator for each in seconds.values()))
     ticks = {key: int(each * scale) for key, each in seconds.items()}
     clock: dict[int, int] = dict.fromkeys(program.hosts, 0)
-    starts: dict[int, int] = {}
-    for phase in program.phases:
-        _through(phase, ticks, clock, starts)
-    return (
-        {host: Fraction(time, scale) for host, time in clock.items()},
-        {unit: Fraction(time, scale) for unit, time in starts.items()},
-    )
+    return clock, [_through(phase, ticks, clock) for phase in program.phases], scale
 
 
-def _through(
-    phase: Phase, ticks: Mapping[tuple[int, int, int], int], clock: dict[int, int], starts: dict[int, int]
-) -> None:
+def _through(phase: Phase, ticks: Mapping[tuple[int, int, int], int], clock: dict[int, int]) -> _Went:
     """All periods of a phase. Once each of its hosts is a period later by the same amount, so it is by all others."""
     hosts = sorted({host for step in phase.steps for hop in step.hops for host in (hop.source, hop.target)})
     lengths = [step.length for step in phase.steps]
+    begun: list[list[int]] = []
     for period in range(phase.periods):
         before = [clock[host] for host in hosts]
+        starts = []
         for step, length in zip(phase.steps, lengths, strict=True):
             over: dict[int, int] = {}
             for hop in step.hops:
                 start = max(clock[hop.source], clock[hop.target])
-                if period >= hop.lag:
-                    starts.setdefault(hop.unit, start)
+                starts.append(start)
                 stop = start + ticks[hop.source, hop.target, length]
                 over[hop.source] = max(over.get(hop.source, 0), stop)
                 over[hop.target] = max(over.get(hop.target, 0), stop)
             clock.update(over)
+        begun.append(starts)
         shifts = {clock[host] - time for host, time in zip(hosts, before, strict=True)}
-        if len(shifts) == 1 and not any(hop.lag > period for step in phase.steps for hop in step.hops):
+        if len(shifts) == 1:
             shift = shifts.pop()
             for host in hosts:
                 clock[host] += shift * (phase.periods - 1 - period)
-            return
+            return begun, shift
+    return begun, 0

@@ -72,16 +72,16 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One message of a step: bytes of one unit, flattened in row-major order, from a host to another.
+    """One message of a step: bytes of one bundle (`Program.bundles`) from a host to another.
 
     In period p it moves [at, at + length) with at = start + stride * (p - lag), and nothing (whatever is sent is
-    not looked at) where p - lag is outside of range(chunks) of its phase. What lies past the unit's end is padding. The
-    source host holds these bytes at the beginning, or got them in an earlier step or period.
+    not looked at) where p - lag is outside of range(chunks) of its phase. What lies past the bundle's end is padding.
+    The source host holds these bytes at the beginning, or got them in an earlier step or period.
     """
 
     source: int
     target: int
-    unit: int
+    bundle: int
     start: int
     length: int
     stride: int = 0
@@ -102,8 +102,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Steps gone through once per period; `chunks` is 1 where units are sent whole. A pipelined broadcast over D hosts
-    in K chunks has K + D - 1 periods."""
+    """Steps gone through once per period; `chunks` is 1 where bundles are sent whole.
+
+    A pipelined broadcast over D hosts in K chunks has K + D - 1 periods.
+    """
 
     periods: int
     chunks: int
@@ -114,10 +116,22 @@ class Phase:
 class Program:
     """What every host does, in one order for all: a host passes over steps that it has no part in.
 
-    `hosts` are those that send or receive, ascending. Between devices of one host nothing is said: when the program is
-    over, each target host has all units of its receivers, and each receiver takes them from there.
+    Between devices of one host nothing is said: when the program is over, each target host has all units of its
+    receivers, and each receiver takes them from there.
+
+    Attributes:
+      hosts: those that send or receive, ascending.
+      bundles: positions of units that travel as one: the bytes of a bundle are those of its units, each flattened in
+        row-major order, one after the other. The units of a bundle have the same holders' hosts and have to go to the
+        same other hosts. A unit that has to go to another host is in one bundle, others are in one or none.
     """
 
     hosts: tuple[int, ...]
     units: tuple[Unit, ...]
+    bundles: tuple[tuple[int, ...], ...]
     phases: tuple[Phase, ...]
+
+    @property
+    def bundle_bytes(self) -> tuple[int, ...]:
+        """Bytes of each bundle."""
+        return tuple(sum(self.units[unit].nbytes for unit in bundle) for bundle in self.bundles)

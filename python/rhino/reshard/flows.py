@@ -1,11 +1,11 @@
-"""Who sends which bytes of each unit, and over which hosts they are passed on, so that no host is busy for too long.
+"""Who sends which bytes of each bundle, and over which hosts they are passed on, so that no host is busy for too long.
 
-Owns the choice of senders, exact on classes of units with the same hosts, and of trees. Knows nothing about time steps.
+Owns the exact choice of senders, and of trees. Knows nothing about time steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,7 +13,7 @@ from rhino.reshard.data import Network
 from rhino.reshard.flow import Demand, least_time
 from rhino.reshard.units import Task
 
-# Holders and targets of a class.
+# Holders and targets of a bundle.
 Key = tuple[tuple[int, ...], tuple[int, ...]]
 # (bytes, host): so many bytes in a row are sent once by the host.
 _Share = tuple[Fraction, int]
@@ -21,14 +21,14 @@ _Share = tuple[Fraction, int]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Bytes of one unit on their way to all of its target hosts.
+    """Bytes of one bundle on their way to all of its target hosts.
 
     Attributes:
       hops: (source, target, lag): a tree from holders over the targets; a hop's lag is how many hops its source is away
         from a holder.
     """
 
-    unit: int
+    bundle: int
     item_bytes: int
     start: int
     nbytes: int
@@ -40,31 +40,27 @@ class Flow:
         return 1 + max(lag for _, _, lag in self.hops)
 
 
-def flows_of(tasks: Sequence[Task], network: Network) -> dict[Key, list[Flow]]:
-    """The flows of tasks by class of hosts, in the order of the tasks.
+def flows_of(tasks: Sequence[Task], network: Network) -> list[Flow]:
+    """The flows of tasks, in their order. No two have both the same holders and the same targets.
 
     Sources and relays are chosen by a maximum flow so that the longest time of a host's sends is least: `Bounds.send`
     where hosts only send or only receive, `Bounds.relay` where some do both. Bytes are cut between items.
     """
     speed = network.bandwidth_bytes_s
-    classes: dict[Key, list[Task]] = {}
-    for task in tasks:
-        if task.targets:
-            classes.setdefault((task.holders, task.targets), []).append(task)
-    volume = {key: sum(task.nbytes for task in members) for key, members in classes.items()}
-    targets = {host for _, hosts in classes for host in hosts}
-    if any(host in targets for holders, _ in classes for host in holders):
+    volume = {(task.holders, task.targets): task.nbytes for task in tasks}
+    targets = {host for task in tasks for host in task.targets}
+    if any(host in targets for task in tasks for host in task.holders):
         shares = _relayed(volume, speed)
     else:
         shares = _chained(volume, speed)
-    return {key: _cut(members, shares[key], key[1]) for key, members in classes.items()}
+    return [flow for task in tasks for flow in _cut(task, shares[task.holders, task.targets])]
 
 
 def _chained(volume: Mapping[Key, int], speed: Mapping[int, Fraction]) -> dict[Key, list[list[_Share]]]:
-    """Per class the rows of its copies: who puts its bytes on the way, then each target but the last, fastest first.
+    """Per bundle the rows of its copies: who puts its bytes on the way, then each target but the last, fastest first.
 
-    Targets have nothing else to send, and pass on no more than they receive. Classes with the same holders share their
-    fractions out one after another, so that few units are split.
+    Targets have nothing else to send, and pass on no more than they receive. Bundles with the same holders share their
+    fractions out one after another, so that few are split.
     """
     groups: dict[tuple[int, ...], list[Key]] = {}
     for key in volume:
@@ -82,7 +78,7 @@ def _chained(volume: Mapping[Key, int], speed: Mapping[int, Fraction]) -> dict[K
 
 
 def _relayed(volume: Mapping[Key, int], speed: Mapping[int, Fraction]) -> dict[Key, list[list[_Share]]]:
-    """As `_chained` where hosts send and receive: a class's copies come from holders and from targets that have them.
+    """As `_chained` where hosts send and receive: a bundle's copies come from holders and from targets that have them.
 
     All copies in a row, holders first, are cut into one row per copy (McNaughton's rule), so that the first row is of
     holders only.
@@ -112,32 +108,23 @@ def _take(waiting: list[_Share], amount: Fraction) -> list[_Share]:
     return taken
 
 
-def _cut(tasks: Sequence[Task], rows: Sequence[Sequence[_Share]], targets: tuple[int, ...]) -> list[Flow]:
-    """The flows of a class whose units lie one after another: cut where a unit ends and where a row changes host."""
+def _cut(task: Task, rows: Sequence[Sequence[_Share]]) -> list[Flow]:
+    """The flows of a bundle: it is cut where a row changes host."""
     ends = set()
     for row in rows:
         at = Fraction(0)
         for size, _ in row:
             at += size
             ends.add(at)
-    senders = [_at(rows, end) for end in sorted(ends)]
-    trees = [_tree(hosts, targets) for hosts in senders]
-    flows = []
-    first = 0
-    piece = 0
     cuts = sorted(ends)
-    for task in tasks:
-        start = 0
-        while start < task.nbytes:
-            stop = task.nbytes
-            if piece < len(cuts) - 1:
-                stop = min(stop, round((cuts[piece] - first) / task.item_bytes) * task.item_bytes)
-            if stop > start:
-                flows.append(Flow(task.unit, task.item_bytes, start, stop - start, trees[piece]))
-                start = stop
-            if start < task.nbytes:
-                piece += 1
-        first += task.nbytes
+    flows = []
+    start = 0
+    for cut in cuts:
+        stop = task.nbytes if cut == cuts[-1] else min(round(cut / task.item_bytes) * task.item_bytes, task.nbytes)
+        if stop > start:
+            hops = _tree(_at(rows, cut), task.targets)
+            flows.append(Flow(task.bundle, task.item_bytes, start, stop - start, hops))
+            start = stop
     return flows
 
 
@@ -170,23 +157,3 @@ def _tree(senders: Sequence[int], targets: tuple[int, ...]) -> tuple[tuple[int, 
         hops.append((source, target, depth[source]))
         depth[target] = depth[source] + 1
     return tuple(hops)
-
-
-def in_waves(flows: Iterable[Flow], waves: int) -> list[list[Flow]]:
-    """The flows of a class in so many groups of equal bytes, in order; flows are cut where that needs it."""
-    flows = list(flows)
-    total = sum(flow.nbytes for flow in flows)
-    groups: list[list[Flow]] = [[] for _ in range(waves)]
-    first = 0
-    for flow in flows:
-        start = 0
-        while start < flow.nbytes:
-            wave = min((first + start) * waves // total, waves - 1)
-            stop = flow.nbytes
-            if wave < waves - 1:
-                limit = -(-total * (wave + 1) // waves) - first
-                stop = min(stop, -(-limit // flow.item_bytes) * flow.item_bytes)
-            groups[wave].append(Flow(flow.unit, flow.item_bytes, flow.start + start, stop - start, flow.hops))
-            start = stop
-        first += flow.nbytes
-    return groups

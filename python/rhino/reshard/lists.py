@@ -67,7 +67,7 @@ def load_balance(tasks: Sequence[Task], network: Network) -> Order:
     slowness = _slowness(network)
     sent: dict[int, int] = {}
     order = []
-    for task in sorted(tasks, key=lambda task: (-task.nbytes, task.unit)):
+    for task in sorted(tasks, key=lambda task: (-task.nbytes, task.bundle)):
         sender = min(task.holders, key=lambda host: ((sent.get(host, 0) + task.nbytes) * slowness[host], host))
         if task.targets:
             sent[sender] = sent.get(sender, 0) + task.nbytes

@@ -7,24 +7,20 @@ strategies only as chains.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isqrt, lcm
 
 from rhino.reshard.checker import program_time
 from rhino.reshard.data import Hop, Network, Phase, Program, Step, Unit
-from rhino.reshard.flows import Flow, Key, flows_of, in_waves
+from rhino.reshard.flows import Flow, flows_of
 from rhino.reshard.matchings import matchings, port_load
 from rhino.reshard.programs import made_program
-from rhino.reshard.strategies import FLUID_CHUNKS, LEAST_CHUNK_BYTES, chunk_bytes
+from rhino.reshard.strategies import LEAST_CHUNK_BYTES, chunk_bytes, fluid_chunks
 from rhino.reshard.units import Task
 
 # A period may be longer by this share for the sake of few steps: what is not alike is padded to be so.
 _PADDING = Fraction(1, 100)
-# Whole units of a class can be its chunks, which takes far fewer messages: up to so many, and where it is not longer by
-# more than this share.
-_MOST_WAVES = 64
-_WAVES_LONGER = Fraction(1, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,56 +34,51 @@ class _Piece:
 
 
 def optimal_program(
-    tasks: Sequence[Task], units: tuple[Unit, ...], network: Network, chunks: int | None
+    tasks: Sequence[Task],
+    units: tuple[Unit, ...],
+    bundles: tuple[tuple[int, ...], ...],
+    network: Network,
+    chunks: int | None,
 ) -> tuple[Program, int, list[Flow]]:
     """The program at the bound, the number of chunks that its flows are cut into, and the flows.
 
     In a period each hop of each chain carries one chunk, hop j that of j periods ago, and nothing but the ports can be
     in conflict; matchings take as long as the busiest port, so that K chunks over at most D hops take (K + D - 1) / K
     times the bound, and latencies. K is what is given, or the best for the program's time.
+
+    Args:
+      tasks: of the bundles, no two with both the same holders and the same targets (`bundled`).
     """
-    classes = flows_of(tasks, network)
-    flows = [flow for members in classes.values() for flow in members]
+    flows = flows_of(tasks, network)
     if not flows:
-        return made_program(units, ()), 1, flows
+        return made_program(units, bundles, ()), 1, flows
     ticks = _ticks(network, flows)
     depth = max(flow.depth for flow in flows)
     if depth == 1:
-        return made_program(units, [Phase(1, 1, _steps(_pieces(flows, 1, ticks), ticks, 1))]), 1, flows
-    waves = min(_MOST_WAVES, max(len(members) for members in classes.values()))
-    unrolled = None
-    if chunks is None and waves > 1:
-        unrolled = made_program(units, [_unrolled(classes, waves, depth, ticks)])
-        if waves == _MOST_WAVES:
-            return unrolled, 1, flows
-        steps = unrolled.phases[0].steps
-        if not network.latency_s and sum(step.length for step in steps) < len(steps) * LEAST_CHUNK_BYTES:
-            unrolled = None
+        return made_program(units, bundles, [_phase(flows, 1, depth, ticks)]), 1, flows
     made: dict[int, Program] = {}
     once = _phase(flows, 1, depth, ticks)
     for count in _counts(once, flows, depth, network, chunks):
-        made[count] = made_program(units, [_phase(flows, count, depth, ticks)])
+        made[count] = made_program(units, bundles, [_phase(flows, count, depth, ticks)])
     times = {count: program_time(program, network) for count, program in made.items()}
     best = min(made, key=lambda count: (times[count], count))
-    if unrolled is not None and program_time(unrolled, network) <= times[best] * (1 + _WAVES_LONGER):
-        return unrolled, 1, flows
     return made[best], best, flows
 
 
-def limit_time(flows: Sequence[Flow], units: tuple[Unit, ...], network: Network) -> Fraction:
+def limit_time(flows: Sequence[Flow], program: Program, network: Network) -> Fraction:
     """Seconds of the programs of flows in the limit of ever smaller chunks, where bandwidths differ.
 
     What K chunks take of K periods is then all there is: the time by which everything is later after one more period of
-    all bytes, measured over 60 periods, when the start has worn off. Without chains it is the program's.
+    all bytes, measured over 60 periods, when the start has worn off. Without chains it is that of `program`,
+    one of these.
     """
     if not flows:
         return Fraction(0)
+    if max(flow.depth for flow in flows) == 1:
+        return program_time(program, network)
     ticks = _ticks(network, flows)
-    depth = max(flow.depth for flow in flows)
     steps = _steps(_pieces(flows, 1, ticks), ticks, 1)
-    if depth == 1:
-        return program_time(made_program(units, [Phase(1, 1, steps)]), network)
-    sixty, twice = (program_time(made_program(units, [Phase(60 * by, 1, steps)]), network) for by in (1, 2))
+    sixty, twice = (program_time(replace(program, phases=(Phase(60 * by, 1, steps),)), network) for by in (1, 2))
     return (twice - sixty) / 60
 
 
@@ -118,11 +109,11 @@ def _counts(once: Phase, flows: Sequence[Flow], depth: int, network: Network, ch
     most_items = max(flow.nbytes // flow.item_bytes for flow in flows)
     if chunks is not None:
         return (max(1, min(chunks, most_items)),)
+    if not network.latency_s:
+        return (max(1, min(fluid_chunks(depth), most_items)),)
     # So many that the steps of a period are still of 64 KiB on average.
     nbytes = sum(step.length for step in once.steps)
     most = max(1, min(most_items, nbytes // (len(once.steps) * LEAST_CHUNK_BYTES)))
-    if not network.latency_s:
-        return (min(FLUID_CHUNKS * (depth - 1), most),)
     best = isqrt(int((depth - 1) * fluid_time(flows, network) / (network.latency_s * len(once.steps))))
     return tuple(sorted({max(1, min(count, most)) for count in (best // 2, best, best + 1, 2 * best)}))
 
@@ -131,46 +122,17 @@ def _phase(flows: Sequence[Flow], count: int, depth: int, ticks: Mapping[tuple[i
     return Phase(count + depth - 1, count, _steps(_pieces(flows, count, ticks), ticks, count))
 
 
-def _unrolled(
-    classes: Mapping[Key, Sequence[Flow]], waves: int, depth: int, ticks: Mapping[tuple[int, int], int]
-) -> Phase:
-    """The steady state with waves of whole units instead of chunks: each period has its own steps."""
-    groups = [in_waves(members, waves) for members in classes.values()]
-    steps: list[Step] = []
-    for period in range(waves + depth - 1):
-        pieces: dict[tuple[int, int], list[_Piece]] = {}
-        for group in groups:
-            for lag in range(depth):
-                if 0 <= period - lag < waves:
-                    _add_pieces(pieces, group[period - lag], 1, ticks, lag)
-        steps += _steps(pieces, ticks, 1)
-    return Phase(1, 1, tuple(steps))
-
-
 def _pieces(
     flows: Iterable[Flow], count: int, ticks: Mapping[tuple[int, int], int]
 ) -> dict[tuple[int, int], list[_Piece]]:
+    """The pieces of flows in so many chunks, by link."""
     pieces: dict[tuple[int, int], list[_Piece]] = {}
-    _add_pieces(pieces, flows, count, ticks, None)
-    return pieces
-
-
-def _add_pieces(
-    pieces: dict[tuple[int, int], list[_Piece]],
-    flows: Iterable[Flow],
-    count: int,
-    ticks: Mapping[tuple[int, int], int],
-    only: int | None,
-) -> None:
-    """Adds the pieces of flows in so many chunks to those of their links; of one lag only where one is given."""
     for flow in flows:
         stride = chunk_bytes(flow.nbytes, count, flow.item_bytes)
         for source, target, lag in flow.hops:
-            if only is None or lag == only:
-                link = (source, target)
-                # What is in different periods already has nothing to wait for.
-                kept = lag if only is None else 0
-                pieces.setdefault(link, []).append(_Piece(flow, kept, stride, stride * ticks[link]))
+            link = (source, target)
+            pieces.setdefault(link, []).append(_Piece(flow, lag, stride, stride * ticks[link]))
+    return pieces
 
 
 def _steps(
@@ -182,7 +144,7 @@ def _steps(
     queues = {
         link: sorted(
             ((piece, -(-piece.ticks // grain)) for piece in each),
-            key=lambda each: (-each[1], each[0].flow.unit, each[0].flow.start),
+            key=lambda each: (-each[1], each[0].flow.bundle, each[0].flow.start),
         )
         for link, each in sorted(pieces.items())
     }
@@ -237,7 +199,7 @@ def _hop(link: tuple[int, int], piece: _Piece, start: int, stop: int, ticks: int
     if high <= low:
         return None
     stride = piece.stride if count > 1 else 0
-    return Hop(link[0], link[1], piece.flow.unit, piece.flow.start + low, high - low, stride, piece.lag)
+    return Hop(link[0], link[1], piece.flow.bundle, piece.flow.start + low, high - low, stride, piece.lag)
 
 
 def _alone(hops: Sequence[Hop], ticks: Mapping[tuple[int, int], int]) -> list[Step]:

@@ -13,12 +13,13 @@ from rhino.errors import RhinoError
 from rhino.reshard.bounds import Bounds, bounds_of_tasks
 from rhino.reshard.checker import check_program, program_time, unit_starts
 from rhino.reshard.data import Network, Phase, Program, Tensor, Unit
+from rhino.reshard.flows import Flow
 from rhino.reshard.lists import ListSchedule, greedy, load_balance, naive, timed
 from rhino.reshard.optimal import limit_time, optimal_program
 from rhino.reshard.programs import made_program
 from rhino.reshard.search import search
-from rhino.reshard.strategies import check_strategy, task_chunks, task_phases, task_time
-from rhino.reshard.units import Task, host_of, tasks_of, units_of
+from rhino.reshard.strategies import check_strategy, fluid_chunks, task_chunks, task_phases, task_time
+from rhino.reshard.units import Task, bundled, tasks_of, units_of
 
 SCHEDULERS = ("naive", "load-balance", "greedy", "search", "optimal")
 
@@ -38,7 +39,7 @@ class ReshardPlan:
       order: unit indices by start.
       makespan_s: planned seconds. Without latency, and with no number of chunks given, in the limit of ever smaller
         chunks; what the program takes in its whole number of chunks is `program_time(program, network)`.
-      chunks: the most that a unit is sent in.
+      chunks: the most that a bundle is sent in.
       program: the messages; it has passed `check_program`.
     """
 
@@ -105,20 +106,36 @@ def plan_reshard(
         return known[key]
 
     problem = _Problem(strategy, scheduler, units, tasks, bounds, network, chunks)
+    alone = tuple((unit.index,) for unit in units)
     if scheduler == "naive":
-        return _listed(problem, timed(naive(tasks), time))
+        return _listed(problem, timed(naive(tasks), time), alone)
     if scheduler == "load-balance":
-        return _listed(problem, timed(load_balance(tasks, network), time))
+        return _listed(problem, timed(load_balance(tasks, network), time), alone)
     if scheduler == "greedy":
-        return _listed(problem, greedy(tasks, network, time, seed))
-    exact = _exact(problem) if scheduler == "optimal" and strategy == "broadcast" else None
+        return _listed(problem, greedy(tasks, network, time, seed), alone)
+
+    def best_list(tasks: Sequence[Task]) -> ListSchedule:
+        rules = (naive(tasks), load_balance(tasks, network))
+        best = min(*(timed(rule, time) for rule in rules), greedy(tasks, network, time, seed), key=_makespan)
+        return search(tasks, time, best, time_limit_s) if best.makespan > bounds.bound else best
+
+    if scheduler == "search":
+        return _listed(problem, best_list(tasks), alone)
+    bundles, together = bundled(tasks, alike=strategy in ("send-recv", "local-all-gather"))
+    exact = _exact(problem, bundles, together) if strategy == "broadcast" else None
     if exact is not None and exact.makespan_s <= bounds.bound:
         return exact
-    rules = (timed(naive(tasks), time), timed(load_balance(tasks, network), time), greedy(tasks, network, time, seed))
-    best = min(rules, key=lambda each: each.makespan)
-    if best.makespan > bounds.bound:
-        best = search(tasks, time, best, time_limit_s)
-    return exact if exact is not None and exact.makespan_s <= best.makespan else _listed(problem, best)
+    best, best_bundles = best_list(together), bundles
+    if best.makespan > bounds.bound and len(together) < len(tasks):
+        # Bundles are not split there, so that units by themselves can be better.
+        each = best_list(tasks)
+        if each.makespan < best.makespan:
+            best, best_bundles = each, alone
+    return exact if exact is not None and exact.makespan_s <= best.makespan else _listed(problem, best, best_bundles)
+
+
+def _makespan(schedule: ListSchedule) -> Fraction:
+    return schedule.makespan
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,54 +156,69 @@ class _Problem:
         return self.chunks is None and not self.network.latency_s
 
 
-def _listed(problem: _Problem, schedule: ListSchedule) -> ReshardPlan:
-    """The plan of a list schedule: one phase per unit, in order of their starts."""
+def _listed(problem: _Problem, schedule: ListSchedule, bundles: tuple[tuple[int, ...], ...]) -> ReshardPlan:
+    """The plan of a list schedule of bundles: one phase for each, in order of their starts."""
     starts = [Fraction(0)] * len(problem.units)
-    senders: list[tuple[Sender, ...]] = [()] * len(problem.units)
+    senders = _inside(problem)
     phases: list[Phase] = []
     most = 1
-    for at in sorted(range(len(problem.units)), key=lambda at: (schedule.starts[at], at)):
+    for at in sorted(range(len(schedule.order)), key=lambda at: (schedule.starts[at], at)):
         task, host = schedule.order[at]
-        starts[task.unit] = schedule.starts[at]
-        senders[task.unit] = (_sender(problem, task.unit, host, task.nbytes),)
+        for unit in bundles[task.bundle]:
+            starts[unit] = schedule.starts[at]
+            senders[unit] = (_sender(problem, unit, host, problem.units[unit].nbytes),)
         phases += task_phases(problem.strategy, task, host, problem.network, problem.chunks)
         most = max(most, task_chunks(problem.strategy, task, problem.network, problem.chunks))
-    program = made_program(problem.units, phases)
+    program = made_program(problem.units, bundles, phases)
     return _plan(problem, senders, starts, schedule.makespan, most, program)
 
 
-def _exact(problem: _Problem) -> ReshardPlan:
-    """The plan of broadcasts at the bound, which may split units over senders and send them piece by piece."""
+def _exact(problem: _Problem, bundles: tuple[tuple[int, ...], ...], tasks: Sequence[Task]) -> ReshardPlan:
+    """The plan of broadcasts at the bound, which may split bundles over senders and send them piece by piece."""
     network = problem.network
-    program, chunks, flows = optimal_program(problem.tasks, problem.units, network, problem.chunks)
+    program, chunks, flows = optimal_program(tasks, problem.units, bundles, network, problem.chunks)
     begun = unit_starts(program, network)
     starts = [begun.get(unit.index, Fraction(0)) for unit in problem.units]
-    sent: list[dict[int, int]] = [{} for _ in problem.units]
-    for flow in flows:
-        source = flow.hops[0][0]
-        sent[flow.unit][source] = sent[flow.unit].get(source, 0) + flow.nbytes
-    for task in problem.tasks:
-        if not task.targets:
-            sent[task.unit][task.holders[0]] = task.nbytes
-    senders = [
-        tuple(_sender(problem, unit, host, nbytes) for host, nbytes in sorted(each.items()))
-        for unit, each in enumerate(sent)
-    ]
-    moved = {host for task in problem.tasks if task.targets for host in (*task.holders, *task.targets)}
-    if not problem.fluid:
+    senders = _inside(problem)
+    for bundle, sent in zip(bundles, _sent(program, flows), strict=True):
+        for unit, each in zip(bundle, sent, strict=True):
+            senders[unit] = tuple(_sender(problem, unit, host, nbytes) for host, nbytes in sorted(each.items()))
+    depth = max((flow.depth for flow in flows), default=1)
+    moved = {host for task in tasks for host in (*task.holders, *task.targets)}
+    if not problem.fluid or chunks < fluid_chunks(depth):
         makespan = program_time(program, network)
     elif len({network.bandwidth_bytes_s[host] for host in moved}) <= 1:
         # Where bandwidths are equal the loads of ports are all there is, and matchings carry them.
         makespan = problem.bounds.bound
     else:
-        makespan = limit_time(flows, problem.units, network)
+        makespan = limit_time(flows, program, network)
     return _plan(problem, senders, starts, makespan, chunks, program)
+
+
+def _sent(program: Program, flows: Sequence[Flow]) -> list[list[dict[int, int]]]:
+    """Per bundle and unit of it, the bytes of the unit that each host puts on the way."""
+    sent: list[list[dict[int, int]]] = [[{} for _ in bundle] for bundle in program.bundles]
+    for flow in flows:
+        source, stop = flow.hops[0][0], 0
+        for unit, each in zip(program.bundles[flow.bundle], sent[flow.bundle], strict=True):
+            start, stop = stop, stop + program.units[unit].nbytes
+            nbytes = min(stop, flow.start + flow.nbytes) - max(start, flow.start)
+            if nbytes > 0:
+                each[source] = each.get(source, 0) + nbytes
+    return sent
+
+
+def _inside(problem: _Problem) -> list[tuple[Sender, ...]]:
+    """The senders of what stays inside hosts, and none for other units."""
+    return [
+        () if task.targets else (_sender(problem, task.bundle, task.holders[0], task.nbytes),) for task in problem.tasks
+    ]
 
 
 def _sender(problem: _Problem, unit: int, host: int, nbytes: int) -> Sender:
     """The first device of a host that holds a unit."""
     devices = problem.units[unit].holders
-    return host, next(device for device in devices if host_of(problem.network, device) == host), nbytes
+    return host, next(device for device in devices if problem.network.host_of[device] == host), nbytes
 
 
 def _plan(

@@ -70,7 +70,7 @@ class _Tree:
         for task in self.moved:
             key = (task.holders, task.targets, task.receivers, task.nbytes, task.item_bytes)
             alike.setdefault(key, _Group([], task.holders, task.targets)).tasks.append(task)
-        self.groups = sorted(alike.values(), key=lambda group: (-group.tasks[0].nbytes, group.tasks[0].unit))
+        self.groups = sorted(alike.values(), key=lambda group: (-group.tasks[0].nbytes, group.tasks[0].bundle))
         seconds = [[self.time(group.tasks[0], sender) for sender in group.senders] for group in self.groups]
         self.scale = lcm(*(each.denominator for row in seconds for each in row))
         for group, row in zip(self.groups, seconds, strict=True):

@@ -17,7 +17,12 @@ STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")
 # Smaller messages cost a network more in calls than in bytes.
 LEAST_CHUNK_BYTES = 64 * 1024
 # Chunks per further host of a chain where latency does not say how many: it is then (D - 1) / 32(D - 1) over the limit.
-FLUID_CHUNKS = 32
+_FLUID_CHUNKS = 32
+
+
+def fluid_chunks(depth: int) -> int:
+    """The number of chunks of a chain of so many hops that comes near the limit of ever smaller chunks."""
+    return _FLUID_CHUNKS * (depth - 1)
 
 
 def check_strategy(strategy: str) -> None:
@@ -90,7 +95,7 @@ def task_chunks(strategy: str, task: Task, network: Network, chunks: int | None)
         return 1
     most = min(most, max(1, task.nbytes // LEAST_CHUNK_BYTES))
     if not network.latency_s:
-        return min(FLUID_CHUNKS * (hosts - 1), most)
+        return min(fluid_chunks(hosts), most)
     slowest = min(network.bandwidth_bytes_s[host] for host in task.targets)
     return min(best_chunks(task.nbytes / slowest, hosts, network.latency_s), most)
 
@@ -99,7 +104,7 @@ def task_time(strategy: str, task: Task, sender: int, network: Network, chunks: 
     """Seconds that a task holds its hosts: the closed form, with pieces of whole items as in its messages.
 
     Where bandwidths differ, a message has that of its slower end. Without latency and with no number of chunks given a
-    broadcast is in the fluid limit, chunks without size.
+    broadcast that is long enough for its chunks is in the fluid limit, chunks without size.
     """
     speed, latency = network.bandwidth_bytes_s, network.latency_s
     strategy = used(strategy, task)
@@ -117,9 +122,9 @@ def task_time(strategy: str, task: Task, sender: int, network: Network, chunks: 
     if strategy == "global-all-gather":
         parts = _parts(task, hosts)
         return (len(parts) + hosts - 1) * (latency + parts[0][1] / slowest)
-    if chunks is None and not latency:
-        return task.nbytes / slowest
     count = task_chunks(strategy, task, network, chunks)
+    if chunks is None and not latency and count >= fluid_chunks(hosts):
+        return task.nbytes / slowest
     return (count + hosts - 1) * (latency + chunk_bytes(task.nbytes, count, task.item_bytes) / slowest)
 
 
@@ -130,18 +135,18 @@ def task_phases(strategy: str, task: Task, sender: int, network: Network, chunks
         return ()
     if strategy == "send-recv":
         counts = zip(task.targets, task.receivers, strict=True)
-        hops = [Hop(sender, host, task.unit, 0, task.nbytes) for host, count in counts for _ in range(count)]
+        hops = [Hop(sender, host, task.bundle, 0, task.nbytes) for host, count in counts for _ in range(count)]
         return (Phase(1, 1, tuple(Step((hop,)) for hop in hops)),)
     if strategy == "local-all-gather":
         parts = _parts(task, task.receivers[0])
-        return (Phase(1, 1, tuple(Step((Hop(sender, task.targets[0], task.unit, *part),)) for part in parts)),)
+        return (Phase(1, 1, tuple(Step((Hop(sender, task.targets[0], task.bundle, *part),)) for part in parts)),)
     if strategy == "global-all-gather":
         return (Phase(1, 1, _scatter_gather(task, sender)),)
     count = task_chunks(strategy, task, network, chunks)
     stride = chunk_bytes(task.nbytes, count, task.item_bytes)
     chain = (sender, *task.targets)
     chained = tuple(
-        Hop(source, target, task.unit, 0, stride, stride, lag) for lag, (source, target) in enumerate(pairwise(chain))
+        Hop(source, target, task.bundle, 0, stride, stride, lag) for lag, (source, target) in enumerate(pairwise(chain))
     )
     return (Phase(count + len(task.targets) - 1, count, (Step(chained),)),)
 
@@ -161,12 +166,12 @@ def _scatter_gather(task: Task, sender: int) -> tuple[Step, ...]:
     """Part i goes to target i; then each target sends on, around the ring, what it got last."""
     hosts = len(task.targets)
     parts = _parts(task, hosts)
-    steps = [Step((Hop(sender, host, task.unit, *part),)) for host, part in zip(task.targets, parts, strict=False)]
+    steps = [Step((Hop(sender, host, task.bundle, *part),)) for host, part in zip(task.targets, parts, strict=False)]
     for turn in range(hosts - 1):
         hops = []
         for at, host in enumerate(task.targets):
             part = (at - turn) % hosts
             if part < len(parts):
-                hops.append(Hop(host, task.targets[(at + 1) % hosts], task.unit, *parts[part]))
+                hops.append(Hop(host, task.targets[(at + 1) % hosts], task.bundle, *parts[part]))
         steps.append(Step(tuple(hops)))
     return tuple(steps)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import lcm, prod
 
 from rhino.errors import RhinoError
 from rhino.reshard.data import Network, Slice, Tensor, Tile, Unit
@@ -18,17 +18,17 @@ _Masks = dict[tuple[int, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A unit on the level of hosts: who may send it, and where it has to go.
+    """A bundle of units on the level of hosts: who may send it, and where it has to go.
 
     Attributes:
-      unit: index of the unit.
-      item_bytes: of the unit's tensor.
+      bundle: its position in the program's bundles.
+      item_bytes: of the unit's tensor; a common multiple of those of several.
       holders: hosts that hold it, ascending.
-      targets: hosts with a receiver and without a holder, ascending; none if the unit stays inside hosts.
-      receivers: receiving devices of each target.
+      targets: hosts with a receiver and without a holder, ascending; none if it stays inside hosts.
+      receivers: receiving devices of each target; the most that one of several units has.
     """
 
-    unit: int
+    bundle: int
     nbytes: int
     item_bytes: int
     holders: tuple[int, ...]
@@ -54,7 +54,7 @@ def units_of(tensors: Iterable[Tensor]) -> tuple[Unit, ...]:
 
 
 def tasks_of(units: Sequence[Unit], network: Network, item_bytes: Sequence[int] = ()) -> tuple[Task, ...]:
-    """The units between hosts, one task per unit. `item_bytes` is by tensor, 1 where it is not given.
+    """The units between hosts, each a bundle of its own. `item_bytes` is by tensor, 1 where it is not given.
 
     RhinoError if the network does not have a device.
     """
@@ -67,6 +67,29 @@ def tasks_of(units: Sequence[Unit], network: Network, item_bytes: Sequence[int] 
         item = item_bytes[unit.tensor] if item_bytes else 1
         tasks.append(Task(unit.index, unit.nbytes, item, *known[key]))
     return tuple(tasks)
+
+
+def bundled(tasks: Sequence[Task], alike: bool) -> tuple[tuple[tuple[int, ...], ...], tuple[Task, ...]]:
+    """Bundles of the units that leave their hosts, one for each set of holders and of targets, and their tasks.
+
+    Units with the largest items come first, so that what is cut at multiples of them is cut between items.
+
+    Args:
+      tasks: one per unit, as from `tasks_of`.
+      alike: whether units of a bundle also have equally many receivers on each target.
+    """
+    classes: dict[tuple[object, ...], list[Task]] = {}
+    for task in tasks:
+        if task.targets:
+            key = (task.holders, task.targets, task.receivers if alike else ())
+            classes.setdefault(key, []).append(task)
+    bundles, together = [], []
+    for index, members in enumerate(classes.values()):
+        bundles.append(tuple(task.bundle for task in sorted(members, key=lambda task: (-task.item_bytes, task.bundle))))
+        most = tuple(max(counts) for counts in zip(*(task.receivers for task in members), strict=True))
+        nbytes, item = sum(task.nbytes for task in members), lcm(*(task.item_bytes for task in members))
+        together.append(Task(index, nbytes, item, members[0].holders, members[0].targets, most))
+    return tuple(bundles), tuple(together)
 
 
 def _hosts(unit: Unit, network: Network) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

@@ -29,51 +29,59 @@ class Buffers:
 
     Attributes:
       length: of every host's buffer.
-      offsets: per host and unit it sends or gets, where the unit begins. Those it has from the beginning come first.
+      bundles: per host and bundle it sends or gets, where the bundle begins. Those it has from the start come first.
+      offsets: the same of the bundles' units, which lie one after the other.
       given: per host, the units that must be there before the first message.
     """
 
     width: int
     length: int
+    bundles: Mapping[int, Mapping[int, int]]
     offsets: Mapping[int, Mapping[int, int]]
     given: Mapping[int, tuple[int, ...]]
 
 
 def lay_out(program: Program, items: Iterable[int]) -> Buffers:
-    """Buffers with room for all units that pass a host, and for the padding of its messages.
+    """Buffers with room for all bundles that pass a host, and for the padding of its messages.
 
     Args:
       items: bytes of an element of each tensor, which words must divide.
     """
     hops = [(phase, step, hop) for phase in program.phases for step in phase.steps for hop in step.hops]
-    sizes = [unit.nbytes for unit in program.units]
+    sizes = program.bundle_bytes
     width = word_bytes([*items, *(n for _, _, hop in hops for n in (hop.start, hop.length, hop.stride))])
     ends: dict[int, dict[int, int]] = {host: {} for host in program.hosts}
     got: dict[int, set[int]] = {host: set() for host in program.hosts}
     for phase, _, hop in hops:
-        end = max(hop.start + hop.stride * (phase.chunks - 1) + hop.length, sizes[hop.unit])
+        end = max(hop.start + hop.stride * (phase.chunks - 1) + hop.length, sizes[hop.bundle])
         for host in (hop.source, hop.target):
-            ends[host][hop.unit] = max(end, ends[host].get(hop.unit, 0))
-        got[hop.target].add(hop.unit)
+            ends[host][hop.bundle] = max(end, ends[host].get(hop.bundle, 0))
+        got[hop.target].add(hop.bundle)
+    bundles: dict[int, dict[int, int]] = {}
     offsets: dict[int, dict[int, int]] = {}
     given: dict[int, tuple[int, ...]] = {}
     length = 0
     for host in program.hosts:
-        given[host] = tuple(unit for unit in sorted(ends[host]) if unit not in got[host])
-        at, mine = 0, offsets.setdefault(host, {})
-        for unit in (*given[host], *sorted(got[host])):
-            mine[unit] = at // width
-            at += ends[host][unit]
+        first = [bundle for bundle in sorted(ends[host]) if bundle not in got[host]]
+        given[host] = tuple(unit for bundle in first for unit in program.bundles[bundle])
+        at, begins, mine = 0, bundles.setdefault(host, {}), offsets.setdefault(host, {})
+        for bundle in (*first, *sorted(got[host])):
+            begins[bundle] = at // width
+            start = at
+            for unit in program.bundles[bundle]:
+                mine[unit] = start // width
+                start += program.units[unit].nbytes
+            at += ends[host][bundle]
         length = max(length, at // width)
     for phase, step, hop in hops:
         last = (hop.start + hop.stride * (phase.chunks - 1) + step.length) // width
-        length = max(length, *(offsets[host][hop.unit] + last for host in (hop.source, hop.target)))
+        length = max(length, *(bundles[host][hop.bundle] + last for host in (hop.source, hop.target)))
     if length > _MOST_WORDS:
         raise RhinoError(
             f"a transfer needs a buffer of {length * width} bytes on one device, more than one message can address",
             "cut the step into more micro-batches",
         )
-    return Buffers(width, length, offsets, given)
+    return Buffers(width, length, bundles, offsets, given)
 
 
 def messages(program: Program, buffers: Buffers, ports: Mapping[int, Any]) -> Callable[[jax.Array], jax.Array]:
@@ -128,7 +136,7 @@ def _step(
     size = np.zeros(count, np.int32)
     for hop in step.hops:
         for table, host in ((sent, hop.source), (got, hop.target)):
-            at = buffers.offsets[host][hop.unit] + hop.start // width
+            at = buffers.bundles[host][hop.bundle] + hop.start // width
             table[number[host]] = (at, hop.stride // width, hop.lag)
         size[number[hop.target]] = hop.length // width
     pairs = [(number[hop.source], number[hop.target]) for hop in step.hops]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from reshard_problems import BANDWIDTH, drawn, network, problem
@@ -23,6 +24,7 @@ from rhino.reshard import (
     plan_reshard,
     program_time,
 )
+from rhino.reshard.checker import unit_starts
 
 F = Fraction
 
@@ -63,12 +65,14 @@ def test_a_dropped_or_shortened_message_is_missed(strategy: str, scheduler: str)
         program = plan_reshard([tensor], hosts, strategy, scheduler).program
         counted = {unit.index: len({hosts.host_of[device] for device in unit.receivers}) for unit in program.units}
         for place, hop in list(hops_of(program))[:24]:
-            if strategy == "local-all-gather" and counted[hop.unit] > 1:
+            bundle = program.bundles[hop.bundle]
+            if strategy == "local-all-gather" and counted[bundle[0]] > 1:
                 continue
-            with pytest.raises(RhinoError, match=rf"unit {hop.unit}"):
+            named = rf"bundle {hop.bundle} from|unit ({'|'.join(str(unit) for unit in bundle)}): host {hop.target} has"
+            with pytest.raises(RhinoError, match=named):
                 check_program(changed(program, *place, None), hosts)
             # In chunks the last one may be shorter than its stride, so that only the others need all of their bytes.
-            with pytest.raises(RhinoError, match=rf"unit {hop.unit}"):
+            with pytest.raises(RhinoError, match=named):
                 check_program(changed(program, *place, replace(hop, length=max(1, hop.length // 2))), hosts)
             with pytest.raises(RhinoError):
                 check_program(changed(program, *place, replace(hop, target=hop.source)), hosts)
@@ -80,13 +84,13 @@ def chain(lag: int = 1, chunks: int = 4, periods: int = 5) -> tuple[Program, Net
     """One unit of 100 bytes from host 0 over host 1 to host 2."""
     unit = Unit(0, 0, ((0, 100),), 100, (0,), (1, 2))
     step = Step((Hop(0, 1, 0, 0, 25, 25, 0), Hop(1, 2, 0, 0, 25, 25, lag)))
-    return Program((0, 1, 2), (unit,), (Phase(periods, chunks, (step,)),)), network(3, 1)
+    return Program((0, 1, 2), (unit,), ((0,),), (Phase(periods, chunks, (step,)),)), network(3, 1)
 
 
 def test_a_chain_keeps_its_lag() -> None:
     check_program(*chain())
     with pytest.raises(
-        RhinoError, match="phase 0 period 0 step 0: unit 0 from host 1 to host 2: host 1 does not have byte 0 then"
+        RhinoError, match="phase 0 period 0 step 0: bundle 0 from host 1 to host 2: host 1 does not have byte 0 then"
     ):
         check_program(*chain(lag=0))
     check_program(*chain(lag=2, periods=6))
@@ -100,11 +104,11 @@ def test_swapped_phases_and_steps_are_refused() -> None:
     tensor, hosts = problem((64, 64), ((1, 1), "R,R"), ((3, 1), "R,R"), per_host=1)
     program = plan_reshard([tensor], hosts, "global-all-gather", "naive").program
     (phase,) = program.phases
-    with pytest.raises(RhinoError, match=r"unit 0 from host 1 to host 2: host 1 does not have byte \d+ then"):
+    with pytest.raises(RhinoError, match=r"bundle 0 from host 1 to host 2: host 1 does not have byte \d+ then"):
         check_program(replace(program, phases=(replace(phase, steps=phase.steps[::-1]),)), hosts)
     split = replace(program, phases=tuple(replace(phase, steps=(step,)) for step in phase.steps))
     check_program(split, hosts)
-    with pytest.raises(RhinoError, match="phase 0 period 0 step 0: unit 0 from host"):
+    with pytest.raises(RhinoError, match="phase 0 period 0 step 0: bundle 0 from host"):
         check_program(replace(split, phases=split.phases[::-1]), hosts)
 
 
@@ -115,18 +119,54 @@ def test_swapped_phases_and_steps_are_refused() -> None:
         ((Hop(0, 2, 0, 0, 100), Hop(1, 2, 0, 0, 100)), "phase 0 step 0: host 2 is the target of two messages"),
         ((Hop(0, 0, 0, 0, 100),), "it is not between two hosts of the program"),
         ((Hop(0, 7, 0, 0, 100),), "it is not between two hosts of the program"),
-        ((Hop(0, 1, 3, 0, 100),), "there are 1 units"),
+        ((Hop(0, 1, 3, 0, 100),), "there are 1 bundles"),
         ((Hop(0, 1, 0, 0, 0),), r"its bytes are \[0, \+0\)"),
         ((Hop(0, 1, 0, -5, 10),), r"its bytes are \[-5, \+10\)"),
         ((), "phase 0 step 0: no message"),
         ((Hop(0, 1, 0, 0, 200),), "unit 0: host 2 has no byte 0 of it at the end"),
-        ((Hop(2, 1, 0, 0, 100),), "unit 0 from host 2 to host 1: host 2 does not have byte 0 then"),
+        ((Hop(2, 1, 0, 0, 100),), "bundle 0 from host 2 to host 1: host 2 does not have byte 0 then"),
     ],
 )
 def test_malformed_steps_are_refused(hops: tuple[Hop, ...], message: str) -> None:
     program, hosts = chain()
     with pytest.raises(RhinoError, match=message):
         check_program(replace(program, phases=(Phase(1, 1, (Step(hops),)),)), hosts)
+
+
+def pair() -> tuple[Program, Network]:
+    """Two units of 60 and 40 bytes from host 0 to host 1 as one bundle, and one that stays on host 0."""
+    units = tuple(Unit(at, 0, ((0, size),), size, (0,), (2 + at,)) for at, size in enumerate((60, 40)))
+    inside = Unit(2, 0, ((0, 8),), 8, (0,), (1,))
+    program = Program((0, 1), (*units, inside), ((1, 0),), (Phase(1, 1, (Step((Hop(0, 1, 0, 0, 100),)),)),))
+    return program, network(4, 2)
+
+
+def test_units_of_a_bundle_lie_one_after_the_other() -> None:
+    program, hosts = pair()
+    check_program(program, hosts)
+    assert program.bundle_bytes == (100,)
+    short = replace(program, phases=(Phase(1, 1, (Step((Hop(0, 1, 0, 0, 70),)),)),))
+    with pytest.raises(RhinoError, match="unit 0: host 1 has no byte 30 of it at the end"):
+        check_program(short, hosts)
+    late = replace(program, phases=(Phase(1, 1, (Step((Hop(0, 1, 0, 39, 61),)),)),))
+    with pytest.raises(RhinoError, match="unit 1: host 1 has no byte 0 of it at the end"):
+        check_program(late, hosts)
+
+
+@pytest.mark.parametrize(
+    ("bundles", "message"),
+    [
+        (((0,), ()), "bundle 1: no unit"),
+        (((0, 3),), "bundle 0: unit 3, but there are 3 units"),
+        (((0,), (1, 0)), "bundle 1: unit 0 is in bundle 0 already"),
+        (((0, 1, 2),), "bundle 0: units 0 and 2 have different hosts"),
+        (((0,),), "unit 1: host 1 needs it, but it is in no bundle"),
+    ],
+)
+def test_malformed_bundles_are_refused(bundles: tuple[tuple[int, ...], ...], message: str) -> None:
+    program, hosts = pair()
+    with pytest.raises(RhinoError, match=message):
+        check_program(replace(program, bundles=bundles), hosts)
 
 
 def test_devices_and_hosts_of_the_network_are_looked_for() -> None:
@@ -146,15 +186,43 @@ def test_time_of_a_chain() -> None:
     assert program_time(program, uneven) == 5 * 50 / BANDWIDTH
 
 
+def test_a_unit_starts_with_the_first_message_that_has_bytes_of_it() -> None:
+    """Against every message of every period, with the units that its bytes are of."""
+    later = 0
+    for seed in range(30):
+        tensor, hosts = drawn(seed, overlap=seed % 2 == 1, latency=F(1, 10**5) * (seed % 3))
+        program = plan_reshard([tensor], hosts, chunks=(None, 5, 40)[seed % 3]).program
+        clock = dict.fromkeys(program.hosts, F(0))
+        found: dict[int, F] = {}
+        for phase in program.phases:
+            for period, step in product(range(phase.periods), phase.steps):
+                over: dict[int, F] = {}
+                for hop in step.hops:
+                    begin = max(clock[hop.source], clock[hop.target])
+                    chunk = period - hop.lag
+                    moved = range(hop.start + hop.stride * chunk, hop.start + hop.stride * chunk + hop.length)
+                    stop = 0
+                    for unit in program.bundles[hop.bundle]:
+                        start, stop = stop, stop + program.units[unit].nbytes
+                        if 0 <= chunk < phase.chunks and moved.start < stop and start < moved.stop:
+                            found[unit] = min(begin, found.get(unit, begin))
+                    for host in (hop.source, hop.target):
+                        over[host] = max(over.get(host, F(0)), begin + hosts.latency_s + step.length / BANDWIDTH)
+                clock.update(over)
+        assert unit_starts(program, hosts) == found
+        later += len(set(found.values())) > len(program.bundles)
+    assert later > 0, "no bundle whose units start one after another"
+
+
 def test_hosts_wait_only_for_those_they_have_messages_with() -> None:
     units = tuple(Unit(at, 0, ((0, size),), size, (at,), (at + 2,)) for at, size in enumerate((100, 30)))
     apart = tuple(Step((Hop(at, at + 2, at, 0, unit.nbytes),)) for at, unit in enumerate(units))
-    program = Program((0, 1, 2, 3), units, (Phase(1, 1, apart),))
+    program = Program((0, 1, 2, 3), units, ((0,), (1,)), (Phase(1, 1, apart),))
     hosts = network(4, 1)
     check_program(program, hosts)
     assert program_time(program, hosts) == 100 / BANDWIDTH
     # In one step messages are padded to the longest.
-    together = Program((0, 1, 2, 3), units, (Phase(1, 1, (Step((apart[0].hops[0], apart[1].hops[0])),)),))
+    together = Program((0, 1, 2, 3), units, ((0,), (1,)), (Phase(1, 1, (Step((apart[0].hops[0], apart[1].hops[0])),)),))
     assert (
         program_time(
             together, replace(hosts, bandwidth_bytes_s={0: BANDWIDTH * 4, 1: BANDWIDTH, 2: BANDWIDTH * 4, 3: BANDWIDTH})

@@ -14,7 +14,8 @@ from reshard_problems import BANDWIDTH, drawn, problem
 from rhino.reshard import SCHEDULERS, STRATEGIES, Network, plan_reshard, program_time
 from rhino.reshard.lists import Order, load_balance, naive, timed
 from rhino.reshard.search import search
-from rhino.reshard.units import Task
+from rhino.reshard.strategies import task_time
+from rhino.reshard.units import Task, tasks_of
 
 
 def seconds(task: Task, sender: int) -> Fraction:
@@ -48,7 +49,7 @@ def test_search_finds_the_best_of_all_orders_and_senders() -> None:
         start = timed(naive(tasks), seconds)
         found = search(tasks, seconds, start, 1.0)
         assert found.makespan == best_of_all(tasks)
-        assert sorted(task.unit for task, _ in found.order) == list(range(len(tasks)))
+        assert sorted(task.bundle for task, _ in found.order) == list(range(len(tasks)))
         assert all(sender in task.holders for task, sender in found.order)
         improved += found.makespan < start.makespan
     assert improved > 10
@@ -65,12 +66,15 @@ def test_hosts_are_busy_with_one_task_at_a_time() -> None:
         tensor, network = drawn(seed)
         for scheduler in SCHEDULERS[:4]:
             plan = plan_reshard([tensor], network, "broadcast", scheduler)
+            tasks = tasks_of(plan.units, network, [tensor.item_bytes])
             busy: dict[int, list[tuple[Fraction, Fraction]]] = {}
             for unit in plan.units:
                 hosts = {plan.senders[unit.index][0][0], *(network.host_of[device] for device in unit.receivers)}
-                start = plan.starts[unit.index]
+                start, sender = plan.starts[unit.index], plan.senders[unit.index][0][0]
+                stop = start + task_time("broadcast", tasks[unit.index], sender, network, None)
+                assert stop >= start + unit.nbytes / BANDWIDTH
                 for host in hosts:
-                    busy.setdefault(host, []).append((start, start + unit.nbytes / BANDWIDTH))
+                    busy.setdefault(host, []).append((start, stop))
             for spans in busy.values():
                 spans.sort()
                 assert all(before[1] <= after[0] for before, after in pairwise(spans))

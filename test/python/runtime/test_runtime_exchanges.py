@@ -76,7 +76,7 @@ def test_a_message_longer_than_its_neighbours_changes_no_other_unit() -> None:
     tensors = [Tensor((n,), 1, (Tile(a, ((0, n),)),), (Tile(b, ((0, n),)),)) for a, b, n in way]
     units = tuple(Unit(i, i, ((0, n),), n, (a,), (b,)) for i, (a, b, n) in enumerate(way))
     steps = (Step((Hop(0, 3, 2, 0, 1),)), Step((Hop(0, 2, 0, 0, 3), Hop(1, 3, 1, 0, 1))))
-    program = Program((0, 1, 2, 3), units, (Phase(1, 1, steps),))
+    program = Program((0, 1, 2, 3), units, ((0,), (1,), (2,)), (Phase(1, 1, steps),))
     host_of = {i: i for i in range(4)}
     exchange = Exchange(tensors, [jnp.uint8] * 3, {i: devices[i] for i in range(4)}, program, host_of)
     arrays = [np.array(values, np.uint8) for values in ([1, 2, 3], [4], [7])]
