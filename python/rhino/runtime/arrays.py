@@ -1,6 +1,6 @@
-"""Arrays on devices that are not all this process's: made of what each process has, without asking the others.
+"""Arrays on groups of devices that need not be this process's: placing them, and what stands for those of others.
 
-Owns placing. `jax.device_put` would compare the value on all processes, of which only some have a part in it.
+Owns what the arguments of a pipeline may be. Placing itself is `rhino.distributed.arrays`'s.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
+from rhino.distributed import arrays as distributed
 from rhino.errors import RhinoError
 
 
 def put(leaf: Any, sharding: Any) -> jax.Array:
-    """An array as a sharding has it.
+    """An array as a sharding has it; every process that has a part of that calls it, others need not.
 
     Args:
       leaf: anything that jax takes for an array. Where devices of other processes have a part of the result, it must be
@@ -24,26 +24,16 @@ def put(leaf: Any, sharding: Any) -> jax.Array:
     Raises:
       RhinoError: it is on other devices of several processes.
     """
-    if isinstance(leaf, jax.Array) and leaf.sharding == sharding and leaf.committed:
-        return leaf
-    here = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
-    if sharding.is_fully_addressable and here:
-        return jax.device_put(leaf, sharding)
-    if not here:
-        if not (leaf.is_fully_replicated and leaf.addressable_shards):
+    if isinstance(leaf, jax.Array):
+        if leaf.sharding == sharding and leaf.committed:
+            return leaf
+        if not leaf.is_fully_addressable and not (leaf.is_fully_replicated and leaf.addressable_shards):
             raise RhinoError(
                 f"an array {leaf.dtype}{list(leaf.shape)} is on other devices than the step keeps it on, "
-                "and no process has all of it",
+                "and this process does not have all of it",
                 "make it with step.init or restore it with rhino.checkpoint, which place it as the plan says",
             )
-        leaf = leaf.addressable_shards[0].data
-    if not isinstance(leaf, jax.Array):
-        leaf = np.asarray(leaf)
-    pieces = [
-        jax.device_put(leaf[index], device)
-        for device, index in sharding.addressable_devices_indices_map(leaf.shape).items()
-    ]
-    return jax.make_array_from_single_device_arrays(leaf.shape, sharding, pieces, dtype=leaf.dtype)
+    return distributed.put(leaf, sharding)
 
 
 def handle(shape: Sequence[int], dtype: Any, sharding: Any) -> jax.Array:

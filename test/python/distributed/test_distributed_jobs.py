@@ -79,7 +79,8 @@ def test_a_process_that_ends_early_is_named_where_others_would_wait_for_it() -> 
     for number in (0, 2):
         assert ended[number].code == 1
         assert "ended after 2 steps, and this process is in its step 3" in ended[number].output
-        assert len(losses(ended[number].output)) == 2
+        # The first of them to get there ends the other one, which may not have printed its second.
+        assert len(losses(ended[number].output)) <= 2
 
 
 def test_other_versions_are_refused() -> None:
