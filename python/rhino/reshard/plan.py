@@ -114,19 +114,22 @@ def plan_reshard(
     if scheduler == "greedy":
         return _listed(problem, greedy(tasks, network, time, seed), alone)
 
+    # The host that is busy for as long as the bound sends or receives a message at least.
+    least = bounds.bound + network.latency_s
+
     def best_list(tasks: Sequence[Task]) -> ListSchedule:
         rules = (naive(tasks), load_balance(tasks, network))
         best = min(*(timed(rule, time) for rule in rules), greedy(tasks, network, time, seed), key=_makespan)
-        return search(tasks, time, best, time_limit_s) if best.makespan > bounds.bound else best
+        return search(tasks, time, best, time_limit_s) if best.makespan > least else best
 
     if scheduler == "search":
         return _listed(problem, best_list(tasks), alone)
     bundles, together = bundled(tasks, alike=strategy in ("send-recv", "local-all-gather"))
     exact = _exact(problem, bundles, together) if strategy == "broadcast" else None
-    if exact is not None and exact.makespan_s <= bounds.bound:
+    if exact is not None and exact.makespan_s <= least:
         return exact
     best, best_bundles = best_list(together), bundles
-    if best.makespan > bounds.bound and len(together) < len(tasks):
+    if best.makespan > least and len(together) < len(tasks):
         # Bundles are not split there, so that units by themselves can be better.
         each = best_list(tasks)
         if each.makespan < best.makespan:
