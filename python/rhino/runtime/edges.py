@@ -7,7 +7,7 @@ plan is `rhino.reshard`'s. Knows nothing of pipelines and schedules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -24,11 +24,19 @@ from rhino.runtime.words import item_bytes
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An exchange whose source tiles have been read: rows by port, pieces that stay on their host, and whole tiles."""
+    """An exchange whose source tiles have been read.
+
+    Attributes:
+      packed: the hosts' rows by port.
+      pieces: what stays on its host.
+      made: whole tiles.
+      over: what is there when the messages are over, also on hosts that only send; empty until `finish`.
+    """
 
     packed: Mapping[int, jax.Array]
     pieces: Sequence[Any]
     made: list[Tiles]
+    over: list[jax.Array] = field(default_factory=list)
 
 
 class Exchange:
@@ -91,8 +99,9 @@ class Exchange:
         return Started(packed, [unpack.start(shards, made) for _, unpack in self._unpacks], made)
 
     def finish(self, started: Started) -> list[list[jax.Array]]:
-        """Dispatches the rest. Of exchanges between the same hosts, in the same order everywhere."""
+        """Dispatches the rest. Of exchanges of one `way`, in the same order everywhere."""
         arrived = self._exchanged(started.packed)
+        started.over.extend(arrived.values())
         for (port, unpack), pieces in zip(self._unpacks, started.pieces, strict=True):
             unpack.finish(pieces, arrived.get(port), started.made)
         return [[tiles[device] for device in sorted(tiles)] for tiles in started.made]

@@ -180,7 +180,7 @@ class PipelineExecutable:
         """
         self._check(arguments)
         timed: list[list[float]] = [[] for _ in self._actions]
-        with self._types():
+        with self._types(), self._crossing.lanes.watched() as sent:
             for _ in range(repeats + 1):  # the first one warms up
                 table = self._empty.copy()
                 self._load(arguments, table)
@@ -188,10 +188,12 @@ class PipelineExecutable:
                 for slot in dict.fromkeys(self.script.arguments):
                     table[slot] = copied(table[slot])
                 waited(table)
+                sent()
                 for action, operation, seconds in zip(self._actions, self._operations, timed, strict=True):
                     start = time.perf_counter()
                     try:
                         waited(operation(table))
+                        sent()
                     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, TypeError) as error:
                         raise self._failed(action, error) from error
                     seconds.append(time.perf_counter() - start)

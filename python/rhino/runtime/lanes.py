@@ -13,10 +13,12 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+import jax
+
 from rhino.cluster import Cluster
 from rhino.pipeline import PipelineProgram
 from rhino.reshard.data import Network
-from rhino.runtime.edges import Edge
+from rhino.runtime.edges import Edge, Started
 from rhino.runtime.script import Action, Copy, Script
 from rhino.schedule import Task
 
@@ -107,6 +109,7 @@ class Lanes:
         self._types = types
         self._threads: dict[tuple[int, ...], ThreadPoolExecutor] = {}
         self._sent: list[Future[list[Any]]] = []
+        self._watched: list[Started] | None = None
 
     def send(self, edge: Edge, arrays: Sequence[Any]) -> list[Arriving]:
         """Reads the arrays now and sends them in turn."""
@@ -125,6 +128,8 @@ class Lanes:
             future = Future()
             future.set_result(finish())
         self._sent.append(future)
+        if self._watched is not None:
+            self._watched.append(started)
         return [Arriving(future, position) for position in range(len(arrays))]
 
     def settle(self) -> None:
@@ -132,3 +137,19 @@ class Lanes:
         sent, self._sent = self._sent, []
         for future in sent:
             future.result()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Callable[[], None]]:
+        """While inside, `wait` for what was sent can be called: until all of it is over, on this process's side."""
+        watched: list[Started] = []
+        self._watched = watched
+
+        def wait() -> None:
+            self.settle()
+            jax.block_until_ready([one.over for one in watched])
+            watched.clear()
+
+        try:
+            yield wait
+        finally:
+            self._watched = None
