@@ -13,7 +13,7 @@ from typing import Any
 from rhino.distributed.link import Link, connect
 from rhino.errors import RhinoError
 
-_THREADS = 16
+_THREADS = 32
 
 
 @dataclass(frozen=True, slots=True)

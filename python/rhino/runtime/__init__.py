@@ -1,4 +1,4 @@
-"""Runs a pipelined step on the devices of one process: a module in fragments becomes an executable of all its stages.
+"""Runs a pipelined step on the devices of one process or of several: a module in fragments becomes an executable.
 
 Owns `build`, and compiling, dispatching, placing and measuring. Must not know: how stages and schedules are chosen.
 """

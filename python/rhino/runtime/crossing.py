@@ -6,6 +6,7 @@ Owns the edges, which are planned and connected before the first step. Knows not
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax
 
 from rhino.cluster import Cluster
 from rhino.compile._jax import share
+from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.edges import Edge
 from rhino.runtime.lanes import Batch, Lanes, network_of_processes
@@ -85,13 +87,27 @@ class Crossing:
             for pair in argument.crossings:
                 self._plan(self._between(*pair), [pair])
         self._plan_told(results)
+        self._check_threads()
         if self._edges:
             share("connections", b"", _WAIT_S)  # all are here: whoever waits below waits for no compiler
         for edge in self._edges.values():
             edge.warm_up()
 
+    def _check_threads(self) -> None:
+        """A transfer that waits for its other end holds a thread of XLA's CPU client; computing must have some left."""
+        mine = [device for device in self._everyone if device.process_index == self._me]
+        ways = {edge.way for edge in self._edges.values() if any(device.id in edge.way for device in mine)}
+        needed = len(ways) + len(mine)
+        have = int(os.environ.get("NPROC") or os.cpu_count() or 1)
+        if ways and mine[0].platform == "cpu" and needed > have:
+            raise RhinoError(
+                f"process {self._me} needs {needed} threads of XLA's CPU client for its devices and transfers, "
+                f"and has {have}",
+                f"set NPROC={needed} in the environment before jax starts; rhino.distributed.initialize sets 32",
+            )
+
     def send(self, batch: Batch, table: list[Any]) -> Any:
-        """Sends a batch; what arrives stands in the table."""
+        """Sends a batch; what arrives, or a handle of it, stands in the table."""
         edge = self._edges[batch.source, batch.target, batch.transfers]
         pairs = [(copy.source, copy.target) for copy in batch.copies]
         return self._send(edge, pairs, table)

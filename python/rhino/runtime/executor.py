@@ -24,7 +24,7 @@ from rhino.pipeline import PipelineProgram
 from rhino.runtime.arrays import put as put_array
 from rhino.runtime.compile import Compiled, boundaries
 from rhino.runtime.crossing import Crossing
-from rhino.runtime.lanes import Arriving, Batch, batches
+from rhino.runtime.lanes import Batch, batches
 from rhino.runtime.measuring import copied, gathered, waited
 from rhino.runtime.memory import PipelineMemory, pipeline_memory
 from rhino.runtime.moves import mover
@@ -97,8 +97,6 @@ class PipelineExecutable:
             if self._crossing.concerns(group):
                 empty[slot] = put_array(np.uint32(microbatch), self._shardings[slot])
         self._empty = empty
-        self._arriving = {copy.target for a in found if isinstance(a, Batch) for copy in a.copies}
-        self._arriving |= {target for place in self._inputs for _, target in place.crossings}
         self._actions = [action for action in found if self._concerns(action)]
         with self._types():
             self._operations = [self._operation(action) for action in self._actions]
@@ -154,7 +152,6 @@ class PipelineExecutable:
                 for position, operation in enumerate(self._operations):  # noqa: B007 - the error says where
                     operation(table)
                 self._crossing.tell(table)
-                self._crossing.lanes.settle()
             except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, TypeError) as error:
                 raise self._failed(self._actions[position], error) from error
             return [output.take(table) for output in self._outputs]
@@ -243,12 +240,8 @@ class PipelineExecutable:
         read = _reader(action.operands)
         dead = action.dead
         kept = tuple((k, slot) for k, slot in enumerate(action.results) if slot != UNREAD)
-        arriving = tuple(slot for slot in action.operands if slot in self._arriving)
 
         def call(table: _Table) -> Any:
-            for slot in arriving:
-                if isinstance(table[slot], Arriving):
-                    table[slot] = table[slot].array()
             made = run(*read(table))
             for slot in dead:
                 table[slot] = None
@@ -276,8 +269,6 @@ class PipelineExecutable:
 
         def copy(table: _Table) -> Any:
             array = table[source]
-            if isinstance(array, Arriving):
-                array = table[source] = array.array()
             made = table[target] = array.copy() if twin else move(array)
             for slot in dead:
                 table[slot] = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
@@ -78,29 +78,19 @@ def network_of_processes(devices: Sequence[Any], cluster: Cluster | None) -> Net
     )
 
 
-class Arriving:
-    """Stands in the table of buffers for an array that an exchange brings, until something reads it."""
-
-    __slots__ = ("_made", "_position")
-
-    def __init__(self, made: Future[list[Any]], position: int) -> None:
-        self._made = made
-        self._position = position
-
-    def array(self) -> Any:
-        """The array, as soon as the exchange is dispatched; it need not have happened."""
-        return self._made.result()[self._position]
-
-
 class Lanes:
     """Dispatches exchanges: those of one way (`Edge.way`) one after the other, by a thread of its own.
 
     Exchanges of other ways, and computing, go on meanwhile. XLA's CPU client orders programs of one device by the
     thread that dispatches them, so that one thread for all would not do.
 
+    The caller waits until an exchange is dispatched, not until it happens. XLA lets so many programs of a device wait
+    and no more (32 on CPUs): if one process dispatched in another order than the next, those that wait could keep out
+    what they wait for.
+
     Args:
-      threads: without them everything is dispatched at once, in the caller's order. GPUs run programs in the order in
-        which they are dispatched, so that all processes must dispatch in one order.
+      threads: without them everything is dispatched by the caller. GPUs run programs in the order in which they are
+        dispatched in any case.
       types: the context in which to dispatch.
     """
 
@@ -108,35 +98,18 @@ class Lanes:
         self._with_threads = threads
         self._types = types
         self._threads: dict[tuple[int, ...], ThreadPoolExecutor] = {}
-        self._sent: list[Future[list[Any]]] = []
         self._watched: list[Started] | None = None
 
-    def send(self, edge: Edge, arrays: Sequence[Any]) -> list[Arriving]:
-        """Reads the arrays now and sends them in turn."""
-        started = edge.start([a.array() if isinstance(a, Arriving) else a for a in arrays])
-
-        def finish() -> list[Any]:
-            with self._types():
-                return edge.finish(started)
-
-        future: Future[list[Any]]
-        if self._with_threads:
-            if edge.way not in self._threads:
-                self._threads[edge.way] = ThreadPoolExecutor(1, thread_name_prefix="rhino-lane")
-            future = self._threads[edge.way].submit(finish)
-        else:
-            future = Future()
-            future.set_result(finish())
-        self._sent.append(future)
+    def send(self, edge: Edge, arrays: Sequence[Any]) -> list[Any]:
+        """The arrays of an edge, on their way. They may be given away once this returns."""
+        started = edge.start(arrays)
         if self._watched is not None:
             self._watched.append(started)
-        return [Arriving(future, position) for position in range(len(arrays))]
-
-    def settle(self) -> None:
-        """Waits until all is dispatched. Raises what went wrong."""
-        sent, self._sent = self._sent, []
-        for future in sent:
-            future.result()
+        if not self._with_threads:
+            return edge.finish(started)
+        if edge.way not in self._threads:
+            self._threads[edge.way] = ThreadPoolExecutor(1, thread_name_prefix="rhino-lane")
+        return self._threads[edge.way].submit(self._finish, edge, started).result()
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Callable[[], None]]:
@@ -145,7 +118,6 @@ class Lanes:
         self._watched = watched
 
         def wait() -> None:
-            self.settle()
             jax.block_until_ready([one.over for one in watched])
             watched.clear()
 
@@ -153,3 +125,7 @@ class Lanes:
             yield wait
         finally:
             self._watched = None
+
+    def _finish(self, edge: Edge, started: Started) -> list[Any]:
+        with self._types():
+            return edge.finish(started)

@@ -13,7 +13,7 @@ import jax
 
 from rhino.compile._jax import share
 from rhino.pipeline import PipelineProgram
-from rhino.runtime.lanes import Arriving, Batch
+from rhino.runtime.lanes import Batch
 from rhino.runtime.profile import Profile, Timed
 from rhino.runtime.script import Action, Call
 
@@ -22,14 +22,11 @@ _WAIT_S = 600.0
 
 def waited(made: Any) -> None:
     """Waits for what an action made, of which this process may have nothing."""
-    found = [leaf.array() if isinstance(leaf, Arriving) else leaf for leaf in jax.tree.leaves(made)]
-    jax.block_until_ready([array for array in found if array.addressable_shards])
+    jax.block_until_ready([array for array in jax.tree.leaves(made) if array.addressable_shards])
 
 
 def copied(array: Any) -> Any:
     """A copy of what this process has of an array."""
-    if isinstance(array, Arriving):
-        array = array.array()
     return array.copy() if array is not None and array.addressable_shards else array
 
 

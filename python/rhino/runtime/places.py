@@ -20,7 +20,6 @@ from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.arrays import handle, is_here, put
 from rhino.runtime.compile import Boundary
-from rhino.runtime.lanes import Arriving
 from rhino.runtime.moves import whole
 from rhino.runtime.script import UNREAD, Call, Script
 from rhino.runtime.staged import Layout, Slice, StagedArray, cut
@@ -201,8 +200,6 @@ class Output:
     def _array(self, found: Any, piece: int) -> Any:
         if isinstance(found, jax.Array):
             return found
-        if isinstance(found, Arriving):
-            return found.array()
         return handle(self._shapes[piece], self.layout.aval.dtype, self.layout.shardings[piece])
 
 

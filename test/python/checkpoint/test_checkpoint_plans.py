@@ -176,7 +176,7 @@ def test_no_device_reads_or_writes_what_it_does_not_have(plans: Plans, monkeypat
     save(plans.folder / "again", state)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("scan", [False, True], ids=["unrolled", "scanned"])
 def test_a_gpt_trains_on_under_other_plans(scan: bool, tmp_path: Path) -> None:
     plans = Plans(fused_gpt(scan), tmp_path)

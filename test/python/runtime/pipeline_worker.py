@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -20,22 +21,27 @@ COSTS = PipelineCosts.uniform(2, 1.0, 2.0, weight_s=1.0)
 
 
 def run(ways: int, schedule: str, order: list[int], strategy: str) -> None:
-    """Three steps, each on what the last one returned; every process knows the third result, and its weights."""
+    """Four steps, each on what the last one returned; every process knows the third result, and its own weights."""
     devices = [jax.devices()[i] for i in order]
     made = make_schedule(schedule, COSTS, 4)
     pipeline = build(two_stages.text(ways=ways), devices, schedule=made, strategy=strategy, scheduler="optimal")
     w0, w1, x = two_stages.arguments()
     wanted = (w0, w1)
     given = [w0, w1]
-    for _ in range(3):
+    alive = []
+    for _ in range(4):
         *given, out = pipeline.run([*given, x])
         *wanted, y = two_stages.step(*wanted, x)
         np.testing.assert_allclose(np.asarray(out), y, rtol=1e-4, atol=1e-5)
+        jax.block_until_ready([found for found in given if found.addressable_shards])
+        gc.collect()
+        alive.append(len(jax.live_arrays()))
+    assert alive[1] == alive[3], alive
     for found, expected in zip(given, wanted, strict=True):
         for shard in found.addressable_shards:
             np.testing.assert_allclose(np.asarray(shard.data), expected[shard.index], rtol=1e-5, atol=1e-6)
     profile = pipeline.profile([w0, w1, x], repeats=1)
-    assert all(seconds > 0 for seconds in profile.fragment_s())
+    assert all(seconds > 0 for seconds in (*profile.fragment_s(), *profile.transfer_s()))
     print(f"ways {ways} {schedule} {order} {strategy}: right", flush=True)
 
 

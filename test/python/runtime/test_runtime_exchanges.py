@@ -43,7 +43,7 @@ def test_words_of_wide_types(dtype: str) -> None:
             assert again(array, width).tobytes() == array.tobytes()
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in (1, 2, 3))])
 def test_random_reshardings_between_made_up_hosts(part: int) -> None:
     devices = jax.devices()
     host_of = {device.id: number // 2 for number, device in enumerate(devices)}
