@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-os.environ["NPROC"] = "16"  # threads of XLA's CPU client, of which some wait for other processes
+os.environ.setdefault("NPROC", "16")  # threads of XLA's CPU client, of which some wait for other processes
 sys.path.insert(0, str(Path(__file__).parent))
 
 import jax
