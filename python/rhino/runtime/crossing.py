@@ -68,6 +68,11 @@ class Crossing:
         self._edges: dict[_Key, Edge] = {}
         self._me = jax.process_index()
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether one process has all of the pipeline."""
+        return len(frozenset().union(*self._processes)) == 1
+
     def is_remote(self, source: int, target: int) -> bool:
         """Whether what goes from group to group concerns several processes."""
         return len(self._processes[source] | self._processes[target]) > 1
@@ -161,7 +166,7 @@ class Crossing:
             value = self._program.values[self._script.values[slot]]
             if len(output.slots) == 1 and slot not in state and value.nbytes <= _TOLD_BYTES:
                 self.told.setdefault(value.group, []).append(slot)
-        if len(frozenset().union(*self._processes)) == 1:
+        if self.is_alone:
             self.told = {}
         for group, slots in self.told.items():
             everywhere = [whole(self._everyone)] * len(slots)

@@ -194,7 +194,8 @@ class PipelineExecutable:
                     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, TypeError) as error:
                         raise self._failed(action, error) from error
                     seconds.append(time.perf_counter() - start)
-        return gathered(self.program, self.script.actions, self._actions, [s[1:] for s in timed])
+        measured = [seconds[1:] for seconds in timed]
+        return gathered(self.program, self.script.actions, self._actions, measured, self._crossing.is_alone)
 
     def _check(self, arguments: Sequence[Any]) -> None:
         if self.target in DEVICELESS:

@@ -35,11 +35,15 @@ def gathered(
     script: Sequence[Action],
     actions: Sequence[Action | Batch],
     seconds: Sequence[Sequence[float]],
+    alone: bool,
 ) -> Profile:
     """The times of all actions of a script, out of those that each process measured of its own.
 
     Several processes run a fragment together, and the slowest counts. Of a transfer it is the one that came last: the
     others waited for it. Transfers that were sent together share their time by their bytes.
+
+    Args:
+      alone: no other process has a part in the pipeline.
     """
     number = {id(action): index for index, action in enumerate(script)}
     mine: dict[int, list[float]] = {}
@@ -49,7 +53,8 @@ def gathered(
         weights = [max(1, program.values[value].nbytes) for value in sizes] if len(parts) > 1 else [1]
         for part, weight in zip(parts, weights, strict=True):
             mine[number[id(part)]] = [s * weight / sum(weights) for s in measured]
-    told = share("measured times", json.dumps(mine).encode(), _WAIT_S)
+    payload = json.dumps(mine).encode()
+    told = [payload] if alone else share("measured times", payload, _WAIT_S)
     everyone = [{int(index): times for index, times in json.loads(text).items()} for text in told]
     found = []
     for index, action in enumerate(script):
