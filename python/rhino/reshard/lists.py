@@ -6,9 +6,11 @@ Owns three rules of thumb and the times that follow from an order. Knows strateg
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from math import lcm
 
 from rhino.reshard.data import Network
@@ -93,26 +95,33 @@ def greedy(tasks: Sequence[Task], network: Network, time: Time, seed: int) -> Li
 def _rounds(tasks: Sequence[Task], network: Network, generator: random.Random) -> Order:
     slowness = _slowness(network)
     hosts = {host for task in tasks for host in (*task.holders, *task.targets)}
-    left = list(tasks)
-    generator.shuffle(left)
+    offered = list(tasks)
+    generator.shuffle(offered)
+    # Of tasks with the same hosts, a round that has no place for one has none for those behind it.
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], deque[tuple[int, Task]]] = {}
+    for place, task in enumerate(offered):
+        alike.setdefault((task.holders, task.targets), deque()).append((place, task))
+    queues = list(alike.values())
     sent: dict[int, int] = {}
     order = []
-    while left:
+    while queues:
         busy: set[int] = set()
-        later = []
-        for at, task in enumerate(left):
-            if len(busy) == len(hosts):
-                later += left[at:]
-                break
+        heads = [(queue[0][0], at) for at, queue in enumerate(queues)]
+        heapify(heads)
+        while heads and len(busy) < len(hosts):
+            _, at = heappop(heads)
+            task = queues[at][0][1]
             sender = _least_sent(task, busy, sent, slowness)
             if sender is None:
-                later.append(task)
                 continue
             order.append((task, sender))
+            queues[at].popleft()
+            if queues[at]:
+                heappush(heads, (queues[at][0][0], at))
             if task.targets:
                 sent[sender] = sent.get(sender, 0) + task.nbytes
                 busy.update((sender, *task.targets))
-        left = later
+        queues = [queue for queue in queues if queue]
     return tuple(order)
 
 
