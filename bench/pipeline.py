@@ -75,7 +75,9 @@ def bursts(program: Any, script: Any, modules: Sequence[str], arguments: Sequenc
     calls = [0] * len(modules)
     for action in script.actions:
         assert isinstance(action, Call), "all stages are on one device"
-        run, given = compiled.executables[action.fragment].compiled, [table[slot] for slot in action.operands]
+        executable = compiled.executables[action.fragment]
+        assert executable is not None  # all of it is in this process
+        run, given = executable.compiled, [table[slot] for slot in action.operands]
         made = run(*given)
         for slot, array in zip(action.results, made, strict=True):
             if slot != UNREAD:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit code (negative: the signal), what it printed, and when, in seconds from the start."""
+    """How a process ended: its exit code (negative: the signal), what it printed, and its seconds from the start."""
 
     code: int
     output: str

@@ -71,7 +71,7 @@ def test_other_losses_than_one_devices_are_an_error() -> None:
 
 
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_runs() -> None:
     argv = [sys.executable, "-m", "bench.pipeline_multihost", "--quick", "--only", "gpt", "--json", "-"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=900, cwd=ROOT)

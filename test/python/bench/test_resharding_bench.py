@@ -115,7 +115,7 @@ def test_plans_are_what_the_design_says(case: resharding.Case) -> None:
 
 
 @needs_network
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_way_of_a_small_case() -> None:
     argv = [sys.executable, "-m", "bench.resharding", "--quick", "--mib", "1", "--json", "-"]
     done = subprocess.run(
