@@ -48,7 +48,7 @@ def test_a_model_whose_found_plan_failed_has_no_ratio() -> None:
     assert summary({"plans": {"data": row(2, 4, "data")}})["found_over_best"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_trains_with_every_plan_to_the_same_loss() -> None:
     argv = [sys.executable, "-m", "bench.cpu_mesh", "--quick", "--cluster", "local", "--rounds", "1", "--json", "-"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=900, cwd=ROOT)

@@ -56,7 +56,7 @@ def losses_of(folder: Path, other: str, stages: int) -> list[list[float]]:
     return found[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_of_several_processes_trains_on_under_any_plan(tmp_path: Path) -> None:
     alone = planned(gated(), cluster(tmp_path, 8), stages=1, mesh=(2, 4))
     losses, again = losses_of(tmp_path / "staged", "-", 4)

@@ -147,8 +147,10 @@ def test_arguments_and_results_of_all_kinds_over_two_processes() -> None:
             assert f"right {kind};" in output
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "layers"), [(2, "unrolled"), (4, "scanned")])
+@pytest.mark.parametrize(
+    ("count", "layers"),
+    [pytest.param(2, "unrolled", marks=pytest.mark.long), pytest.param(4, "scanned", marks=pytest.mark.slow)],
+)
 def test_stages_over_processes_train_as_one_device(count: int, layers: str) -> None:
     # Of two processes each has one stage, of four, two have each stage.
     outputs = processes.run(HERE / "stages_worker.py", count, ["2", layers], timeout=400)
