@@ -16,7 +16,7 @@ rhino.distributed.initialize(address, int(count), int(process), timeout_s=120)
 
 import jax  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3])]  # the models, and examples
 from checkpoint_models import gated, train  # noqa: E402
 
 from rhino.checkpoint import restore, save  # noqa: E402
