@@ -95,9 +95,7 @@ class BuiltPipeline(Built):
                 if sharding.addressable_devices:
                     groups.setdefault(tuple(d.id for d in sharding.mesh.devices.flat), []).append(i)
                 else:
-                    pieces.setdefault(i, {})[k] = handle(
-                        _piece_shape(place.layout, k), place.layout.aval.dtype, sharding
-                    )
+                    pieces.setdefault(i, {})[k] = handle(place.layout.piece_shape(k), place.layout.aval.dtype, sharding)
         for devices, leaves in groups.items():
             chosen = list(dict.fromkeys(leaves))
             for i, piece, array in _made_on(init_fn, args, kwargs, places, chosen, devices):
@@ -122,11 +120,6 @@ class BuiltPipeline(Built):
                 f"the step was planned for cluster {cluster.name}, whose {cluster.device.kind} devices are not here",
                 "run it there, or parallelize with cluster=None for the devices of this process",
             )
-
-
-def _piece_shape(layout: Any, piece: int) -> tuple[int, ...]:
-    leading = tuple(stop - start for start, stop in layout.slices[piece])
-    return (*leading, *layout.aval.shape[len(leading) :])
 
 
 def _made_on(

@@ -22,7 +22,8 @@ from rhino.compile.target import DEVICELESS
 from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.arrays import put as put_array
-from rhino.runtime.compile import Compiled, boundaries
+from rhino.runtime.boundaries import boundaries
+from rhino.runtime.compile import Compiled
 from rhino.runtime.crossing import Crossing
 from rhino.runtime.lanes import Batch, batches
 from rhino.runtime.measuring import copied, gathered, waited
@@ -83,7 +84,7 @@ class PipelineExecutable:
         self._operations: list[_Operation] = []
         if target in DEVICELESS:
             return
-        self._shardings = slot_shardings(program, script, boundaries(program, compiled), compiled.devices)
+        self._shardings = slot_shardings(program, script, boundaries(compiled), compiled.devices)
         self._inputs = inputs(program, script, self._shardings)
         self._outputs = outputs(program, script, self._shardings)
         self._wide = any(value.dtype in _WIDE for value in program.values)

@@ -19,7 +19,7 @@ from rhino.compile.module import dtype_name
 from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.arrays import handle, is_here, put
-from rhino.runtime.compile import Boundary
+from rhino.runtime.boundaries import Boundary
 from rhino.runtime.moves import whole
 from rhino.runtime.script import UNREAD, Call, Script
 from rhino.runtime.staged import Layout, Slice, StagedArray, cut
@@ -185,12 +185,6 @@ class Output:
 
     slots: tuple[int, ...]
     layout: Layout
-    _shapes: list[tuple[int, ...]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for at in self.layout.slices:
-            shape = tuple(stop - start for start, stop in at)
-            self._shapes.append(shape + self.layout.aval.shape[len(shape) :])
 
     def take(self, table: Sequence[Any]) -> Any:
         """The result, out of the table; of what other processes have, a handle."""
@@ -200,7 +194,7 @@ class Output:
     def _array(self, found: Any, piece: int) -> Any:
         if isinstance(found, jax.Array):
             return found
-        return handle(self._shapes[piece], self.layout.aval.dtype, self.layout.shardings[piece])
+        return handle(self.layout.piece_shape(piece), self.layout.aval.dtype, self.layout.shardings[piece])
 
 
 def inputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) -> list[Input]:

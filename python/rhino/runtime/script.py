@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rhino.errors import RhinoError
-from rhino.pipeline import Fragment, PipelineProgram, Transfer
+from rhino.pipeline import Fragment, PipelineProgram, Transfer, edges_of
 from rhino.schedule import Schedule, Task
 
 UNREAD = -1  # the slot of a result that nothing reads
@@ -110,14 +110,15 @@ class _Merger:
         self._left = {carry.result: carry for carry in program.carries}
         # A transfer within a group that changes nothing is another name of its source.
         self._names: dict[int, int] = {}
-        self._sends: dict[tuple[str, int, int, int, bool], list[Transfer]] = {}
         looped = {op.index for op in program.body if isinstance(op, Transfer)}
         for transfer in program.transfers:
             source, target = program.values[transfer.source], program.values[transfer.target]
             if (source.group, source.sharding) == (target.group, target.sharding):
                 self._names[transfer.target] = transfer.source
-                continue
-            self._sends.setdefault(self._sender(transfer, transfer.index in looped), []).append(transfer)
+        self._sends = {
+            (edge.of, edge.level, edge.from_stage, edge.to_stage, edge.looped): edge.transfers
+            for edge in edges_of(program)
+        }
         self.counters = [
             (self._slot((value, m)), program.values[value].group, m)
             for value in program.counters
@@ -157,20 +158,8 @@ class _Merger:
             self.values.append(key[0])
         return self.slots[key]
 
-    def _sender(self, transfer: Transfer, looped: bool) -> tuple[str, int, int, int, bool]:
-        """What a send must say to mean this transfer: kind, level, both stages, and whether once per micro-batch."""
-        source, target = transfer.from_stage, transfer.to_stage
-        if looped:
-            return "forward" if target > source else "backward", 0, source, target, True
-        return (
-            "loop" if self._named(transfer.source) in self._left else transfer.of,
-            transfer.level,
-            source,
-            target,
-            False,
-        )
-
-    def _meant(self, task: Task) -> list[Transfer]:
+    def _meant(self, task: Task) -> Sequence[Transfer]:
+        """The transfers of the edge that a send or a recv means."""
         assert task.of is not None
         ends = (task.stage, task.peer) if task.kind == "send" else (task.peer, task.stage)
         looped = task.microbatch is not None
@@ -178,7 +167,7 @@ class _Merger:
         if looped and of == "weight":
             of = "backward"
         assert ends[0] is not None and ends[1] is not None
-        return self._sends.get((of, task.level or 0, ends[0], ends[1], looped), [])
+        return self._sends.get((of, task.level or 0, ends[0], ends[1], looped), ())
 
     def _shared_initials(self) -> dict[int, int]:
         """Carries whose first value is needed elsewhere too: each starts from a copy, which it may consume."""

@@ -35,6 +35,11 @@ class Layout:
     slices: tuple[Slice, ...]
     shardings: tuple[Any, ...]
 
+    def piece_shape(self, piece: int) -> tuple[int, ...]:
+        """The shape of one piece."""
+        leading = tuple(stop - start for start, stop in self.slices[piece])
+        return (*leading, *self.aval.shape[len(leading) :])
+
 
 class StagedArray(ArrayLike):
     """An array kept in pieces, each on the device group of the stage that uses it.
