@@ -15,12 +15,28 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from bench._common import BenchError
+from bench._common import BenchError, Table
 from bench._namespaces import Network
 
 # XLA's CPU client has as many threads as this says, or the machine has cores; a waiting transfer holds one.
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "NPROC": "32", "TF_CPP_MIN_LOG_LEVEL": "2"}
 _COORDINATOR_PORT = 17002
+
+
+def held(column: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """What a plain stream got of the links' rate in each case (called `column`), and which targets it held."""
+    return Table(
+        "Calibration (one TCP stream over the nominal rate), and targets",
+        (column, "stream", "targets"),
+        tuple(
+            (
+                row["case"],
+                f"{row['goodput_bytes_s'] / row['rate_bytes_s']:.3f}",
+                "; ".join(f"{name}: {'holds' if ok else 'MISSED'}" for name, ok in row["targets"].items()),
+            )
+            for row in rows
+        ),
+    )
 
 
 class Crew:

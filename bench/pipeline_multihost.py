@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench._common import BenchError, Table, interleave, main, measure_all, note, parser, publish, select, spread
-from bench._crew import Crew
+from bench._crew import Crew, held
 from bench._namespaces import Network, available, network
 
 _STAGES = 4
@@ -213,19 +213,7 @@ def tables(results: Sequence[dict[str, Any]]) -> list[Table]:
             )
         ),
     )
-    held = Table(
-        "Calibration (one TCP stream over the nominal rate), and targets",
-        ("model", "stream", "targets"),
-        tuple(
-            (
-                row["case"],
-                f"{row['goodput_bytes_s'] / row['rate_bytes_s']:.3f}",
-                "; ".join(f"{name}: {'holds' if ok else 'MISSED'}" for name, ok in row["targets"].items()),
-            )
-            for row in results
-        ),
-    )
-    return [table for table in (steps, parts, held) if table.rows]
+    return [table for table in (steps, parts, held("model", results)) if table.rows]
 
 
 def body() -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench._common import Table, interleave, main, measure_all, note, parser, publish, select, spread
-from bench._crew import Crew
+from bench._crew import Crew, held
 from bench._namespaces import Network, available, network
 from bench._resharding_worker import PEER
 
@@ -223,19 +223,7 @@ def tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
             for way, found in row["ways"].items()
         ),
     )
-    held = Table(
-        "Calibration (one TCP stream over the nominal rate), and targets",
-        ("case", "stream", "targets"),
-        tuple(
-            (
-                row["case"],
-                f"{row['goodput_bytes_s'] / row['rate_bytes_s']:.3f}",
-                "; ".join(f"{name}: {'holds' if ok else 'MISSED'}" for name, ok in row["targets"].items()),
-            )
-            for row in rows
-        ),
-    )
-    return [table for table in (over, seconds, held) if table.rows]
+    return [table for table in (over, seconds, held("case", rows)) if table.rows]
 
 
 def body() -> None:

@@ -16,13 +16,12 @@ from rhino.api_binding import Binding
 from rhino.api_trace import Trace, import_module
 from rhino.cluster import Cluster
 from rhino.distributed import Job
+from rhino.distributed.arrays import TOLD_BYTES
 from rhino.distributed.link import Group
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_file import dumps, loads
 from rhino.plan_module import fingerprint
-
-_SMALL_BYTES = 1 << 20  # a result up to this size is made whole in every process
 
 
 def digest(text: str) -> str:
@@ -97,7 +96,7 @@ def _is_split(binding: Binding, i: int, aval: Any) -> bool:
     sharding = binding.flat_out[i]
     if strided or not hasattr(sharding, "is_fully_replicated") or sharding.is_fully_replicated:
         return False
-    return bool(aval.size * aval.dtype.itemsize <= _SMALL_BYTES)
+    return bool(aval.size * aval.dtype.itemsize <= TOLD_BYTES)
 
 
 # --- the plan's way -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from rhino.cluster import Cluster
+from rhino.cluster.local import host_of
 from rhino.distributed import Job, current_job
 from rhino.errors import RhinoError
 
@@ -49,9 +50,9 @@ def shared_job(cluster: Cluster) -> Job | None:
 
 
 def _all_devices(cluster: Cluster) -> list[Any]:
-    """The devices that jax has for the cluster, those of one process after another."""
+    """The devices that jax has for the cluster, those of one host after another, and in a host those of one process."""
     devices = jax.devices("cpu") if cluster.device.xla_target == "cpu" else jax.devices()
-    return sorted(devices, key=lambda device: (device.process_index, device.id))
+    return sorted(devices, key=lambda device: (host_of(device), device.process_index, device.id))
 
 
 def too_few(cluster: Cluster) -> RhinoError:

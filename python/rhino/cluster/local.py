@@ -6,6 +6,8 @@ Owns the match from a device's name to a preset. Imports jax when called, never 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,27 +17,48 @@ from rhino.errors import RhinoError
 
 
 def local_cluster() -> Cluster:
-    """One host per jax process, named "local:<processes>". Rates are a preset's; `rhino cluster calibrate` measures.
+    """The hosts of this job (`host_of`), named "local:<hosts>".
+
+    Rates are a preset's; `rhino cluster calibrate` measures.
 
     Raises:
-      RhinoError: jax has no backend, the processes have unequal numbers of devices, or the GPU has no preset.
+      RhinoError: jax has no backend, the hosts have unequal numbers of devices, or the GPU has no preset.
     """
     import jax
 
     try:
         devices: list[Any] = jax.devices()
-        hosts = int(jax.process_count())
     except RuntimeError as error:
         cause = " ".join(str(error).split())
         raise RhinoError(
             f"cluster 'local': jax has no devices: {cause}", "set JAX_PLATFORMS=cpu to use the CPU"
         ) from None
-    if len(devices) % hosts:
+    return describe(devices[0], *hosts_of(devices))
+
+
+def hosts_of(devices: Sequence[Any]) -> tuple[int, int]:
+    """How many hosts these devices are on, and how many each has.
+
+    Raises:
+      RhinoError: not all have as many.
+    """
+    counts = Counter(host_of(device) for device in devices)
+    if len(set(counts.values())) > 1:
+        have = ", ".join(f"{count} on host {host}" for host, count in sorted(counts.items()))
         raise RhinoError(
-            f"cluster 'local': {len(devices)} devices do not divide into {hosts} processes",
-            "start every process with the same number of devices",
+            f"cluster 'local': the hosts have different numbers of devices: {have}",
+            "start as many processes on each host, with the same number of devices",
         )
-    return describe(devices[0], hosts, len(devices) // hosts)
+    return len(counts), len(devices) // len(counts)
+
+
+def host_of(device: Any) -> int:
+    """The number of a device's host. XLA's own for GPUs, where a host may have a process for each; else the process.
+
+    XLA counts GPUs of one machine, or of one NVLink domain of several, as a partition. Virtual CPU devices have none:
+    their processes stand for hosts.
+    """
+    return int(getattr(device, "partition_index", device.process_index))
 
 
 def describe(device: Any, hosts: int, per_host: int) -> Cluster:

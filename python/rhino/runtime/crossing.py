@@ -14,6 +14,7 @@ import jax
 
 from rhino.cluster import Cluster
 from rhino.compile._jax import share
+from rhino.distributed.arrays import TOLD_BYTES
 from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.edges import Edge
@@ -22,8 +23,6 @@ from rhino.runtime.moves import whole
 from rhino.runtime.places import Input, Output, array_type
 from rhino.runtime.script import Action, Script
 
-# What every process gets of a step's results, if it is not kept by the next step: losses and other metrics.
-_TOLD_BYTES = 2**20
 _WAIT_S = 3600.0
 _EVERYONE = -1
 
@@ -164,7 +163,7 @@ class Crossing:
         for output in results:
             slot = output.slots[0]
             value = self._program.values[self._script.values[slot]]
-            if len(output.slots) == 1 and slot not in state and value.nbytes <= _TOLD_BYTES:
+            if len(output.slots) == 1 and slot not in state and value.nbytes <= TOLD_BYTES:
                 self.told.setdefault(value.group, []).append(slot)
         if self.is_alone:
             self.told = {}

@@ -6,6 +6,7 @@ Owns the batches and their order. Knows neither schedules nor how an exchange wo
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import jax
 
 from rhino.cluster import Cluster
+from rhino.cluster.local import host_of
 from rhino.pipeline import PipelineProgram
 from rhino.reshard.data import Network
 from rhino.runtime.edges import Edge, Started
@@ -67,13 +69,17 @@ def batches(program: PipelineProgram, script: Script, remote: Callable[[int, int
 
 
 def network_of_processes(devices: Sequence[Any], cluster: Cluster | None) -> Network:
-    """The network that joins the processes of these devices: each is a host, with the NICs of the cluster's."""
+    """The network that joins the processes of these devices, each a host of its own to `rhino.reshard`.
+
+    Processes of one host share its NICs: each has the same part of their bandwidth, as when all send at once.
+    """
     level = cluster.inter_host if cluster else None
-    host_of = {device.id: device.process_index for device in devices}
-    bandwidth = Fraction(level.bandwidth_bytes_s) * level.nics if level else Fraction(_BANDWIDTH_BYTES_S)
+    total = Fraction(level.bandwidth_bytes_s) * level.nics if level else Fraction(_BANDWIDTH_BYTES_S)
+    host_of_process = {device.process_index: host_of(device) for device in devices}
+    sharing = Counter(host_of_process.values())
     return Network(
-        host_of,
-        dict.fromkeys(sorted(set(host_of.values())), bandwidth),
+        {device.id: device.process_index for device in devices},
+        {process: total / sharing[host_of_process[process]] for process in sorted(host_of_process)},
         Fraction(level.latency_s if level else _LATENCY_S),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from rhino.cluster import Cluster
-from rhino.cluster.local import describe, host_memory_bytes
+from rhino.cluster.local import describe, host_memory_bytes, host_of, hosts_of
 from rhino.errors import RhinoError
 
 
@@ -16,6 +16,7 @@ class FakeDevice:
     platform: str
     device_kind: str
     bytes_limit: int = 0
+    process_index: int = 0
 
     def memory_stats(self) -> dict[str, int] | None:
         return {"bytes_limit": self.bytes_limit} if self.bytes_limit else None
@@ -40,6 +41,25 @@ def test_processes_are_hosts() -> None:
     cluster = describe(CPU, 3, 4)
     assert (cluster.name, cluster.num_devices) == ("local:3", 12)
     assert [level.size for level in cluster.levels] == [4, 12]
+
+
+@dataclass
+class FakeGpu(FakeDevice):
+    partition_index: int = 0
+
+
+def test_gpus_of_several_processes_are_on_one_host() -> None:
+    # One process for each GPU, as SLURM starts them: 2 hosts of 4.
+    gpus = [FakeGpu("gpu", "NVIDIA H100", process_index=i, partition_index=i // 4) for i in range(8)]
+    assert [host_of(gpu) for gpu in gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert hosts_of(gpus) == (2, 4)
+    assert hosts_of([FakeDevice("cpu", "cpu", process_index=i // 2) for i in range(6)]) == (3, 2)
+
+
+def test_hosts_of_different_size_are_an_error() -> None:
+    gpus = [FakeGpu("gpu", "NVIDIA H100", process_index=i, partition_index=i // 4) for i in range(7)]
+    with pytest.raises(RhinoError, match="different numbers of devices: 4 on host 0, 3 on host 1"):
+        hosts_of(gpus)
 
 
 @pytest.mark.parametrize(
