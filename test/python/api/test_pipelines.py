@@ -19,7 +19,7 @@ from rhino.runtime import StagedArray
 BATCH, STEPS = 8, 2
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["unrolled", "scanned"])
+@pytest.fixture(scope="module", params=[pytest.param(False, marks=pytest.mark.long), True], ids=["unrolled", "scanned"])
 def trained(request: pytest.FixtureRequest) -> dict[str, Any]:
     """A tiny GPT trained for a few steps in two stages, and by itself."""
     config = dataclasses.replace(gpt.PRESETS["tiny"], layers=4, width=32, heads=2, seq_len=16, scan=request.param)

@@ -96,7 +96,7 @@ def test_startup_runs() -> None:
     assert all(entry["wall_s"]["rounds"] == 1 for entry in commands)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_search_time_runs() -> None:
     two, four = bench("search_time")["cases"]
     assert two["lines"] < four["lines"]
@@ -104,14 +104,14 @@ def test_search_time_runs() -> None:
     assert {"parse", "rhino-inline", "import", "solve", "write", "print"} <= set(two["phases_s"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cost_fidelity_runs() -> None:
     cases = bench("cost_fidelity")["cases"]
     assert [case["target"] for case in cases] == ["cpu", "h100"]
     assert all(case["xla_peak_bytes"] > 0 and case["predicted_peak_bytes"] > 0 for case in cases)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_train_cpu_runs() -> None:
     results = bench("train_cpu", "--preset", "tiny", "--rounds", "2")
     assert set(results["ways"]) == {"rhino", "data parallel by hand", "one device"}

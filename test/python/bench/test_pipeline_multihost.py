@@ -27,7 +27,12 @@ MISSING = available()
     [
         ("make_gpt", {"rows": 2, "width": 16, "length": 8}, {(0, 1), (1, 2), (2, 3)}),
         # Skips pass over stages, and all stages read what the first makes of time and label.
-        ("make_unet", {"rows": 1, "width": 32, "image": 8}, {(0, 1), (0, 2), (0, 3), (1, 2), (2, 3)}),
+        pytest.param(
+            "make_unet",
+            {"rows": 1, "width": 32, "image": 8},
+            {(0, 1), (0, 2), (0, 3), (1, 2), (2, 3)},
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_stages_train_as_the_whole_model(name: str, sizes: dict[str, int], edges: set[tuple[int, int]]) -> None:

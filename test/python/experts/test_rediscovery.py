@@ -145,7 +145,12 @@ def test_several_experts_have_a_plan_to_compare_with(make: functools.partial[Pro
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize(
     "make",
-    [narrow_table, wide_table, *(pytest.param(make, marks=pytest.mark.slow) for make in (gpt, moe, wide_resnet))],
+    [
+        narrow_table,
+        wide_table,
+        *(pytest.param(make, marks=pytest.mark.slow) for make in (gpt, wide_resnet)),
+        pytest.param(moe, marks=pytest.mark.long),
+    ],
 )
 def test_no_expert_is_cheaper(name: str, make: functools.partial[Program]) -> None:
     program = make()
