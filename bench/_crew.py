@@ -44,11 +44,14 @@ class Crew:
 
     Args:
       first: what each is told before all else, besides its number and how many there are.
+      environment: further variables of all processes.
     """
 
-    def __init__(self, network: Network, module: str, first: Mapping[str, Any]) -> None:
-        argv = [sys.executable, "-m", module]
-        self._workers = [network.start(index, argv, _ENVIRONMENT) for index in range(len(network.hosts))]
+    def __init__(
+        self, network: Network, module: str, first: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    ) -> None:
+        argv, given = [sys.executable, "-m", module], {**_ENVIRONMENT, **(environment or {})}
+        self._workers = [network.start(index, argv, given) for index in range(len(network.hosts))]
         self._network = network
         coordinator = f"{network.hosts[0].address}:{_COORDINATOR_PORT}"
         count = len(self._workers)

@@ -26,6 +26,8 @@ from bench._crew import Crew, held
 from bench._namespaces import Network, available, network
 from bench._resharding_worker import PEER
 
+# Huge pages for large buffers (glibc 2.35): of 4 KiB each, first touching 64 MiB may take longer than copying it.
+_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 _OPTIMAL = "broadcast, optimal"
 _SENDS = "send-recv"
 # How each way is called, its strategy, and its scheduler. The other strategies get the best order, too.
@@ -118,7 +120,7 @@ def _measured(hosts: Network, case: Case, shape: Sequence[int], rounds: int) -> 
     goodput = hosts.goodput(32 << 20)
     sides = {name: {"mesh": side.mesh, "spec": side.spec} for name, side in _sides(case)}
     first = {"case": {"shape": shape, "devices": case.devices, **sides}, "bytes_s": hosts.bytes_s}
-    crew = Crew(hosts, "bench._resharding_worker", first)
+    crew = Crew(hosts, "bench._resharding_worker", first, _ENVIRONMENT)
     limit_s = 60 + 40 * once_s
     ways = [*_WAYS, (PEER, "", "")] if case.peer else [*_WAYS]
     plans: dict[str, dict[str, Any]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -41,32 +42,38 @@ class Host:
 
 def packer(host: Host, units: Sequence[Unit], tensors: Sequence[Tensor], buffers: Buffers) -> Callable[[Shards], Any]:
     """What makes a host's row of the exchange, `[1, length]` on its port: the units it has, and zeros."""
-    given = buffers.given.get(host.number, ())
+    begins = buffers.offsets[host.number]
+    given = sorted(buffers.given.get(host.number, ()), key=lambda unit: begins[unit])
     by_device: dict[int, list[int]] = {}
     for unit in given:
         by_device.setdefault(_holder(units[unit], host), []).append(unit)
-    cuts = [_words_cutter(d, [units[u] for u in chosen], tensors, buffers) for d, chosen in by_device.items()]
-    # Offset in the row, part, offset in the part, words; in the order of the row.
-    places: list[tuple[int, int, int, int]] = []
-    for part, chosen in enumerate(by_device.values()):
-        at = 0
-        for unit in chosen:
-            size = units[unit].nbytes // buffers.width
-            places.append((buffers.offsets[host.number][unit], part, at, size))
-            at += size
-    places.sort()
+    own = _Cutter(host.port.id, [units[unit] for unit in by_device.get(host.port.id, ())], tensors, buffers.width)
+    sent = {device: chosen for device, chosen in by_device.items() if device != host.port.id}
+    cutters = [
+        _Cutter(device, [units[unit] for unit in chosen], tensors, buffers.width) for device, chosen in sent.items()
+    ]
+    cuts = [jax.jit(cutter.cut) for cutter in cutters]
     kind = f"uint{8 * buffers.width}"
 
-    def fill(parts: Sequence[jax.Array]) -> jax.Array:
+    def fill(tiles: Mapping[int, jax.Array], parts: Sequence[jax.Array]) -> jax.Array:
+        words = dict(zip(by_device.get(host.port.id, ()), own.words(tiles), strict=True))
+        for chosen, part in zip(sent.values(), parts, strict=True):
+            ends = list(accumulate(units[unit].nbytes // buffers.width for unit in chosen))
+            words |= zip(chosen, jnp.split(part, ends[:-1]), strict=True)
         # One concatenation: XLA takes seconds for hundreds of updates in a row.
         pieces, end = [], 0
-        for offset, part, at, size in places:
-            pieces += [jnp.zeros(offset - end, kind), parts[part][at : at + size]]
-            end = offset + size
+        for unit in given:
+            pieces += [jnp.zeros(begins[unit] - end, kind), words[unit]]
+            end = begins[unit] + words[unit].size
         return jnp.concatenate([*pieces, jnp.zeros(buffers.length - end, kind)])[None]
 
     filled = jax.jit(fill, out_shardings=SingleDeviceSharding(host.port))
-    return lambda shards: filled([jax.device_put(cut(shards), host.port) for cut in cuts])
+
+    def pack(shards: Shards) -> Any:
+        parts = [cut(cutter.tiles(shards)) for cut, cutter in zip(cuts, cutters, strict=True)]
+        return filled(own.tiles(shards), [jax.device_put(part, host.port) for part in parts])
+
+    return pack
 
 
 class Unpacker:
@@ -119,20 +126,26 @@ def _holder(unit: Unit, host: Host) -> int:
     return host.port.id if host.port.id in holders else min(holders)
 
 
-def _words_cutter(
-    device: int, units: Sequence[Unit], tensors: Sequence[Tensor], buffers: Buffers
-) -> Callable[[Shards], jax.Array]:
-    """The words of units out of the tiles of one device that holds them, one after the other."""
-    needed = list(dict.fromkeys(unit.tensor for unit in units))
-    tiles = {tensor: _tile(tensors[tensor], device) for tensor in needed}
+class _Cutter:
+    """Units out of the tiles of one device that holds them."""
 
-    def cut(arrays: Mapping[int, jax.Array]) -> jax.Array:
-        bits = {tensor: to_bits(array) for tensor, array in arrays.items()}
-        parts = [bits[unit.tensor][_index(_within(unit.slice, tiles[unit.tensor]))] for unit in units]
-        return jnp.concatenate([to_words(part, buffers.width) for part in parts])
+    def __init__(self, device: int, units: Sequence[Unit], tensors: Sequence[Tensor], width: int) -> None:
+        self._device, self._units, self._width = device, units, width
+        self._slices = {unit.tensor: _tile(tensors[unit.tensor], device) for unit in units}
 
-    jitted = jax.jit(cut)
-    return lambda shards: jitted({tensor: shards[tensor][device] for tensor in needed})
+    def tiles(self, shards: Shards) -> Tiles:
+        """What the device has of the tensors needed."""
+        return {tensor: shards[tensor][self._device] for tensor in self._slices}
+
+    def words(self, tiles: Mapping[int, jax.Array]) -> list[jax.Array]:
+        """The words of each unit."""
+        bits = {tensor: to_bits(array) for tensor, array in tiles.items()}
+        parts = [bits[unit.tensor][_index(_within(unit.slice, self._slices[unit.tensor]))] for unit in self._units]
+        return [to_words(part, self._width) for part in parts]
+
+    def cut(self, tiles: Mapping[int, jax.Array]) -> jax.Array:
+        """The words of all units, one after the other."""
+        return jnp.concatenate(self.words(tiles))
 
 
 class _Joiner:
