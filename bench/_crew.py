@@ -124,13 +124,15 @@ def serve(start: Callable[[Mapping[str, Any]], Callable[[Mapping[str, Any]], Map
             else:
                 _say(answers, handle(message))
 
+    code = 0
     try:
         answer()
-    except Exception:
+    except Exception:  # whatever it is, the leader raises it with the number of this process
+        code = 1
         _say(answers, {"error": traceback.format_exc()[-3000:]})
     # Not by the usual way out: jax would wait for the other processes.
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def _say(answers: IO[str], message: Mapping[str, Any]) -> None:

@@ -7,8 +7,9 @@ each way, slow enough that the network and not the processor decides; how busy t
 is a tensor of N MiB, sharded over the hosts of one mesh, that becomes sharded over those of another. In each round all
 ways move it once, from a common start until the last device has its part; what arrived is compared bit for bit, outside
 of the time. The bound is the model's (bytes through the busiest link at its nominal rate), so headers count against us;
-the calibration line says what one plain TCP stream gets. The peer is `jax.device_put` between processes, which can only
-keep a sharding on another mesh of as many devices: where more is asked, the rest is `jax.jit` on the target mesh.
+the calibration line says what one plain TCP stream gets. All ways have huge pages where glibc and the machine do. The
+peer is `jax.device_put` between processes, which can only keep a sharding on another mesh of as many devices: where
+more is asked, the rest is `jax.jit` on the target mesh.
 
 Needs Linux and root (`ip`, `tc`); says so and ends well where it cannot run.
 """

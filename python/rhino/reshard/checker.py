@@ -35,19 +35,20 @@ def check_program(program: Program, network: Network) -> None:
     became: dict[object, dict[int, list[tuple[int, int]]]] = {}
     moved: set[int] = set()
     for number, phase in enumerate(program.phases):
-        bundles, messages = _messages(phase)
-        (only,) = bundles if len(bundles) == 1 else (-1,)
-        fresh = 0 <= only < len(have) and only not in moved
-        key = (phase.periods, phase.chunks, messages, sizes[only], ends[program.bundles[only][0]]) if fresh else None
-        if key in became:
-            have[only] = {host: list(ranges) for host, ranges in became[key].items()}
-        else:
-            _check_phase(phase, f"phase {number}", program)
-            for period in range(phase.periods):
-                _go(phase, number, period, sizes, have)
-            if key is not None:
-                became[key] = {host: list(ranges) for host, ranges in have[only].items()}
+        bundles = {hop.bundle for step in phase.steps for hop in step.hops}
+        only = min(bundles, default=-1)
+        key = None
+        if len(bundles) == 1 and 0 <= only < len(have) and only not in moved:
+            key = (phase.periods, phase.chunks, _messages(phase), sizes[only], ends[program.bundles[only][0]])
         moved |= bundles
+        if key in became:
+            have[only] = _copied(became[key])
+            continue
+        _check_phase(phase, f"phase {number}", program)
+        for period in range(phase.periods):
+            _go(phase, number, period, sizes, have)
+        if key is not None:
+            became[key] = _copied(have[only])
     for bundle, there in zip(program.bundles, have, strict=True):
         start = 0
         for unit in bundle:
@@ -61,15 +62,16 @@ def check_program(program: Program, network: Network) -> None:
             start = stop
 
 
-def _messages(phase: Phase) -> tuple[set[int], object]:
-    """The bundles of a phase, and what it does if there is one."""
-    bundles = {hop.bundle for step in phase.steps for hop in step.hops}
-    if len(bundles) != 1:
-        return bundles, None
-    return bundles, tuple(
+def _messages(phase: Phase) -> object:
+    """What a phase with one bundle does, whichever bundle it is."""
+    return tuple(
         tuple([(hop.source, hop.target, hop.start, hop.length, hop.stride, hop.lag) for hop in step.hops])
         for step in phase.steps
     )
+
+
+def _copied(there: Mapping[int, list[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
+    return {host: list(ranges) for host, ranges in there.items()}
 
 
 def _ends(program: Program, network: Network) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -133,6 +133,32 @@ def test_malformed_steps_are_refused(hops: tuple[Hop, ...], message: str) -> Non
         check_program(replace(program, phases=(Phase(1, 1, (Step(hops),)),)), hosts)
 
 
+@pytest.mark.parametrize(
+    ("holder", "size", "message"),
+    [
+        (0, 100, None),
+        (1, 100, "phase 1 period 0 step 0: bundle 1 from host 0 to host 2: host 0 does not have byte 0 then"),
+        (0, 120, "unit 1: host 2 has no byte 100 of it at the end"),
+    ],
+)
+def test_phases_with_the_same_messages_are_alike_only_for_bundles_that_are(
+    holder: int, size: int, message: str | None
+) -> None:
+    units = (Unit(0, 0, ((0, 100),), 100, (0,), (2,)), Unit(1, 0, ((100, 100 + size),), size, (holder,), (2,)))
+    phases = tuple(Phase(1, 1, (Step((Hop(0, 2, bundle, 0, 100),)),)) for bundle in (0, 1))
+    program = Program((0, 2), units, ((0,), (1,)), phases)
+    if message is None:
+        check_program(program, network(3, 1))
+        # The second phase of a bundle starts with what the first left, so that it is not like a first one.
+        back = Phase(1, 1, (Step((Hop(2, 0, 0, 0, 100),)),))
+        check_program(replace(program, phases=(phases[0], back, phases[1])), network(3, 1))
+        with pytest.raises(RhinoError, match="phase 0 period 0 step 0: bundle 0 from host 2 to host 0"):
+            check_program(replace(program, phases=(back, *phases)), network(3, 1))
+    else:
+        with pytest.raises(RhinoError, match=message):
+            check_program(program, network(3, 1))
+
+
 def pair() -> tuple[Program, Network]:
     """Two units of 60 and 40 bytes from host 0 to host 1 as one bundle, and one that stays on host 0."""
     units = tuple(Unit(at, 0, ((0, size),), size, (0,), (2 + at,)) for at, size in enumerate((60, 40)))
