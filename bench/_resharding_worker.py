@@ -14,6 +14,8 @@ from typing import Any
 from bench._crew import join, serve
 
 PEER = "jax"
+# What a process takes of memory at the start: room for its tiles, the buffers of an exchange and what is compared.
+_TENSORS = 12
 
 
 class Worker:
@@ -21,11 +23,13 @@ class Worker:
 
     def __init__(self, first: Mapping[str, Any]) -> None:
         import jax
+        import numpy as np
 
         case = first["case"]
+        self._shape: tuple[int, ...] = tuple(case["shape"])
+        np.zeros(_TENSORS * _size(self._shape), np.int32).fill(1)
         join(first, case["devices"])
         devices = sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
-        self._shape: tuple[int, ...] = tuple(case["shape"])
         source, target = case["source"], case["target"]
         hosts = -(-_size(source["mesh"]) // case["devices"])
         self._source = _sharding(devices, source)

@@ -7,9 +7,9 @@ each way, slow enough that the network and not the processor decides; how busy t
 is a tensor of N MiB, sharded over the hosts of one mesh, that becomes sharded over those of another. In each round all
 ways move it once, from a common start until the last device has its part; what arrived is compared bit for bit, outside
 of the time. The bound is the model's (bytes through the busiest link at its nominal rate), so headers count against us;
-the calibration line says what one plain TCP stream gets. All ways have huge pages where glibc and the machine do. The
-peer is `jax.device_put` between processes, which can only keep a sharding on another mesh of as many devices: where
-more is asked, the rest is `jax.jit` on the target mesh.
+the calibration line says what one plain TCP stream gets. For all ways alike, processes take memory for 12 such tensors
+before the first round and keep it. The peer is `jax.device_put` between processes, which can only keep a sharding on
+another mesh of as many devices: where more is asked, the rest is `jax.jit` on the target mesh.
 
 Needs Linux and root (`ip`, `tc`); says so and ends well where it cannot run.
 """
@@ -27,8 +27,14 @@ from bench._crew import Crew, held
 from bench._namespaces import Network, available, network
 from bench._resharding_worker import PEER
 
-# Huge pages for large buffers (glibc 2.35): of 4 KiB each, first touching 64 MiB may take longer than copying it.
-_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+# glibc (2.35) keeps what was freed, as a GPU's allocator does, and asks for huge pages: a virtual machine may take
+# 0.2 s to give a process 64 MiB, which are copied in 0.01 s.
+_ENVIRONMENT = {
+    "GLIBC_TUNABLES": ":".join(
+        f"glibc.malloc.{name}={value}"
+        for name, value in (("arena_max", 1), ("mmap_max", 0), ("trim_threshold", 1 << 40), ("hugetlb", 1))
+    )
+}
 _OPTIMAL = "broadcast, optimal"
 _SENDS = "send-recv"
 # How each way is called, its strategy, and its scheduler. The other strategies get the best order, too.

@@ -186,18 +186,47 @@ class _Joiner:
             for offset, nbytes, extent, at in came:
                 words = row[0, offset : offset + nbytes // row.dtype.itemsize]
                 placed.append((from_words(words, extent, whole.dtype), at))
-            if len(placed) == 1 and placed[0][0].shape == whole.shape:
-                return from_bits(placed[0][0], dtype)
-            made = jnp.zeros(whole.shape, whole.dtype)
-            for piece, at in placed:
-                made = made.at[_index(at)].set(piece)
-            return from_bits(made, dtype)
+            return from_bits(_together(placed, whole), dtype)
 
         self.join = jax.jit(join, out_shardings=SingleDeviceSharding(host.port))
 
     def pieces(self, tiles: Mapping[int, jax.Array]) -> list[jax.Array]:
         """What is local, on the port."""
         return [jax.device_put(_pick(tiles[device], at), self._port) for device, at, _ in self._local]
+
+
+def _together(placed: Sequence[tuple[jax.Array, Slice]], whole: jax.ShapeDtypeStruct) -> jax.Array:
+    """The pieces, each at its place of a box that they cover."""
+    joined = _stacked(placed)
+    if joined is not None:
+        return joined
+    made = jnp.zeros(whole.shape, whole.dtype)
+    for piece, at in placed:
+        made = made.at[_index(at)].set(piece)
+    return made
+
+
+def _stacked(placed: Sequence[tuple[jax.Array, Slice]]) -> jax.Array | None:
+    """The pieces by concatenations alone, which need no memory but the result's; None where they overlap or interlock.
+
+    Those of a sharding are parted by a plane that crosses none of them, and so are the pieces on either side.
+    """
+    if len(placed) == 1:
+        return placed[0][0]
+    for dim in range(len(placed[0][1]) if placed else 0):
+        layers: list[list[tuple[jax.Array, Slice]]] = []
+        end = 0
+        for piece in sorted(placed, key=lambda piece: piece[1][dim]):
+            start, stop = piece[1][dim]
+            if not layers or start >= end:
+                layers.append([])
+            layers[-1].append(piece)
+            end = max(end, stop)
+        if len(layers) > 1:
+            parts = [_stacked(layer) for layer in layers]
+            known = [part for part in parts if part is not None]
+            return jnp.concatenate(known, axis=dim) if len(known) == len(parts) else None
+    return None
 
 
 @partial(jax.jit, static_argnums=1)

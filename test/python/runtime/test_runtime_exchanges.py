@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import processes
 import pytest
 
-from rhino.reshard import Hop, Phase, Program, Step, Tensor, Tile, Unit
+from rhino.reshard import Hop, Network, Phase, Program, Step, Tensor, Tile, Unit, plan_reshard
 from rhino.runtime.edges import Exchange
 from rhino.runtime.words import from_bits, from_words, item_bytes, to_bits, to_words
 
@@ -83,3 +84,22 @@ def test_a_message_longer_than_its_neighbours_changes_no_other_unit() -> None:
     shards = [{a: jax.device_put(array, devices[a])} for array, (a, _, _) in zip(arrays, way, strict=True)]
     for array, made in zip(arrays, exchange(shards), strict=True):
         assert np.array_equal(np.asarray(made[0]), array)
+
+
+PINWHEEL = (((0, 1), (0, 2)), ((0, 2), (2, 3)), ((2, 3), (1, 3)), ((1, 3), (0, 1)), ((1, 2), (1, 2)))
+OVERLAPPING = (((0, 2), (0, 3)), ((1, 3), (0, 3)))
+
+
+@pytest.mark.parametrize("slices", [PINWHEEL, OVERLAPPING], ids=["interlocking", "overlapping"])
+@pytest.mark.parametrize("devices_per_host", [1, 3, 8])
+def test_tiles_that_no_plane_parts(slices: tuple[Any, ...], devices_per_host: int) -> None:
+    devices = jax.devices()
+    whole = np.arange(9, dtype=np.int16).reshape(3, 3)
+    tensor = Tensor((3, 3), 2, tuple(Tile(d, at) for d, at in enumerate(slices)), (Tile(5, ((0, 3), (0, 3))),))
+    host_of = {d: d // devices_per_host for d in range(6)}
+    plan = plan_reshard([tensor], Network(host_of, dict.fromkeys(set(host_of.values()), Fraction(1))))
+    used = {d: devices[d] for d in (*range(len(slices)), 5)}
+    exchange = Exchange([tensor], [jnp.int16], used, plan.program, host_of)
+    shards = {d: jax.device_put(whole[tuple(slice(*at) for at in box)], devices[d]) for d, box in enumerate(slices)}
+    [[made]] = exchange([shards])
+    assert np.array_equal(np.asarray(made), whole)
