@@ -23,8 +23,8 @@ class Edge:
       forward_s: seconds of the transfer src -> dst; None when nothing goes that way.
       backward_s: seconds of the transfer dst -> src; None when nothing goes that way (what is frozen has no gradient).
       forward_links, backward_links: what each transfer occupies, such as the NIC it leaves by and the one it arrives
-        at. Transfers that name the same link queue for it. () is the link from one group to the other, for all that
-        goes this way.
+        at. Transfers between different groups that name the same link share it; those from one group to another queue.
+        () is a link that only these two use.
     """
 
     src: int

@@ -1,4 +1,4 @@
-"""Plays a schedule in time: groups compute one task at a time, transfers go on beside them and queue for shared links.
+"""Plays a schedule in time: groups compute one task at a time, transfers go on beside them and share links.
 
 Owns the event loop and what is read off it: step time, bubble, exposed communication, micro-batches in flight, memory.
 """
@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from rhino.errors import RhinoError
 from rhino.schedule.costs import PipelineCosts
+from rhino.schedule.links import Links
 from rhino.schedule.steady import steady_time
 from rhino.schedule.tasks import COMPUTE, Schedule, Task
 from rhino.schedule.wiring import Wiring
 
 
 class Event(NamedTuple):
-    """A task in time. Of a send, the time its transfer takes on the links, after it has queued for them."""
+    """A task in time. Of a send, its transfer's, from when those before it between its groups have arrived."""
 
     task: Task
     group: int
@@ -39,7 +41,7 @@ class Simulation:
       in_flight_peak: per stage, most micro-batches whose activations it holds.
       memory: per group, (time, bytes) whenever the bytes change, starting at time 0.
       memory_peak_bytes: per group.
-      events: computing and sending, by end of issue.
+      events: computing by its start and sending by its end, as time goes on.
     """
 
     step_time_s: float
@@ -57,7 +59,8 @@ def simulate(schedule: Schedule, costs: PipelineCosts) -> Simulation:
     """Play a schedule.
 
     A send starts its transfer when the task before it is done; a recv holds its group until the transfer has arrived.
-    Transfers that share a link go one after another in the order in which they are sent.
+    Transfers from one group to another go one after another, as messages of a connection do. Those of other groups that
+    share a link with them have equal parts of it.
 
     Raises:
       RhinoError: the lists wait for each other, or send what the pipeline does not have.
@@ -109,19 +112,26 @@ class _Run:
         self.forward_ends: list[list[float]] = [[] for _ in range(costs.stages)]
         self.backward_ends: list[list[float]] = [[] for _ in range(costs.stages)]
         self.events: list[Event] = []
-        # Of a value, by (of, src, dst, micro-batch, level): when it was sent and when it arrives.
-        self.sent: dict[tuple[object, ...], tuple[float, float]] = {}
+        # Of values, by (of, src, dst, micro-batch, level).
+        self.sent_s: dict[tuple[object, ...], float] = {}
+        self.arrived: set[tuple[object, ...]] = set()
         self.waiting: dict[tuple[object, ...], int] = {}
-        self.link_free: dict[str, float] = {}
+        self.links: Links[tuple[Task, int]] = Links()
         self.moments = [(0.0, group) for group in range(groups)]
         heapify(self.moments)
         self.seconds: dict[tuple[str, int, int | None], float] = {}
 
     def play(self) -> None:
-        moments = self.moments
-        while moments:
-            now, group = heappop(moments)
-            self.advance(group, now)
+        moments, links = self.moments, self.links
+        while True:
+            arrival = links.next_end_s()
+            if arrival < inf and (not moments or arrival <= moments[0][0]):
+                self.arrive(arrival)
+            elif moments:
+                now, group = heappop(moments)
+                self.advance(group, now)
+            else:
+                break
         stuck = [g for g, tasks in enumerate(self.schedule.tasks) if self.next[g] < len(tasks)]
         if stuck:
             group = stuck[0]
@@ -130,7 +140,7 @@ class _Run:
                              "check the schedule to see what is missing")  # fmt: skip
 
     def advance(self, group: int, now: float) -> None:
-        """Run a group's list until it computes or waits for what has not been sent."""
+        """Run a group's list until it computes or waits for what has not arrived."""
         tasks = self.schedule.tasks[group]
         at, end = self.next[group], len(tasks)
         while at < end:
@@ -141,14 +151,10 @@ class _Run:
                 self.send(task, group, now)
             elif kind == "recv":
                 key = (task.of, task.peer, task.stage, task.microbatch, task.level)
-                if key not in self.sent:
+                if key not in self.arrived:
                     self.waiting[key] = group
                     self.next[group], self.clock[group] = at - 1, now
                     return
-                posted, arrival = self.sent[key]
-                if arrival > now:
-                    self.exposed[group] += arrival - max(now, posted)
-                    now = arrival
             elif kind == "free":
                 self.hold(task.stage, group, now, -1)
             elif kind in COMPUTE:
@@ -179,20 +185,21 @@ class _Run:
             seconds, links = self.wiring.transfer(task)
         except KeyError:
             raise RhinoError(f"{task}: the pipeline has no such transfer", "add it to the costs") from None
-        start = now
-        for link in links:
-            start = max(start, self.link_free.get(link, 0.0))
-        arrival = start + seconds
-        for link in links:
-            self.link_free[link] = arrival
-        self.events.append(Event(task, group, start, arrival))
-        key = (task.of, task.stage, task.peer, task.microbatch, task.level)
-        self.sent[key] = now, arrival
-        waiter = self.waiting.pop(key, None)
+        self.sent_s[_value(task)] = now
+        groups = self.costs.groups
+        assert task.peer is not None
+        self.links.send((task, group), (groups[task.stage], groups[task.peer]), links, seconds, now)
+
+    def arrive(self, now: float) -> None:
+        transfer = self.links.arrive()
+        task, group = transfer.what
+        self.events.append(Event(task, group, transfer.start_s, now))
+        value = _value(task)
+        self.arrived.add(value)
+        waiter = self.waiting.pop(value, None)
         if waiter is not None:
-            # The receiver takes up its list at this recv, and there counts the wait from now on as exposed. An earlier
-            # recv may hold it until later.
-            heappush(self.moments, (max(now, self.clock[waiter]), waiter))
+            self.exposed[waiter] += now - max(self.clock[waiter], self.sent_s[value])
+            heappush(self.moments, (now, waiter))
 
     def hold(self, stage: int, group: int, now: float, change: int) -> None:
         held = self.in_flight[stage] = self.in_flight[stage] + change
@@ -202,3 +209,7 @@ class _Run:
         if size:
             self.bytes[group] += change * size
             self.memory[group].append((now, self.bytes[group]))
+
+
+def _value(send: Task) -> tuple[object, ...]:
+    return send.of, send.stage, send.peer, send.microbatch, send.level

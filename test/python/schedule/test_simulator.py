@@ -169,7 +169,7 @@ def test_the_bound_is_exact_for_equal_stages() -> None:
     assert 0.97 * simulated < estimate_step_s("1f1b", costs, 65) <= simulated
 
 
-def test_transfers_that_share_a_link_queue() -> None:
+def test_transfers_of_different_groups_share_a_link() -> None:
     def two(links: tuple[str, ...]) -> PipelineCosts:
         edges = (Edge(0, 2, 3.0, None, links), Edge(1, 2, 3.0, None, links))
         return PipelineCosts((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), edges=edges)
@@ -180,10 +180,33 @@ def test_transfers_that_share_a_link_queue() -> None:
     assert alone == 1 + 3 + 1 + 1
     assert shared == 1 + 3 + 3 + 1 + 1
     sends = [e for e in simulate(make_schedule("gpipe", two(("nic",)), 1), two(("nic",))).events if e.task.of]
-    assert [(e.start_s, e.end_s) for e in sends] == [(1.0, 4.0), (4.0, 7.0)]
+    assert [(e.start_s, e.end_s) for e in sends] == [(1.0, 7.0), (1.0, 7.0)]
 
 
-def test_stages_of_two_groups_share_the_link_between_these() -> None:
+def test_a_transfer_is_slower_only_while_it_shares() -> None:
+    """Stage 2 gets 4 s from stage 0 at 1, and 1 s from stage 1 at 2: half as fast until 4, where the latter ends."""
+    edges = (Edge(0, 2, 4.0, None, ("out 0", "in 2")), Edge(1, 2, 1.0, None, ("out 1", "in 2")))
+    costs = PipelineCosts((1.0, 2.0, 1.0), (1.0, 1.0, 1.0), edges=edges)
+    result = simulate(make_schedule("gpipe", costs, 1), costs)
+    sends = [(e.start_s, e.end_s) for e in result.events if e.task.of]
+    assert sends == [(2.0, 4.0), (1.0, 6.0)]
+    assert result.exposed_s == (0.0, 0.0, 5.0)
+
+
+def test_a_transfer_that_waits_for_its_connection_takes_nothing_from_others() -> None:
+    """Stage 0 sends 4 s to stage 1 in each of two micro-batches, and 1 s to stage 2: only the second 4 s wait."""
+    edges = (Edge(0, 1, 4.0, None, ("out 0", "in 1")), Edge(0, 2, 1.0, None, ("out 0", "in 2")))
+    costs = PipelineCosts((1.0, 0.0, 0.0), (1.0, 1.0, 1.0), edges=edges)
+    sends = [
+        (e.task.peer, e.task.microbatch, e.start_s, e.end_s)
+        for e in simulate(make_schedule("gpipe", costs, 2), costs).events
+        if e.task.of
+    ]
+    # In all 10 s of work leave stage 0; the second 1 s starts when the first is there, at 3, and shares until 5.
+    assert sends == [(2, 0, 1.0, 3.0), (2, 1, 3.0, 5.0), (1, 0, 1.0, 7.0), (1, 1, 7.0, 11.0)]
+
+
+def test_stages_of_two_groups_share_the_connection_between_these() -> None:
     edges = (Edge(0, 1, 3.0, None), Edge(2, 3, 3.0, None))
     costs = PipelineCosts((1.0,) * 4, (1.0,) * 4, edges=edges, groups=(0, 1, 0, 1))
     sends = [e for e in simulate(make_schedule("interleaved-1f1b", costs, 1), costs).events if e.task.kind == "send"]
