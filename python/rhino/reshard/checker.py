@@ -13,7 +13,7 @@ from math import lcm
 
 from rhino.errors import RhinoError
 from rhino.reshard.data import Hop, Network, Phase, Program
-from rhino.reshard.units import host_of
+from rhino.reshard.units import hosts_of
 
 _REMEDY = "plan the transfer again"
 
@@ -77,13 +77,14 @@ def _copied(there: Mapping[int, list[tuple[int, int]]]) -> dict[int, list[tuple[
 def _ends(program: Program, network: Network) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Per unit the hosts that hold it and the others that need it, ascending."""
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    hosts = hosts_of(network)
     ends = []
     for at, unit in enumerate(program.units):
         if unit.index != at:
             raise RhinoError(f"unit {unit.index} of the program is at position {at}", _REMEDY)
         key = (unit.holders, unit.receivers)
         if key not in known:
-            holders, wanting = ({host_of(network, device) for device in devices} for devices in key)
+            holders, wanting = (set(hosts(devices)) for devices in key)
             known[key] = (tuple(sorted(holders)), tuple(sorted(wanting - holders)))
         ends.append(known[key])
     return ends

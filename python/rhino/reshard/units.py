@@ -5,8 +5,9 @@ Owns how tensors are cut into units and what of a unit crosses between hosts. Kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import lcm, prod
 
@@ -59,11 +60,12 @@ def tasks_of(units: Sequence[Unit], network: Network, item_bytes: Sequence[int] 
     RhinoError if the network does not have a device.
     """
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
+    hosts = hosts_of(network)
     tasks = []
     for unit in units:
         key = (unit.holders, unit.receivers)
         if key not in known:
-            known[key] = _hosts(unit, network)
+            known[key] = _ends(hosts(unit.holders), hosts(unit.receivers))
         item = item_bytes[unit.tensor] if item_bytes else 1
         tasks.append(Task(unit.index, unit.nbytes, item, *known[key]))
     return tuple(tasks)
@@ -92,16 +94,20 @@ def bundled(tasks: Sequence[Task], alike: bool) -> tuple[tuple[tuple[int, ...], 
     return tuple(bundles), tuple(together)
 
 
-def _hosts(unit: Unit, network: Network) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The holders, the targets and the receivers of the task of a unit."""
-    holders = sorted({host_of(network, device) for device in unit.holders})
+def _ends(holding: Sequence[int], receiving: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The holders, the targets and the receivers of a task, given the hosts of a unit's devices."""
+    holders = sorted(set(holding))
     count: dict[int, int] = {}
-    for device in unit.receivers:
-        host = host_of(network, device)
+    for host in receiving:
         if host not in holders:
             count[host] = count.get(host, 0) + 1
     targets = sorted(count)
     return tuple(holders), tuple(targets), tuple(count[host] for host in targets)
+
+
+def hosts_of(network: Network) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """The hosts of devices, by `host_of`. Looks up equal tuples once: thousands of units have few different ones."""
+    return cache(lambda devices: tuple(host_of(network, device) for device in devices))
 
 
 def host_of(network: Network, device: int) -> int:
