@@ -16,7 +16,7 @@ _LIMIT = 40 * 2**30
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax_plugins.xla_cuda13") is None, reason="needs rhino-jax[gpu-aot]")
-@pytest.mark.parametrize("cluster", ["dgx-h100:1", "dgx-h100:16"])
+@pytest.mark.parametrize("cluster", ["dgx-h100:1", pytest.param("dgx-h100:16", marks=pytest.mark.long)])
 def test_gpt_1p3b_compiles_to_what_was_predicted(cluster: str) -> None:
     config = dataclasses.replace(gpt.PRESETS["1.3b"], scan=True, remat=True)
     _, train_step = gpt.make_train_step(config)

@@ -63,6 +63,7 @@ def test_groups_are_where_the_placement_says() -> None:
     assert (w0.devices(), w1.devices()) == ({devices[3]}, {devices[1]})
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_many_steps_keep_no_buffers(pipeline: PipelineExecutable) -> None:
     *weights, batch = pipeline.place(two_stages.arguments())
     wanted = two_stages.arguments()[:2]

@@ -148,6 +148,7 @@ def test_overlap_is_exact(data: st.DataObject, graph: Graph, per_flop: float, me
     assert found.objective == pytest.approx(expected, rel=1e-5, abs=1e-4)
 
 
+@pytest.mark.long
 @thorough
 @given(graphs(), PER_FLOP, st.sampled_from((4, 8)))
 def test_level_o2_finds_the_best_plan_of_all_meshes(graph: Graph, per_flop: float, devices: int) -> None:
