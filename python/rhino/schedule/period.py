@@ -1,7 +1,7 @@
 """The time per micro-batch that warm-up counts sustain: the largest ratio over the cycles that tasks make.
 
 Owns the graph of recurring dependencies (a backward follows the stage's forward of `warmup - 1` micro-batches later)
-and its maximum cycle ratio. Links are taken as free when wanted: the simulator knows about queues.
+and its maximum cycle ratio. Links are taken as free when wanted: the simulator lets them be shared.
 """
 
 from __future__ import annotations
