@@ -23,6 +23,7 @@ class Transfer(Generic[T]):
       lane: from which group to which.
       links: what it occupies.
       left_s: what it would still take by itself, as of `since_s`.
+      number: in the order in which they are sent.
       start_s: when it came to the head of its lane.
       sharers: the most transfers on any of its links, itself among them; it goes that much slower. 0 while it waits.
       end_s: when it arrives if nothing changes; infinity before and after.
