@@ -86,6 +86,34 @@ class RhinoCost(RhinoAttribute):
     example = "rhino.cost = {bytes = 3145728 : i64, flops = 1073741824 : i64, time_s = 1.100000e-06 : f64}"
 
 
+class RhinoKernel(RhinoAttribute):
+    """What is known of a call whose insides nobody sees: which kernel it is, and what one execution of it costs.
+
+    Beside it stands an `sdy.sharding_rule`, unless the call cannot be split at all; then `replicated` says why.
+    """
+
+    name = "rhino.kernel"
+    places = ("op",)
+    schema = Record(
+        {
+            "name": Field(String(), "entry of the table of kernels, or the call's target"),
+            "flops": Field(Int(0), "floating-point operations with whole operands"),
+            "bytes": Field(Int(0), "bytes read and written with whole operands"),
+            "type": Field(String(), "element type whose rate its arithmetic has"),
+            "rate": Field(String(), "what limits its arithmetic: tensor, vector, attention, .."),
+            "sums": Field(
+                ListOf(Int(0)), "factors that some results have, and that are summed in the others", optional=True
+            ),
+            "maxima": Field(ListOf(Int(0)), "results that are the largest value over everything", optional=True),
+            "replicated": Field(String(), "why every device computes all of it", optional=True),
+        }
+    )
+    example = (
+        'rhino.kernel = {bytes = 67108864 : i64, flops = 17179869184 : i64, name = "cudnn-attention", '
+        'rate = "attention", type = "bf16"}'
+    )
+
+
 class RhinoStrided(RhinoAttribute):
     """How a stored argument maps to its original layout: dimensions that were split into explicit factors, major first.
 
@@ -215,7 +243,7 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
         RhinoRole, RhinoName, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoCluster, RhinoPlacement,
-        RhinoCost, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
+        RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
     )
 }  # fmt: skip
 
@@ -227,6 +255,7 @@ __all__ = [
     "RhinoAttribute",
     "RhinoCluster",
     "RhinoCost",
+    "RhinoKernel",
     "RhinoLayouts",
     "RhinoMicrobatches",
     "RhinoMulticast",

@@ -11,15 +11,16 @@ from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
 from rhino.dialect.sdy import SHARDING, closed_dims, dims_of, results_of
 from rhino.errors import RhinoError
-from rhino.graph.data import Argument, Graph, Op, Rule, Value
+from rhino.graph.data import Argument, Graph, Kernel, Op, Rule, Value
 from rhino.passes.diagnostics import PassError
+from rhino.passes.kernels.calls import RULE, kernel_of, read_rule, rule_of
 
 # Their regions are scalar combiners: part of the op, not of the program.
 _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
@@ -155,9 +156,21 @@ class _Importer:
             record.tag = next((o.operation.name for o in op.regions[0].blocks[0].operations), "")
         elif name == "stablehlo.custom_call":
             record.tag = ir.StringAttr(op.attributes["call_target_name"]).value
+        if RhinoKernel.name in op.attributes:
+            self.kernel(op, record)
         self.pins(op, record)
         record.flops = self.flops(op, record)
         record.region_end = len(graph.ops)
+
+    def kernel(self, op: Any, record: Op) -> None:
+        """What rhino-describe-kernels wrote; factors that only some results sum Shardy's rule has as any other."""
+        data = kernel_of(op)
+        record.kernel = Kernel(
+            data["name"], data["flops"], data["bytes"], data["type"], data["rate"], data.get("replicated", "")
+        )
+        record.where = location_text(op.location)
+        if record.rule is not None and data.get("sums"):
+            record.rule = rule_of(op)
 
     def pins(self, op: Any, record: Op) -> None:
         if record.name in _CONSTRAINTS:
@@ -209,11 +222,11 @@ class _Importer:
 
     def rule(self, op: Any) -> Rule | None:
         attributes = op.attributes
-        if "sdy.sharding_rule" in attributes:
-            attr = attributes["sdy.sharding_rule"]
+        if RULE in attributes:
+            attr = attributes[RULE]
             rule = self.rules.get(attr)
             if rule is None:
-                rule = self.rules[attr] = _read_rule(attr)
+                rule = self.rules[attr] = read_rule(attr)
             return _without_windows(op, rule) if op.name == "stablehlo.convolution" else rule
         if (op.name.startswith("chlo.") or op.name in _CONSTRAINTS) and len(op.results) == 1:
             return self.identity_rule(op)
@@ -230,6 +243,8 @@ class _Importer:
     def flops(self, op: Any, record: Op) -> int:
         values = self.graph.values
         name = record.name
+        if record.kernel is not None:
+            return record.kernel.flops
         if not record.results:
             return 0
         out = values[record.results[0]].elements
@@ -286,25 +301,6 @@ def _shape_and_dtype(kind: Any, v: Any) -> tuple[tuple[int, ...], str]:
             ["lower the step with static shapes; XLA's partitioner needs them"],
         )
     return tuple(tensor.shape), str(tensor.element_type)
-
-
-def _read_rule(attribute: Any) -> Rule:
-    rule = sdy.OpShardingRuleAttr(attribute)
-
-    def mappings(tensors: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        return tuple(
-            tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(t).dim_mappings)
-            for t in tensors
-        )
-
-    return Rule(
-        factor_sizes=tuple(rule.factor_sizes),
-        operands=mappings(rule.operand_mappings),
-        results=mappings(rule.result_mappings),
-        reduction=tuple(rule.reduction_factors),
-        replicate=tuple(rule.need_replication_factors),
-        permutation=tuple(rule.permutation_factors),
-    )
 
 
 def _resharded_at_once(op: Any) -> bool:

@@ -13,9 +13,9 @@ from rhino.passes.registry import Pass, Pipeline, build, option, register
 class Auto(Pipeline):
     """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
 
-    Runs rhino-inline, symbol-dce, canonicalize, rhino-classify-args and rhino-plan-parallelism with the options given
-    here; for a given number of stages or micro-batches rhino-plan-pipeline; with stages=1 only
-    rhino-expose-strided-dims and rhino-plan-sharding.
+    Runs rhino-inline, symbol-dce, canonicalize, rhino-describe-kernels, rhino-classify-args and rhino-plan-parallelism
+    with the options given here; for a given number of stages or micro-batches rhino-plan-pipeline; with stages=1 only
+    rhino-expose-strided-dims and rhino-plan-sharding. In the end rhino-partition-kernels.
 
     Requires: a function @main with static shapes.
 
@@ -53,8 +53,10 @@ class Auto(Pipeline):
             build("rhino-inline", []),
             "symbol-dce",
             "canonicalize",
+            build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),
             *self._plan(options),
+            build("rhino-partition-kernels", []),
         ]
 
     def _plan(self, options: list[tuple[str, str]]) -> Sequence[Pass | str]:

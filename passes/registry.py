@@ -22,12 +22,14 @@ __all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "Pipeline", "build
 # name -> "module:class". A row per pass, in the order of the pipeline.
 TABLE = {
     "rhino-inline": "rhino.passes.normalize.inline:Inline",
+    "rhino-describe-kernels": "rhino.passes.kernels.describe_kernels:DescribeKernels",
     "rhino-classify-args": "rhino.passes.normalize.classify_args:ClassifyArgs",
     "rhino-expose-strided-dims": "rhino.passes.normalize.expose_strided_dims:ExposeStridedDims",
     "rhino-split-scans": "rhino.passes.normalize.split_scans:SplitScans",
     "rhino-split-microbatch": "rhino.passes.partition.split_microbatch:SplitMicrobatch",
     "rhino-accumulate-in-loops": "rhino.passes.partition.accumulate_in_loops:AccumulateInLoops",
     "rhino-plan-sharding": "rhino.passes.plan.plan_sharding:PlanSharding",
+    "rhino-partition-kernels": "rhino.passes.kernels.partition_kernels:PartitionKernels",
     "rhino-plan-stages": "rhino.passes.stage.plan_stages:PlanStages",
     "rhino-form-fragments": "rhino.passes.stage.form_fragments:FormFragments",
     "rhino-schedule": "rhino.passes.stage.schedule:Schedule",

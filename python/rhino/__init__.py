@@ -18,9 +18,9 @@ _EXPORTS = {
     "StridedArray": "rhino.api_strided",
     "original": "rhino.api_strided",
 }
-_PACKAGES = ("checkpoint", "distributed", "experts")
+_PACKAGES = ("checkpoint", "distributed", "experts", "kernels")
 __all__ = [
-    "Cluster", "Plan", "RhinoError", "StridedArray", "checkpoint", "distributed", "experts", "original", "parallelize",
+    "Cluster", "Plan", "RhinoError", "StridedArray", "checkpoint", "distributed", "experts", "kernels", "original", "parallelize",
 ]  # fmt: skip
 
 

@@ -20,7 +20,19 @@ PACKAGES = {"rhino": ROOT / "python/rhino", "rhino.passes": ROOT / "passes", "rh
 SOURCES = sorted(path for folder in PACKAGES.values() for path in folder.rglob("*.py"))
 OURS = [*SOURCES, *sorted((ROOT / "bench").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
 
-PLANNING = ("graph", "cost", "search", "cluster", "pipeline", "schedule", "microbatch", "stages", "joint", "reshard")
+PLANNING = (
+    "graph",
+    "cost",
+    "search",
+    "cluster",
+    "pipeline",
+    "schedule",
+    "microbatch",
+    "stages",
+    "joint",
+    "reshard",
+    "kernels",
+)
 # Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
 PRIVATE_ROOTS = (
     "jax._src",

@@ -1,4 +1,4 @@
-"""Writes docs/reference/*.md, the pages on passes and the dialect, from the code: `python -m rhino.cli.reference`.
+"""Writes docs/reference/*.md, on passes, the dialect and kernels, from the code: `python -m rhino.cli.reference`.
 
 Owns the pages' layout; what they say comes from the passes' docstrings and the attributes' schemas. A test asserts that
 the pages in the repository are current.
@@ -110,7 +110,22 @@ def _inner(schema: Any) -> Iterator[tuple[Any, str]]:
         yield schema.value, ".*"
 
 
-PAGES = {"passes.md": passes_page, "dialect.md": dialect_page}
+def kernels_page() -> str:
+    """docs/reference/kernels.md: every entry of the table of kernels."""
+    from rhino.kernels.table import ENTRIES
+
+    parts = [
+        _NOTICE,
+        "# The table of kernels",
+        "What `rhino-describe-kernels` knows of calls whose insides XLA does not see: how they can be split over devices. "
+        "`rhino.kernels.register` adds to it, see [kernels](../guide/kernels.md).",
+    ]
+    for entry in ENTRIES:
+        parts += [f"## {entry.name}", entry.doc, f"Calls: {', '.join(f'`{target}`' for target in entry.targets)}."]
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {"passes.md": passes_page, "dialect.md": dialect_page, "kernels.md": kernels_page}
 
 
 def main() -> int:

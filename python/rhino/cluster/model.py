@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +114,23 @@ class Level:
 class Efficiency:
     """Fractions, in (0, 1], of the peaks that real kernels reach: matmul FLOP/s, memory bandwidth, convolution FLOP/s.
 
-    Where `convolution` is not given (0), convolutions reach what matmuls do.
+    Where `convolution`, `attention` or `attention_backward` are not given (0), these reach what matmuls do.
     """
 
     matmul: float = 1.0
     memory: float = 1.0
     convolution: float = 0.0
+    attention: float = 0.0
+    attention_backward: float = 0.0
 
-    def of(self, op: str) -> float:
-        """The fraction of the peak FLOP/s that an operation ("stablehlo.convolution") reaches."""
-        return self.convolution or self.matmul if op == "stablehlo.convolution" else self.matmul
+    def of(self, what: str) -> float:
+        """The fraction of the peak FLOP/s that an operation ("stablehlo.convolution") or a kernel's rate reaches."""
+        own = {
+            "stablehlo.convolution": self.convolution,
+            "attention": self.attention,
+            "attention-backward": self.attention_backward,
+        }
+        return own.get(what, 0.0) or self.matmul
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +232,9 @@ class Cluster:
             },
             "levels": levels,
             "reduce_scatter": self.reduce_scatter,
-            "efficiency": {"matmul": self.efficiency.matmul, "memory": self.efficiency.memory}
-            | ({"convolution": self.efficiency.convolution} if self.efficiency.convolution else {}),
+            "efficiency": {
+                name: share for name, share in asdict(self.efficiency).items() if share or name in ("matmul", "memory")
+            },
             "sources": dict(self.sources),
         }
 

@@ -19,7 +19,7 @@ _CLUSTER = (
 )  # fmt: skip
 _DEVICE = ("kind", "xla_target", "peak_flops", "memory_bytes", "memory_bandwidth_bytes_s")
 _LEVEL = ("name", "size", "bandwidth_bytes_s", "latency_s", "nics", "duplex", "medium")
-_EFFICIENCY = ("matmul", "memory", "convolution")
+_EFFICIENCY = ("matmul", "memory", "convolution", "attention", "attention_backward")
 
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:

@@ -66,6 +66,22 @@ class Value:
         return prod(self.shape)
 
 
+@dataclass(slots=True, frozen=True)
+class Kernel:
+    """What one execution of a call whose insides nobody sees costs, with whole operands.
+
+    `dtype` is the type whose rate its arithmetic has, `rate` what limits that (`rhino.kernels.data.RATES`);
+    `replicated` says why it cannot be split.
+    """
+
+    name: str
+    flops: int
+    nbytes: int
+    dtype: str
+    rate: str
+    replicated: str = ""
+
+
 @dataclass(slots=True)
 class Op:
     """One operation. Ops of a region follow their parent in `Graph.ops`, up to the parent's `region_end`.
@@ -86,6 +102,7 @@ class Op:
     ties: tuple[tuple[int, ...], ...] = ()
     where: str = ""
     tag: str = ""
+    kernel: Kernel | None = None
 
 
 @dataclass(slots=True)

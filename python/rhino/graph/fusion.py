@@ -27,7 +27,7 @@ _IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
 
 def is_fusible(op: Op) -> bool:
     """Whether XLA computes the op inside the fusion of whatever reads it."""
-    return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in _UNFUSIBLE)
+    return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in _UNFUSIBLE and op.kernel is None)
 
 
 def is_elementwise(graph: Graph, op: Op) -> bool:
@@ -49,7 +49,7 @@ def materialised(graph: Graph) -> list[bool]:
             for v in op.results:
                 real[v] = False
     for op in graph.ops:
-        if op.name in _READS_MEMORY:
+        if op.name in _READS_MEMORY or op.kernel is not None:
             for v in op.operands:
                 real[v] = True
         for tie in op.ties:
@@ -102,6 +102,8 @@ def buffers(graph: Graph) -> list[int]:
 def traffic_bytes(graph: Graph, op: Op, real: list[bool]) -> float:
     """Bytes of memory traffic of one execution of an op, on one device holding everything."""
     values = graph.values
+    if op.kernel is not None:
+        return float(op.kernel.nbytes)
     if op.ties or op.name.startswith("sdy.") or op.name in ("stablehlo.constant", "stablehlo.iota"):
         return 0.0
     if op.name == "stablehlo.dynamic_update_slice":

@@ -80,7 +80,13 @@ class _Builder:
         for op in graph.ops:
             if op.name in _SOURCES:
                 free[op.results[0]] = True
-            elif op.rule is not None and op.name not in _HEAVY and op.operands and len(op.results) == 1:
+            elif (
+                op.rule is not None
+                and op.name not in _HEAVY
+                and op.kernel is None
+                and op.operands
+                and len(op.results) == 1
+            ):
                 free[op.results[0]] = values[op.results[0]].shape != () and all(
                     free[v] or not values[v].shape for v in op.operands
                 )
@@ -109,7 +115,7 @@ class _Builder:
         values = self.graph.values
         if op.ties or op.name in _SOURCES:
             return "none"
-        if op.name in _HEAVY or op.rule is None:
+        if op.name in _HEAVY or op.rule is None or op.kernel is not None:
             return "heavy"
         if op.name == "stablehlo.reduce":
             return "reduce"

@@ -124,7 +124,9 @@ class Costs:
         found = self.forms.get(transfer.op)
         if found is None:
             op = self.problem.graph.ops[transfer.op]
-            found = self.forms[transfer.op] = "batched" if _is_batched(op) else _FORMS.get(op.name, "dot")
+            # The parts of a kernel are stacked and reduced.
+            form: Form = "reduction" if op.kernel is not None else _FORMS.get(op.name, "dot")
+            found = self.forms[transfer.op] = "batched" if _is_batched(op) else form
         return found
 
     def orders(
@@ -270,7 +272,8 @@ class Costs:
         """Memory that XLA takes besides the program's values; the same for all plans."""
         if not self.extra:
             dots_upcast = self.widened == "dots"
-            found = () if self.widened == "nothing" else scratch(self.problem, life, list(self.matmuls), dots_upcast)
+            dots = [o for o in self.matmuls if self.problem.graph.ops[o].kernel is None]
+            found = () if self.widened == "nothing" else scratch(self.problem, life, dots, dots_upcast)
             self.extra.append(found)
         return self.extra[0]
 

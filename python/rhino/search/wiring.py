@@ -73,6 +73,8 @@ class _Wiring:
             elif mapping:
                 problem.free_reads.setdefault(v, []).append(end)
         for k, v in enumerate(op.results):
+            if not self.graph.values[v].elements:
+                continue  # a kernel's workspace, say: there is nothing to send
             mapping = op.rule.results[k] if op.rule else ()
             self._define(v, End(node.index, _factor_view(op.rule, mapping, factors, True), op.index, value=v), op)
 

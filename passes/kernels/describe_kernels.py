@@ -1,0 +1,119 @@
+"""The pass rhino-describe-kernels: calls of kernels get a sharding rule and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoKernel
+from rhino.errors import RhinoError
+from rhino.graph.data import Rule
+from rhino.kernels.data import Call, Refused
+from rhino.kernels.table import describe, find
+from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.entry import main_function
+from rhino.passes.kernels.calls import (
+    PARTITIONED_BY_JAX,
+    RULE,
+    is_opaque,
+    read_call,
+    read_rule,
+    rule_attribute,
+    shared_sums,
+    target_of,
+)
+from rhino.passes.registry import Pass, register
+
+
+@register
+class DescribeKernels(Pass):
+    """Write on each call of a kernel how it can be split over devices, and what it costs.
+
+    The table of kernels knows cuDNN's attention and many others; `rhino.kernels.register` adds to it. What it says
+    comes before a rule that the call brings. A call that neither knows is computed whole by every device.
+
+    Requires: a function @main with static shapes and no calls (run `rhino-inline`).
+
+    Ensures: each such call has `rhino.kernel`, and `sdy.sharding_rule` if it can be split. A remark at a call that
+    cannot says why.
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-describe-kernels
+      %0:3 = stablehlo.custom_call @__cudnn$fmhaSoftmax(%q, %k, %v) {backend_config = ".."} : ...
+      // becomes
+      %0:3 = stablehlo.custom_call @__cudnn$fmhaSoftmax(%q, %k, %v) {backend_config = "..",
+        rhino.kernel = {bytes = 29425664 : i64, flops = 8589934592 : i64, name = "cudnn-attention",
+                        rate = "attention", type = "bf16"},
+        sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, kl, m], [i, n, k, m], [i, n, k, o])->([i, kl, j, o], ..)
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-describe-kernels"
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Annotate. Raises PassError at a call that only the process that traced it can partition."""
+        main = main_function(module, self.name)
+        for op in functions.walk(main):
+            if is_opaque(op) or find(target_of(op)) is not None:
+                self._call(op, log)
+
+    def _call(self, op: ir.Operation, log: PassLog) -> None:
+        target = target_of(op)
+        if target == PARTITIONED_BY_JAX:
+            raise PassError(
+                op,
+                "only the process that exported this file can partition this call, by a callback of its own",
+                [
+                    "export the step for one device, which writes out what the call stands for, or plan it in Python "
+                    "with rhino.parallelize"
+                ],
+            )
+        call = read_call(op)
+        why = ""
+        try:
+            found = describe(call)
+        except Refused as refused:
+            found, why = None, refused.message
+        except RhinoError as error:
+            raise PassError(op, error.message, [error.remedy] if error.remedy else []) from error
+        if found is not None:
+            entry, known = found
+            data = {"name": entry.name, "flops": known.flops, "bytes": known.nbytes, "type": known.dtype}
+            data["rate"] = known.rate
+            if sums := shared_sums(known.rule):
+                data["sums"] = sums
+            if known.maxima:
+                data["maxima"] = list(known.maxima)
+            RhinoKernel.attach(op, data)
+            op.attributes[RULE] = rule_attribute(known.rule, op.context)
+            log.count("described")
+            return
+        data = {"name": target, "flops": 0, "bytes": call.nbytes, "type": _type(call), "rate": "vector"}
+        if not why and RULE in op.attributes:
+            op.attributes[RULE] = rule_attribute(_safe(read_rule(op.attributes[RULE])), op.context)
+            log.count("own-rule")
+        else:
+            data["replicated"] = why or _unknown(target)
+            log.count("unknown")
+            log.remark(op, f"@{target} is computed whole by every device: {data['replicated']}")
+        RhinoKernel.attach(op, data)
+
+
+def _type(call: Call) -> str:
+    return call.operands[0].dtype if call.operands else "f32"
+
+
+def _unknown(target: str) -> str:
+    return f"nobody said how it can be split; rhino.kernels.register('{target}', rule=..) does"
+
+
+def _safe(rule: Rule) -> Rule:
+    """The rule without splits that leave each device a part which nothing puts together."""
+    read = {f for m in rule.operands for dim in m for f in dim}
+    made = {f for m in rule.results for dim in m for f in dim}
+    lost = {f for f in range(len(rule.factor_sizes)) if f not in rule.reduction and (f not in read or f not in made)}
+    return replace(rule, replicate=tuple(sorted({*rule.replicate, *lost})))

@@ -1,0 +1,87 @@
+"""What a device computes for a call: by default the same call with its own shapes.
+
+Owns making the local call. Builders of what is more than that stand in files of their own, listed here by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from math import prod
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import sdy
+from rhino.dialect.attributes import RhinoKernel
+from rhino.kernels.table import find
+from rhino.passes.kernels.calls import CUSTOM_CALL, RULE, kernel_of, read_call, target_of, tensor_of, write_config
+from rhino.passes.kernels.layouts import Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """One call on one device: its local operands, the types of its local results, and what splits which factor.
+
+    `mesh` is None, and no factor is split, where there is only one device.
+    """
+
+    op: ir.Operation
+    operands: Sequence[Any]
+    results: Sequence[Any]
+    mesh: Mesh | None
+    axes: tuple[tuple[int, tuple[str, ...]], ...]
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the arithmetic is divided."""
+        return prod(self.mesh.ways(axes) for _, axes in self.axes) if self.mesh is not None else 1
+
+
+Program = Callable[[Local], Sequence[Any]]
+
+
+# Entry.program -> "module:function" of its builder.
+_PROGRAMS: dict[str, str] = {}
+
+
+def program_of(op: ir.Operation) -> Program:
+    """The builder of the local program of a call; it builds at the current insertion point."""
+    entry = find(target_of(op))
+    if entry is None or not entry.program:
+        return same_call
+    module, _, name = _PROGRAMS[entry.program].partition(":")
+    found: Program = getattr(import_module(module), name)
+    return found
+
+
+def same_call(local: Local) -> Sequence[Any]:
+    """The call itself with other types, and its configuration changed to suit them."""
+    op = local.op
+    made = op.clone()
+    for name in (RULE, sdy.SHARDING):
+        if name in made.attributes:
+            del made.attributes[name]
+    for position, operand in enumerate(local.operands):
+        made.operands[position] = operand
+    for result, kind in zip(made.results, local.results, strict=True):
+        result.set_type(kind)
+    call = read_call(op)
+    entry = find(call.target)
+    if entry is not None and entry.resize is not None and op.name == CUSTOM_CALL:
+        operands = [tensor_of(v.type) for v in local.operands]
+        write_config(made, entry.resize(call, operands, [tensor_of(kind) for kind in local.results]))
+    data = kernel_of(op)
+    RhinoKernel.attach(
+        made, {**data, "flops": data["flops"] // local.parts, "bytes": local_bytes(local, data["bytes"])}
+    )
+    return made.results
+
+
+def local_bytes(local: Local, whole: int) -> int:
+    """A device's share of a call's memory traffic: of each operand and result as much as it has of it."""
+    kinds = [*(v.type for v in local.op.operands), *(r.type for r in local.op.results)]
+    mine = [*(v.type for v in local.operands), *local.results]
+    all_bytes = sum(tensor_of(k).nbytes for k in kinds)
+    return whole * sum(tensor_of(k).nbytes for k in mine) // max(1, all_bytes)

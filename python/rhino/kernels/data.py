@@ -1,0 +1,120 @@
+"""What is said of a kernel: the call as it stands in a program, and what the table knows of it.
+
+Owns the data model. Knows no kernel, no mesh and no MLIR: `rhino.passes.kernels` reads calls and writes them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from rhino.errors import RhinoError
+from rhino.graph.data import Rule, dtype_bytes
+
+# What a call does its arithmetic with: "tensor" are the matrix units, at the rate of products; "vector" the ordinary
+# ones, which memory outruns. Others are looked up in the cluster's `efficiency.kernels`.
+RATES = ("tensor", "vector", "attention", "attention-backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Shape and MLIR element type of an operand or result."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.elements * dtype_bytes(self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a kernel.
+
+    Attributes:
+      target: the target of a custom call ("__cudnn$fmhaSoftmax"), or the operation's own name ("chlo.top_k").
+      config: the call's configuration as plain data: its `mhlo.backend_config`, or the JSON in `backend_config`; of
+        other operations their attributes, as far as they are plain.
+    """
+
+    target: str
+    operands: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def config_of(self, *path: str) -> Any:
+        """A value in the configuration, by the keys that lead to it.
+
+        Raises:
+          Refused: it is not there, so that this is not the call the entry knows.
+        """
+        at: Any = self.config
+        for key in path:
+            if not isinstance(at, Mapping) or key not in at:
+                raise Refused(f"its configuration has no {'.'.join(path)}")
+            at = at[key]
+        return at
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all operands and results, each once."""
+        return sum(t.nbytes for t in (*self.operands, *self.results))
+
+
+class Refused(RhinoError):
+    """The table knows the target, but not what this call of it does; the message says why it cannot be split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the table says of a call.
+
+    Attributes:
+      rule: how splitting one dimension splits the others. A factor of `rule.replicate` may not be split.
+      names: of the factors, for messages.
+      whole: why a factor may not be split, by its name.
+      maxima: results that hold the largest value over everything: of parts, the largest of theirs.
+      flops: arithmetic of one execution.
+      nbytes: memory traffic of one execution; by default that of reading operands and writing results once.
+      dtype: the type whose rate the arithmetic has.
+      rate: one of `RATES`.
+    """
+
+    rule: Rule
+    names: tuple[str, ...]
+    flops: int
+    nbytes: int
+    dtype: str
+    rate: str = "tensor"
+    whole: Mapping[str, str] = field(default_factory=dict)
+    maxima: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kernel, or one family of kernels that are described alike.
+
+    Attributes:
+      name: "cudnn-attention".
+      targets: what calls of it are named.
+      doc: what it computes and what can be split, one or two sentences for the reference.
+      describe: what is known of a call; raises `Refused`.
+      resize: the configuration of the same call with other shapes, as the changes to it by path. By default none: the
+        types of operands and results say it all.
+      program: the name, in `rhino.passes.kernels.programs`, of the builder of what a device computes, where that is
+        more than the same call with its own shapes.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    doc: str
+    describe: Callable[[Call], Known]
+    resize: Callable[[Call, Sequence[Tensor], Sequence[Tensor]], Mapping[tuple[str, ...], Any]] | None = None
+    program: str = ""

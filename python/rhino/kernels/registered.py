@@ -1,0 +1,122 @@
+"""Kernels that users describe: `register`, and the look-up of what was registered.
+
+Owns the table of this process. Jax primitives and Pallas kernels are known by name here; who traces them asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from rhino.errors import RhinoError
+from rhino.kernels.data import RATES, Call, Entry, Known, Tensor
+from rhino.kernels.rules import make_rule, parse_rule
+
+Count = int | Callable[..., int]
+Resize = Callable[[Mapping[str, Any], Sequence[Tensor], Sequence[Tensor]], Mapping[str, Any]]
+
+_REGISTERED: dict[str, Entry] = {}
+
+
+def register(
+    target: Any,
+    rule: str,
+    *,
+    reduction_factors: Collection[str] = (),
+    need_replication_factors: Collection[str] = (),
+    flops: Count | None = None,
+    bytes: Count | None = None,
+    rate: str = "tensor",
+    resize: Resize | None = None,
+    **factor_sizes: int,
+) -> None:
+    """Says how a kernel can be split over devices, and what it costs. The last description of a target holds.
+
+        rhino.kernels.register(
+            "my_flash_attention", rule="b h s d, b h t d, b h t d -> b h s d", need_replication_factors=("d",),
+            flops=lambda q, k, v: 4 * math.prod(q.shape) * k.shape[2],
+        )
+
+    Args:
+      target: the target of a custom call or `jax.ffi.ffi_call`; a Pallas kernel, as the function that was given to
+        `pallas_call` or its name; or a jax primitive.
+      rule: factors of each dimension, operands -> results, in the language of `jax.custom_partitioning`. A factor that
+        results lack, and that is not in `reduction_factors`, is never split.
+      reduction_factors: what the kernel sums over; parts are added up.
+      need_replication_factors: what has to be whole.
+      flops, bytes: of one call with whole operands; a number, or a function of the operands, each with `shape` and
+        `dtype`. By default no arithmetic is counted, and as bytes operands and results once.
+      rate: what limits the arithmetic: "tensor" (matrix units), "vector", "attention", "attention-backward".
+      resize: for custom calls whose configuration holds sizes: a function of the configuration (a dictionary), the
+        local operands and the local results, that returns the configuration for them.
+      factor_sizes: sizes of factors that are only in brackets.
+
+    Raises:
+      RhinoError: the rule is not one, or it does not have the factors that are named.
+    """
+    name = kernel_name(target)
+    parsed = parse_rule(rule)
+    for given in (*reduction_factors, *need_replication_factors, *factor_sizes):
+        if given not in parsed.names:
+            raise RhinoError(
+                f"register '{name}': rule '{rule}' has no factor '{given}'", f"it has {', '.join(parsed.names)}"
+            )
+    if rate not in RATES:
+        raise RhinoError(f"register '{name}': rate {rate!r} is not known", f"one of {', '.join(RATES)}")
+
+    def describe(call: Call) -> Known:
+        made, names = make_rule(
+            parsed, call.operands, call.results, reduction=reduction_factors, whole=need_replication_factors,
+            sizes=factor_sizes,
+        )  # fmt: skip
+        return Known(
+            rule=made,
+            names=names,
+            flops=_count(flops, call, 0),
+            nbytes=_count(bytes, call, call.nbytes),
+            dtype=call.operands[0].dtype if call.operands else "f32",
+            rate=rate,
+            whole=dict.fromkeys(need_replication_factors, "its registration says so"),
+        )
+
+    def resized(call: Call, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Mapping[tuple[str, ...], Any]:
+        assert resize is not None
+        return {(key,): value for key, value in resize(call.config, operands, results).items()}
+
+    _REGISTERED[name] = Entry(name, (name,), "registered", describe, resized if resize is not None else None)
+
+
+def unregister(target: Any) -> None:
+    """Forgets a kernel; nothing happens where there is none."""
+    _REGISTERED.pop(kernel_name(target), None)
+
+
+def registered(target: str) -> Entry | None:
+    """What a user said of a target, or None."""
+    return _REGISTERED.get(target)
+
+
+def kernel_name(target: Any) -> str:
+    """The name by which calls of a kernel are known: of a function its own, of a jax primitive its name.
+
+    Raises:
+      RhinoError: it has no name.
+    """
+    if isinstance(target, str) and target:
+        return target
+    # functools.partial is how kernels get their block sizes.
+    while hasattr(target, "func"):
+        target = target.func
+    for attribute in ("name", "__name__"):
+        name = getattr(target, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    raise RhinoError(
+        f"{target!r} has no name", "give the kernel's function, a jax primitive, or the target of a custom call"
+    )
+
+
+def _count(given: Count | None, call: Call, default: int) -> int:
+    if given is None:
+        return default
+    return int(given(*call.operands) if callable(given) else given)

@@ -1,0 +1,198 @@
+"""Sharding rules as text: "b s (n d), e -> b s n": the language of `jax.custom_partitioning`, read into a `Rule`.
+
+Owns the language and its errors. Knows no kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from rhino.errors import RhinoError
+from rhino.graph.data import Rule
+from rhino.kernels.data import Tensor
+
+# Per dimension its factors, major first.
+Mapping_ = tuple[tuple[str, ...], ...]
+
+_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)|(?P<dots>\.\.\.\d*)|(?P<mark>[(),]))")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleText:
+    """A rule before it is met with shapes. An entry of `("...0",)` stands for any number of leading dimensions."""
+
+    text: str
+    operands: tuple[Mapping_, ...]
+    results: tuple[Mapping_, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every factor, in the order in which the text names it first; leading dimensions left out."""
+        found = dict.fromkeys(f for m in (*self.operands, *self.results) for dim in m for f in dim)
+        return tuple(f for f in found if not f.startswith("..."))
+
+
+def parse_rule(text: str) -> RuleText:
+    """Reads `operands -> results`: values separated by commas, one factor per dimension.
+
+    Several factors of one dimension are in brackets, major first; "..." in front, or "...1", "...2", stands for leading
+    dimensions that values share.
+
+    Raises:
+      RhinoError: the text is not a rule; names the part that is wrong.
+    """
+    sides = text.split("->")
+    if len(sides) != 2:
+        raise RhinoError(
+            f"rule '{text}' has {len(sides) - 1} arrows, and one is needed",
+            "write 'b s d, d e -> b s e': operands -> results",
+        )
+    operands, results = (tuple(_values(side, text)) for side in sides)
+    return RuleText(text, operands, results)
+
+
+def _values(side: str, text: str) -> list[Mapping_]:
+    values: list[list[tuple[str, ...]]] = [[]]
+    group: list[str] | None = None
+    at = 0
+    side = side.rstrip()
+    while at < len(side):
+        found = _TOKEN.match(side, at)
+        if found is None:
+            raise RhinoError(
+                f"rule '{text}': '{side[at:].strip()[:12]}' is no factor",
+                "a factor is a letter, then letters, digits and underscores",
+            )
+        at = found.end()
+        if name := found["name"]:
+            if group is None:
+                values[-1].append((name,))
+            else:
+                group.append(name)
+        elif dots := found["dots"]:
+            if values[-1] or group is not None:
+                raise RhinoError(f"rule '{text}': '...' is not in front of a value's dimensions")
+            values[-1].append((dots if dots[3:] else "...0",))
+        elif found["mark"] == "(":
+            if group is not None:
+                raise RhinoError(f"rule '{text}': brackets inside brackets")
+            group = []
+        elif found["mark"] == ")":
+            if group is None or len(group) < 2:
+                what = (
+                    "closes a bracket that is not open"
+                    if group is None
+                    else "closes a bracket with fewer than two factors"
+                )
+                raise RhinoError(f"rule '{text}': ')' {what}")
+            values[-1].append(tuple(group))
+            group = None
+        elif group is not None:
+            raise RhinoError(f"rule '{text}': a bracket is not closed before ','")
+        else:
+            values.append([])
+    if group is not None:
+        raise RhinoError(f"rule '{text}': a bracket is not closed")
+    return [tuple(value) for value in values]
+
+
+def make_rule(
+    rule: RuleText | str,
+    operands: Sequence[Tensor],
+    results: Sequence[Tensor],
+    *,
+    reduction: Collection[str] = (),
+    whole: Collection[str] = (),
+    permutation: Collection[str] = (),
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[Rule, tuple[str, ...]]:
+    """The rule for operands and results of given shapes, and the names of its factors.
+
+    A factor that results lack would leave each part with a result of its own. Unless it is in `reduction` (the parts
+    are added up) it may not be split; nor may one that operands lack.
+
+    Args:
+      reduction, whole, permutation: names of such factors.
+      sizes: of factors that are only in brackets.
+
+    Raises:
+      RhinoError: the rule does not have the ranks of these values, or their sizes contradict each other.
+    """
+    parsed = parse_rule(rule) if isinstance(rule, str) else rule
+    sides = []
+    for what, mappings, tensors in (("operand", parsed.operands, operands), ("result", parsed.results, results)):
+        # An empty side is one scalar, or nothing at all.
+        if not tensors and mappings == ((),):
+            mappings = ()
+        if len(mappings) != len(tensors):
+            raise RhinoError(f"rule '{parsed.text}' has {len(mappings)} {what}s, and the call has {len(tensors)}")
+        sides.append(
+            [_expanded(parsed, m, t, f"{what} {i}") for i, (m, t) in enumerate(zip(mappings, tensors, strict=True))]
+        )
+    known = _sizes(parsed, [*zip(sides[0], operands, strict=True), *zip(sides[1], results, strict=True)], sizes or {})
+    names = tuple(known)
+    for kind, given in (("reduction", reduction), ("whole", whole), ("permutation", permutation)):
+        for name in given:
+            if name not in known:
+                raise RhinoError(f"rule '{parsed.text}' has no factor '{name}', which is said to be {kind}")
+    number = {name: i for i, name in enumerate(names)}
+
+    def mapped(side: Sequence[Mapping_]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        return tuple(tuple(tuple(number[f] for f in dim) for dim in m) for m in side)
+
+    read = {f for m in sides[0] for dim in m for f in dim}
+    made = {f for m in sides[1] for dim in m for f in dim}
+    kept = {f for f in names if f not in reduction and (f not in read or f not in made)}
+    replicate = tuple(number[f] for f in names if f in whole or f in kept)
+    return Rule(
+        factor_sizes=tuple(known.values()),
+        operands=mapped(sides[0]),
+        results=mapped(sides[1]),
+        reduction=tuple(number[f] for f in names if f in reduction),
+        replicate=replicate,
+        permutation=tuple(number[f] for f in names if f in permutation),
+    ), names
+
+
+def _expanded(rule: RuleText, mapping: Mapping_, tensor: Tensor, what: str) -> Mapping_:
+    """The mapping with "..." replaced by as many factors as the tensor has dimensions more."""
+    rank = len(tensor.shape)
+    if not mapping or not mapping[0][0].startswith("..."):
+        if len(mapping) != rank:
+            raise RhinoError(f"rule '{rule.text}' gives {what} {len(mapping)} dimensions, and it has {rank}")
+        return mapping
+    more = rank - (len(mapping) - 1)
+    if more < 0:
+        raise RhinoError(f"rule '{rule.text}' gives {what} at least {len(mapping) - 1} dimensions, and it has {rank}")
+    return (*((f"{mapping[0][0]}_{i}",) for i in range(more)), *mapping[1:])
+
+
+def _sizes(rule: RuleText, values: Sequence[tuple[Mapping_, Tensor]], given: Mapping[str, int]) -> dict[str, int]:
+    """The size of every factor, in the order of the rule."""
+    known: dict[str, int] = {}
+    for mapping, tensor in values:
+        for dim, size in zip(mapping, tensor.shape, strict=True):
+            for f in dim:
+                known.setdefault(f, given.get(f, 0))
+            if len(dim) == 1:
+                (f,) = dim
+                if known[f] not in (0, size) or (f in given and given[f] != size):
+                    raise RhinoError(f"rule '{rule.text}': factor '{f}' has sizes {known[f] or given[f]} and {size}")
+                known[f] = size
+    for mapping, tensor in values:
+        for dim, size in zip(mapping, tensor.shape, strict=True):
+            unknown = [f for f in dim if not known[f]]
+            rest = prod(known[f] for f in dim if known[f])
+            if len(unknown) == 1 and size and size % rest == 0:
+                known[unknown[0]] = size // rest
+    for mapping, tensor in values:
+        for dim, size in zip(mapping, tensor.shape, strict=True):
+            if len(dim) > 1 and prod(known[f] for f in dim) != size:
+                text = " x ".join(f"{f}={known[f] or '?'}" for f in dim)
+                raise RhinoError(
+                    f"rule '{rule.text}': a dimension of size {size} is not {text}", "give the sizes of its factors"
+                )
+    return known
