@@ -20,7 +20,8 @@ _EXPORTS = {
 }
 _PACKAGES = ("checkpoint", "distributed", "experts", "kernels")
 __all__ = [
-    "Cluster", "Plan", "RhinoError", "StridedArray", "checkpoint", "distributed", "experts", "kernels", "original", "parallelize",
+    "Cluster", "Plan", "RhinoError", "StridedArray", "checkpoint", "distributed", "experts", "kernels", "original",
+    "parallelize",
 ]  # fmt: skip
 
 

@@ -117,8 +117,8 @@ def kernels_page() -> str:
     parts = [
         _NOTICE,
         "# The table of kernels",
-        "What `rhino-describe-kernels` knows of calls whose insides XLA does not see: how they can be split over devices. "
-        "`rhino.kernels.register` adds to it, see [kernels](../guide/kernels.md).",
+        "What `rhino-describe-kernels` knows of calls whose insides XLA does not see: how they can be split over "
+        "devices. `rhino.kernels.register` adds to it, see [kernels](../guide/kernels.md).",
     ]
     for entry in ENTRIES:
         parts += [f"## {entry.name}", entry.doc, f"Calls: {', '.join(f'`{target}`' for target in entry.targets)}."]
