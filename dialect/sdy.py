@@ -65,6 +65,24 @@ def replicated_axes(sharding: ir.Attribute) -> tuple[str, ...]:
     return tuple(map(_axis_text, sdy.TensorShardingAttr(sharding).replicated_axes))
 
 
+def sharding_rule(
+    sizes: Sequence[int],
+    operands: Sequence[Sequence[Sequence[int]]],
+    results: Sequence[Sequence[Sequence[int]]],
+    reduction: Sequence[int] = (),
+    replicate: Sequence[int] = (),
+    permutation: Sequence[int] = (),
+) -> ir.Attribute:
+    """`#sdy.op_sharding_rule`, in the context at hand: per operand, result and dimension the factors, major first."""
+
+    def mapped(side: Sequence[Sequence[Sequence[int]]]) -> list[ir.Attribute]:
+        return [sdy.TensorMappingAttr.get([sdy.DimMappingAttr.get(list(dim)) for dim in m]) for m in side]
+
+    return sdy.OpShardingRuleAttr.get(
+        list(sizes), mapped(operands), mapped(results), list(reduction), list(replicate), list(permutation), [], True
+    )
+
+
 def mesh_of(sharding: ir.Attribute) -> str:
     """The name of the mesh a sharding refers to; empty if the mesh is written inline."""
     reference = sdy.TensorShardingAttr(sharding).mesh_or_ref

@@ -14,8 +14,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.attributes import RhinoKernel
+from rhino.dialect.sdy import sharding_rule
 from rhino.graph.data import Rule
-from rhino.kernels.data import Call, Tensor
+from rhino.kernels.data import Call, Known, Tensor
 from rhino.passes.diagnostics import PassError
 
 RULE = "sdy.sharding_rule"
@@ -45,6 +46,17 @@ def kernel_of(op: ir.Operation) -> dict[str, Any]:
     if found is None:
         raise PassError(op, "the call is not described", ["run rhino-describe-kernels"])
     return dict(found)
+
+
+def kernel_data(name: str, known: Known) -> dict[str, Any]:
+    """What is known of a call, as `rhino.kernel` has it."""
+    data: dict[str, Any] = {"name": name, "flops": known.flops, "bytes": known.nbytes, "type": known.dtype}
+    data["rate"] = known.rate
+    if sums := shared_sums(known.rule):
+        data["sums"] = sums
+    if known.maxima:
+        data["maxima"] = list(known.maxima)
+    return data
 
 
 def target_of(op: ir.Operation) -> str:
@@ -159,15 +171,10 @@ def _like(old: ir.Attribute, value: Any) -> ir.Attribute:
 def rule_attribute(rule: Rule, context: ir.Context) -> ir.Attribute:
     """A rule as `#sdy.op_sharding_rule`, which cannot say that a factor is summed in some results only."""
     reduction = [f for f in rule.reduction if f not in shared_sums(rule)]
-
-    def mapped(side: tuple[tuple[tuple[int, ...], ...], ...]) -> list[Any]:
-        return [sdy.TensorMappingAttr.get([sdy.DimMappingAttr.get(list(dim)) for dim in m]) for m in side]
-
     with context:
-        return sdy.OpShardingRuleAttr.get(
-            list(rule.factor_sizes), mapped(rule.operands), mapped(rule.results), reduction,
-            list(rule.replicate), list(rule.permutation), [], True,
-        )  # fmt: skip
+        return sharding_rule(
+            rule.factor_sizes, rule.operands, rule.results, reduction, rule.replicate, rule.permutation
+        )
 
 
 def shared_sums(rule: Rule) -> list[int]:
@@ -201,3 +208,11 @@ def read_rule(attribute: ir.Attribute) -> Rule:
         replicate=tuple(rule.need_replication_factors),
         permutation=tuple(rule.permutation_factors),
     )
+
+
+def safe(rule: Rule) -> Rule:
+    """The rule without splits that leave each device a part which nothing puts together."""
+    read = {f for m in rule.operands for dim in m for f in dim}
+    made = {f for m in rule.results for dim in m for f in dim}
+    lost = {f for f in range(len(rule.factor_sizes)) if f not in rule.reduction and (f not in read or f not in made)}
+    return replace(rule, replicate=tuple(sorted({*rule.replicate, *lost})))

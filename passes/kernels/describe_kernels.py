@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from jaxlib.mlir import ir
@@ -10,7 +9,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError
-from rhino.graph.data import Rule
+from rhino.kernels.bodies import TARGET
 from rhino.kernels.data import Call, Refused
 from rhino.kernels.table import describe, find
 from rhino.passes.diagnostics import PassError, PassLog
@@ -19,10 +18,11 @@ from rhino.passes.kernels.calls import (
     PARTITIONED_BY_JAX,
     RULE,
     is_opaque,
+    kernel_data,
     read_call,
     read_rule,
     rule_attribute,
-    shared_sums,
+    safe,
     target_of,
 )
 from rhino.passes.registry import Pass, register
@@ -58,6 +58,8 @@ class DescribeKernels(Pass):
         """Annotate. Raises PassError at a call that only the process that traced it can partition."""
         main = main_function(module, self.name)
         for op in functions.walk(main):
+            if target_of(op) == TARGET:
+                continue  # described when it was traced
             if is_opaque(op) or find(target_of(op)) is not None:
                 self._call(op, log)
 
@@ -82,19 +84,13 @@ class DescribeKernels(Pass):
             raise PassError(op, error.message, [error.remedy] if error.remedy else []) from error
         if found is not None:
             entry, known = found
-            data = {"name": entry.name, "flops": known.flops, "bytes": known.nbytes, "type": known.dtype}
-            data["rate"] = known.rate
-            if sums := shared_sums(known.rule):
-                data["sums"] = sums
-            if known.maxima:
-                data["maxima"] = list(known.maxima)
-            RhinoKernel.attach(op, data)
+            RhinoKernel.attach(op, kernel_data(entry.name, known))
             op.attributes[RULE] = rule_attribute(known.rule, op.context)
             log.count("described")
             return
         data = {"name": target, "flops": 0, "bytes": call.nbytes, "type": _type(call), "rate": "vector"}
         if not why and RULE in op.attributes:
-            op.attributes[RULE] = rule_attribute(_safe(read_rule(op.attributes[RULE])), op.context)
+            op.attributes[RULE] = rule_attribute(safe(read_rule(op.attributes[RULE])), op.context)
             log.count("own-rule")
         else:
             data["replicated"] = why or _unknown(target)
@@ -109,11 +105,3 @@ def _type(call: Call) -> str:
 
 def _unknown(target: str) -> str:
     return f"nobody said how it can be split; rhino.kernels.register('{target}', rule=..) does"
-
-
-def _safe(rule: Rule) -> Rule:
-    """The rule without splits that leave each device a part which nothing puts together."""
-    read = {f for m in rule.operands for dim in m for f in dim}
-    made = {f for m in rule.results for dim in m for f in dim}
-    lost = {f for f in range(len(rule.factor_sizes)) if f not in rule.reduction and (f not in read or f not in made)}
-    return replace(rule, replicate=tuple(sorted({*rule.replicate, *lost})))

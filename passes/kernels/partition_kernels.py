@@ -52,7 +52,7 @@ class PartitionKernels(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Rewrite. Raises PassError at a call whose local program cannot be made."""
-        layouts = Layouts(module)
+        layouts, found = Layouts(module), False
         for function in functions.all_functions(module):
             calls = [
                 op for op in functions.walk(function) if RhinoKernel.name in op.attributes and RULE in op.attributes
@@ -62,6 +62,26 @@ class PartitionKernels(Pass):
                     with log.at(op):
                         partition(op, layouts)
                     log.count("partitioned")
+                    found = True
+        if found:
+            _number_channels(module)
+
+
+def _number_channels(module: ir.Module) -> None:
+    """Gives every collective a channel of its own: programs that were lowered one by one number theirs alike."""
+    number = 0
+    for function in functions.all_functions(module):
+        for op in functions.walk(function):
+            if op.name in _COLLECTIVES and "channel_handle" in op.attributes:
+                number += 1
+                kind = stablehlo.ChannelHandle(op.attributes["channel_handle"]).channel_type
+                op.attributes["channel_handle"] = stablehlo.ChannelHandle.get(number, kind, module.context)
+
+
+_COLLECTIVES = frozenset(
+    f"stablehlo.{name}"
+    for name in "all_reduce all_gather all_to_all reduce_scatter collective_permute collective_broadcast".split()
+)
 
 
 def _inside_manual(op: ir.Operation) -> bool:
@@ -107,7 +127,8 @@ def partition(op: ir.Operation, layouts: Layouts) -> None:
     parts = _parts(op, layouts)
     with op.context, op.location:
         if parts is None:
-            made = program_of(op)(Local(op, list(op.operands), [r.type for r in op.results], None, ()))
+            with ir.InsertionPoint(op):
+                made = program_of(op)(Local(op, list(op.operands), [r.type for r in op.results], None))
         else:
             made = _manual(op, parts)
     for old, new in zip(op.results, made, strict=True):
@@ -173,9 +194,8 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
         arguments = [parts.local(v.type, d) for v, d in zip(op.operands, in_dims, strict=True)]
         block = manual.regions[0].blocks.append(*arguments, arg_locs=[op.location] * len(arguments))
     with ir.InsertionPoint(block):
-        made = list(
-            program_of(op)(Local(op, list(block.arguments), local_out, mesh, tuple(sorted(parts.axes.items()))))
-        )
+        split = tuple(sorted(parts.axes.items()))
+        made = list(program_of(op)(Local(op, list(block.arguments), local_out, mesh, split, in_dims, out_dims)))
         for i in maxima:
             if parts.used:
                 made[i] = _largest(made[i], mesh, parts.used)

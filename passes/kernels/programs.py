@@ -15,6 +15,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoKernel
+from rhino.graph.data import Dims
+from rhino.kernels.bodies import TARGET
 from rhino.kernels.table import find
 from rhino.passes.kernels.calls import CUSTOM_CALL, RULE, kernel_of, read_call, target_of, tensor_of, write_config
 from rhino.passes.kernels.layouts import Mesh
@@ -24,14 +26,17 @@ from rhino.passes.kernels.layouts import Mesh
 class Local:
     """One call on one device: its local operands, the types of its local results, and what splits which factor.
 
-    `mesh` is None, and no factor is split, where there is only one device.
+    `reads` and `makes` are the axes per dimension of whole operands and results. `mesh` is None, and nothing is split,
+    where there is only one device.
     """
 
     op: ir.Operation
     operands: Sequence[Any]
     results: Sequence[Any]
     mesh: Mesh | None
-    axes: tuple[tuple[int, tuple[str, ...]], ...]
+    axes: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    reads: Sequence[Dims] = ()
+    makes: Sequence[Dims] = ()
 
     @property
     def parts(self) -> int:
@@ -43,15 +48,17 @@ Program = Callable[[Local], Sequence[Any]]
 
 
 # Entry.program -> "module:function" of its builder.
-_PROGRAMS: dict[str, str] = {}
+_PROGRAMS = {TARGET: "rhino.passes.kernels.traced:traced"}
 
 
 def program_of(op: ir.Operation) -> Program:
     """The builder of the local program of a call; it builds at the current insertion point."""
-    entry = find(target_of(op))
-    if entry is None or not entry.program:
+    target = target_of(op)
+    entry = find(target)
+    key = target if target == TARGET else "" if entry is None else entry.program
+    if not key:
         return same_call
-    module, _, name = _PROGRAMS[entry.program].partition(":")
+    module, _, name = _PROGRAMS[key].partition(":")
     found: Program = getattr(import_module(module), name)
     return found
 

@@ -25,6 +25,7 @@ from rhino.dialect.context import to_bytecode
 from rhino.distributed import Job
 from rhino.distributed.arrays import put, replicate
 from rhino.errors import RhinoError
+from rhino.kernels.bodies import given
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan_file import dumps
 from rhino.plan_module import Request, fingerprint, plan_module, read_plan
@@ -164,7 +165,7 @@ def build(
     fn: Callable[..., Any], signature: Signature, call: Call, cluster: Cluster, settings: Settings, follow: Built | None
 ) -> Built:
     """Trace a call and plan it, keeping the shardings of the state it shares with the call it follows."""
-    traced = trace(fn, signature, call)
+    traced = trace(fn, signature, call, cluster.device.xla_target)
     job = shared_job(cluster)
     if job is None:
         plan = _plan(traced, cluster, settings, follow)
@@ -227,7 +228,8 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
         settings.statistics,
     )
     before = (lambda m: pin_strided(m, pins)) if source is not None else None
-    plan = plan_module(module, request, program=program, before_search=before).plan
+    with given(traced.kernels.bodies):
+        plan = plan_module(module, request, program=program, before_search=before).plan
     if is_pipeline(plan):
         return plan
     return read_plan(module) if make_keys_whole(module, traced) else plan

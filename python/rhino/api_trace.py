@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
 from rhino.api_signature import Call, Signature, abstract
+from rhino.compile._jax_kernels import Kernels, as_on
+from rhino.compile.target import DEVICELESS
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
@@ -46,7 +49,8 @@ class Trace:
       in_tree: of (traced positional arguments, traced keyword arguments).
       leaves: the flat arguments.
       donated: indices of the leaves whose buffers may be reused.
-      bytecode: the module as jax lowered it for one device.
+      bytecode: the module as jax lowered it for one device, kernels as calls.
+      kernels: what these calls stand for.
     """
 
     name: str
@@ -56,25 +60,30 @@ class Trace:
     leaves: tuple[Leaf, ...]
     donated: tuple[int, ...]
     bytecode: bytes
+    kernels: Kernels
 
 
-def trace(fn: Callable[..., Any], signature: Signature, call: Call) -> Trace:
+def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str = "cpu") -> Trace:
     """Trace the function on abstract values; no array is read or made.
+
+    Args:
+      target: what it is lowered for, as `rhino.compile` names it, whether it is here or not.
 
     Raises:
       What jax raises when the function cannot be traced.
     """
+    kernels = Kernels("cpu" if target == "cpu" else "cuda")
     jitted = jax.jit(fn, static_argnums=signature.static, donate_argnums=signature.donated, keep_unused=True)
     args = tuple(value if i in signature.static else jax.tree.map(abstract, value) for i, value in enumerate(call.args))
     kwargs = {
         name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value
         for name, value in call.kwargs.items()
     }
-    traced = jitted.trace(*args, **kwargs)
-    with warnings.catch_warnings():
+    with as_on(target) if target in DEVICELESS else nullcontext(), warnings.catch_warnings():
         # Whether a donated buffer is of use is known only when the plan is: the partitioned module decides.
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-        lowered = traced.lower()
+        traced = jitted.trace(*args, **kwargs)
+        lowered = kernels.lower(traced)
     infos = jax.tree.leaves(traced.args_info)
     avals = traced.jaxpr.in_avals
     flat, in_tree = tree_flatten_with_path((call.traced_args, call.traced_kwargs))
@@ -88,6 +97,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call) -> Trace:
         leaves=tuple(_leaf(path, call, aval) for (path, _), aval in zip(flat, avals, strict=True)),
         donated=tuple(i for i, info in enumerate(infos) if info.donated),
         bytecode=to_bytecode(lowered.compiler_ir("stablehlo")),
+        kernels=kernels,
     )
 
 
@@ -142,4 +152,4 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
     jitted = jax.jit(step, in_shardings=shardings, out_shardings=out_shardings, donate_argnums=donate, keep_unused=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-        return jitted.lower(*args, *((kwargs,) if has_kwargs else ()))
+        return Kernels(trace.kernels.platform).lower(jitted.trace(*args, *((kwargs,) if has_kwargs else ())))

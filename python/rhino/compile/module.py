@@ -193,6 +193,14 @@ def dtype_name(text: str) -> str | None:
     return _DTYPES.get(text)
 
 
+def element_name(dtype: str) -> str:
+    """The MLIR element type of a numpy or ml_dtypes name, as text."""
+    if dtype.startswith(("float4_", "float6_", "float8_")):
+        size, _, kind = dtype.removeprefix("float").partition("_")
+        return f"f{size}{kind.upper()}"
+    return next(element for element, name in _DTYPES.items() if name == dtype)
+
+
 # --- the mesh -------------------------------------------------------------------------------------------------------
 
 _Mesh = tuple[tuple[tuple[str, int], ...], tuple[int, ...]]  # axes, device ids (empty = in order)

@@ -5,6 +5,7 @@ Owns: the list of targets and the text of XLA's description of each GPU. Must no
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 
 from rhino.errors import RhinoError
@@ -26,3 +27,17 @@ def gpu_target_config(name: str) -> str:
     if name not in DEVICELESS:
         raise RhinoError(f"{name!r} is no deviceless target", f"known: {', '.join(DEVICELESS)}")
     return resources.files("rhino.compile").joinpath("targets", f"{name}.txtpb").read_text(encoding="utf-8")
+
+
+def gpu_versions(name: str) -> tuple[tuple[int, int], int]:
+    """Compute capability of one of `DEVICELESS`, and the cuDNN that XLA compiles for, as cuDNN numbers its versions."""
+    text = gpu_target_config(name)
+
+    def number(block: str, key: str) -> int:
+        inside = re.search(block + r"\s*\{([^{}]*)\}", text)
+        found = re.search(rf"\b{key}:\s*(\d+)", inside[1]) if inside else None
+        return int(found[1]) if found else 0
+
+    capability = number("cuda_compute_capability", "major"), number("cuda_compute_capability", "minor")
+    major, minor, patch = (number("dnn_version_info", key) for key in ("major", "minor", "patch"))
+    return capability, major * 10000 + minor * 100 + patch

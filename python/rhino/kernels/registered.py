@@ -6,16 +6,67 @@ Owns the table of this process. Jax primitives and Pallas kernels are known by n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rhino.errors import RhinoError
+from rhino.graph.data import Rule
 from rhino.kernels.data import RATES, Call, Entry, Known, Tensor
-from rhino.kernels.rules import make_rule, parse_rule
+from rhino.kernels.rules import RuleText, make_rule, parse_rule
 
 Count = int | Callable[..., int]
 Resize = Callable[[Mapping[str, Any], Sequence[Tensor], Sequence[Tensor]], Mapping[str, Any]]
 
-_REGISTERED: dict[str, Entry] = {}
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a user said of a kernel; the fields are `register`'s. `primitive` is the jax primitive, if it was one."""
+
+    name: str
+    rule: RuleText
+    reduction: tuple[str, ...]
+    whole: tuple[str, ...]
+    sizes: Mapping[str, int]
+    flops: Count | None
+    nbytes: Count | None
+    rate: str
+    resize: Resize | None
+    primitive: Any = None
+
+    def describe(self, call: Call) -> Known:
+        """What is known of a call whose dimensions may be split as the rule says."""
+        rule, names = make_rule(
+            self.rule, call.operands, call.results, reduction=self.reduction, whole=self.whole, sizes=self.sizes
+        )
+        return self.known(call, rule, names, dict.fromkeys(self.whole, "its registration says so"))
+
+    def known(
+        self, call: Call, rule: Rule, names: tuple[str, ...], whole: Mapping[str, str], flops: int = 0, nbytes: int = 0
+    ) -> Known:
+        """The costs that the user gave, by default those given here, with a rule."""
+        return Known(
+            rule=rule,
+            names=names,
+            flops=_count(self.flops, call, flops),
+            nbytes=_count(self.nbytes, call, nbytes or call.nbytes),
+            dtype=call.operands[0].dtype if call.operands else "f32",
+            rate=self.rate,
+            whole=whole,
+        )
+
+    def entry(self) -> Entry:
+        """An entry for calls that stand in the program as such."""
+        resize = self.resize
+        if resize is None:
+            return Entry(self.name, (self.name,), "registered", self.describe)
+
+        def resized(call: Call, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Mapping[tuple[str, ...], Any]:
+            return {(key,): value for key, value in resize(call.config, operands, results).items()}
+
+        return Entry(self.name, (self.name,), "registered", self.describe, resized)
+
+
+_REGISTERED: dict[str, Registration] = {}
 
 
 def register(
@@ -64,26 +115,10 @@ def register(
     if rate not in RATES:
         raise RhinoError(f"register '{name}': rate {rate!r} is not known", f"one of {', '.join(RATES)}")
 
-    def describe(call: Call) -> Known:
-        made, names = make_rule(
-            parsed, call.operands, call.results, reduction=reduction_factors, whole=need_replication_factors,
-            sizes=factor_sizes,
-        )  # fmt: skip
-        return Known(
-            rule=made,
-            names=names,
-            flops=_count(flops, call, 0),
-            nbytes=_count(bytes, call, call.nbytes),
-            dtype=call.operands[0].dtype if call.operands else "f32",
-            rate=rate,
-            whole=dict.fromkeys(need_replication_factors, "its registration says so"),
-        )
-
-    def resized(call: Call, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Mapping[tuple[str, ...], Any]:
-        assert resize is not None
-        return {(key,): value for key, value in resize(call.config, operands, results).items()}
-
-    _REGISTERED[name] = Entry(name, (name,), "registered", describe, resized if resize is not None else None)
+    _REGISTERED[name] = Registration(
+        name, parsed, tuple(reduction_factors), tuple(need_replication_factors), dict(factor_sizes), flops, bytes, rate,
+        resize, target if hasattr(target, "bind") else None,
+    )  # fmt: skip
 
 
 def unregister(target: Any) -> None:
@@ -91,9 +126,14 @@ def unregister(target: Any) -> None:
     _REGISTERED.pop(kernel_name(target), None)
 
 
-def registered(target: str) -> Entry | None:
+def registered(target: str) -> Registration | None:
     """What a user said of a target, or None."""
     return _REGISTERED.get(target)
+
+
+def registrations() -> tuple[Registration, ...]:
+    """All of this process, in the order in which they were made."""
+    return tuple(_REGISTERED.values())
 
 
 def kernel_name(target: Any) -> str:

@@ -99,6 +99,24 @@ def _values(side: str, text: str) -> list[Mapping_]:
     return [tuple(value) for value in values]
 
 
+def fit_ranks(rule: RuleText, operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> RuleText:
+    """The rule with a factor for each dimension: "..." expanded, "v0", "v1", .. for those that `jax.vmap` put in front.
+
+    Raises:
+      RhinoError: the rule has another number of values, or more dimensions than one of them.
+    """
+    sides = []
+    for what, mappings, shapes in (("operand", rule.operands, operands), ("result", rule.results, results)):
+        if len(mappings) != len(shapes):
+            raise RhinoError(f"rule '{rule.text}' has {len(mappings)} {what}s, and the kernel has {len(shapes)}")
+        side = []
+        for i, (mapping, shape) in enumerate(zip(mappings, shapes, strict=True)):
+            found = _expanded(rule, mapping, len(shape), f"{what} {i}", vmapped=True)
+            side.append(found)
+        sides.append(tuple(side))
+    return RuleText(rule.text, sides[0], sides[1])
+
+
 def make_rule(
     rule: RuleText | str,
     operands: Sequence[Tensor],
@@ -130,7 +148,10 @@ def make_rule(
         if len(mappings) != len(tensors):
             raise RhinoError(f"rule '{parsed.text}' has {len(mappings)} {what}s, and the call has {len(tensors)}")
         sides.append(
-            [_expanded(parsed, m, t, f"{what} {i}") for i, (m, t) in enumerate(zip(mappings, tensors, strict=True))]
+            [
+                _expanded(parsed, m, len(t.shape), f"{what} {i}")
+                for i, (m, t) in enumerate(zip(mappings, tensors, strict=True))
+            ]
         )
     known = _sizes(parsed, [*zip(sides[0], operands, strict=True), *zip(sides[1], results, strict=True)], sizes or {})
     names = tuple(known)
@@ -157,13 +178,21 @@ def make_rule(
     ), names
 
 
-def _expanded(rule: RuleText, mapping: Mapping_, tensor: Tensor, what: str) -> Mapping_:
-    """The mapping with "..." replaced by as many factors as the tensor has dimensions more."""
-    rank = len(tensor.shape)
+def whole_rule(operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> tuple[Rule, tuple[str, ...]]:
+    """The rule of what cannot be split at all: every dimension has a factor of its own, which stays whole."""
+    sizes = [size for shape in (*operands, *results) for size in shape]
+    numbers = iter(range(len(sizes)))
+    reads, makes = (tuple(tuple((next(numbers),) for _ in shape) for shape in side) for side in (operands, results))
+    rule = Rule(tuple(sizes), tuple(reads), tuple(makes), replicate=tuple(range(len(sizes))))
+    return rule, tuple(f"f{i}" for i in range(len(sizes)))
+
+
+def _expanded(rule: RuleText, mapping: Mapping_, rank: int, what: str, vmapped: bool = False) -> Mapping_:
+    """The mapping with "..." replaced by as many factors as the value has dimensions more."""
     if not mapping or not mapping[0][0].startswith("..."):
-        if len(mapping) != rank:
+        if len(mapping) != rank and not (vmapped and len(mapping) < rank):
             raise RhinoError(f"rule '{rule.text}' gives {what} {len(mapping)} dimensions, and it has {rank}")
-        return mapping
+        return (*((f"v{i}",) for i in range(rank - len(mapping))), *mapping)
     more = rank - (len(mapping) - 1)
     if more < 0:
         raise RhinoError(f"rule '{rule.text}' gives {what} at least {len(mapping) - 1} dimensions, and it has {rank}")

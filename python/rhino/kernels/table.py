@@ -16,7 +16,8 @@ _BY_TARGET = {target: entry for entry in ENTRIES for target in entry.targets}
 
 def find(target: str) -> Entry | None:
     """The entry for calls of a target, or None: that of the user, if there is one."""
-    return registered(target) or _BY_TARGET.get(target)
+    given = registered(target)
+    return _BY_TARGET.get(target) if given is None else given.entry()
 
 
 def describe(call: Call) -> tuple[Entry, Known] | None:
