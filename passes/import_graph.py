@@ -166,8 +166,9 @@ class _Importer:
         """What rhino-describe-kernels wrote; factors that only some results sum Shardy's rule has as any other."""
         data = kernel_of(op)
         record.kernel = Kernel(
-            data["name"], data["flops"], data["bytes"], data["type"], data["rate"], data.get("replicated", "")
-        )
+            data["name"], data["flops"], data["bytes"], data["type"], data["rate"], data.get("replicated", ""),
+            tuple(data.get("maxima", ())),
+        )  # fmt: skip
         record.where = location_text(op.location)
         if record.rule is not None and data.get("sums"):
             record.rule = rule_of(op)

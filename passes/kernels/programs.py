@@ -6,7 +6,7 @@ Owns making the local call. Builders of what is more than that stand in files of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -18,7 +18,16 @@ from rhino.dialect.attributes import RhinoKernel
 from rhino.graph.data import Dims
 from rhino.kernels.bodies import TARGET
 from rhino.kernels.table import find
-from rhino.passes.kernels.calls import CUSTOM_CALL, RULE, kernel_of, read_call, target_of, tensor_of, write_config
+from rhino.passes.kernels.calls import (
+    CUSTOM_CALL,
+    RULE,
+    kernel_of,
+    read_call,
+    rule_attribute,
+    rule_of,
+    target_of,
+    write_config,
+)
 from rhino.passes.kernels.layouts import Mesh
 
 
@@ -74,21 +83,27 @@ def same_call(local: Local) -> Sequence[Any]:
         made.operands[position] = operand
     for result, kind in zip(made.results, local.results, strict=True):
         result.set_type(kind)
-    call = read_call(op)
-    entry = find(call.target)
-    if entry is not None and entry.resize is not None and op.name == CUSTOM_CALL:
-        operands = [tensor_of(v.type) for v in local.operands]
-        write_config(made, entry.resize(call, operands, [tensor_of(kind) for kind in local.results]))
-    data = kernel_of(op)
-    RhinoKernel.attach(
-        made, {**data, "flops": data["flops"] // local.parts, "bytes": local_bytes(local, data["bytes"])}
-    )
+    suit_shapes(op, made, local.parts)
     return made.results
 
 
-def local_bytes(local: Local, whole: int) -> int:
-    """A device's share of a call's memory traffic: of each operand and result as much as it has of it."""
-    kinds = [*(v.type for v in local.op.operands), *(r.type for r in local.op.results)]
-    mine = [*(v.type for v in local.operands), *local.results]
-    all_bytes = sum(tensor_of(k).nbytes for k in kinds)
-    return whole * sum(tensor_of(k).nbytes for k in mine) // max(1, all_bytes)
+def suit_shapes(op: ir.Operation, made: ir.Operation, parts: int) -> None:
+    """Makes a copy of a call whose operands and results have other shapes a call with these: configuration, costs.
+
+    Args:
+      parts: how much less arithmetic it is. Of memory traffic it has its share of operands and results.
+    """
+    call, now = read_call(op), read_call(made)
+    entry = find(call.target)
+    if entry is not None and entry.resize is not None and op.name == CUSTOM_CALL:
+        write_config(made, entry.resize(call, now.operands, now.results))
+    data = kernel_of(op)
+    nbytes = data["bytes"] * now.nbytes // max(1, call.nbytes)
+    RhinoKernel.attach(made, {**data, "flops": data["flops"] // parts, "bytes": nbytes})
+
+
+def suit_rule(op: ir.Operation, made: ir.Operation, factor: int, parts: int) -> None:
+    """The same for the rule of a call that works on a part of one factor: a micro-batch."""
+    rule = rule_of(op)
+    sizes = tuple(size // parts if f == factor else size for f, size in enumerate(rule.factor_sizes))
+    made.attributes[RULE] = rule_attribute(replace(rule, factor_sizes=sizes), op.context)

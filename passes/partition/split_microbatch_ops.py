@@ -12,8 +12,12 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from rhino.dialect.attributes import RhinoKernel
 from rhino.microbatch import Copy, Split
+from rhino.microbatch.factors import find
 from rhino.microbatch.forms import Form
+from rhino.passes.kernels.calls import rule_of
+from rhino.passes.kernels.programs import suit_rule, suit_shapes
 
 
 class Types:
@@ -71,7 +75,9 @@ def make(types: Types, op: Any, copy: Copy, operands: Sequence[Any], index: Any)
             result.set_type(types.of(result.type, form))
             local = True
     local = local or any(isinstance(form, Split) for _, form in copy.operands)
-    if local and op.name in _RESIZED:
+    if local and RhinoKernel.name in op.attributes:
+        _kernel(op, new, copy, types.microbatches)
+    elif local and op.name in _RESIZED:
         _RESIZED[op.name](op, new, copy)
     return new.results
 
@@ -114,6 +120,18 @@ def _examples(types: Types, op: Any, copy: Copy, index: Any) -> Any:
     if flat.type == wanted:
         return flat
     return stablehlo.BroadcastInDimOp(wanted, flat, ir.DenseI64ArrayAttr.get([split.dim])).result
+
+
+def _kernel(op: Any, new: Any, copy: Copy, microbatches: int) -> None:
+    """A kernel on a micro-batch: its configuration, what it costs, and the size of the batch in its rule."""
+    rule = rule_of(op)
+    for i, (_, form) in enumerate(copy.operands):
+        if isinstance(form, Split):
+            span = find(rule, rule.operands[i], form, op.operands[i].type.shape[form.dim])
+            assert span is not None, "the analysis has found it"
+            suit_rule(op, new, span.factor, microbatches)
+            break
+    suit_shapes(op, new, microbatches)
 
 
 # One per operation whose attributes mention sizes: the original, its copy, and the forms.

@@ -19,6 +19,7 @@ from rhino.errors import RhinoError
 from rhino.experts.facts import Facts, read
 from rhino.experts.solve import Outcome, consult
 from rhino.graph.data import Graph
+from rhino.kernels.bodies import given
 from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
@@ -51,8 +52,9 @@ class Program:
         auto = build("rhino-auto", [("topology", topology), ("stages", "1")])
         assert isinstance(auto, Pipeline)
         for part in auto.expand():
-            if not isinstance(part, PlanSharding):
-                manager.add(part)
+            if isinstance(part, PlanSharding):
+                break
+            manager.add(part)
         manager.run(module)
         graph = import_graph(module)
         put_back(module, aside)
@@ -64,6 +66,9 @@ class Program:
         aside = put_aside(module)
         annotate(module, self.graph, solution)
         summarise(module, cluster, solution)
+        manager = PassManager(module.context)
+        manager.add(build("rhino-partition-kernels", []))
+        manager.run(module)
         put_back(module, aside)
         return module
 
@@ -150,10 +155,11 @@ def _plan_function(
     from rhino.plan_module import fingerprint
 
     signature = Signature(fn, static, donated)
-    traced = trace(fn, signature, signature.bind(args, {}))
+    traced = trace(fn, signature, signature.bind(args, {}), cluster.device.xla_target)
     module = import_module(traced)
     program = fingerprint(module)
-    found, _ = _plan_module(name, module, cluster, level, limit, program)
+    with given(traced.kernels.bodies):
+        found, _ = _plan_module(name, module, cluster, level, limit, program)
     return found.bind(bind(found, traced, local_devices(cluster)))
 
 

@@ -51,7 +51,7 @@ def vocabularies(facts: Facts, share: float = _VOCABULARY_SHARE) -> list[tuple[L
 
 def _is_heavy(op: Op) -> bool:
     name = op.name.removeprefix("stablehlo.")
-    return op.rule is not None and name in ("dot_general", "dot", "convolution", "gather")
+    return op.rule is not None and (name in ("dot_general", "dot", "convolution", "gather") or op.kernel is not None)
 
 
 class _Walk:

@@ -71,7 +71,7 @@ class Kernel:
     """What one execution of a call whose insides nobody sees costs, with whole operands.
 
     `dtype` is the type whose rate its arithmetic has, `rate` what limits that (`rhino.kernels.data.RATES`);
-    `replicated` says why it cannot be split.
+    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Kernel:
     dtype: str
     rate: str
     replicated: str = ""
+    maxima: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

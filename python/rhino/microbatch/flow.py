@@ -147,8 +147,13 @@ class Flow:
         self.check_indexed(op, rule.operands, span, forms)
         results = [place(rule, dims, span) for dims in rule.results]
         summed = span.factor in rule.reduction
-        kind = self.reduction(scope, op, forms) if summed else None
-        if not summed and any(r is None for r in results):
+        kind = self.reduction(scope, op, forms) if summed and op.kernel is None else None
+        given: list[Form] = [kind or r or WHOLE for r in results]
+        if op.kernel is not None:
+            given = self.of_kernel(op, results, summed)
+        if kind is None and any(
+            isinstance(f, Whole) and values[v].elements for v, f in zip(op.results, given, strict=True)
+        ):
             raise self.mixes(op, next(f for f in forms if isinstance(f, Split)))
         read: list[Form] = []
         for i, (v, form) in enumerate(zip(op.operands, forms, strict=True)):
@@ -166,8 +171,20 @@ class Flow:
                 scope.demand(v, part, k)
                 form = part
             read.append(form)
-        given: list[Form] = [kind or r or WHOLE for r in results]
         return self.made(op, read, given)
+
+    def of_kernel(self, op: Op, results: Sequence[Split | None], summed: bool) -> list[Form]:
+        """Of a kernel's results those with the batch are split, others sums over it, or the largest of it."""
+        assert op.kernel is not None
+        given: list[Form] = []
+        for i, split in enumerate(results):
+            if split is not None:
+                given.append(split)
+            elif i in op.kernel.maxima:
+                given.append(Partial("maximum"))
+            else:
+                given.append(Partial("add") if summed and self.graph.values[op.results[i]].elements else WHOLE)
+        return given
 
     def check_indexed(self, op: Op, operands: Sequence[Sequence[Sequence[int]]], span: Span, forms: list[Form]) -> None:
         """Refuses look-ups and updates of examples by number, which are numbers in the whole batch."""

@@ -158,11 +158,13 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
         "rhino-inline",
         "symbol-dce",
         "canonicalize",
+        "rhino-describe-kernels",
         "rhino-classify-args",
         "rhino-expose-strided-dims",
         "rhino-plan-sharding",
+        "rhino-partition-kernels",
     ]
-    assert manager.steps[-1].text == "rhino-plan-sharding{topology=dgx-h100:2 mesh=4x4 memory-limit=1000}"
+    assert manager.steps[-2].text == "rhino-plan-sharding{topology=dgx-h100:2 mesh=4x4 memory-limit=1000}"
 
 
 def test_a_bad_option_inside_rhino_auto_is_a_pipeline_error(module: ir.Module) -> None:
