@@ -187,6 +187,20 @@ _PREDICTED = Record(
 
 
 _MESH = ListOf(TupleOf((String(), Int(1))))
+_KERNEL = Record(
+    {
+        "name": Field(String(), "entry of the table of kernels, or the calls' target"),
+        "count": Field(Int(1), "executions per step"),
+        "dims": Field(ListOf(ListOf(String())), "axes per dimension of the first operand"),
+        "flops": Field(Int(0), "arithmetic of one device and step"),
+        "time_s": Field(Float(0), "its seconds"),
+        "sent_bytes": Field(Int(0), "bytes sent to change layouts around the calls"),
+        "sent_s": Field(Float(0), "seconds of that"),
+        "where": Field(String(), "source line of the first call"),
+        "replicated": Field(String(), "why every device computes all of it; empty if it can be split"),
+    },
+    extensible=True,
+)
 
 
 class RhinoPlan(RhinoAttribute):
@@ -220,6 +234,7 @@ class RhinoPlan(RhinoAttribute):
                 optional=True,
             ),
             "alternatives": Field(ListOf(_ALTERNATIVE), "the best plans that lost", optional=True),
+            "kernels": Field(ListOf(_KERNEL), "calls of kernels, those that are split alike together", optional=True),
         },
         extensible=True,
     )

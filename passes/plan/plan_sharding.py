@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from rhino.passes.registry import Pass, option, register
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
+from rhino.search.kernels import kernel_uses
 from rhino.search.solution import Alternative
 
 MESH = "mesh"
@@ -255,6 +256,7 @@ class Propagated:
 
 def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagated) -> None:
     """Writes `rhino.plan` and `rhino.cluster`."""
+    kernels = [asdict(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
     memory = predicted.memory
     RhinoPlan.attach(
@@ -286,6 +288,7 @@ def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagat
                 {"name": a.name, "step_time_s": a.step_time_s, "peak_bytes": a.peak_bytes, "why": a.why}
                 for a in solution.alternatives
             ],
+            **({"kernels": kernels} if kernels else {}),
         },
     )
     attach_cluster(module, cluster)

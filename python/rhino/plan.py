@@ -100,6 +100,31 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelUse:
+    """Calls of one kernel that are split alike: what they cost one device in a step.
+
+    Attributes:
+      name: entry of the table of kernels, or the calls' target.
+      count: executions in a step.
+      dims: axes per dimension of the first operand.
+      flops, time_s: arithmetic, and seconds of it or of memory traffic, whichever takes longer.
+      sent_bytes, sent_s: what changing layouts around the calls sends, and its time.
+      where: source line of the first call.
+      replicated: why every device computes all of it; empty where it can be split.
+    """
+
+    name: str
+    count: int
+    dims: Sharding
+    flops: int
+    time_s: float
+    sent_bytes: int
+    sent_s: float
+    where: str
+    replicated: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of one program on one cluster.
 
@@ -116,6 +141,7 @@ class Plan:
       groups: groups of devices that the stages run on, stage s on group s mod `groups`.
       meshes: of each group, where they differ; `mesh` is then the first one's.
       arguments, outputs: every tensor that the step takes and returns, in the flat order of the module.
+      kernels: the calls whose insides XLA does not see, as the plan has them.
       program: fingerprint of the module before planning: another program needs its own annotations.
     """
 
@@ -134,6 +160,7 @@ class Plan:
     meshes: tuple[tuple[tuple[str, int], ...], ...] = ()
     program: str = ""
     statistics: str = "batch"
+    kernels: tuple[KernelUse, ...] = ()
     source: str | ir.Module | None = field(default=None, compare=False, repr=False)
     binding: Binding | None = field(default=None, compare=False, repr=False)
 

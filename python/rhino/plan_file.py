@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Tensor
+from rhino.plan import SCHEMA, Alternative, KernelUse, Plan, Predicted, Search, Tensor
 from rhino.plan_strided import factors_of
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
@@ -40,6 +40,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "predicted": asdict(plan.predicted),
         "search": asdict(plan.search),
         "alternatives": [_without_none(asdict(entry)) for entry in plan.alternatives],
+        **({"kernels": [asdict(use) for use in plan.kernels]} if plan.kernels else {}),
         "arguments": [_tensor_data(tensor) for tensor in plan.arguments],
         "outputs": [_without_role(_tensor_data(tensor)) for tensor in plan.outputs],
     }
@@ -118,6 +119,7 @@ def _plan(data: dict[str, Any]) -> Plan:
         alternatives=_each(data, "alternatives", _alternative),
         program=_text(data.get("program", ""), "program"),
         statistics=_text(data.get("statistics", "batch"), "statistics"),
+        kernels=_each(data, "kernels", _kernel) if "kernels" in data else (),
         source=_unpack(data["module"]) if "module" in data else None,
     )
 
@@ -192,6 +194,19 @@ def _alternative(entry: dict[str, Any], path: str) -> Alternative:
     return Alternative(
         _text(_get(entry, "name", path), f"{path}.name"), _text(_get(entry, "why", path), f"{path}.why"), time_s, peak
     )
+
+
+def _kernel(entry: dict[str, Any], path: str) -> KernelUse:
+    values: dict[str, Any] = {}
+    for field in fields(KernelUse):
+        value, where = _get(entry, field.name, path), f"{path}.{field.name}"
+        if field.name == "dims":
+            values["dims"] = tuple(tuple(_text(a, where) for a in _list(dim, where)) for dim in _list(value, where))
+        elif field.name in ("name", "where", "replicated"):
+            values[field.name] = _text(value, where)
+        else:
+            values[field.name] = _number(value, where) if field.name.endswith("_s") else _whole(value, where)
+    return KernelUse(**values)
 
 
 def _pack(text: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from rhino.dialect.context import make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError
-from rhino.plan import SCHEMA, Alternative, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan import SCHEMA, Alternative, KernelUse, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan_retype import ALIAS
@@ -230,8 +230,14 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         meshes=tuple(tuple((axis, size) for axis, size in mesh) for mesh in data.get("meshes", ())),
         program=str(data.get("program", "")),
         statistics=str(data.get("statistics", "batch")),
+        kernels=tuple(_kernel(entry) for entry in data.get("kernels", ())),
         source=parsed,
     )
+
+
+def _kernel(entry: Mapping[str, Any]) -> KernelUse:
+    values = {name: entry[name] for name in KernelUse.__slots__}
+    return KernelUse(**{**values, "dims": tuple(tuple(axes) for axes in entry["dims"])})
 
 
 def _arguments(main: ir.Operation) -> tuple[Tensor, ...]:

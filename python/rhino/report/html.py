@@ -28,13 +28,14 @@ def page(plan: Plan, measured: Measured | None = None) -> str:
             _comm_bars(plan, measured),
         ),
         _tensors(plan),
+        _kernels(plan),
         _alternatives(plan),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(sections)
+        + "\n".join(section for section in sections if section)
         + f"\n</main>\n<script>\n{_asset('page.js')}</script>\n</body>\n</html>\n"
     )
 
@@ -140,6 +141,21 @@ def _tensors(plan: Plan) -> str:
         'placeholder="Filter: a name, a role, a type, a sharding">'
         f"{_table(head, body, number=(4, 5), name='arguments')}</section>"
     )
+
+
+def _kernels(plan: Plan) -> str:
+    found = rows.kernel_rows(plan)
+    if not found:
+        return ""
+    body = []
+    for row in found:
+        cells = [
+            f"<code>{escape(row.name)}</code> &times; {row.count}", f"<code>{escape(row.sharding)}</code>",
+            row.arithmetic, row.time, row.sent, escape(row.note),
+        ]  # fmt: skip
+        body.append(_row(cells, number=(2, 3, 4)))
+    head = ["kernel", "first operand", "arithmetic", "time", "sent around it", ""]
+    return f"<section><h2>Kernels</h2>{_table(head, body, number=(2, 3, 4))}</section>"
 
 
 def _alternatives(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rhino.plan import Plan, Tensor
 from rhino.report.groups import group, mirrors
 from rhino.report.measured import Measured
-from rhino.report.units import device_bytes, nbytes, percent, seconds, sharding_text, tensor_type
+from rhino.report.units import device_bytes, flops, nbytes, percent, seconds, sharding_text, tensor_type
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROLES = {"param": "parameter", "opt_state": "optimizer state", "batch": "batch", "other": "other"}
@@ -125,6 +125,38 @@ def _rows(plan: Plan, tensors: Sequence[Tensor]) -> list[TensorRow]:
             any(g.tensor.sharding),
         )
         for g in groups
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """Calls of a kernel: how often, split how, and what they and the changes of layout around them take.
+
+    `note` says why they are computed whole, and where they are.
+    """
+
+    name: str
+    count: int
+    sharding: str
+    arithmetic: str
+    time: str
+    sent: str
+    note: str
+
+
+def kernel_rows(plan: Plan) -> list[KernelRow]:
+    """The kernels of a plan, in the order of the program."""
+    return [
+        KernelRow(
+            use.name,
+            use.count,
+            sharding_text(use.dims) if use.dims else "",
+            flops(use.flops) if use.flops else "",
+            seconds(use.time_s),
+            nbytes(use.sent_bytes) if use.sent_bytes else "",
+            f"{use.name} at {use.where} is computed whole by every device: {use.replicated}" if use.replicated else "",
+        )
+        for use in plan.kernels
     ]
 
 

@@ -64,11 +64,28 @@ def _parts(plan: Plan, measured: Measured | None) -> list[RenderableType]:
         )
         role = tensor.role
     parts += [table, Text("")]
+    parts += _kernels(plan)
     table = _table(["candidate", "step", "peak", ""], right=(1, 2))
     for i, entry in enumerate(rows.alternative_rows(plan)):
         table.add_row(entry.name, entry.step_time, entry.peak, Text(entry.why, "green" if i == 0 else ""))
     parts.append(table)
     return parts
+
+
+def _kernels(plan: Plan) -> list[RenderableType]:
+    from rich.text import Text
+
+    found = rows.kernel_rows(plan)
+    if not found:
+        return []
+    columns = ["kernel", "", "first operand", "arithmetic", "time", "sent around it"]
+    table = _table(columns, right=(3, 4, 5))
+    for row in found:
+        style = "yellow" if row.note else ""
+        cells = (f"x {row.count}", row.sharding, row.arithmetic, row.time, row.sent)
+        table.add_row(Text(row.name, style), *cells)
+    notes = list(dict.fromkeys(row.note for row in found if row.note))
+    return [table, *(Text(note, "yellow") for note in notes), Text("")]
 
 
 def _time_line(plan: Plan) -> str:

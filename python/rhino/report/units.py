@@ -25,6 +25,14 @@ def nbytes(value_bytes: float) -> str:
     return f"{int(value_bytes)} B"
 
 
+def flops(value: float) -> str:
+    """Floating-point operations with three digits: "1.37 TFLOP"."""
+    for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
+        if value >= scale:
+            return f"{_three_digits(value / scale)} {unit}"
+    return f"{value:.0f} FLOP"
+
+
 def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 

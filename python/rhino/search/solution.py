@@ -63,12 +63,12 @@ class Solution:
     def copies(self) -> list[tuple[Copy, tuple[Dims, ...]]]:
         """Values that some readers need in another layout than the one they are kept in, and the layouts on the way."""
         found = copies(self.costs, self.states, self.nesting)
-        return [(copy, tuple(self._spelled(copy.value, stop) for stop in copy.stops)) for copy in found]
+        return [(copy, tuple(self.spelled(copy.value, stop) for stop in copy.stops)) for copy in found]
 
     def outputs(self) -> dict[int, tuple[Dims, ...]]:
         """Values that their op leaves in another layout than the one they are kept in, and the layouts on the way."""
         found = outputs(self.costs, self.states, self.nesting)
-        return {v: tuple(self._spelled(v, stop) for stop in stops) for v, stops in found}
+        return {v: tuple(self.spelled(v, stop) for stop in stops) for v, stops in found}
 
     @cached_property
     def nesting(self) -> list[Order]:
@@ -77,9 +77,10 @@ class Solution:
 
     def _named(self, value: int, layout: Layout) -> Dims:
         order = self.nesting[self.costs.quotient.klass[self.problem.node_of[value]]]
-        return self._spelled(value, placements(layout, order)[0])
+        return self.spelled(value, placements(layout, order)[0])
 
-    def _spelled(self, value: int, placed: Placed) -> Dims:
+    def spelled(self, value: int, placed: Placed) -> Dims:
+        """Axes per dimension of a value that is placed so."""
         held = dict(placed)
         rank = len(self.problem.graph.values[value].shape)
         return tuple(tuple(self.mesh[a][0] for a in held.get(d, ())) for d in range(rank))

@@ -67,7 +67,7 @@ class _Wiring:
         problem.nodes.append(node)
         for k, v in enumerate(op.operands):
             mapping = op.rule.operands[k] if op.rule else ()
-            end = End(node.index, _factor_view(op.rule, mapping, factors, False), op.index, k)
+            end = End(node.index, factor_view(op.rule, mapping, factors, False), op.index, k)
             if problem.node_of[v] >= 0:
                 self._use(v, end, op)
             elif mapping:
@@ -76,7 +76,7 @@ class _Wiring:
             if not self.graph.values[v].elements:
                 continue  # a kernel's workspace, say: there is nothing to send
             mapping = op.rule.results[k] if op.rule else ()
-            self._define(v, End(node.index, _factor_view(op.rule, mapping, factors, True), op.index, value=v), op)
+            self._define(v, End(node.index, factor_view(op.rule, mapping, factors, True), op.index, value=v), op)
 
     def _reduce(self, op: Op) -> None:
         """A reduction runs in its (first) operand's layout; the result is partial where a reduced dim was sharded."""
@@ -202,9 +202,10 @@ def _valid_factors(op: Op) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def _factor_view(
+def factor_view(
     rule: Rule | None, mapping: tuple[tuple[int, ...], ...], factors: tuple[int, ...], result: bool
 ) -> tuple[int, ...]:
+    """Per state of an op's node, where a value with these factors is: a dimension, REPLICATED or (results) PARTIAL."""
     view = [REPLICATED]
     for f in factors:
         assert rule is not None
