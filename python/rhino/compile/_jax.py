@@ -1,4 +1,4 @@
-"""The only file that may use jax's private modules; each use says why, and which versions it was tried on.
+"""Jax's private modules, each use with its reason; only this file and its neighbours `_jax_*.py` may use them.
 
 Owns: devices (virtual, real, compile-only), jax's runtime of several processes, a `Lowered` for a given signature,
 swapping a `Lowered`'s module, and making a class an array type of jax.
