@@ -104,6 +104,7 @@ class RhinoKernel(RhinoAttribute):
             "sums": Field(
                 ListOf(Int(0)), "factors that some results have, and that are summed in the others", optional=True
             ),
+            "split": Field(ListOf(ListOf(String())), "axes that split each factor, as a plan has it", optional=True),
             "maxima": Field(ListOf(Int(0)), "results that are the largest value over everything", optional=True),
             "replicated": Field(String(), "why every device computes all of it", optional=True),
         }

@@ -170,7 +170,9 @@ def _like(old: ir.Attribute, value: Any) -> ir.Attribute:
 
 def rule_attribute(rule: Rule, context: ir.Context) -> ir.Attribute:
     """A rule as `#sdy.op_sharding_rule`, which cannot say that a factor is summed in some results only."""
-    reduction = [f for f in rule.reduction if f not in shared_sums(rule)]
+    shared = shared_sums(rule)
+    rule = _spelled(rule)
+    reduction = [f for f in rule.reduction if f not in shared]
     with context:
         return sharding_rule(
             rule.factor_sizes, rule.operands, rule.results, reduction, rule.replicate, rule.permutation
@@ -178,9 +180,32 @@ def rule_attribute(rule: Rule, context: ir.Context) -> ir.Attribute:
 
 
 def shared_sums(rule: Rule) -> list[int]:
-    """The factors that some results have, and that are summed in the others."""
+    """The factors that some results have, and that are summed in the others, as `rule_attribute` numbers them."""
+    rule = _spelled(rule)
     made = {f for m in rule.results for dim in m for f in dim}
     return [f for f in rule.reduction if f in made]
+
+
+def _spelled(rule: Rule) -> Rule:
+    """The rule as Shardy wants it: no factor of one element beside others of its dimension, none that is not there."""
+
+    def dim(factors: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(f for f in factors if rule.factor_sizes[f] != 1) or factors[:1]
+
+    sides = [tuple(tuple(map(dim, m)) for m in side) for side in (rule.operands, rule.results)]
+    used = sorted({f for side in sides for m in side for factors in m for f in factors})
+    number = {f: i for i, f in enumerate(used)}
+
+    def renumbered(side: tuple[tuple[tuple[int, ...], ...], ...]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        return tuple(tuple(tuple(number[f] for f in factors) for factors in m) for m in side)
+
+    def kept(factors: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(number[f] for f in factors if f in number)
+
+    return Rule(
+        tuple(rule.factor_sizes[f] for f in used), renumbered(sides[0]), renumbered(sides[1]), kept(rule.reduction),
+        kept(rule.replicate), kept(rule.permutation),
+    )  # fmt: skip
 
 
 def rule_of(op: ir.Operation) -> Rule:

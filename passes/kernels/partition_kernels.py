@@ -58,11 +58,10 @@ class PartitionKernels(Pass):
                 op for op in functions.walk(function) if RhinoKernel.name in op.attributes and RULE in op.attributes
             ]
             for op in calls:
-                if not _inside_manual(op):
-                    with log.at(op):
-                        partition(op, layouts)
-                    log.count("partitioned")
-                    found = True
+                with log.at(op):
+                    partition(op, layouts)
+                log.count("partitioned")
+                found = True
         if found:
             _number_channels(module)
 
@@ -84,22 +83,14 @@ _COLLECTIVES = frozenset(
 )
 
 
-def _inside_manual(op: ir.Operation) -> bool:
-    at = op.parent
-    while at is not None and at.name != "func.func":
-        if at.name == "sdy.manual_computation":
-            return True
-        at = at.parent
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """How a call is split: axes of each factor, over a mesh."""
+    """How a call is split: axes of each factor, over a mesh of which some axes are manual already."""
 
     mesh: Mesh
     rule: Rule
     axes: dict[int, tuple[str, ...]]
+    manual: frozenset[str]
 
     def dims(self, mapping: tuple[tuple[int, ...], ...]) -> Dims:
         """Axes per dimension of an operand or result."""
@@ -116,6 +107,11 @@ class _Parts:
         return tuple(axis for f in self.rule.reduction if f not in has for axis in self.axes.get(f, ()))
 
     @property
+    def free(self) -> tuple[str, ...]:
+        """The axes that are not manual yet."""
+        return tuple(name for name, _ in self.mesh.axes if name not in self.manual)
+
+    @property
     def used(self) -> tuple[str, ...]:
         """All axes that split something, in the order of the mesh."""
         split = {axis for axes in self.axes.values() for axis in axes}
@@ -126,7 +122,7 @@ def partition(op: ir.Operation, layouts: Layouts) -> None:
     """Replaces one described call, unless there is no mesh to split it over."""
     parts = _parts(op, layouts)
     with op.context, op.location:
-        if parts is None:
+        if parts is None or parts.mesh.ways(parts.free) == 1:
             with ir.InsertionPoint(op):
                 made = program_of(op)(Local(op, list(op.operands), [r.type for r in op.results], None))
         else:
@@ -137,33 +133,46 @@ def partition(op: ir.Operation, layouts: Layouts) -> None:
 
 
 def _parts(op: ir.Operation, layouts: Layouts) -> _Parts | None:
-    """The split that the shardings of results and operands ask for, results first; what the rule refuses is whole."""
-    rule = rule_of(op)
-    found: _Parts | None = None
-    tensors = [*zip(op.results, rule.results, strict=True), *zip(op.operands, rule.operands, strict=True)]
-    for value, mapping in tensors:
-        known = layouts.of(value)
-        if known is None:
-            continue
-        mesh, dims = layouts.meshes[known[0]], known[1]
-        if found is None:
-            found = _Parts(mesh, rule, {})
-        for factors, axes in zip(mapping, dims, strict=True):
+    """How a call is split: as the plan says, else as the shardings of results and operands ask for, results first.
+
+    What the rule refuses is whole. None where there is no mesh.
+    """
+    rule, split = rule_of(op), kernel_of(op).get("split")
+    values = [*op.results, *op.operands]
+    known = [layouts.of(v) for v in values]
+    name = next((k[0] for k in known if k is not None), "")
+    if not name and len(layouts.meshes) == 1:
+        (name,) = layouts.meshes
+    if not name:
+        return None
+    found = _Parts(layouts.meshes[name], rule, {}, _manual_axes(op))
+    if split is not None:
+        found.axes.update({f: tuple(axes) for f, axes in enumerate(split) if axes})
+        return found
+    for layout, mapping in zip(known, (*rule.results, *rule.operands), strict=True):
+        for factors, axes in zip(mapping, layout[1], strict=True) if layout is not None else ():
             f = leading(rule, factors)
             if axes and f >= 0 and f not in found.axes and _may_split(found, f, axes):
                 found.axes[f] = axes
-    if found is None:
-        # Nothing says a layout: whatever there is to read is whole.
-        meshes = list(layouts.meshes.values())
-        return _Parts(meshes[0], rule, {}) if len(meshes) == 1 else None
     return found
+
+
+def _manual_axes(op: ir.Operation) -> frozenset[str]:
+    """The axes of manual computations around an operation: what is inside them are one device's values of these."""
+    found: set[str] = set()
+    at = op.parent
+    while at is not None and at.name != "func.func":
+        if at.name == "sdy.manual_computation":
+            found.update(sdy_dialect.ManualAxesAttr(at.attributes["manual_axes"]))
+        at = at.parent
+    return frozenset(found)
 
 
 def _may_split(parts: _Parts, f: int, axes: tuple[str, ...]) -> bool:
     rule = parts.rule
     if f in rule.replicate or f in rule.permutation or rule.factor_sizes[f] % parts.mesh.ways(axes):
         return False
-    taken = {axis for used in parts.axes.values() for axis in used}
+    taken = {axis for used in parts.axes.values() for axis in used} | parts.manual
     everywhere = [dim for m in (*rule.operands, *rule.results) for dim in m if f in dim]
     return taken.isdisjoint(axes) and all(leading(rule, dim) == f for dim in everywhere)
 
@@ -188,7 +197,7 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
             list(op.operands),
             _per_value(op, mesh, in_dims),
             _per_value(op, mesh, dims),
-            sdy_dialect.ManualAxesAttr.get([ir.StringAttr.get(name) for name, _ in mesh.axes]),
+            sdy_dialect.ManualAxesAttr.get([ir.StringAttr.get(name) for name in parts.free]),
             loc=op.location,
         ).operation
         arguments = [parts.local(v.type, d) for v, d in zip(op.operands, in_dims, strict=True)]

@@ -25,6 +25,7 @@ from rhino.passes.kernels.calls import (
     read_call,
     rule_attribute,
     rule_of,
+    shared_sums,
     target_of,
     write_config,
 )
@@ -97,7 +98,7 @@ def suit_shapes(op: ir.Operation, made: ir.Operation, parts: int) -> None:
     entry = find(call.target)
     if entry is not None and entry.resize is not None and op.name == CUSTOM_CALL:
         write_config(made, entry.resize(call, now.operands, now.results))
-    data = kernel_of(op)
+    data = kernel_of(made)
     nbytes = data["bytes"] * now.nbytes // max(1, call.nbytes)
     RhinoKernel.attach(made, {**data, "flops": data["flops"] // parts, "bytes": nbytes})
 
@@ -105,5 +106,8 @@ def suit_shapes(op: ir.Operation, made: ir.Operation, parts: int) -> None:
 def suit_rule(op: ir.Operation, made: ir.Operation, factor: int, parts: int) -> None:
     """The same for the rule of a call that works on a part of one factor: a micro-batch."""
     rule = rule_of(op)
-    sizes = tuple(size // parts if f == factor else size for f, size in enumerate(rule.factor_sizes))
-    made.attributes[RULE] = rule_attribute(replace(rule, factor_sizes=sizes), op.context)
+    rule = replace(rule, factor_sizes=tuple(n // parts if f == factor else n for f, n in enumerate(rule.factor_sizes)))
+    made.attributes[RULE] = rule_attribute(rule, op.context)
+    data = {name: value for name, value in kernel_of(op).items() if name != "sums"}
+    sums = shared_sums(rule)
+    RhinoKernel.attach(made, {**data, **({"sums": sums} if sums else {})})

@@ -32,8 +32,10 @@ def traced(local: Local) -> Sequence[Any]:
         )
     mesh = () if local.mesh is None else local.mesh.axes
     shapes = [tuple(v.type.shape) for v in op.operands]
+    reads = local.reads or [((),) * len(shape) for shape in shapes]
+    makes = local.makes or [((),) * len(r.type.shape) for r in op.results]
     try:
-        made = body.local(mesh, shapes, local.reads, local.makes)
+        made = body.local(mesh, shapes, reads, makes)
     except RhinoError as error:
         raise PassError(op, error.message, [error.remedy] if error.remedy else []) from error
     return _copied(parse_bytes(made, op.context), local.operands)

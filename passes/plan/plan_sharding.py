@@ -13,13 +13,14 @@ from jaxlib.mlir.dialects import sdy
 from rhino.cluster import Cluster
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
-from rhino.dialect.attributes import RhinoCluster, RhinoPlan
+from rhino.dialect.attributes import RhinoCluster, RhinoKernel, RhinoPlan
 from rhino.errors import RhinoError
 from rhino.graph.data import Dims, Graph
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
 from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.kernels.calls import kernel_of
 from rhino.passes.registry import Pass, option, register
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
@@ -188,6 +189,9 @@ class Writer:
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)
                 ]
                 op.attributes[sdy_attributes.SHARDING] = sdy_attributes.per_value(given, self.module.context)
+            if record.kernel is not None and record.rule is not None and self.mine(record.index):
+                split = [list(axes) for axes in self.solution.factors(record.index)]
+                RhinoKernel.attach(op, {**kernel_of(op), "split": split})
         for v, stops in left.items():
             value = self.values[v]
             with self.module.context, value.owner.location, ir.InsertionPoint.after(value.owner):

@@ -55,7 +55,7 @@ class SplitPrograms:
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:
                 return found
-        raise next(iter(found.refused.values()))
+        raise list(found.refused.values())[-1]  # of fewer, larger parts: the finer ones may only not have divided
 
     @property
     def example(self) -> Prepared:

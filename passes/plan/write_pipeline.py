@@ -108,6 +108,8 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
     differ = {"meshes": meshes} if len(best.shape.kinds) > 1 else {}
     memory = best.pipeline.memory
     comm_bytes, collectives = _traffic(best, slowest)
+    if "kernels" in data:
+        data["kernels"] = [_of_replica(use, best.shape.replicas) for use in data["kernels"]]
     data.update(
         {
             "mesh": meshes[0],
@@ -141,6 +143,12 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
         }
     )
     RhinoPlan.attach(module, data)
+
+
+def _of_replica(use: dict[str, Any], replicas: int) -> dict[str, Any]:
+    """What one replica has of the calls of a kernel in all stages: its share of the micro-batches."""
+    shared = {name: -(-use[name] // replicas) for name in ("count", "flops", "sent_bytes")}
+    return {**use, **shared, **{name: use[name] / replicas for name in ("time_s", "sent_s")}}
 
 
 def _traffic(best: Candidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,6 @@ from jaxlib.mlir import ir
 
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_kernels import Kernels, as_on
-from rhino.compile.target import DEVICELESS
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
@@ -79,7 +77,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value
         for name, value in call.kwargs.items()
     }
-    with as_on(target) if target in DEVICELESS else nullcontext(), warnings.catch_warnings():
+    with as_on(target), warnings.catch_warnings():
         # Whether a donated buffer is of use is known only when the plan is: the partitioned module decides.
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         traced = jitted.trace(*args, **kwargs)

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rhino.cli import files
+from rhino.cli import files, kernels
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -57,6 +57,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="of which examples batch statistics are; micro-batch lets a model with BatchNorm be a pipeline, whose "
         "results are not those of one device (default: batch)",
     )
+    kernels.add_arguments(parser)
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"
     )
@@ -74,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from rhino.plan_options import memory_bytes, mesh_text, stage_count
 
     files.check_writable(args.output, args.json, args.report, args.save)
+    kernels.register_given(args)
     cluster = Cluster.load(args.cluster)
     request = Request(
         cluster,

@@ -21,7 +21,7 @@ from rhino.compile import _jax_pallas, _jax_partitioning
 from rhino.compile._jax_pallas import Blocked
 from rhino.compile._jax_partitioning import Partitioned
 from rhino.compile.local_kernels import Mesh, is_known, local_module, tensor_of
-from rhino.compile.target import gpu_versions
+from rhino.compile.target import DEVICELESS, gpu_versions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError
 from rhino.graph.data import Dims
@@ -131,7 +131,11 @@ def as_on(target: str) -> Iterator[None]:
     """While it lasts, jax's tracing takes the GPU of a target ("h100") for its own, and cuDNN for installed.
 
     That is what it asks about while it traces a fused attention; without a GPU it takes the CPU's word, and refuses.
+    Where a GPU is here, that one answers; for "cpu" nothing changes.
     """
+    if target not in DEVICELESS or jax.default_backend() == "gpu":
+        yield
+        return
     capability, version = gpu_versions(target)
 
     def numbers(text: str) -> tuple[int, ...]:

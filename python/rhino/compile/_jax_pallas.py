@@ -51,13 +51,13 @@ class Blocked:
         Raises:
           RhinoError: it is registered with a rule that does not suit its arrays.
         """
-        mapping, name = params["grid_mapping"], _name(params)
+        mapping, (name, place) = params["grid_mapping"], _name(params)
         if not _is_plain(mapping, avals) or params.get("mesh") is not None:
             return None
         arrays = [_blocks(block, len(mapping.grid)) for block in mapping.block_mappings]
         axes = tuple(cut_axes(mapping.grid, arrays, mapping.num_outputs, _read_axes(params["jaxpr"], mapping)))
         call = Call(name, tuple(map(tensor_of, avals)), tuple(map(tensor_of, params["out_avals"])))
-        given, estimate = registered(name), params.get("cost_estimate")
+        given, estimate = registered(name, place), params.get("cost_estimate")
         flops = estimate.flops if estimate is not None else arithmetic(params["jaxpr"]) * int(np.prod(mapping.grid))
         nbytes = estimate.bytes_accessed if estimate is not None else call.nbytes
         if given is None:
@@ -104,9 +104,10 @@ class Blocked:
         return lambda *arrays: tuple(PRIMITIVE.bind(*arrays, **params))
 
 
-def _name(params: Mapping[str, Any]) -> str:
-    """The kernel's name: what was given as such, or that of its function."""
-    return str(params.get("name") or getattr(params.get("name_and_src_info"), "name", "") or "kernel")
+def _name(params: Mapping[str, Any]) -> tuple[str, str]:
+    """The kernel's name, what was given as such or that of its function; and where the function stands, "file:line"."""
+    name, _, place = str(params["jaxpr"].debug_info.func_src_info).partition(" at ")
+    return str(params.get("name") or name), place
 
 
 def _is_plain(mapping: Any, avals: Sequence[Any]) -> bool:

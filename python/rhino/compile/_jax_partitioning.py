@@ -57,8 +57,10 @@ class Partitioned:
         call = params["call"]
         name = str(call.jaxpr.debug_info.func_name)
         operands, results = _structs(call.in_avals), _structs(call.out_avals)
-        seen = Call(name, tuple(map(tensor_of, operands)), tuple(map(tensor_of, results)))
+        static = {"static_args": params["static_args"]}
+        seen = Call(name, tuple(map(tensor_of, operands)), tuple(map(tensor_of, results)), static)
         given, entry = registered(name), find(name)
+        name = entry.name if entry is not None else name
         flops = arithmetic(call.jaxpr)
         if given is not None or entry is not None:
             try:
@@ -221,4 +223,5 @@ def _dims(sharding: Any, rank: int) -> Dims:
     if given is None:
         return ((),) * rank
     dims = tuple(() if p is None else (p,) if isinstance(p, str) else tuple(p) for p in given)
-    return (*dims, *((),) * (rank - len(dims)))
+    # Of more entries than dimensions the last say nothing: jax's cuDNN attention gives such.
+    return (*dims, *((),) * (rank - len(dims)))[: max(rank, len(dims) if any(dims[rank:]) else rank)]

@@ -205,6 +205,59 @@ def _resize(call: Call, operands: Sequence[Tensor], results: Sequence[Tensor]) -
     return {_SHAPE: [str(size) for size in scores]}
 
 
+def _packed(call: Call) -> Known:
+    """Packed sequences, as the function that jax partitions: offsets are still those of each example.
+
+    Operands: query, key, value, bias, lengths of segments, their offsets, and tables of pages; of those that are not
+    used only a placeholder without elements. Gradients have statistics, output and its gradient behind them.
+    """
+    static = call.config_of("static_args")
+    backward = call.target.endswith("bwd_impl")
+    btnh, window = int(static[_LAYOUT]) == 0, static[_WINDOW]
+    shape = _sizes(call, btnh)
+    if any(t.elements for t in call.operands[8:10]):
+        raise Refused("paged keys and values: blocks of all examples are in one pool")
+    query, key = _operand(btnh, "t", "(n g)", "h"), _operand(btnh, "s", "n", "h")
+    value, output = _operand(btnh, "s", "n", "d"), _operand(btnh, "t", "(n g)", "d")
+    segments = call.operands[4].shape[1] if len(call.operands[4].shape) == 2 else 1
+    operands = [query, key, value]
+    for i, tensor in enumerate(call.operands[3:10]):
+        if not tensor.elements:
+            operands.append(" ".join(f"e{i}_{d}" for d in range(len(tensor.shape))))
+        elif i == 0:
+            operands.append(_bias(tensor, shape))
+        else:
+            operands.append("b" if len(tensor.shape) == 1 else f"b l{i}")
+    statistics = "(b m) (n g) t" if segments > 1 else "b (n g) t"
+    if backward:
+        operands += [statistics, output, output]
+        results = [query, key, value, *([operands[3]] if len(call.results) > 3 else [])]
+    else:
+        results = [output, *([statistics] if len(call.results) > 1 else [])]
+    rule, names = make_rule(
+        f"{', '.join(operands)} -> {', '.join(results)}", call.operands, call.results,
+        # The number of keys' elements is counted with the heads of queries, and a gradient of what is shared is summed
+        # by the partitioner itself.
+        whole=[f for f in ("h", "s", "d", "t", "g", "m") if f in _names(operands, results)],
+        sizes={"n": shape.kv_heads, "g": shape.heads // shape.kv_heads, "m": segments},
+    )  # fmt: skip
+    return Known(
+        rule=rule,
+        names=names,
+        flops=shape.flops(5 if backward else 2, "CAUSAL" if "CAUSAL" in str(static[_MASK]) else "NO_MASK", window or 0),
+        nbytes=call.nbytes,
+        dtype=call.operands[0].dtype,
+        rate="attention-backward" if backward else "attention",
+        whole={f: _WHOLE.get(f, "segments of an example stay together") for f in ("h", "s", "d", "t", "m")},
+    )
+
+
+def _names(operands: Sequence[str], results: Sequence[str]) -> set[str]:
+    return set(" ".join((*operands, *results)).replace("(", " ").replace(")", " ").split())
+
+
+# Static arguments of jax's function: scale, seed, dropout rate, variadic arguments, mask, layout, window.
+_MASK, _LAYOUT, _WINDOW = 4, 5, 6
 _DOC = (
     "Splits the batch and the heads (of grouped queries, the heads of keys first), and positions of queries where no "
     "mask depends on them; keys stay whole, since each softmax is over all of them."
@@ -224,5 +277,12 @@ ENTRIES = (
         f"Its gradients. {_DOC} Those of keys, values and a shared bias are sums over the parts that share them.",
         _backward,
         _resize,
+    ),
+    Entry(
+        "cudnn-attention-packed",
+        ("_dot_product_attention_fwd_impl", "_dot_product_attention_bwd_impl"),
+        "cuDNN's attention on packed sequences, forward and backward, while a step is traced: jax makes the offsets of "
+        "segments anew for a device's examples. Splits the batch and the heads.",
+        _packed,
     ),
 )

@@ -68,10 +68,10 @@ def _cut(grid: Sequence[int], axis: int, arrays: Sequence[Blocks], outputs: int,
     if grid[axis] > _MOST:
         why = f"axis {axis} of its grid has {grid[axis]} programs, too many to look at"
         return Axis(axis, 1, whole, read=read, why=why)
-    found = _parts(grid, axis, arrays)
-    if found is None:
-        return Axis(axis, 1, whole, read=read, why=f"blocks do not follow axis {axis} of its grid regularly")
-    parts, dims = found
+    parts, dims = _parts(grid, axis, arrays) or (1, whole)
+    if max(dims) < 0:
+        why = f"no array is cut into blocks along axis {axis} of its grid, or not regularly"
+        return Axis(axis, 1, whole, read=read, why=why)
     return Axis(axis, parts, dims, any(d < 0 for d in dims[len(dims) - outputs :]), read)
 
 

@@ -20,7 +20,10 @@ Resize = Callable[[Mapping[str, Any], Sequence[Tensor], Sequence[Tensor]], Mappi
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a user said of a kernel; the fields are `register`'s. `primitive` is the jax primitive, if it was one."""
+    """What a user said of a kernel; the fields are `register`'s.
+
+    `primitive` is the jax primitive, and `place` the "file:line" of the function, if it was one.
+    """
 
     name: str
     rule: RuleText
@@ -32,6 +35,7 @@ class Registration:
     rate: str
     resize: Resize | None
     primitive: Any = None
+    place: str = ""
 
     def describe(self, call: Call) -> Known:
         """What is known of a call whose dimensions may be split as the rule says."""
@@ -117,7 +121,7 @@ def register(
 
     _REGISTERED[name] = Registration(
         name, parsed, tuple(reduction_factors), tuple(need_replication_factors), dict(factor_sizes), flops, bytes, rate,
-        resize, target if hasattr(target, "bind") else None,
+        resize, target if hasattr(target, "bind") else None, _place(target),
     )  # fmt: skip
 
 
@@ -126,9 +130,12 @@ def unregister(target: Any) -> None:
     _REGISTERED.pop(kernel_name(target), None)
 
 
-def registered(target: str) -> Registration | None:
-    """What a user said of a target, or None."""
-    return _REGISTERED.get(target)
+def registered(target: str, place: str = "") -> Registration | None:
+    """What a user said of a target, or of the function that stands at a place; None if nothing."""
+    found = _REGISTERED.get(target)
+    if found is None and place:
+        return next((given for given in _REGISTERED.values() if given.place == place), None)
+    return found
 
 
 def registrations() -> tuple[Registration, ...]:
@@ -144,9 +151,7 @@ def kernel_name(target: Any) -> str:
     """
     if isinstance(target, str) and target:
         return target
-    # functools.partial is how kernels get their block sizes.
-    while hasattr(target, "func"):
-        target = target.func
+    target = _function(target)
     for attribute in ("name", "__name__"):
         name = getattr(target, attribute, None)
         if isinstance(name, str) and name:
@@ -154,6 +159,18 @@ def kernel_name(target: Any) -> str:
     raise RhinoError(
         f"{target!r} has no name", "give the kernel's function, a jax primitive, or the target of a custom call"
     )
+
+
+def _function(target: Any) -> Any:
+    """The function itself: `functools.partial` is how kernels get their block sizes."""
+    while hasattr(target, "func"):
+        target = target.func
+    return target
+
+
+def _place(target: Any) -> str:
+    code = getattr(_function(target), "__code__", None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def _count(given: Count | None, call: Call, default: int) -> int:

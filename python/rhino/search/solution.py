@@ -60,6 +60,24 @@ class Solution:
         view = problem.view(value)
         return self._named(value, tuple(view[s] for s in states))
 
+    def factors(self, op: int) -> tuple[tuple[str, ...], ...]:
+        """For an op with a decision of its own, the axes that split each factor of its rule, outermost first."""
+        problem = self.problem
+        node = problem.nodes[self.op_nodes[op]]
+        rule = problem.graph.ops[op].rule
+        assert rule is not None
+        k = self.costs.quotient.klass[node.index]
+        found: list[tuple[str, ...]] = [()] * len(rule.factor_sizes)
+        for a in self.nesting[k]:
+            if self.states[k][a] > 0:
+                found[node.factors[self.states[k][a] - 1]] += (self.mesh[a][0],)
+        return tuple(found)
+
+    @cached_property
+    def op_nodes(self) -> dict[int, int]:
+        """The node of each op that decides for itself."""
+        return {node.ops[0]: node.index for node in self.problem.nodes if node.kind == "op"}
+
     def copies(self) -> list[tuple[Copy, tuple[Dims, ...]]]:
         """Values that some readers need in another layout than the one they are kept in, and the layouts on the way."""
         found = copies(self.costs, self.states, self.nesting)
