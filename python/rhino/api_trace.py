@@ -5,6 +5,7 @@ Owns tracing and lowering through jax's public stages. Knows nothing of plans, c
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,7 +72,13 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
       What jax raises when the function cannot be traced.
     """
     kernels = Kernels("cpu" if target == "cpu" else "cuda")
-    jitted = jax.jit(fn, static_argnums=signature.static, donate_argnums=signature.donated, keep_unused=True)
+
+    # Of a function of its own: jax remembers what it traced, and a trace may depend on the GPU.
+    @functools.wraps(fn)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    jitted = jax.jit(step, static_argnums=signature.static, donate_argnums=signature.donated, keep_unused=True)
     args = tuple(value if i in signature.static else jax.tree.map(abstract, value) for i, value in enumerate(call.args))
     kwargs = {
         name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value

@@ -86,7 +86,7 @@ class Partitioned:
     ) -> bytes:
         """See `Body`."""
         whole = tuple(jax.ShapeDtypeStruct(tuple(s), a.dtype) for s, a in zip(shapes, self.operands, strict=True))
-        if not mesh:
+        if not any(axes for dims in (*operands, *results) for axes in dims):
             return local_module(self.whole, whole, mesh, operands, results, self.platform)
         made = tuple(jax.eval_shape(self.whole, *whole)) if whole != self.operands else self.results
         part = self._part(mesh, whole, made, operands, results)
