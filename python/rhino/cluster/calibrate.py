@@ -76,6 +76,8 @@ def calibrate(name: str, effort: Effort | None = None, progress: Progress | None
     kinds = (("all-reduce", "all-gather", "all-to-all") if cpu else ("all-reduce", "all-gather")) if bench.n > 1 else ()
     todo: list[tuple[str, Callable[[], Any]]] = [(f"matmul {d}", partial(bench.matmul, d)) for d in dtypes]
     todo += [("memory", bench.memory), ("convolution", bench.convolution)]
+    if not cpu:
+        todo += [("attention", bench.attention), ("attention backward", partial(bench.attention, backward=True))]
     todo += [(f"{k} {n} bytes", partial(bench.collective, k, n)) for k in kinds for n in effort.collective_bytes]
     found: dict[str, Any] = {}
     for index, (label, experiment) in enumerate(todo):
@@ -87,7 +89,8 @@ def calibrate(name: str, effort: Effort | None = None, progress: Progress | None
     samples = [sample for label, sample in found.items() if label.partition(" ")[0] in kinds]
     rates = {dtype: rate for dtype in dtypes if (rate := found[f"matmul {dtype}"]) is not None}
     by = f"measured with jax {jax.__version__}"
-    return _cluster(name, devices, rates, found["memory"], found["convolution"], samples, by)
+    kernels = {name: found.get(name.replace("_", " ")) or 0.0 for name in ("attention", "attention_backward")}
+    return _cluster(name, devices, rates, found["memory"], found["convolution"], kernels, samples, by)
 
 
 def _cluster(
@@ -96,6 +99,7 @@ def _cluster(
     rates: dict[str, float],
     memory_bytes_s: float,
     convolution_flops_s: float,
+    kernels_flops_s: dict[str, float],
     samples: list[Sample],
     by: str,
 ) -> Cluster:
@@ -109,6 +113,8 @@ def _cluster(
         "levels.intra-host": f"{by}, collectives of several sizes",
         "efficiency.convolution": f"{by}, forward and both backward ones",
     }
+    shares = {name: min(1.0, rate / rates.get("bf16", inf)) for name, rate in kernels_flops_s.items() if rate}
+    sources.update({f"efficiency.{name}": f"{by}, cuDNN, bf16, causal, 4,096 positions, heads of 128" for name in shares})
     # Virtual CPU devices are threads of this process.
     medium = "memory" if cpu else "links"
     latency_s, bandwidth = fit_link(samples, n, medium) if samples else (0.0, memory_bytes_s / 2)
@@ -123,7 +129,9 @@ def _cluster(
         device=Device(target, target, rates, limit or host_memory_bytes() // n, memory_bytes_s),
         levels=(Level("intra-host", n, bandwidth, latency_s, medium=medium),),
         reduce_scatter=not cpu,
-        efficiency=Efficiency(convolution=min(1.0, convolution_flops_s / max(rates["f32"], rates.get("tf32", 0.0)))),
+        efficiency=Efficiency(
+            convolution=min(1.0, convolution_flops_s / max(rates["f32"], rates.get("tf32", 0.0))), **shares
+        ),
         description=f"{n} x {first.device_kind}, measured by rhino cluster calibrate",
         sources=sources,
     )
@@ -232,6 +240,33 @@ class _Bench:
 
         # Repeated in no loop: XLA's CPU backend runs a kernel's gradient a hundred times slower inside one.
         return 3 * flops / self._seconds(step, (images, side, side, channels), np.float32, 1)
+
+    def attention(self, backward: bool = False, implementation: str = "cudnn", positions: int = 4096) -> float | None:
+        """FLOP/s of one device in a causal fused attention of bf16 heads of 128, or in its gradients alone.
+
+        None where it does not run. The gradients' time is that of both, without the forward's.
+        """
+        import jax
+        import jax.numpy as jnp
+
+        heads, head = 16, 128
+        # Scores and their product with values; of a causal mask, half.
+        flops = 4.0 * heads * positions**2 * head / 2
+
+        def forward(x: Any) -> Any:
+            return jax.nn.dot_product_attention(x, x, x, is_causal=True, implementation=implementation)
+
+        def both(x: Any) -> Any:
+            return jax.grad(lambda y: forward(y).astype(jnp.float32).sum())(x).astype(x.dtype)
+
+        try:
+            shape = (1, positions, heads, head)
+            forward_s = self._seconds(forward, shape, jnp.bfloat16, 4)
+            if not backward:
+                return flops / forward_s
+            return 2.5 * flops / max(1e-9, self._seconds(both, shape, jnp.bfloat16, 4) - forward_s)
+        except (jax.errors.JaxRuntimeError, RuntimeError, NotImplementedError, ValueError):
+            return None
 
     def collective(self, kind: str, nbytes: int) -> Sample:
         """Seconds of one collective whose full tensor has about `nbytes` bytes."""

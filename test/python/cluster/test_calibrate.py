@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_fit_of_any_times_is_a_link_that_can_exist(times: list[float]) -> None:
 
 SCRIPT = """
 import sys
+from dataclasses import replace
 import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", int(sys.argv[2]))
@@ -66,3 +68,15 @@ def test_measured_file_loads_and_holds_plausible_values(tmp_path: Path, n: int) 
     assert not cluster.reduce_scatter
     for path_of_value in ("device.peak_flops.f32", "device.memory_bytes", "levels.intra-host.latency_s"):
         assert cluster.source_of(path_of_value)
+
+
+def test_attention_is_timed_where_it_runs() -> None:
+    """Fused attention needs a GPU; the experiment itself runs here with XLA's own attention."""
+    import jax
+
+    from rhino.cluster.calibrate import CPU, _Bench
+
+    bench = _Bench(jax.devices("cpu")[:1], replace(CPU, seconds=0.01))
+    rates = [bench.attention(backward, implementation="xla", positions=64) for backward in (False, True)]
+    assert all(rate is not None and rate > 0 for rate in rates)
+    assert bench.attention() is None

@@ -13,6 +13,7 @@ from rhino.cluster.model import Efficiency
 from rhino.cost.collectives import RingModel
 from rhino.cost.roofline import matmul_seconds, op_seconds
 from rhino.graph import Graph
+from rhino.graph.data import Argument, Kernel, Op, Rule, Value
 from rhino.search.cones import build_problem
 from rhino.search.costs import Costs
 from rhino.search.symmetry import tie_repeats
@@ -94,3 +95,38 @@ def test_a_dots_arithmetic_and_tensors_apart() -> None:
     # Whole; rows, columns, and the contracted dimension split four ways.
     expected = [x + w + y, x / 4 + w + y / 4, x + w / 4 + y / 4, x / 4 + w / 4 + y]
     assert [costs.node(k, (s,)) for s in range(4)] == pytest.approx(expected)
+
+
+def kernel(flops: int, nbytes: int, rate: str) -> Graph:
+    """One call that reads [1024, 1024] and makes as much."""
+    values = [Value(0, (1024, 1024), "bf16", -1), Value(1, (1024, 1024), "bf16", 0)]
+    rule = Rule((1024, 1024), (((0,), (1,)),), (((0,), (1,)),), replicate=(1,))
+    described = Kernel("mine", flops, nbytes, "bf16", rate)
+    op = Op(0, "stablehlo.custom_call", (0,), (1,), rule, flops, region_end=1, kernel=described)
+    return Graph(values, [op], [Argument(0, "x")], (1,))
+
+
+def test_a_kernel_has_the_rate_of_its_kind() -> None:
+    """Of the peak of its type a fused attention reaches its own share, and where that is not given that of products."""
+    large = 10**13
+    plain, measured = HOST, replace(HOST, efficiency=Efficiency(matmul=0.8, attention=0.5))
+    assert seconds(kernel(large, 1, "attention"), "custom_call", plain) == pytest.approx(1.0)
+    assert seconds(kernel(large, 1, "attention"), "custom_call", measured) == pytest.approx(2.0)
+    assert seconds(kernel(large, 1, "attention-backward"), "custom_call", measured) == pytest.approx(1.25)
+    assert seconds(kernel(large, 1, "tensor"), "custom_call", measured) == pytest.approx(1.25)
+
+
+def test_a_kernel_moves_what_it_says_and_parts_of_what_is_split() -> None:
+    graph = kernel(0, 2**24, "vector")  # four times its operand and result
+    assert seconds(graph, "custom_call") == pytest.approx(2**24 / 1e12)
+    _, moved = matmul_seconds(graph, HOST)[0]
+    assert sum(moved) == pytest.approx(2**24 / 1e12)
+    problem = build_problem(graph)
+    costs = Costs.on(
+        problem, tie_repeats(problem), HOST, RingModel(HOST, (4,)), op_seconds(graph, HOST), matmul_seconds(graph, HOST)
+    )
+    (node,) = (n for n in problem.nodes if n.kind == "op")
+    k = costs.quotient.klass[node.index]
+    # Only the first factor may be split.
+    assert node.limits == (1024,)
+    assert costs.node(k, (1,)) == pytest.approx(costs.node(k, (0,)) / 4)
