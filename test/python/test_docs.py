@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -42,6 +43,21 @@ def test_commands_of_the_readme_exist() -> None:
 def test_python_is_valid(page: Path) -> None:
     for number, block in enumerate(python_blocks(page)):
         compile(block, f"{page.name}, block {number + 1}", "exec")
+
+
+def test_the_guide_of_kernels_runs_and_prints_what_it_says() -> None:
+    page = ROOT / "docs/guide/kernels.md"
+    program = "\n".join(python_blocks(page))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONUTF8": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    (shown,) = re.findall(r"^```text\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert shown in done.stdout
 
 
 def test_getting_started_runs() -> None:
