@@ -157,4 +157,6 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
     jitted = jax.jit(step, in_shardings=shardings, out_shardings=out_shardings, donate_argnums=donate, keep_unused=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-        return Kernels(trace.kernels.platform).lower(jitted.trace(*args, *((kwargs,) if has_kwargs else ())))
+        return Kernels(trace.kernels.platform, only_types=True).lower(
+            jitted.trace(*args, *((kwargs,) if has_kwargs else ()))
+        )

@@ -114,7 +114,9 @@ def _cluster(
         "efficiency.convolution": f"{by}, forward and both backward ones",
     }
     shares = {name: min(1.0, rate / rates.get("bf16", inf)) for name, rate in kernels_flops_s.items() if rate}
-    sources.update({f"efficiency.{name}": f"{by}, cuDNN, bf16, causal, 4,096 positions, heads of 128" for name in shares})
+    sources.update(
+        {f"efficiency.{name}": f"{by}, cuDNN, bf16, causal, 4,096 positions, heads of 128" for name in shares}
+    )
     # Virtual CPU devices are threads of this process.
     medium = "memory" if cpu else "links"
     latency_s, bandwidth = fit_link(samples, n, medium) if samples else (0.0, memory_bytes_s / 2)

@@ -33,9 +33,13 @@ from rhino.passes.kernels.calls import RULE, kernel_data, rule_attribute
 
 @dataclass(slots=True)
 class Kernels:
-    """The kernels of one lowering for `platform`, "cpu" or "cuda": their bodies, by the name that calls give them."""
+    """The kernels of one lowering for `platform`, "cpu" or "cuda": their bodies, by the name that calls give them.
+
+    With `only_types` calls are not described: for a `Lowered` whose module is replaced.
+    """
 
     platform: str
+    only_types: bool = False
     bodies: dict[str, Body] = field(default_factory=dict)
 
     def lower(self, traced: Any) -> jax.stages.Lowered:
@@ -49,12 +53,16 @@ class Kernels:
         return traced.lower(lowering_platforms=(self.platform,), _private_parameters=parameters)
 
     def _pallas(self, ctx: Any, *nodes: Any, **params: Any) -> Any:
+        if self.only_types:
+            return _emit(ctx, nodes, "").results
         made = Blocked.of(params, ctx.avals_in, self.platform)
         if made is None:
             return _jax_pallas.lower_whole(ctx, *nodes, **params)
         return self._call(ctx, nodes, made.name, made.known, made)
 
     def _partitioned(self, ctx: Any, *nodes: Any, **params: Any) -> Any:
+        if self.only_types:
+            return _emit(ctx, nodes, "").results
         whole = _jax_partitioning.whole_function(params)
         # Calls that the table knows are better split by the table: they stand in the program as they are.
         if is_known(whole, _structs(ctx.avals_in), self.platform):
@@ -65,6 +73,8 @@ class Kernels:
 
     def _registered(self, given: Registration) -> Callable[..., Any]:
         def lower(ctx: Any, *nodes: Any, **params: Any) -> Any:
+            if self.only_types:
+                return _emit(ctx, nodes, "").results
             call = Call(given.name, tuple(map(tensor_of, ctx.avals_in)), tuple(map(tensor_of, ctx.avals_out)))
             body = _Bound(given, params, _structs(ctx.avals_in), self.platform)
             return self._call(ctx, nodes, given.name, given.describe(call), body)
@@ -74,14 +84,7 @@ class Kernels:
     def _call(self, ctx: Any, nodes: Sequence[Any], name: str, known: Known, body: Body) -> Any:
         key = f"{name}#{len(self.bodies)}"
         self.bodies[key] = body
-        op = stablehlo.CustomCallOp(
-            _types(ctx, ctx.avals_out),
-            list(nodes),
-            call_target_name=ir.StringAttr.get(TARGET),
-            has_side_effect=ir.BoolAttr.get(False),
-            backend_config=ir.StringAttr.get(key),
-            api_version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2),
-        )
+        op = _emit(ctx, nodes, key)
         op.attributes[RULE] = rule_attribute(known.rule, op.context)
         RhinoKernel.attach(op, kernel_data(name, known))
         return op.results
@@ -115,6 +118,18 @@ class _Bound:
                 f"primitive '{self.given.name}' cannot be bound to local operands: {line[0] if line else error}",
                 "its parameters hold shapes: register the function around it with jax.custom_partitioning",
             ) from None
+
+
+def _emit(ctx: Any, nodes: Sequence[Any], key: str) -> Any:
+    """The call of a body."""
+    return stablehlo.CustomCallOp(
+        _types(ctx, ctx.avals_out),
+        list(nodes),
+        call_target_name=ir.StringAttr.get(TARGET),
+        has_side_effect=ir.BoolAttr.get(False),
+        backend_config=ir.StringAttr.get(key),
+        api_version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2),
+    )
 
 
 def _structs(avals: Sequence[Any]) -> tuple[Any, ...]:
