@@ -5,11 +5,15 @@ Owns the look-up. What is known of one kernel is in the file of its family.
 
 from __future__ import annotations
 
-from rhino.kernels import attention
+from rhino.kernels import attention, block_scaled, products
 from rhino.kernels.data import Call, Entry, Known
 from rhino.kernels.registered import registered
 
-ENTRIES: tuple[Entry, ...] = (*attention.ENTRIES,)
+ENTRIES: tuple[Entry, ...] = (
+    *attention.ENTRIES,
+    *products.ENTRIES,
+    *block_scaled.ENTRIES,
+)
 
 _BY_TARGET = {target: entry for entry in ENTRIES for target in entry.targets}
 
