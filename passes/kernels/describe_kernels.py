@@ -38,8 +38,8 @@ class DescribeKernels(Pass):
 
     Requires: a function @main with static shapes and no calls (run `rhino-inline`).
 
-    Ensures: each such call has results of its own instead of one tuple of them, as files made of HLO have it; it has `rhino.kernel`, and `sdy.sharding_rule` if it can be split. A remark at a call that
-    cannot says why.
+    Ensures: each such call has `rhino.kernel`, and `sdy.sharding_rule` if it can be split. A remark at a call that
+    cannot says why. A call that makes a tuple, as in files made of HLO, makes its elements instead.
 
     Example:
       ```mlir

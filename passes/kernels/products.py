@@ -31,7 +31,7 @@ def product(local: Local) -> Sequence[Any]:
     except Refused as refused:
         raise PassError(local.op, refused.message) from None
     kind = local.results[0]
-    scalar = _accumulator(local.operands[0].type.element_type, kind.element_type)
+    scalar = _accumulator(kind.element_type)
     wide = ir.RankedTensorType.get(kind.shape, scalar)
 
     value = _dot(read, local.operands, wide)
@@ -61,11 +61,9 @@ def product(local: Local) -> Sequence[Any]:
     return made
 
 
-def _accumulator(operand: Any, result: Any) -> Any:
+def _accumulator(result: Any) -> Any:
     """The type that cuBLAS adds up in."""
-    if isinstance(result, ir.IntegerType | ir.ComplexType) or isinstance(result, ir.F64Type):
-        return result
-    return ir.F32Type.get()
+    return result if isinstance(result, ir.IntegerType | ir.ComplexType | ir.F64Type) else ir.F32Type.get()
 
 
 def _dot(read: Product, operands: Sequence[Any], kind: Any) -> Any:

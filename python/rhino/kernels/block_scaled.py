@@ -1,7 +1,7 @@
 """Products of block-scaled operands: `jax.nn.scaled_matmul`, and cuDNN's call that XLA makes of it on Blackwell.
 
-Owns which dimensions may be split. Operands are lhs [batch, rows, k], rhs [batch, columns, k] and a scale for each block
-of k of each, without the batch where there is none.
+Owns which dimensions may be split. Operands are lhs [batch, rows, k], rhs [batch, columns, k] and a scale for each
+block of k of each, without the batch where there is none.
 """
 
 from __future__ import annotations
@@ -84,14 +84,15 @@ ENTRIES = (
     Entry(
         "block-scaled-product",
         ("__op$block_scaled_dot",),
-        f"{_RESULT}: `jax.nn.scaled_matmul`. Splits batch, rows and columns; what is contracted by whole blocks, as a sum.",
+        f"{_RESULT}: `jax.nn.scaled_matmul`. Splits batch, rows and columns; what is contracted by whole blocks, as a "
+        "sum.",
         _describe,
     ),
     Entry(
         "cudnn-block-scaled-product",
         ("__cudnn$blockScaledDot",),
-        f"{_RESULT}, in cuDNN's layout of scales. Splits the batch, and rows and columns by 128; what is contracted stays "
-        "whole, since scales stand in tiles.",
+        f"{_RESULT}, in cuDNN's layout of scales. Splits the batch, and rows and columns by 128; what is contracted "
+        "stays whole, since scales stand in tiles.",
         _describe_cudnn,
     ),
 )

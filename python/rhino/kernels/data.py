@@ -72,8 +72,8 @@ class Refused(RhinoError):
     """The table knows the target, and the message says why this call of it cannot be split.
 
     Args:
-      flops, nbytes: arithmetic and memory traffic of the call as far as it says them itself; `nbytes` 0 for those of its
-        operands and results.
+      flops, nbytes: arithmetic and memory traffic of the call as far as it says them itself; `nbytes` 0 for those of
+        its operands and results.
     """
 
     def __init__(self, message: str, remedy: str = "", flops: int = 0, nbytes: int = 0) -> None:

@@ -195,10 +195,10 @@ ENTRIES = (
     Entry(
         "cublas-product",
         (GEMM, MATMUL, MATMUL_F8),
-        "Matrix products of cuBLAS and cuBLASLt, with what is fused behind them: an addend, a bias, relu or gelu, scales "
-        "of fp8. Splits batch, rows and columns; what is contracted as a sum, where nothing is fused behind it. XLA takes "
-        "such calls from its own compiler only: a plan writes them as `stablehlo.dot_general`, from which XLA makes "
-        "them again.",
+        "Matrix products of cuBLAS and cuBLASLt, with what is fused behind them: an addend, a bias, relu or gelu, "
+        "scales of fp8. Splits batch, rows and columns; what is contracted as a sum, where nothing is fused behind it. "
+        "XLA takes such calls from its own compiler only: a plan writes them as `stablehlo.dot_general`, from which "
+        "XLA makes them again.",
         _describe,
         program="cublas-product",
     ),

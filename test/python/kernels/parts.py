@@ -15,7 +15,7 @@ from rhino.graph.data import Rule
 from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
 from rhino.kernels.table import describe
 
-# A plain form: the call with its shapes and configuration, and its operands, to its results; None for what is not defined.
+# A plain form: from the call, with its shapes and configuration, and its operands to its results; None for scratch.
 Plain = Callable[..., Sequence[Any]]
 Mapping_ = tuple[tuple[int, ...], ...]
 

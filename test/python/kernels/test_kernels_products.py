@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rhino
+from rhino.compile import compile_module
+from rhino.errors import RhinoError
 from rhino.kernels.data import Call
 from rhino.kernels.products import read_product
 
-from .parts import check_parts, known, refusal, tensor
+from .call_modules import compiled, module_text, run
+from .parts import arrays, check_parts, known, refusal, tensor
 
 GEMM, LT, F8 = "__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"
 
@@ -170,3 +178,75 @@ def test_block_scaled_products_that_are_refused() -> None:
     assert "36 of its elements have one scale, not 16 or 32: scales are padded" in refusal(padded).message
     swapped = scaled("__op$block_scaled_dot", 4, 4, 64, 32, scaled_dot_backend_config={"rhs_batch_dimensions": [1]})
     assert "the batch of its rhs is not in front" in refusal(swapped).message
+
+
+@pytest.mark.parametrize("epilogue", ["DEFAULT", "BIAS", "BIAS_RELU", "BIAS_GELU", "BIAS_GELU_AUX"])
+def test_what_is_written_for_a_product_computes_it_on_four_devices(epilogue: str) -> None:
+    """XLA for CPUs runs what stands for the call; the contraction is split where that is a sum."""
+    operands = [tensor("f32", 4, 8), tensor("f32", 8, 6), *([tensor("f32", 6)] if "BIAS" in epilogue else [])]
+    results = [tensor("f32", 4, 6), *([tensor("f32", 4, 6)] if "AUX" in epilogue else []), tensor("i8", 64)]
+    call = product(LT, operands, results, epilogue=epilogue, alpha_real=0.5)
+    given = arrays(call)
+    made = run(call, given, {"x": 2, "y": 2}, {0: ["x", "y"]})
+    for ours, wanted in zip(made, computed(call, *given), strict=True):
+        if wanted is not None:
+            np.testing.assert_allclose(ours, wanted, atol=1e-5)
+
+
+def test_fp8_products_are_scaled_and_saturated() -> None:
+    scale, f8 = tensor("f32"), "f8E4M3FN"
+    operands = [tensor(f8, 4, 8), tensor(f8, 6, 8), scale, scale, scale]
+    results = [tensor(f8, 4, 6), tensor("f32"), tensor("i8", 64)]
+    call = product(F8, operands, results, ((), (), (1,), (1,)), damax_output=True)
+    given = [np.asarray(x).astype(ml_dtypes.float8_e4m3fn) for x in arrays(call)[:2]]
+    factors = [np.float32(2.0), np.float32(0.5), np.float32(100.0)]
+    out, largest, _ = run(call, [*given, *factors], {"x": 2, "y": 2}, {0: ["x", ""], 1: ["y", ""]})
+    exact = given[0].astype(np.float32) @ given[1].astype(np.float32).T
+    assert np.abs(exact).max() * 100 > 448  # some are too large
+    np.testing.assert_allclose(largest, np.abs(exact).max(), rtol=1e-6)
+    rounded = np.clip(100 * exact, -448, 448).astype(ml_dtypes.float8_e4m3fn)
+    np.testing.assert_array_equal(out, rounded.astype(np.float32))
+
+
+def test_xla_makes_cublas_calls_of_local_products_for_h100s() -> None:
+    """Columns over x, what is contracted over y: one sum, of the result; XLA chooses the kernel."""
+    call = product(GEMM, [tensor("bf16", 512, 1024), tensor("bf16", 1024, 256)], [tensor("bf16", 512, 256)])
+    executable = compiled(call, "h100", {"x": 2, "y": 2}, {0: ["", "y"], 1: ["y", "x"]})
+    (summed,) = executable.collectives()
+    assert summed.kind == "all-reduce"
+    assert re.search(r"bf16\[512,512\]\S* parameter", executable.hlo_text())
+    assert re.search(r"bf16\[512,128\]", executable.hlo_text())
+
+
+def test_raw_calls_of_xlas_own_are_refused_before_they_end_the_process() -> None:
+    for call in (plain(), product(LT, [tensor("f32", 4, 8), tensor("f32", 8, 6)], [tensor("f32", 4, 6)])):
+        with pytest.raises(RhinoError, match="it makes such calls of products itself"):
+            compile_module(module_text(call), "h100")
+
+
+@pytest.mark.parametrize(("target", "kernel"), [("h100", "__cublas"), ("b200", "__cudnn$blockScaledDot")])
+def test_block_scaled_products_are_compiled_with_local_shapes(target: str, kernel: str) -> None:
+    """On Blackwell one kernel; Hopper has none, where XLA multiplies by the scales first."""
+    call = scaled("__op$block_scaled_dot", 512, 256, 1024, 32)
+    executable = compiled(call, target, {"x": 2, "y": 2}, {0: ["", "x", "y"], 1: ["", "", "y"], 2: ["", "x", "y"]})
+    assert {c.kind for c in executable.collectives()} == {"all-reduce"}
+    assert kernel in executable.hlo_text() or "dot" in executable.hlo_text()
+    assert re.search(r"f8e4m3fn\[2,256,512\]", executable.hlo_text())
+    assert re.search(r"f8e8m0fnu\[2,256,16\]", executable.hlo_text())
+
+
+def test_cudnns_own_block_scaled_call_is_compiled_for_b200() -> None:
+    call = scaled("__cudnn$blockScaledDot", 256, 256, 512, 32)
+    executable = compiled(call, "b200", {"x": 2}, {0: ["", "x", ""]})
+    assert re.search(r"f32\[2,128,256\]\S*, u8\[0\]\S*\) custom-call\(.*__cudnn\$blockScaledDot", executable.hlo_text())
+    assert not executable.collectives()
+
+
+def test_jaxs_scaled_matmul_is_split_in_a_traced_step() -> None:
+    """jax has a partitioner of its own for it; the table's rule is asked first, which knows what it costs."""
+    f8 = jax.ShapeDtypeStruct((4, 512, 1024), jnp.float8_e4m3fn)
+    scale = jax.ShapeDtypeStruct((4, 512, 32), jnp.float8_e8m0fnu)
+    step = rhino.parallelize(jax.nn.scaled_matmul, cluster="dgx-h100:1")
+    (use,) = step.plan(f8, f8, scale, scale).kernels
+    assert (use.name, use.replicated) == ("block-scaled-product", "") and any(use.dims)
+    assert use.flops * 8 == 2 * 4 * 512 * 512 * 1024
