@@ -5,7 +5,15 @@ Owns the look-up. What is known of one kernel is in the file of its family.
 
 from __future__ import annotations
 
-from rhino.kernels import attention, block_scaled, convolution, norms, products
+from rhino.kernels import (
+    attention,
+    block_scaled,
+    convolution,
+    norms,
+    products,
+    transformer_engine,
+    transformer_engine_attention,
+)
 from rhino.kernels.data import Call, Entry, Known
 from rhino.kernels.registered import registered
 
@@ -15,6 +23,8 @@ ENTRIES: tuple[Entry, ...] = (
     *block_scaled.ENTRIES,
     *convolution.ENTRIES,
     *norms.ENTRIES,
+    *transformer_engine.ENTRIES,
+    *transformer_engine_attention.ENTRIES,
 )
 
 _BY_TARGET = {target: entry for entry in ENTRIES for target in entry.targets}
