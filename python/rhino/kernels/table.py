@@ -5,11 +5,16 @@ Owns the look-up. What is known of one kernel is in the file of its family.
 
 from __future__ import annotations
 
-from rhino.kernels import attention
+from rhino.kernels import attention, fourier, linalg, selection
 from rhino.kernels.data import Call, Entry, Known
 from rhino.kernels.registered import registered
 
-ENTRIES: tuple[Entry, ...] = (*attention.ENTRIES,)
+ENTRIES: tuple[Entry, ...] = (
+    *attention.ENTRIES,
+    *linalg.ENTRIES,
+    *selection.ENTRIES,
+    *fourier.ENTRIES,
+)
 
 _BY_TARGET = {target: entry for entry in ENTRIES for target in entry.targets}
 
