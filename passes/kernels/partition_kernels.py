@@ -113,8 +113,8 @@ class _Parts:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """All axes that split something, in the order of the mesh."""
-        split = {axis for axes in self.axes.values() for axis in axes}
+        """All axes that split something, be it by a part of them, in the order of the mesh."""
+        split = {axis.split(":")[0] for axes in self.axes.values() for axis in axes}
         return tuple(name for name, _ in self.mesh.axes if name in split)
 
 
@@ -172,9 +172,12 @@ def _may_split(parts: _Parts, f: int, axes: tuple[str, ...]) -> bool:
     rule = parts.rule
     if f in rule.replicate or f in rule.permutation or rule.factor_sizes[f] % parts.mesh.ways(axes):
         return False
-    taken = {axis for used in parts.axes.values() for axis in used} | parts.manual
+    taken = [axis for used in parts.axes.values() for axis in used] + sorted(parts.manual)
+    sizes = dict(parts.mesh.axes)
+    if any(sdy.overlap(axis, other, sizes) for axis in axes for other in taken):
+        return False
     everywhere = [dim for m in (*rule.operands, *rule.results) for dim in m if f in dim]
-    return taken.isdisjoint(axes) and all(leading(rule, dim) == f for dim in everywhere)
+    return all(leading(rule, dim) == f for dim in everywhere)
 
 
 def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
