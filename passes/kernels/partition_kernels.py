@@ -188,7 +188,7 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     out_dims = [parts.dims(m) for m in rule.results]
     local_out = [parts.local(r.type, dims) for r, dims in zip(op.results, out_dims, strict=True)]
     summed = [
-        parts.summed(m) if r.type.shape and _elements(r.type) else ()
+        parts.summed(m) if r.type.shape and _elements(r.type) and _is_used(r) else ()
         for r, m in zip(op.results, rule.results, strict=True)
     ]
     # Parts of sums are stacked: one more dimension in front, split over their devices.
@@ -218,6 +218,11 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     given = sdy.results_of(op)
     with ir.InsertionPoint(op):
         return [_sum(manual.results[i], given[i]) if axes else manual.results[i] for i, axes in enumerate(summed)]
+
+
+def _is_used(value: Any) -> bool:
+    """Of memory to work in nobody reads, and nobody needs, the sum."""
+    return next(iter(value.uses), None) is not None
 
 
 def _elements(kind: Any) -> int:

@@ -61,6 +61,7 @@ Program = Callable[[Local], Sequence[Any]]
 _PROGRAMS = {
     TARGET: "rhino.passes.kernels.traced:traced",
     "own-positions": "rhino.passes.kernels.selection:own_positions",
+    "cublas-product": "rhino.passes.kernels.products:product",
 }
 
 
