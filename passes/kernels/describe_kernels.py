@@ -10,7 +10,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError
 from rhino.kernels.bodies import TARGET
-from rhino.kernels.data import Call, Refused
+from rhino.kernels.data import Call, Known, Refused
 from rhino.kernels.table import describe, find
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function
@@ -89,7 +89,11 @@ class DescribeKernels(Pass):
             raise PassError(op, error.message, [error.remedy] if error.remedy else []) from error
         if found is not None:
             entry, known = found
-            RhinoKernel.attach(op, kernel_data(entry.name, known))
+            described = kernel_data(entry.name, known)
+            if whole := _nothing_to_split(known):
+                described["replicated"] = whole
+                log.remark(op, f"{entry.name} is computed whole by every device: {whole}")
+            RhinoKernel.attach(op, described)
             op.attributes[RULE] = rule_attribute(known.rule, op.context)
             log.count("described")
             return
@@ -103,6 +107,12 @@ class DescribeKernels(Pass):
             log.count("unknown")
             log.remark(op, f"@{target} is computed whole by every device: {data['replicated']}")
         RhinoKernel.attach(op, data)
+
+
+def _nothing_to_split(known: Known) -> str:
+    """Why no factor may be split, where none may; empty if one may."""
+    free = [f for f, size in enumerate(known.rule.factor_sizes) if size > 1 and f not in known.rule.replicate]
+    return "" if free else "; ".join(dict.fromkeys(known.whole.values()))
 
 
 def _type(call: Call) -> str:

@@ -166,7 +166,8 @@ def make_rule(
 
     read = {f for m in sides[0] for dim in m for f in dim}
     made = {f for m in sides[1] for dim in m for f in dim}
-    kept = {f for f in names if f not in reduction and (f not in read or f not in made)}
+    # Of placeholders without elements there are no parts.
+    kept = {f for f in names if (f not in reduction and (f not in read or f not in made)) or not known[f]}
     replicate = tuple(number[f] for f in names if f in whole or f in kept)
     return Rule(
         factor_sizes=tuple(known.values()),

@@ -9,8 +9,11 @@ from rhino.kernels import (
     attention,
     block_scaled,
     convolution,
+    fourier,
+    linalg,
     norms,
     products,
+    selection,
     transformer_engine,
     transformer_engine_attention,
 )
@@ -19,6 +22,9 @@ from rhino.kernels.registered import registered
 
 ENTRIES: tuple[Entry, ...] = (
     *attention.ENTRIES,
+    *linalg.ENTRIES,
+    *selection.ENTRIES,
+    *fourier.ENTRIES,
     *products.ENTRIES,
     *block_scaled.ENTRIES,
     *convolution.ENTRIES,
