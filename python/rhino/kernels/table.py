@@ -8,6 +8,7 @@ from __future__ import annotations
 from rhino.kernels import (
     attention,
     block_scaled,
+    compiled,
     convolution,
     fourier,
     linalg,
@@ -31,6 +32,7 @@ ENTRIES: tuple[Entry, ...] = (
     *norms.ENTRIES,
     *transformer_engine.ENTRIES,
     *transformer_engine_attention.ENTRIES,
+    *compiled.ENTRIES,
 )
 
 _BY_TARGET = {target: entry for entry in ENTRIES for target in entry.targets}
