@@ -71,7 +71,8 @@ class Kernel:
     """What one execution of a call whose insides nobody sees costs, with whole operands.
 
     `dtype` is the type whose rate its arithmetic has, `rate` what limits that (`rhino.kernels.data.RATES`);
-    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything.
+    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything;
+    `ordered` are factors of which a device has to know where its part begins.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Kernel:
     rate: str
     replicated: str = ""
     maxima: tuple[int, ...] = ()
+    ordered: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
