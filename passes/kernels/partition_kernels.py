@@ -188,7 +188,7 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     out_dims = [parts.dims(m) for m in rule.results]
     local_out = [parts.local(r.type, dims) for r, dims in zip(op.results, out_dims, strict=True)]
     summed = [
-        parts.summed(m) if r.type.shape and _elements(r.type) else ()
+        parts.summed(m) if r.type.shape and _elements(r.type) and _is_used(r) else ()
         for r, m in zip(op.results, rule.results, strict=True)
     ]
     # Parts of sums are stacked: one more dimension in front, split over their devices.
@@ -241,6 +241,11 @@ def _first(places: Any) -> Any:
     one, zero = (ir.DenseI64ArrayAttr.get([n]) for n in (1, 0))
     scalar = ir.RankedTensorType.get([], places.type.element_type)
     return stablehlo.ReshapeOp(scalar, stablehlo.SliceOp(places, zero, one, one).result).result
+
+
+def _is_used(value: Any) -> bool:
+    """Of memory to work in nobody reads, and nobody needs, the sum."""
+    return next(iter(value.uses), None) is not None
 
 
 def _elements(kind: Any) -> int:

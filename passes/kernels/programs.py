@@ -65,6 +65,7 @@ _PROGRAMS = {
     TARGET: "rhino.passes.kernels.traced:traced",
     "ragged": "rhino.passes.kernels.ragged:ragged",
     "own-positions": "rhino.passes.kernels.selection:own_positions",
+    "cublas-product": "rhino.passes.kernels.products:product",
 }
 
 

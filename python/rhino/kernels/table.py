@@ -5,7 +5,7 @@ Owns the look-up. What is known of one kernel is in the file of its family.
 
 from __future__ import annotations
 
-from rhino.kernels import attention, fourier, linalg, ragged, selection
+from rhino.kernels import attention, block_scaled, convolution, fourier, linalg, norms, products, ragged, selection
 from rhino.kernels.data import Call, Entry, Known
 from rhino.kernels.registered import registered
 
@@ -15,6 +15,10 @@ ENTRIES: tuple[Entry, ...] = (
     *selection.ENTRIES,
     *fourier.ENTRIES,
     *ragged.ENTRIES,
+    *products.ENTRIES,
+    *block_scaled.ENTRIES,
+    *convolution.ENTRIES,
+    *norms.ENTRIES,
 )
 
 _BY_TARGET = {target: entry for entry in ENTRIES for target in entry.targets}
