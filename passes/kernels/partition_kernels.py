@@ -183,13 +183,14 @@ def _may_split(parts: _Parts, f: int, axes: tuple[str, ...]) -> bool:
 def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     """The call as a manual computation in front of it; returns what takes the place of its results."""
     rule, mesh = parts.rule, parts.mesh
-    maxima = kernel_of(op).get("maxima", ())
+    used = [next(iter(r.uses), None) is not None for r in op.results]  # of scratch nobody needs the sum
+    maxima = [i for i in kernel_of(op).get("maxima", ()) if used[i]]
     in_dims = [parts.dims(m) for m in rule.operands]
     out_dims = [parts.dims(m) for m in rule.results]
     local_out = [parts.local(r.type, dims) for r, dims in zip(op.results, out_dims, strict=True)]
     summed = [
-        parts.summed(m) if r.type.shape and _elements(r.type) and _is_used(r) else ()
-        for r, m in zip(op.results, rule.results, strict=True)
+        parts.summed(m) if r.type.shape and _elements(r.type) and used[i] and i not in maxima else ()
+        for i, (r, m) in enumerate(zip(op.results, rule.results, strict=True))
     ]
     # Parts of sums are stacked: one more dimension in front, split over their devices.
     kinds = [_stacked(r.type, mesh.ways(axes)) if axes else r.type for r, axes in zip(op.results, summed, strict=True)]
@@ -241,11 +242,6 @@ def _first(places: Any) -> Any:
     one, zero = (ir.DenseI64ArrayAttr.get([n]) for n in (1, 0))
     scalar = ir.RankedTensorType.get([], places.type.element_type)
     return stablehlo.ReshapeOp(scalar, stablehlo.SliceOp(places, zero, one, one).result).result
-
-
-def _is_used(value: Any) -> bool:
-    """Of memory to work in nobody reads, and nobody needs, the sum."""
-    return next(iter(value.uses), None) is not None
 
 
 def _elements(kind: Any) -> int:
