@@ -6,7 +6,6 @@ Owns that rewriting of the operation in place. What splits what is the plan's de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -17,7 +16,6 @@ from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.constants import splat
 from rhino.graph.data import Dims, Manual, Op, Rule
-from rhino.passes.diagnostics import PassError
 from rhino.passes.import_graph import number_block
 from rhino.passes.kernels.calls import RULE, kernel_of, rule_of
 from rhino.passes.manual.collectives import KINDS, Axes, Placed, spread_groups
@@ -142,9 +140,8 @@ def _own_place(kind: Any, placed: Placed) -> Any:
     found = stablehlo.PartitionIdOp().result
     if placed.inner > 1:
         found = stablehlo.DivOp(found, splat(kind, placed.inner)).result
-    if placed.outer > 1:
-        found = stablehlo.RemOp(found, splat(kind, placed.devices)).result
-    return found
+    # Whatever axes are put in front later: those of a pipeline's replicas.
+    return stablehlo.RemOp(found, splat(kind, placed.devices)).result
 
 
 def _around(op: ir.Operation) -> list[ir.Operation]:
@@ -157,11 +154,18 @@ def _around(op: ir.Operation) -> list[ir.Operation]:
     return found
 
 
-def widen(op: ir.Operation, own: Axes, mesh: Axes) -> None:
-    """The collectives inside, where the mesh got further axes in front or behind that others see to."""
+def widen(op: ir.Operation, own: Axes, mesh: Axes, alone: bool) -> None:
+    """Writes one over a mesh with further axes around those of its own.
+
+    Args:
+      alone: whether it takes those axes too; else it is in a computation that does.
+    """
     placed = Placed.of(own, mesh)
-    if placed is None or placed.devices == prod(size for _, size in mesh):
-        raise PassError(op, "the mesh of the manual computation is not a part of the wider one")
+    assert placed is not None, "axes are added around those that are there"
     for at in functions.walk(op):
         if at.name in KINDS:
             spread_groups(at, placed)
+    if alone:
+        mine = set(manual_axes(op)) | {axis for axis, _ in mesh} - {axis for axis, _ in own}
+        names = [ir.StringAttr.get(axis, op.context) for axis, _ in mesh if axis in mine]
+        op.attributes["manual_axes"] = sdy_dialect.ManualAxesAttr.get(names, context=op.context)
