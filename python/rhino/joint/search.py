@@ -296,9 +296,9 @@ class _Search:
                 return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
         own = self.programs.example.graph.axes
         if (taken := prod(n for _, n in own)) > 1:
-            count = f"of {options.stages} stages" if options.stages else "of two stages or more"
+            these = f"of {options.stages} stages" if options.stages else "of two stages or more"
             return RhinoError(
-                f"no pipeline {count} on the {cluster.num_devices} devices of cluster {cluster.name} has stages that "
+                f"no pipeline {these} on the {cluster.num_devices} devices of cluster {cluster.name} has stages that "
                 f"hold the mesh {axes_text(own)} of the step's manual computations",
                 f"ask for stages of {taken} devices or a multiple, or write the step for a smaller mesh",
             )
