@@ -16,7 +16,13 @@ from pathlib import Path
 from bench._common import CACHE, ROOT, note, run
 
 # What the text of a module depends on, besides jax itself.
-_SOURCES = ("examples/export.py", "examples/models/gpt.py", "examples/models/stacking.py", "bench/_inputs.py")
+_SOURCES = (
+    "examples/export.py",
+    "examples/models/gpt.py",
+    "examples/models/attention.py",
+    "examples/models/stacking.py",
+    "bench/_inputs.py",
+)
 
 
 @dataclass(frozen=True, slots=True)

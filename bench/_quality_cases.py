@@ -106,9 +106,8 @@ def module(model: Model) -> Path:
 def _digest(model: Model) -> str:
     """Of what the text depends on: the model's sources and options, besides jax itself."""
     digest = hashlib.sha256(sys.version.encode() + repr(model).encode())
-    shared = ("examples/export.py", "examples/models/stacking.py", f"examples/models/{model.module}.py")
-    for name in shared:
-        path = ROOT / name
+    names = ("stacking", "attention", model.module)
+    for path in (ROOT / "examples/export.py", *(ROOT / f"examples/models/{name}.py" for name in names)):
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()[:8]
 

@@ -135,6 +135,14 @@ def sub_axis(axis: str, sizes: Mapping[str, int]) -> tuple[int, int]:
     return size, sizes[found["name"]] // (int(found["pre"]) * size)
 
 
+def overlap(axis: str, other: str, sizes: Mapping[str, int]) -> bool:
+    """Whether two axis texts have a part of one axis in common."""
+    if axis.split(":")[0] != other.split(":")[0]:
+        return False
+    (size, after), (other_size, other_after) = sub_axis(axis, sizes), sub_axis(other, sizes)
+    return after < other_after * other_size and other_after < after * size
+
+
 def results_of(op: ir.Operation) -> list[ir.Attribute | None]:
     """The sharding of each result of an operation, None where it has none."""
     if op.name == "sdy.manual_computation":

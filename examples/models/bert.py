@@ -19,7 +19,7 @@ import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
-from examples.models import stacking
+from examples.models import attention, stacking
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
@@ -31,7 +31,8 @@ class BERTConfig:
 
     `seq_len` is the longest sequence (the size of the position table). `dtype` is the compute type; parameters,
     optimizer state and the loss are float32. `remat` recomputes each layer in the backward pass; `scan` runs the layers
-    as one loop over stacked parameters.
+    as one loop over stacked parameters. `attention` is "xla" (products and a softmax) or "cudnn" (one kernel, for which
+    the valid tokens of a sequence must be its first ones).
     """
 
     layers: int
@@ -43,9 +44,13 @@ class BERTConfig:
     dtype: str = "bfloat16"
     remat: bool = False
     scan: bool = False
+    attention: str = "xla"
     learning_rate: float = 1e-4
     weight_decay: float = 0.01
     clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        attention.check(self.attention)
 
     def num_params(self) -> int:
         """Number of trained scalars: embeddings, 12 d^2 + 13 d for each layer, the transform and the output biases."""
@@ -68,15 +73,25 @@ class Layer(nn.Module):
     config: BERTConfig
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, None]:
+    def __call__(self, x: jax.Array, valid: jax.Array) -> tuple[jax.Array, None]:
         cfg = self.config
         init = nn.initializers.truncated_normal(0.02)
         dense = functools.partial(nn.Dense, dtype=cfg.dtype, kernel_init=init)
         norm = functools.partial(nn.LayerNorm, epsilon=1e-12, dtype=cfg.dtype)
-        attention = nn.MultiHeadDotProductAttention(
-            cfg.heads, dtype=cfg.dtype, kernel_init=init, force_fp32_for_softmax=True, name="attn"
+        attend = functools.partial(
+            nn.MultiHeadDotProductAttention, cfg.heads, dtype=cfg.dtype, kernel_init=init, name="attn"
         )
-        x = norm(name="norm_attn")(x + attention(x, mask=mask))
+        if cfg.attention == "cudnn":
+            lengths = valid.sum(axis=-1, dtype=jnp.int32)
+
+            def kernel(query: jax.Array, key: jax.Array, value: jax.Array, **_: Any) -> jax.Array:
+                return attention.fused(query, key, value, key_value_seq_lengths=lengths)
+
+            mixed = attend(attention_fn=kernel)(x)
+        else:
+            mask = nn.make_attention_mask(valid, valid, dtype=bool)
+            mixed = attend(force_fp32_for_softmax=True)(x, mask=mask)
+        x = norm(name="norm_attn")(x + mixed)
         hidden = nn.gelu(dense(4 * cfg.width, name="up")(x), approximate=False)
         return norm(name="norm_mlp")(x + dense(cfg.width, name="down")(hidden)), None
 
@@ -96,9 +111,8 @@ class BERT(nn.Module):
         positions = jnp.arange(tokens.shape[1])
         x = words(tokens) + embed(cfg.seq_len, name="positions")(positions)
         x = norm(name="norm_embed")(x + embed(cfg.segments, name="segments")(segments))
-        mask = nn.make_attention_mask(valid, valid, dtype=bool)
         x, _ = stacking.apply_layers(
-            Layer, x, mask, count=cfg.layers, name="layer", scan=cfg.scan, remat=cfg.remat, config=cfg
+            Layer, x, valid, count=cfg.layers, name="layer", scan=cfg.scan, remat=cfg.remat, config=cfg
         )
         x = nn.Dense(cfg.width, dtype=cfg.dtype, kernel_init=init, name="transform")(x)
         x = norm(name="norm_out")(nn.gelu(x, approximate=False))

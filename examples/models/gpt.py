@@ -16,6 +16,8 @@ import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
+from examples.models import attention
+
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
 
@@ -27,7 +29,7 @@ class GPTConfig:
     `seq_len` is the longest sequence (the size of the position table). `dtype` is the compute type ("float32" or
     "bfloat16"); parameters, optimizer state and the loss are always float32. `remat` recomputes each block in the
     backward pass; `scan` runs the layers as one loop over stacked parameters; `fused` makes query, key and value with
-    one matrix.
+    one matrix. `attention` is "xla" (products and a softmax) or "cudnn" (one kernel, without dropout of its weights).
     """
 
     layers: int
@@ -40,9 +42,15 @@ class GPTConfig:
     remat: bool = False
     scan: bool = False
     fused: bool = False
+    attention: str = "xla"
     dropout: float = 0.0
     learning_rate: float = 3e-4
     clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        attention.check(self.attention)
+        if self.dropout and self.attention == "cudnn":
+            raise ValueError("attention 'cudnn' has no dropout: set dropout to 0, or attention to 'xla'")
 
     @property
     def head_dim(self) -> int:
@@ -112,13 +120,21 @@ class CausalSelfAttention(nn.Module):
             query, key, value = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
         else:
             query, key, value = project("query"), project("key"), project("value")
+        if cfg.attention == "cudnn":
+            mixed = attention.fused(query, key, value, is_causal=True)
+        else:
+            mixed = self.attend(query, key, value)
+        return nn.DenseGeneral(cfg.width, axis=(-2, -1), dtype=cfg.dtype, kernel_init=out_init, name="out")(mixed)
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """Attention of [B, S, heads, head_dim] with dropout of its weights."""
+        cfg = self.config
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / cfg.head_dim**0.5
-        causal = nn.make_causal_mask(jnp.ones(x.shape[:2]), dtype=bool)
+        causal = nn.make_causal_mask(jnp.ones(query.shape[:2]), dtype=bool)
         scores = jnp.where(causal, scores.astype(jnp.float32), jnp.finfo(jnp.float32).min)
         weights = nn.softmax(scores).astype(cfg.dtype)
         weights = nn.Dropout(cfg.dropout, deterministic=self.deterministic)(weights)
-        mixed = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
-        return nn.DenseGeneral(cfg.width, axis=(-2, -1), dtype=cfg.dtype, kernel_init=out_init, name="out")(mixed)
+        return jnp.einsum("bhqk,bkhd->bqhd", weights, value)
 
 
 class MLP(nn.Module):

@@ -19,7 +19,7 @@ import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
-from examples.models import stacking
+from examples.models import attention, stacking
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
@@ -31,7 +31,8 @@ class LlamaConfig:
 
     `fused` makes keys and values with one matrix, and SwiGLU's gate and up with another. `dtype` is the compute type;
     parameters, optimizer state and the loss are float32. `remat` recomputes each layer in the backward pass; `scan`
-    runs the layers as one loop over stacked parameters.
+    runs the layers as one loop over stacked parameters. `attention` is "xla" (products and a softmax) or "cudnn" (one
+    kernel).
     """
 
     layers: int
@@ -47,9 +48,13 @@ class LlamaConfig:
     dtype: str = "bfloat16"
     remat: bool = False
     scan: bool = False
+    attention: str = "xla"
     learning_rate: float = 3e-4
     weight_decay: float = 0.1
     clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        attention.check(self.attention)
 
     @property
     def head_dim(self) -> int:
@@ -105,12 +110,15 @@ class Attention(nn.Module):
         key = rotate(key.reshape(batch, length, cfg.kv_heads, cfg.head_dim), cfg.rope_theta)
         value = value.reshape(batch, length, cfg.kv_heads, cfg.head_dim)
 
-        query = query.reshape(batch, length, cfg.kv_heads, groups, cfg.head_dim)
-        scores = jnp.einsum("bqhgd,bkhd->bhgqk", query, key).astype(jnp.float32) / cfg.head_dim**0.5
-        causal = jnp.tril(jnp.ones((length, length), dtype=bool))
-        weights = nn.softmax(jnp.where(causal, scores, jnp.finfo(jnp.float32).min)).astype(cfg.dtype)
-        mixed = jnp.einsum("bhgqk,bkhd->bqhgd", weights, value).reshape(batch, length, cfg.width)
-        return dense(cfg.width, name="out")(mixed)
+        if cfg.attention == "cudnn":
+            mixed = attention.fused(query, key, value, is_causal=True)
+        else:
+            query = query.reshape(batch, length, cfg.kv_heads, groups, cfg.head_dim)
+            scores = jnp.einsum("bqhgd,bkhd->bhgqk", query, key).astype(jnp.float32) / cfg.head_dim**0.5
+            causal = jnp.tril(jnp.ones((length, length), dtype=bool))
+            weights = nn.softmax(jnp.where(causal, scores, jnp.finfo(jnp.float32).min)).astype(cfg.dtype)
+            mixed = jnp.einsum("bhgqk,bkhd->bqhgd", weights, value)
+        return dense(cfg.width, name="out")(mixed.reshape(batch, length, cfg.width))
 
 
 class SwiGLU(nn.Module):

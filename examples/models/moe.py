@@ -19,7 +19,7 @@ import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
-from examples.models import stacking
+from examples.models import attention, stacking
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
@@ -31,8 +31,9 @@ class MoEConfig:
 
     An expert takes `2 * group / experts * capacity_factor` tokens of a group; others pass by it. `routing` is "einsum"
     or "sort". `dtype` is the compute type; parameters, gating and the loss are float32. `remat` recomputes each pair
-    of layers in the backward pass; `scan` runs the pairs as one loop over stacked parameters. `optimizer` is "adam" or
-    "adafactor", whose state is a row and a column for each matrix: what the largest models are trained with.
+    of layers in the backward pass; `scan` runs the pairs as one loop over stacked parameters. `attention` is "xla"
+    (products and a softmax) or "cudnn" (one kernel). `optimizer` is "adam" or "adafactor", whose state is a row and a
+    column for each matrix: what the largest models are trained with.
     """
 
     layers: int
@@ -48,11 +49,13 @@ class MoEConfig:
     dtype: str = "bfloat16"
     remat: bool = False
     scan: bool = False
+    attention: str = "xla"
     learning_rate: float = 3e-4
     clip_norm: float = 1.0
     optimizer: str = "adam"
 
     def __post_init__(self) -> None:
+        attention.check(self.attention)
         if self.routing not in ("einsum", "sort"):
             raise ValueError(f"routing is {self.routing!r}; it must be 'einsum' or 'sort'")
         if self.optimizer not in ("adam", "adafactor"):
@@ -189,7 +192,8 @@ class Attention(nn.Module):
             shape = (cfg.heads, cfg.width // cfg.heads)
             return nn.DenseGeneral(shape, dtype=cfg.dtype, kernel_init=init, name=name)(x)
 
-        mixed = jax.nn.dot_product_attention(project("query"), project("key"), project("value"), is_causal=True)
+        attend = attention.fused if cfg.attention == "cudnn" else jax.nn.dot_product_attention
+        mixed = attend(project("query"), project("key"), project("value"), is_causal=True)
         return nn.DenseGeneral(cfg.width, axis=(-2, -1), dtype=cfg.dtype, kernel_init=init, name="out")(mixed)
 
 

@@ -19,7 +19,7 @@ import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
-from examples.models import stacking
+from examples.models import attention, stacking
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
@@ -31,7 +31,7 @@ class T5Config:
 
     `seq_len` is the length of the input and `target_len` that of the target. `dtype` is the compute type; parameters,
     optimizer state and the loss are float32. `remat` recomputes each layer in the backward pass; `scan` runs each side
-    as one loop over stacked parameters.
+    as one loop over stacked parameters. `attention` is "xla" (products and a softmax) or "cudnn" (one kernel).
     """
 
     layers: int
@@ -47,7 +47,11 @@ class T5Config:
     dtype: str = "bfloat16"
     remat: bool = False
     scan: bool = False
+    attention: str = "xla"
     learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        attention.check(self.attention)
 
     def num_params(self) -> int:
         """Number of trained scalars: the embedding, position biases, and each layer's attention, network and norms."""
@@ -114,9 +118,12 @@ class Attention(nn.Module):
 
         query = project("query", x, (cfg.width * cfg.head_dim) ** -0.5)
         key, value = project("key", source, cfg.width**-0.5), project("value", source, cfg.width**-0.5)
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key).astype(jnp.float32)
-        scores = scores if bias is None else scores + bias.astype(jnp.float32)
-        mixed = jnp.einsum("bhqk,bkhd->bqhd", nn.softmax(scores).astype(cfg.dtype), value)
+        if cfg.attention == "cudnn":
+            mixed = attention.fused(query, key, value, bias=bias, scale=1.0)
+        else:
+            scores = jnp.einsum("bqhd,bkhd->bhqk", query, key).astype(jnp.float32)
+            scores = scores if bias is None else scores + bias.astype(jnp.float32)
+            mixed = jnp.einsum("bhqk,bkhd->bqhd", nn.softmax(scores).astype(cfg.dtype), value)
         init = nn.initializers.normal((cfg.heads * cfg.head_dim) ** -0.5)
         return nn.DenseGeneral(cfg.width, axis=(-2, -1), use_bias=False, dtype=cfg.dtype, kernel_init=init, name="out")(
             mixed

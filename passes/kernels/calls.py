@@ -69,6 +69,28 @@ def is_opaque(op: ir.Operation) -> bool:
     return op.name == CUSTOM_CALL and not target_of(op).startswith(_LEFT_TO_XLA)
 
 
+def without_tuple(op: ir.Operation) -> ir.Operation:
+    """The call with a result for each element of the tuple that it makes; the same one if it makes none.
+
+    Only where all that is done with the tuple is taking its elements.
+    """
+    if op.name != CUSTOM_CALL or len(op.results) != 1 or not isinstance(op.results[0].type, ir.TupleType):
+        return op
+    kind = ir.TupleType(op.results[0].type)
+    kinds = [kind.get_type(i) for i in range(kind.num_types)]
+    takers = [use.owner.operation for use in op.results[0].uses]
+    tensors = all(isinstance(k, ir.RankedTensorType) for k in kinds)
+    if not tensors or any(taker.name != "stablehlo.get_tuple_element" for taker in takers):
+        return op
+    attributes = {name: op.attributes[name] for name in op.attributes if name != "xla_shape"}
+    made = ir.Operation.create(op.name, kinds, list(op.operands), attributes, loc=op.location, ip=ir.InsertionPoint(op))
+    for taker in takers:
+        taker.results[0].replace_all_uses_with(made.results[ir.IntegerAttr(taker.attributes["index"]).value])
+        taker.erase()
+    op.erase()
+    return made
+
+
 def read_call(op: ir.Operation) -> Call:
     """The call as the table of kernels sees it."""
     return Call(target_of(op), _tensors(op.operands), _tensors(op.results), _config(op))
@@ -96,7 +118,7 @@ def _config(op: ir.Operation) -> Mapping[str, Any]:
     given = op.attributes["backend_config"]
     if isinstance(given, ir.DictAttr):
         return {named.name: _plain(named.attr) for named in given}
-    text = str(given.value) if isinstance(given, ir.StringAttr) else ""
+    text = _plain(given) if isinstance(given, ir.StringAttr) else ""
     if text.startswith("{"):
         try:
             found = json.loads(text)

@@ -10,7 +10,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError
 from rhino.kernels.bodies import TARGET
-from rhino.kernels.data import Call, Refused
+from rhino.kernels.data import Call, Known, Refused
 from rhino.kernels.table import describe, find
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function
@@ -24,6 +24,7 @@ from rhino.passes.kernels.calls import (
     rule_attribute,
     safe,
     target_of,
+    without_tuple,
 )
 from rhino.passes.registry import Pass, register
 
@@ -38,7 +39,7 @@ class DescribeKernels(Pass):
     Requires: a function @main with static shapes and no calls (run `rhino-inline`).
 
     Ensures: each such call has `rhino.kernel`, and `sdy.sharding_rule` if it can be split. A remark at a call that
-    cannot says why.
+    cannot says why. A call that makes a tuple, as in files made of HLO, makes its elements instead.
 
     Example:
       ```mlir
@@ -57,11 +58,14 @@ class DescribeKernels(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Annotate. Raises PassError at a call that only the process that traced it can partition."""
         main = main_function(module, self.name)
-        for op in functions.walk(main):
-            if target_of(op) == TARGET:
-                continue  # described when it was traced
-            if is_opaque(op) or find(target_of(op)) is not None:
-                self._call(op, log)
+        # Those of a traced step are described already.
+        calls = [
+            op
+            for op in functions.walk(main)
+            if target_of(op) != TARGET and (is_opaque(op) or find(target_of(op)) is not None)
+        ]
+        for op in calls:
+            self._call(without_tuple(op), log)
 
     def _call(self, op: ir.Operation, log: PassLog) -> None:
         target = target_of(op)
@@ -75,20 +79,26 @@ class DescribeKernels(Pass):
                 ],
             )
         call = read_call(op)
-        why = ""
+        why, flops, nbytes = "", 0, call.nbytes
         try:
             found = describe(call)
         except Refused as refused:
-            found, why = None, refused.message
+            found, why, flops = None, str(refused), refused.flops
+            nbytes = refused.nbytes or nbytes
         except RhinoError as error:
             raise PassError(op, error.message, [error.remedy] if error.remedy else []) from error
         if found is not None:
             entry, known = found
-            RhinoKernel.attach(op, kernel_data(entry.name, known))
+            described = kernel_data(entry.name, known)
+            if whole := _nothing_to_split(known):
+                described["replicated"] = whole
+                log.remark(op, f"{entry.name} is computed whole by every device: {whole}")
+            RhinoKernel.attach(op, described)
             op.attributes[RULE] = rule_attribute(known.rule, op.context)
             log.count("described")
             return
-        data = {"name": target, "flops": 0, "bytes": call.nbytes, "type": _type(call), "rate": "vector"}
+        rate = "tensor" if flops else "vector"
+        data = {"name": target, "flops": flops, "bytes": nbytes, "type": _type(call), "rate": rate}
         if not why and RULE in op.attributes:
             op.attributes[RULE] = rule_attribute(safe(read_rule(op.attributes[RULE])), op.context)
             log.count("own-rule")
@@ -97,6 +107,12 @@ class DescribeKernels(Pass):
             log.count("unknown")
             log.remark(op, f"@{target} is computed whole by every device: {data['replicated']}")
         RhinoKernel.attach(op, data)
+
+
+def _nothing_to_split(known: Known) -> str:
+    """Why no factor may be split, where none may; empty if one may."""
+    free = [f for f, size in enumerate(known.rule.factor_sizes) if size > 1 and f not in known.rule.replicate]
+    return "" if free else "; ".join(dict.fromkeys(known.whole.values()))
 
 
 def _type(call: Call) -> str:

@@ -98,8 +98,8 @@ class _Parts:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """All axes that split something, in the order of the mesh."""
-        split = {axis for axes in self.axes.values() for axis in axes}
+        """All axes that split something, be it by a part of them, in the order of the mesh."""
+        split = {axis.split(":")[0] for axes in self.axes.values() for axis in axes}
         return tuple(name for name, _ in self.mesh.axes if name in split)
 
 
@@ -166,9 +166,12 @@ def _may_split(parts: _Parts, f: int, axes: tuple[str, ...]) -> bool:
     rule = parts.rule
     if f in rule.replicate or f in rule.permutation or rule.factor_sizes[f] % parts.mesh.ways(axes):
         return False
-    taken = {axis for used in parts.axes.values() for axis in used} | parts.manual
+    taken = [axis for used in parts.axes.values() for axis in used] + sorted(parts.manual)
+    sizes = dict(parts.mesh.axes)
+    if any(sdy.overlap(axis, other, sizes) for axis in axes for other in taken):
+        return False
     everywhere = [dim for m in (*rule.operands, *rule.results) for dim in m if f in dim]
-    return taken.isdisjoint(axes) and all(leading(rule, dim) == f for dim in everywhere)
+    return all(leading(rule, dim) == f for dim in everywhere)
 
 
 def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
@@ -179,7 +182,7 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     out_dims = [parts.dims(m) for m in rule.results]
     local_out = [parts.local(r.type, dims) for r, dims in zip(op.results, out_dims, strict=True)]
     summed = [
-        parts.summed(m) if r.type.shape and _elements(r.type) else ()
+        parts.summed(m) if r.type.shape and _elements(r.type) and _is_used(r) else ()
         for r, m in zip(op.results, rule.results, strict=True)
     ]
     # Parts of sums are stacked: one more dimension in front, split over their devices.
@@ -209,6 +212,11 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     given = sdy.results_of(op)
     with ir.InsertionPoint(op):
         return [_sum(manual.results[i], given[i]) if axes else manual.results[i] for i, axes in enumerate(summed)]
+
+
+def _is_used(value: Any) -> bool:
+    """Of memory to work in nobody reads, and nobody needs, the sum."""
+    return next(iter(value.uses), None) is not None
 
 
 def _elements(kind: Any) -> int:

@@ -58,7 +58,11 @@ Program = Callable[[Local], Sequence[Any]]
 
 
 # Entry.program -> "module:function" of its builder.
-_PROGRAMS = {TARGET: "rhino.passes.kernels.traced:traced"}
+_PROGRAMS = {
+    TARGET: "rhino.passes.kernels.traced:traced",
+    "own-positions": "rhino.passes.kernels.selection:own_positions",
+    "cublas-product": "rhino.passes.kernels.products:product",
+}
 
 
 def program_of(op: ir.Operation) -> Program:

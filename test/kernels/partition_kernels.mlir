@@ -64,6 +64,26 @@ module @maxima {
 
 // -----
 
+// Parts of one axis split two dimensions: the largest value is that of the whole axis. A part that overlaps another
+// splits nothing.
+// CHECK-LABEL: module @strided
+// CHECK: sdy.manual_computation(%arg0, %arg1)
+// CHECK-SAME: in_shardings=[<@mesh, [{"x":(1)2}, {"x":(2)2}]>, <@mesh, [{"x":(2)2}, {}]>]
+// CHECK-SAME: manual_axes={"x"} (%{{.*}}: tensor<4x2xf32>, %{{.*}}: tensor<2x4xf32>)
+// CHECK: "stablehlo.all_reduce"
+// CHECK-SAME: replica_groups = dense<{{\[\[}}0, 1, 2, 3]]> : tensor<1x4xi64>
+// CHECK: stablehlo.maximum
+module @strided {
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%x: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x":(1)2}, {"x":(2)2}]>}, %y: tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}) -> (tensor<8x4xf32>, tensor<1xf32>) {
+    %0:2 = stablehlo.custom_call @scaled(%x, %y) {rhino.kernel = {bytes = 8 : i64, flops = 8 : i64, name = "scaled", rate = "vector", type = "f32", maxima = [1]},
+      sdy.sharding_rule = #sdy.op_sharding_rule<([i, j], [j, l])->([i, j], [k]) {i=8, j=4, k=1, l=4}, custom>} : (tensor<8x4xf32>, tensor<4x4xf32>) -> (tensor<8x4xf32>, tensor<1xf32>)
+    return %0#0, %0#1 : tensor<8x4xf32>, tensor<1xf32>
+  }
+}
+
+// -----
+
 // What the rule refuses is not split, whatever the shardings say: the operand is made whole.
 // CHECK-LABEL: module @whole
 // CHECK: sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{}, {}]>] out_shardings=[<@mesh, [{}, {}]>]

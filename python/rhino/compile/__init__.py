@@ -14,6 +14,7 @@ _EXPORTS = {
     "Executable": "rhino.compile.executable",
     "MemoryAnalysis": "rhino.compile.executable",
     "TARGETS": "rhino.compile.target",
+    "as_on": "rhino.compile._jax_kernels",
     "collective_bytes": "rhino.compile.collectives",
     "collective_counts": "rhino.compile.collectives",
     "compile_lowered": "rhino.compile.executable",

@@ -146,26 +146,40 @@ def as_on(target: str) -> Iterator[None]:
     """While it lasts, jax's tracing takes the GPU of a target ("h100") for its own, and cuDNN for installed.
 
     That is what it asks about while it traces a fused attention; without a GPU it takes the CPU's word, and refuses.
-    Where a GPU is here, that one answers; for "cpu" nothing changes.
+    Where a GPU is here, that one answers. On "cpu" there is no cuDNN, even where its library is installed.
     """
-    if target not in DEVICELESS or jax.default_backend() == "gpu":
+    if jax.default_backend() == "gpu" or target not in ("cpu", *DEVICELESS):
         yield
         return
-    capability, version = gpu_versions(target)
-
-    def numbers(text: str) -> tuple[int, ...]:
-        return tuple(int(part) for part in text.split("."))
-
-    answers: dict[str, Callable[..., Any]] = {
-        "check_cudnn_version": lambda: version,
-        "check_compute_capability": lambda wanted: capability >= numbers(wanted),
-        "is_cuda_compute_capability_equal": lambda wanted: capability == numbers(wanted),
-    }
-    kept = {name: getattr(cudnn, name) for name in answers}
+    kept = {name: getattr(cudnn, name) for name in _ASKED}
     try:
-        for name, answer in answers.items():
+        for name, answer in zip(_ASKED, _answers(target), strict=True):
             setattr(cudnn, name, answer)
         yield
     finally:
         for name, function in kept.items():
             setattr(cudnn, name, function)
+
+
+# What jax's attention asks of the GPU: cuDNN's version, whether it has a compute capability, and exactly that one.
+_ASKED = ("check_cudnn_version", "check_compute_capability", "is_cuda_compute_capability_equal")
+
+
+def _answers(target: str) -> tuple[Callable[..., Any], ...]:
+    """Answers to what is `_ASKED`, of a GPU or of the CPU."""
+    if target == "cpu":
+
+        def missing() -> int:
+            raise RuntimeError("cuDNN is not detected.")
+
+        return missing, lambda wanted: False, lambda wanted: False
+    capability, version = gpu_versions(target)
+
+    def numbers(text: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in text.split("."))
+
+    return (
+        lambda: version,
+        lambda wanted: capability >= numbers(wanted),
+        lambda wanted: capability == numbers(wanted),
+    )

@@ -121,10 +121,15 @@ def _is_plain(mapping: Any, avals: Sequence[Any]) -> bool:
 
 
 def _blocks(block: Any, rank: int) -> Blocks:
-    shape = tuple(block.array_aval.shape)
-    return Blocks(
-        shape, tuple(_step(dim) for dim in block.block_shape), _index(block.index_map_jaxpr, rank, len(shape))
-    )
+    shape, index = tuple(block.array_aval.shape), block.index_map_jaxpr
+    steps = tuple(_step(dim) for dim in block.block_shape)
+    return Blocks(shape, steps, _index(index, rank, len(shape)), _followed(index.jaxpr))
+
+
+def _followed(jaxpr: Any) -> frozenset[int]:
+    """The inputs that a jaxpr reads."""
+    used = {id(v) for eqn in jaxpr.eqns for v in eqn.invars} | {id(v) for v in jaxpr.outvars}
+    return frozenset(i for i, v in enumerate(jaxpr.invars) if id(v) in used)
 
 
 def _step(dim: Any) -> int:

@@ -25,6 +25,20 @@ _ELEMENTWISE = frozenset(
     )
 )  # fmt: skip
 
+# Targets, by how they start, that XLA's GPU compiler takes from itself only: why, and what to do.
+_PRODUCTS = (
+    "it makes such calls of products itself",
+    "plan the module, which writes them as products, or export the step before XLA compiles it",
+)
+_OF_XLA = {
+    "__cublas$gemm": _PRODUCTS,
+    "__cublas$lt$": _PRODUCTS,
+    "__cudnn$conv": (
+        "StableHLO does not say the window, the strides and the padding of the convolution",
+        "export the step before XLA compiles it: stablehlo.convolution becomes such a call again",
+    ),
+}
+
 
 def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, bytes]:
     """Reads a module and returns it ready for XLA, as MLIR bytecode.
@@ -35,11 +49,13 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
     `jax.buffer_donor`, and `mhlo.num_partitions` is the device count. Dots lose their `algorithm` unless `algorithms`.
 
     Raises:
-      RhinoError: not MLIR, no `@main`, dynamic shapes, several meshes, a dimension its axes do not divide.
+      RhinoError: not MLIR, no `@main`, dynamic shapes, several meshes, a dimension its axes do not divide, a call that
+        XLA takes from its own compiler only.
     """
     parsed = parse(module)
     signature = read(parsed)
     with parsed.context:
+        _check_calls(parsed)
         _strip_rhino(parsed)
         if not algorithms:
             _drop_algorithms(parsed)
@@ -57,6 +73,22 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
         if not parsed.operation.verify():
             raise RhinoError("the module does not verify")
     return signature, to_bytecode(parsed)
+
+
+def _check_calls(module: ir.Module) -> None:
+    """XLA ends the process where a module brings calls that its own passes make later (seen with jaxlib 0.10.2)."""
+    targets: list[str] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "stablehlo.custom_call":
+            targets.append(str(op.attributes["call_target_name"].value))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for target in targets:
+        for start, (cause, remedy) in _OF_XLA.items():
+            if target.startswith(start):
+                raise RhinoError(f"XLA cannot compile a module that calls @{target}: {cause}", remedy)
 
 
 def _strip_rhino(module: ir.Module) -> None:

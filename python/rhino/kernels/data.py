@@ -69,7 +69,17 @@ class Call:
 
 
 class Refused(RhinoError):
-    """The table knows the target, but not what this call of it does; the message says why it cannot be split."""
+    """The table knows the target, and the message says why this call of it cannot be split.
+
+    Args:
+      flops, nbytes: arithmetic and memory traffic of the call as far as it says them itself; `nbytes` 0 for those of
+        its operands and results.
+    """
+
+    def __init__(self, message: str, remedy: str = "", flops: int = 0, nbytes: int = 0) -> None:
+        super().__init__(message, remedy)
+        self.flops = flops
+        self.nbytes = nbytes
 
 
 @dataclass(frozen=True, slots=True)

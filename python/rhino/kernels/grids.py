@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -17,18 +18,21 @@ from rhino.kernels.rules import RuleText, fit_ranks
 
 # Numbers of blocks per dimension, for grid points given as arrays, one per axis.
 Index = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
-# Of a grid axis not looked at, this many of its ends and middle are tried; of one looked at, all up to this many.
-_ENDS = 2
-_MOST = 1 << 16
+# The most programs for which the numbers of an array's blocks are looked at, every one of them.
+_MOST = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """How one array is cut. `sizes[d]` are the elements between blocks along dim d; 0 where blocks are not regular."""
+    """How one array is cut. `sizes[d]` are the elements between blocks along dim d; 0 where blocks are not regular.
+
+    `axes` are those of the grid on which `index` may depend; None for any.
+    """
 
     shape: tuple[int, ...]
     sizes: tuple[int, ...]
     index: Index
+    axes: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,9 @@ def cut_axes(grid: Sequence[int], arrays: Sequence[Blocks], outputs: int, read: 
 
 def _cut(grid: Sequence[int], axis: int, arrays: Sequence[Blocks], outputs: int, read: bool) -> Axis:
     whole = (-1,) * len(arrays)
-    if grid[axis] > _MOST:
-        why = f"axis {axis} of its grid has {grid[axis]} programs, too many to look at"
+    looked = max(prod(grid[a] for a in _looked_at(grid, axis, array)) for array in arrays)
+    if looked > _MOST:
+        why = f"blocks along axis {axis} of its grid are numbered in {looked} ways, too many to look at"
         return Axis(axis, 1, whole, read=read, why=why)
     parts, dims = _parts(grid, axis, arrays) or (1, whole)
     if max(dims) < 0:
@@ -166,10 +171,15 @@ def _named(axis: Axis, arrays: Sequence[Blocks], given: RuleText | None, whole: 
 def _parts(grid: Sequence[int], axis: int, arrays: Sequence[Blocks]) -> tuple[int, tuple[int, ...]] | None:
     """The most runs the axis can be cut into, and the dimension of each array that is cut with it."""
     size = grid[axis]
-    points = _points(grid, axis)
-    numbers = [array.index(points) for array in arrays]
     # By array and dimension the number of the block, for each place along the axis (rows) and of the others (columns).
-    tables = [[np.broadcast_to(np.asarray(n), points[0].shape).reshape(size, -1) for n in per] for per in numbers]
+    tables: list[list[np.ndarray]] = []
+    for array in arrays:
+        if not (looked := _looked_at(grid, axis, array)):
+            tables.append([])
+            continue
+        points = _points(grid, looked)
+        numbers = [np.broadcast_to(np.asarray(n), points[0].shape) for n in array.index(points)]
+        tables.append([n.reshape(size, -1) for n in numbers])
     for parts in (n for n in range(size, 1, -1) if size % n == 0):
         dims = [_dim(array, table, parts) for array, table in zip(arrays, tables, strict=True)]
         if all(d is not None for d in dims) and any(d is not None and d >= 0 for d in dims):
@@ -194,19 +204,17 @@ def _dim(array: Blocks, tables: Sequence[np.ndarray], parts: int) -> int | None:
     return cut
 
 
-def _points(grid: Sequence[int], axis: int) -> list[np.ndarray]:
-    """Grid points with every place along one axis, and the ends and the middle of the others; that axis first."""
-    chosen = []
-    for a, size in enumerate(grid):
-        if a == axis:
-            chosen.append(list(range(size)))
-        else:
-            some = {*range(min(size, _ENDS)), size // 2, *range(max(0, size - _ENDS), size)}
-            chosen.append(sorted(some))
-    order = [axis, *(a for a in range(len(grid)) if a != axis)]
-    mesh = np.meshgrid(*(np.asarray(chosen[a], np.int32) for a in order), indexing="ij")
-    flat = {a: m.reshape(-1) for a, m in zip(order, mesh, strict=True)}
-    return [flat[a] for a in range(len(grid))]
+def _looked_at(grid: Sequence[int], axis: int, array: Blocks) -> list[int]:
+    """The axes along which programs are looked at, to see how an array follows one of them, that one first; or none."""
+    followed = range(len(grid)) if array.axes is None else sorted(array.axes)
+    return [axis, *(a for a in followed if a != axis)] if axis in followed else []
+
+
+def _points(grid: Sequence[int], looked: Sequence[int]) -> list[np.ndarray]:
+    """Grid points with every place along these axes, the first of them outermost, and the first place of the others."""
+    mesh = np.meshgrid(*(np.arange(grid[a], dtype=np.int32) for a in looked), indexing="ij")
+    flat = {a: m.reshape(-1) for a, m in zip(looked, mesh, strict=True)}
+    return [flat.get(a, np.zeros(mesh[0].size, np.int32)) for a in range(len(grid))]
 
 
 def local_grid(grid: Sequence[int], parts: Mapping[int, int]) -> tuple[int, ...]:

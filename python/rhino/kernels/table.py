@@ -5,11 +5,20 @@ Owns the look-up. What is known of one kernel is in the file of its family.
 
 from __future__ import annotations
 
-from rhino.kernels import attention
+from rhino.kernels import attention, block_scaled, convolution, fourier, linalg, norms, products, selection
 from rhino.kernels.data import Call, Entry, Known
 from rhino.kernels.registered import registered
 
-ENTRIES: tuple[Entry, ...] = (*attention.ENTRIES,)
+ENTRIES: tuple[Entry, ...] = (
+    *attention.ENTRIES,
+    *linalg.ENTRIES,
+    *selection.ENTRIES,
+    *fourier.ENTRIES,
+    *products.ENTRIES,
+    *block_scaled.ENTRIES,
+    *convolution.ENTRIES,
+    *norms.ENTRIES,
+)
 
 _BY_TARGET = {target: entry for entry in ENTRIES for target in entry.targets}
 

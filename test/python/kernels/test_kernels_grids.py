@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -80,6 +81,24 @@ def test_blocks_in_another_order_are_not_cut(index: Map, sizes: tuple[int, ...])
     out = blocks((64,), (16,), lambda i: (i,))
     (axis,) = cut_axes((4,), [blocks((64,), sizes, index), out], 1, ())
     assert axis.parts < 4 or axis.why or axis.dims[0] < 0
+
+
+def test_one_program_that_reads_elsewhere_is_seen() -> None:
+    # Of 64 x 64 programs one reads another block.
+    odd = blocks((64, 64), (1, 1), lambda i, j: (i, np.where((i == 37) & (j == 21), 5, j)))
+    out = blocks((64, 64), (1, 1), lambda i, j: (i, j))
+    rows, columns = cut_axes((64, 64), [odd, out], 1, ())
+    assert rows.why and columns.why
+
+
+def test_only_axes_that_an_array_follows_are_looked_at() -> None:
+    """A product of 2**30 programs, where every array follows two of three axes: too many if nobody says which."""
+    grid = (1024, 1024, 1024)
+    maps = {(0, 2): lambda i, j, k: (i, k), (1, 2): lambda i, j, k: (k, j), (0, 1): lambda i, j, k: (i, j)}
+    arrays = [blocks((1024, 1024), (1, 1), index) for index in maps.values()]
+    assert all("too many to look at" in axis.why for axis in cut_axes(grid, arrays, 1, ()))
+    arrays = [replace(array, axes=frozenset(axes)) for array, axes in zip(arrays, maps, strict=True)]
+    assert [axis.dims for axis in cut_axes(grid, arrays, 1, ())] == [(0, -1, 0), (-1, 1, 1), (1, 0, -1)]
 
 
 def test_a_dimension_that_blocks_do_not_divide_stays_whole() -> None:
