@@ -18,6 +18,8 @@ from rhino.passes.diagnostics import PassLog
 from rhino.passes.kernels.calls import RULE, kernel_of, rule_of
 from rhino.passes.kernels.layouts import Layouts, Mesh
 from rhino.passes.kernels.programs import Local, program_of
+from rhino.passes.manual.collectives import number_channels
+from rhino.passes.manual.read import NAME, manual_axes, mesh_name
 from rhino.passes.registry import Pass, register
 from rhino.search.problem import leading
 
@@ -63,24 +65,7 @@ class PartitionKernels(Pass):
                 log.count("partitioned")
                 found = True
         if found:
-            _number_channels(module)
-
-
-def _number_channels(module: ir.Module) -> None:
-    """Gives every collective a channel of its own: programs that were lowered one by one number theirs alike."""
-    number = 0
-    for function in functions.all_functions(module):
-        for op in functions.walk(function):
-            if op.name in _COLLECTIVES and "channel_handle" in op.attributes:
-                number += 1
-                kind = stablehlo.ChannelHandle(op.attributes["channel_handle"]).channel_type
-                op.attributes["channel_handle"] = stablehlo.ChannelHandle.get(number, kind, module.context)
-
-
-_COLLECTIVES = frozenset(
-    f"stablehlo.{name}"
-    for name in "all_reduce all_gather all_to_all reduce_scatter collective_permute collective_broadcast".split()
-)
+            number_channels(module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +126,7 @@ def _parts(op: ir.Operation, layouts: Layouts) -> _Parts | None:
     values = [*op.results, *op.operands]
     known = [layouts.of(v) for v in values]
     name = next((k[0] for k in known if k is not None), "")
-    if not name and len(layouts.meshes) == 1:
-        (name,) = layouts.meshes
+    name = name or _mesh_around(op, layouts)
     if not name:
         return None
     found = _Parts(layouts.meshes[name], rule, {}, _manual_axes(op))
@@ -157,13 +141,23 @@ def _parts(op: ir.Operation, layouts: Layouts) -> _Parts | None:
     return found
 
 
+def _mesh_around(op: ir.Operation, layouts: Layouts) -> str:
+    """The mesh of the manual computation that an operation is in, else the only one that there is."""
+    at = op.parent
+    while at is not None and at.name != "func.func":
+        if at.name == NAME and mesh_name(at) in layouts.meshes:
+            return mesh_name(at)
+        at = at.parent
+    return next(iter(layouts.meshes)) if len(layouts.meshes) == 1 else ""
+
+
 def _manual_axes(op: ir.Operation) -> frozenset[str]:
     """The axes of manual computations around an operation: what is inside them are one device's values of these."""
     found: set[str] = set()
     at = op.parent
     while at is not None and at.name != "func.func":
-        if at.name == "sdy.manual_computation":
-            found.update(sdy_dialect.ManualAxesAttr(at.attributes["manual_axes"]))
+        if at.name == NAME:
+            found.update(manual_axes(at))
         at = at.parent
     return frozenset(found)
 
