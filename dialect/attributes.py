@@ -106,6 +106,9 @@ class RhinoKernel(RhinoAttribute):
             ),
             "split": Field(ListOf(ListOf(String())), "axes that split each factor, as a plan has it", optional=True),
             "maxima": Field(ListOf(Int(0)), "results that are the largest value over everything", optional=True),
+            "ordered": Field(
+                ListOf(Int(0)), "factors of which a device has to know where its part begins", optional=True
+            ),
             "replicated": Field(String(), "why every device computes all of it", optional=True),
         }
     )

@@ -58,6 +58,8 @@ def kernel_data(name: str, known: Known) -> dict[str, Any]:
         data["sums"] = sums
     if known.maxima:
         data["maxima"] = list(known.maxima)
+    if known.ordered:
+        data["ordered"] = [number for f, number in spelled_numbers(known.rule).items() if f in known.ordered]
     return data
 
 
@@ -225,25 +227,29 @@ def shared_sums(rule: Rule) -> list[int]:
     return [f for f in rule.reduction if f in made]
 
 
+def spelled_numbers(rule: Rule) -> dict[int, int]:
+    """The factors of a rule that `rule_attribute` keeps, and how it numbers them."""
+    used = {f for m in (*rule.operands, *rule.results) for dim in m for f in _spelled_dim(rule, dim)}
+    return {f: i for i, f in enumerate(sorted(used))}
+
+
+def _spelled_dim(rule: Rule, factors: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(f for f in factors if rule.factor_sizes[f] != 1) or factors[:1]
+
+
 def _spelled(rule: Rule) -> Rule:
     """The rule as Shardy wants it: no factor of one element beside others of its dimension, none that is not there."""
-
-    def dim(factors: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(f for f in factors if rule.factor_sizes[f] != 1) or factors[:1]
-
-    sides = [tuple(tuple(map(dim, m)) for m in side) for side in (rule.operands, rule.results)]
-    used = sorted({f for side in sides for m in side for factors in m for f in factors})
-    number = {f: i for i, f in enumerate(used)}
+    number = spelled_numbers(rule)
 
     def renumbered(side: tuple[tuple[tuple[int, ...], ...], ...]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        return tuple(tuple(tuple(number[f] for f in factors) for factors in m) for m in side)
+        return tuple(tuple(tuple(number[f] for f in _spelled_dim(rule, dim)) for dim in m) for m in side)
 
     def kept(factors: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(number[f] for f in factors if f in number)
 
     return Rule(
-        tuple(rule.factor_sizes[f] for f in used), renumbered(sides[0]), renumbered(sides[1]), kept(rule.reduction),
-        kept(rule.replicate), kept(rule.permutation),
+        tuple(rule.factor_sizes[f] for f in number), renumbered(rule.operands), renumbered(rule.results),
+        kept(rule.reduction), kept(rule.replicate), kept(rule.permutation),
     )  # fmt: skip
 
 

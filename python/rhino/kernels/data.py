@@ -95,6 +95,7 @@ class Known:
       names: of the factors, for messages.
       whole: why a factor may not be split, by its name.
       maxima: results that hold the largest value over everything: of parts, the largest of theirs.
+      ordered: factors of which a device has to know where its part begins; micro-batches do not cut them.
       flops: arithmetic of one execution.
       nbytes: memory traffic of one execution; by default that of reading operands and writing results once.
       dtype: the type whose rate the arithmetic has.
@@ -109,6 +110,7 @@ class Known:
     rate: str = "tensor"
     whole: Mapping[str, str] = field(default_factory=dict)
     maxima: tuple[int, ...] = ()
+    ordered: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

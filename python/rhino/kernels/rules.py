@@ -125,15 +125,16 @@ def make_rule(
     reduction: Collection[str] = (),
     whole: Collection[str] = (),
     permutation: Collection[str] = (),
+    made: Collection[str] = (),
     sizes: Mapping[str, int] | None = None,
 ) -> tuple[Rule, tuple[str, ...]]:
     """The rule for operands and results of given shapes, and the names of its factors.
 
     A factor that results lack would leave each part with a result of its own. Unless it is in `reduction` (the parts
-    are added up) it may not be split; nor may one that operands lack.
+    are added up) it may not be split; nor may one that operands lack, unless it is in `made` (a device makes its part).
 
     Args:
-      reduction, whole, permutation: names of such factors.
+      reduction, whole, permutation, made: names of such factors.
       sizes: of factors that are only in brackets.
 
     Raises:
@@ -164,10 +165,10 @@ def make_rule(
     def mapped(side: Sequence[Mapping_]) -> tuple[tuple[tuple[int, ...], ...], ...]:
         return tuple(tuple(tuple(number[f] for f in dim) for dim in m) for m in side)
 
-    read = {f for m in sides[0] for dim in m for f in dim}
-    made = {f for m in sides[1] for dim in m for f in dim}
+    reads, makes = ({f for m in side for dim in m for f in dim} for side in sides)
     # Of placeholders without elements there are no parts.
-    kept = {f for f in names if (f not in reduction and (f not in read or f not in made)) or not known[f]}
+    kept = {f for f in names if not known[f]}
+    kept |= {f for f in names if f not in reduction and (f not in (*reads, *made) or f not in makes)}
     replicate = tuple(number[f] for f in names if f in whole or f in kept)
     return Rule(
         factor_sizes=tuple(known.values()),
