@@ -19,6 +19,7 @@ from jaxlib.mlir import ir
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_kernels import Kernels, as_on
 from rhino.compile._jax_manual import without_meshes
+from rhino.compile.local_kernels import Platform
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
@@ -72,7 +73,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
     Raises:
       What jax raises when the function cannot be traced.
     """
-    kernels = Kernels("cpu" if target == "cpu" else "cuda")
+    kernels = Kernels(Platform.of(target))
 
     # Of a function of its own: jax remembers what it traced, and a trace may depend on the GPU.
     @functools.wraps(fn)

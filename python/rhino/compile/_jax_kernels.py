@@ -20,7 +20,7 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.compile import _jax_pallas, _jax_partitioning
 from rhino.compile._jax_pallas import Blocked
 from rhino.compile._jax_partitioning import Partitioned
-from rhino.compile.local_kernels import Mesh, is_known, local_module, tensor_of
+from rhino.compile.local_kernels import Mesh, Platform, is_known, local_module, tensor_of
 from rhino.compile.target import DEVICELESS, gpu_versions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError
@@ -33,12 +33,12 @@ from rhino.passes.kernels.calls import RULE, kernel_data, rule_attribute
 
 @dataclass(slots=True)
 class Kernels:
-    """The kernels of one lowering for `platform`, "cpu" or "cuda": their bodies, by the name that calls give them.
+    """The kernels of one lowering for a platform: their bodies, by the name that calls give them.
 
     With `only_types` calls are not described: for a `Lowered` whose module is replaced.
     """
 
-    platform: str
+    platform: Platform
     only_types: bool = False
     bodies: dict[str, Body] = field(default_factory=dict)
 
@@ -50,7 +50,8 @@ class Kernels:
         ]
         rules += [(r.primitive, self._registered(r)) for r in registrations() if r.primitive is not None]
         parameters = mlir.LoweringParameters(override_lowering_rules=tuple(rules))
-        return traced.lower(lowering_platforms=(self.platform,), _private_parameters=parameters)
+        with self.platform.here():
+            return traced.lower(lowering_platforms=(self.platform.name,), _private_parameters=parameters)
 
     def _pallas(self, ctx: Any, *nodes: Any, **params: Any) -> Any:
         if self.only_types:
@@ -97,7 +98,7 @@ class _Bound:
     given: Registration
     params: Mapping[str, Any]
     operands: tuple[Any, ...]
-    platform: str
+    platform: Platform
 
     def local(
         self, mesh: Mesh, shapes: Sequence[Sequence[int]], operands: Sequence[Dims], results: Sequence[Dims]

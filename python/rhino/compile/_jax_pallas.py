@@ -16,7 +16,7 @@ from jax._src.pallas import core as pallas_core
 from jax._src.pallas import pallas_call
 from jax.extend.core import jaxpr_as_fun
 
-from rhino.compile.local_kernels import Mesh, arithmetic, local_module, local_shape, tensor_of
+from rhino.compile.local_kernels import Mesh, Platform, arithmetic, local_module, local_shape, tensor_of
 from rhino.errors import RhinoError
 from rhino.graph.data import Dims
 from rhino.kernels.data import Call, Known
@@ -42,10 +42,10 @@ class Blocked:
     params: Mapping[str, Any]
     operands: tuple[Any, ...]
     axes: tuple[Axis, ...]
-    platform: str
+    platform: Platform
 
     @classmethod
-    def of(cls, params: Mapping[str, Any], avals: Sequence[Any], platform: str) -> Blocked | None:
+    def of(cls, params: Mapping[str, Any], avals: Sequence[Any], platform: Platform) -> Blocked | None:
         """The kernel of an equation; None for what no plan can split: references, sizes known at run time only.
 
         Raises:

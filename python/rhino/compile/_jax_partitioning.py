@@ -16,7 +16,7 @@ from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding
 
-from rhino.compile.local_kernels import Mesh, abstract_mesh, arithmetic, local_module, spec, tensor_of
+from rhino.compile.local_kernels import Mesh, Platform, abstract_mesh, arithmetic, local_module, spec, tensor_of
 from rhino.errors import RhinoError
 from rhino.graph.data import Dims, Rule
 from rhino.kernels.data import Call, Known, Refused
@@ -42,10 +42,10 @@ class Partitioned:
     params: Mapping[str, Any]
     operands: tuple[Any, ...]
     results: tuple[Any, ...]
-    platform: str
+    platform: Platform
 
     @classmethod
-    def of(cls, params: Mapping[str, Any], types: tuple[list[Any], list[Any]], platform: str) -> Partitioned:
+    def of(cls, params: Mapping[str, Any], types: tuple[list[Any], list[Any]], platform: Platform) -> Partitioned:
         """The function of an equation, with what its partitioner does with each factor of its rule, tried out.
 
         Args:

@@ -6,14 +6,16 @@ Owns that lowering, which needs no device, and a count of a function's arithmeti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec
 
 from rhino.compile.module import element_name
+from rhino.compile.target import DEVICELESS, gpu_description
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.graph.data import Dims
@@ -23,10 +25,33 @@ from rhino.kernels.table import describe
 Mesh = Sequence[tuple[str, int]]
 
 
-def abstract_mesh(mesh: Mesh) -> AbstractMesh:
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What kernels are lowered for: jax's name of it, "cpu" or "cuda", and the GPU where that need not be here."""
+
+    name: str
+    device: AbstractDevice | None = None
+
+    @classmethod
+    def of(cls, target: str) -> Platform:
+        """That of a target, as `rhino.compile` names it."""
+        if target not in DEVICELESS:
+            return cls("cpu" if target == "cpu" else "cuda")
+        kind, cores = gpu_description(target)
+        return cls("cuda", AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu"))
+
+    def here(self) -> Any:
+        """While it lasts, jax's lowering takes the GPU for its own: from jax 0.12 on, Pallas asks which it is for."""
+        return jax.sharding.use_abstract_mesh(abstract_mesh((), self))
+
+
+def abstract_mesh(mesh: Mesh, platform: Platform | None = None) -> AbstractMesh:
     """A mesh of so many devices, none of which is there."""
     names = tuple(name for name, _ in mesh)
-    return AbstractMesh(tuple(size for _, size in mesh), names, axis_types=(AxisType.Auto,) * len(names))
+    return AbstractMesh(
+        tuple(size for _, size in mesh), names, axis_types=(AxisType.Auto,) * len(names),
+        abstract_device=None if platform is None else platform.device,
+    )  # fmt: skip
 
 
 def spec(dims: Dims) -> PartitionSpec:
@@ -40,7 +65,7 @@ def local_module(
     mesh: Mesh,
     reads: Sequence[Dims],
     makes: Sequence[Dims],
-    platform: str,
+    platform: Platform,
 ) -> bytes:
     """The module of a function of local arrays, as one manual computation over a mesh; without a mesh, of whole ones.
 
@@ -49,15 +74,15 @@ def local_module(
       reads, makes: axes per dimension of operands and results.
     """
     if mesh:
-        over = abstract_mesh(mesh)
+        over = abstract_mesh(mesh, platform)
         function = jax.shard_map(
             function, mesh=over, in_specs=tuple(map(spec, reads)), out_specs=tuple(map(spec, makes)), check_vma=False
         )
-        with jax.sharding.use_abstract_mesh(over):
-            traced = jax.jit(function).trace(*operands)
     else:
-        traced = jax.jit(function).trace(*operands)
-    return to_bytecode(traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo"))
+        over = abstract_mesh((), platform)
+    with jax.sharding.use_abstract_mesh(over):
+        lowered = jax.jit(function).trace(*operands).lower(lowering_platforms=(platform.name,))
+    return to_bytecode(lowered.compiler_ir("stablehlo"))
 
 
 def local_shape(shape: Sequence[int], dims: Dims, mesh: Mesh) -> tuple[int, ...]:
@@ -71,13 +96,13 @@ def tensor_of(aval: Any) -> Tensor:
     return Tensor(tuple(aval.shape), element_name(np.dtype(aval.dtype).name))
 
 
-def is_known(function: Callable[..., Any], operands: Sequence[Any], platform: str) -> bool:
+def is_known(function: Callable[..., Any], operands: Sequence[Any], platform: Platform) -> bool:
     """Whether a function stands for calls that the table of kernels knows: these are then planned as they are."""
     from rhino.passes.kernels.calls import is_opaque, read_call
 
     traced = jax.jit(function).trace(*operands)
     module = parse_bytes(
-        to_bytecode(traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")), make_context()
+        to_bytecode(traced.lower(lowering_platforms=(platform.name,)).compiler_ir("stablehlo")), make_context()
     )
     calls = [op for f in functions.all_functions(module) for op in functions.walk(f) if is_opaque(op)]
     try:

@@ -41,3 +41,10 @@ def gpu_versions(name: str) -> tuple[tuple[int, int], int]:
     capability = number("cuda_compute_capability", "major"), number("cuda_compute_capability", "minor")
     major, minor, patch = (number("dnn_version_info", key) for key in ("major", "minor", "patch"))
     return capability, major * 10000 + minor * 100 + patch
+
+
+def gpu_description(name: str) -> tuple[str, int]:
+    """What a GPU of `DEVICELESS` calls itself, "NVIDIA H100 80GB HBM3", and its multiprocessors."""
+    text = gpu_target_config(name)
+    kind, cores = re.search(r'device_description_str: "([^"]*)"', text), re.search(r"\bcore_count: (\d+)", text)
+    return (kind[1] if kind else name), (int(cores[1]) if cores else 0)

@@ -86,3 +86,22 @@ def test_a_triton_kernel_in_a_file_is_split_once_it_is_registered_by_name() -> N
     executable = compile_module(made, "h100")
     assert re.search(r"f32\[128,128\]\S* custom-call\(.*|f32\[128,128\]\S* fusion\(", executable.hlo_text())
     assert not executable.collectives()
+
+
+def test_kernels_of_a_traced_step_are_made_anew_for_a_gpu_that_is_not_here() -> None:
+    """What the remark promises: an eighth of the rows on each device, in the kernel that XLA compiles."""
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = 2 * x_ref[...]
+
+    def step(x: jax.Array) -> jax.Array:
+        block = pl.BlockSpec((ROWS, 128), lambda i: (i, 0))
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(kernel, out_shape=out, grid=(x.shape[0] // ROWS,), in_specs=[block], out_specs=block)(x)
+
+    x = jax.ShapeDtypeStruct((8 * ROWS, 128), jnp.float32)
+    parallel = rhino.parallelize(step, cluster="dgx-h100:1")
+    (use,) = parallel.plan(x).kernels
+    assert use.dims[0] and not use.replicated
+    text = parallel.compile(x).hlo_text()
+    assert re.search(r"f32\[32,128\]\S* custom-call\(.*custom_call_target=\"(__gpu\$xla.gpu.triton|mosaic_gpu)", text)
