@@ -16,7 +16,9 @@ from jaxlib.mlir.dialects import sdy
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.sdy import sharding_rule
 from rhino.graph.data import Rule
+from rhino.kernels.compiled import TARGETS as COMPILED
 from rhino.kernels.data import Call, Known, Tensor
+from rhino.kernels.registered import registered
 from rhino.passes.diagnostics import PassError
 
 RULE = "sdy.sharding_rule"
@@ -62,8 +64,23 @@ def kernel_data(name: str, known: Known) -> dict[str, Any]:
 
 
 def target_of(op: ir.Operation) -> str:
-    """What a kernel call is a call of: the target of a custom call, the name of any other operation."""
-    return str(op.attributes["call_target_name"].value) if op.name == CUSTOM_CALL else str(op.name)
+    """What a kernel call is a call of: the target of a custom call, the name of any other operation.
+
+    Compiled kernels have one target for all; one that a user registered goes by its own name.
+    """
+    if op.name != CUSTOM_CALL:
+        return str(op.name)
+    own = own_name(op)
+    return own if own and registered(own) is not None else str(op.attributes["call_target_name"].value)
+
+
+def own_name(op: ir.Operation) -> str:
+    """The name of a compiled kernel; empty where the call does not say it, and of all other calls."""
+    if str(op.attributes["call_target_name"].value) not in COMPILED:
+        return ""
+    if "kernel_name" in op.attributes:
+        return str(_plain(op.attributes["kernel_name"]))
+    return str(_config(op).get("name", ""))
 
 
 def is_opaque(op: ir.Operation) -> bool:
@@ -140,7 +157,7 @@ def _plain(attribute: ir.Attribute) -> Any:
         return list(attribute)
     if isinstance(attribute, ir.StringAttr):
         try:
-            return attribute.value
+            return attribute.value_bytes.decode()
         except UnicodeDecodeError:  # compiled code
             return ""
     if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr):

@@ -29,7 +29,7 @@ _CAUSAL = ("CAUSAL", "PADDING_CAUSAL")
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Sizes:
     """Sizes of one attention: batch, heads of queries and of keys, positions of queries and of keys, head sizes."""
 
     batch: int
@@ -57,12 +57,12 @@ def _is_btnh(call: Call, backward: bool) -> bool:
     return batch == [0, 2]
 
 
-def _sizes(call: Call, btnh: bool) -> _Shape:
+def _sizes(call: Call, btnh: bool) -> Sizes:
     q, k, v = call.operands[:3]
     if not len(q.shape) == len(k.shape) == len(v.shape) == _LOWEST_RANK:
         raise Refused("its query, key and value have not four dimensions each")
     position, heads = (1, 2) if btnh else (2, 1)
-    found = _Shape(
+    found = Sizes(
         q.shape[0], q.shape[heads], k.shape[heads], q.shape[position], k.shape[position], q.shape[3], v.shape[3]
     )
     if found.heads % max(1, found.kv_heads):
@@ -74,7 +74,7 @@ def _operand(btnh: bool, position: str, heads: str, head: str) -> str:
     return f"b {position} {heads} {head}" if btnh else f"b {heads} {position} {head}"
 
 
-def _bias(bias: Tensor, shape: _Shape) -> str:
+def _bias(bias: Tensor, shape: Sizes) -> str:
     """The dimensions of a bias, which may be one for the whole batch or for all heads."""
     if len(bias.shape) != _LOWEST_RANK:
         raise Refused(f"its bias has {len(bias.shape)} dimensions, not four")
@@ -104,7 +104,7 @@ def _check_plain(call: Call) -> None:
         raise Refused("paged keys and values: blocks of all examples are in one pool")
 
 
-def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backward: bool, shape: _Shape) -> Known:
+def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backward: bool, shape: Sizes) -> Known:
     fp8 = call.target.endswith("F8")
     mask, window = _mask(call)
     # One position of queries for all: nothing depends on where it is. A bias says itself which pair it is for.

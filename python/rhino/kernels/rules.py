@@ -172,7 +172,9 @@ def make_rule(
         return tuple(tuple(tuple(number[f] for f in dim) for dim in m) for m in side)
 
     reads, makes = ({f for m in side for dim in m for f in dim} for side in sides)
-    kept = {f for f in names if f not in reduction and (f not in (*reads, *made) or f not in makes)}
+    # Of placeholders without elements there are no parts.
+    kept = {f for f in names if not known[f]}
+    kept |= {f for f in names if f not in reduction and (f not in (*reads, *made) or f not in makes)}
     replicate = tuple(number[f] for f in names if f in whole or f in kept)
     return Rule(
         factor_sizes=tuple(known.values()),

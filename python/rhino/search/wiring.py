@@ -192,6 +192,9 @@ def _valid_factors(op: Op) -> tuple[int, ...]:
     rule = op.rule
     if rule is None:
         return ()
+    if op.manual is not None:
+        given = [f for _, f in op.manual.taken if f >= 0 and f not in op.manual.free]
+        return tuple(f for f in (*given, *op.manual.free) if rule.factor_sizes[f] > 1)
     chosen = []
     for f, size in enumerate(rule.factor_sizes):
         if size <= 1 or f in rule.replicate or f in rule.permutation:
