@@ -14,7 +14,7 @@ import pytest
 from jax import lax
 
 import rhino
-from rhino.compile import compile_module
+from rhino.compile import collective_bytes, compile_module
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import make_context, parse_text
@@ -147,10 +147,10 @@ def test_a_step_is_planned_and_compiled_for_gpus_as_predicted() -> None:
     # XLA computes all groups with all rows: five products, an eighth of each for every device.
     assert sum(use.flops for use in plan.kernels) == 5 * 2 * 8 * 8192 * 512 * 2048 // 8
     compiled = step.compile(params, _bf16(8192, 512), INT_SIZES)
-    sent: dict[str, int] = {}
-    for one in compiled.collectives():
-        sent[one.kind] = sent.get(one.kind, 0) + one.bytes * one.count
-    assert sum(sent.values()) == pytest.approx(sum(plan.predicted.comm_bytes.values()), rel=0.05)
+    sent = sum(collective_bytes(compiled.collectives()).values())
+    assert sent == pytest.approx(sum(plan.predicted.comm_bytes.values()), rel=0.05)
+    # Operands with zeros for other groups' rows are most of the memory. XLA keeps some from forward to backward.
+    assert 0.7 < plan.predicted.peak_bytes / compiled.memory_analysis().peak_bytes < 1.1
     dots = re.findall(r"= \w+\[([\d,]+)\]\S* dot\(", compiled.hlo_text())
     local = 8 * 512 * 2048 // 8
     assert len(dots) >= 5 and all(np.prod([int(n) for n in d.split(",")]) <= max(8192 * 2048 // 8, local) for d in dots)
