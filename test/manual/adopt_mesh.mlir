@@ -6,7 +6,7 @@
 // CHECK: sdy.mesh @manual = <["data"=2, "sp"=4]>
 // CHECK-LABEL: func.func @main
 // CHECK: sdy.manual_computation(%arg0) in_shardings=[<@manual, [{"sp"}]>] out_shardings=[<@manual, [{"sp"}]>] manual_axes={"sp"}
-// The question for a device's number is asked in place, and what says nothing is gone.
+// The question for a device's number is asked in place, and hints on axes that are left to XLA are gone.
 // CHECK-NEXT: stablehlo.partition_id
 // CHECK-NEXT: stablehlo.tanh
 // CHECK-NEXT: sdy.return

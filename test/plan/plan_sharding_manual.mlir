@@ -1,18 +1,18 @@
 // RUN: rhino-opt %s --rhino-adopt-mesh --rhino-plan-sharding='topology=dgx-h100:1 mesh=2x4' | filecheck %s
 // RUN: rhino-opt %s --rhino-adopt-mesh --rhino-plan-sharding='topology=dgx-h100:1 mesh=4x2' | filecheck %s --check-prefix=INNER
 
-// One mesh, which has the axes of the manual computation and others beside them. Its body is split over the free axis
-// along what it passes through; it stays manual on its own.
+// One mesh, which has the axes of the manual computation and others beside them. Along what its body passes through it
+// works on a device's part over the free axis, too, and is manual on all of them.
 
 // CHECK: sdy.mesh @mesh = <["x"=2, "sp"=4]>
 // CHECK-NOT: @manual
-// CHECK: sdy.manual_computation(%{{.*}}) in_shardings=[<@mesh, [{"x"}, {"sp"}, {}]>] out_shardings=[<@mesh, [{"x"}, {"sp"}, {}]>] manual_axes={"sp"}
-// A device's number in the mesh of the computation, asked for where all axes are manual.
-// CHECK: sdy.manual_computation() in_shardings=[] out_shardings=[<@mesh, []>] manual_axes={"x"}
+// CHECK: sdy.manual_computation(%{{.*}}) in_shardings=[<@mesh, [{"x"}, {"sp"}, {}]>] out_shardings=[<@mesh, [{"x"}, {"sp"}, {}]>] manual_axes={"x", "sp"} (%[[PART:.*]]: tensor<32x1024x1024xf32>)
+// A device's number in the mesh of the computation.
 // CHECK-NEXT: [[PLACE:%.*]] = stablehlo.partition_id
 // CHECK-NEXT: [[FOUR:%.*]] = stablehlo.constant dense<4>
 // CHECK-NEXT: stablehlo.remainder [[PLACE]], [[FOUR]]
-// CHECK: "stablehlo.collective_permute"(%{{.*}}) <{{.*}}source_target_pairs = dense<{{\[\[}}0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4]]>{{.*}}sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}, {}]>]>
+// CHECK: stablehlo.broadcast_in_dim {{.*}} (tensor<f32>) -> tensor<32x1024x1024xf32>
+// CHECK: "stablehlo.collective_permute"(%[[PART]]) <{{.*}}source_target_pairs = dense<{{\[\[}}0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4]]>
 // CHECK: "stablehlo.all_reduce"(%{{.*}}) <{{.*}}replica_groups = dense<{{\[\[}}0, 1, 2, 3], [4, 5, 6, 7]]>
 
 // Inside the axes that it takes there is another one: its devices are every second one.
