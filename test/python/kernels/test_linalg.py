@@ -148,7 +148,6 @@ GPU: dict[str, tuple[Step, Shapes, str, str]] = {
         "__cublas$triangularSolve",
         "8,80",
     ),
-    "approximate": (lambda x: lax.approx_max_k(x * 2, 4), ((BATCH, 4096),), "__gpu$TopK", "2,4"),
 }
 
 
@@ -166,6 +165,13 @@ def test_calls_for_gpus_are_compiled_with_local_shapes(name: str) -> None:
     (lambda x: jnp.abs(jnp.fft.fft(x * 2)), (BATCH, 64), r"c64\[2,64\]\S* fft\("),
     (lambda x: lax.top_k(x * 2, 4), (BATCH, 64), r"\(f32\[2,64\]\S*, s32\[2,64\]\S*\) sort\("),
     (lambda x: lax.sort(x * 2), (BATCH, 64), r"\(?f32\[2,64\]\S* .*sort\("),
+    # Of one device's rows XLA makes a choice of the largest in jax 0.10.2, a sort in 0.12: here as for one device.
+    (
+        lambda x: lax.approx_max_k(x * 2, 4),
+        (BATCH, 4096),
+        r"\(f32\[2,4\]\S*, s32\[2,4\]\S*\) custom-call\(.*__gpu\$TopK" if jax.__version__ < "0.12" else
+        r"\(f32\[2,4096\]\S*, s32\[2,4096\]\S*\) sort\(",
+    ),
 ])  # fmt: skip
 def test_operations_for_gpus_are_compiled_with_local_shapes(step: Step, shape: tuple[int, ...], pattern: str) -> None:
     compiled = rhino.parallelize(step, cluster="dgx-h100:1").compile(_f32(*shape))
