@@ -84,9 +84,9 @@ def adopt(module: ir.Module) -> bool:
 
 
 def _unfold(op: ir.Operation) -> None:
-    """Takes out of a body what jax writes where it leaves axes to XLA, and what says nothing.
+    """Takes out of a body what is written where axes are left to XLA.
 
-    It asks for a device's number in a computation of nothing, and puts open constraints behind all that it makes.
+    jax asks there for a device's number in a computation of nothing. Constraints are hints on axes that a plan decides.
     """
     for inner in list(functions.walk(op)):
         if inner.name == NAME and not len(inner.operands):
@@ -97,10 +97,8 @@ def _unfold(op: ir.Operation) -> None:
                 result.replace_all_uses_with(value)
             inner.erase()
         elif inner.name == "sdy.sharding_constraint":
-            sharding = inner.attributes["sharding"]
-            if not any(sdy.dims_of(sharding)) and not any(sdy.closed_dims(sharding)):
-                inner.results[0].replace_all_uses_with(inner.operands[0])
-                inner.erase()
+            inner.results[0].replace_all_uses_with(inner.operands[0])
+            inner.erase()
 
 
 def _listed_devices(module: ir.Module, name: str) -> list[int]:

@@ -65,7 +65,11 @@ class Call:
     @property
     def nbytes(self) -> int:
         """Bytes of all operands and results, each once."""
-        return sum(t.nbytes for t in (*self.operands, *self.results))
+        return self.traffic(len(self.results))
+
+    def traffic(self, results: int) -> int:
+        """Bytes of all operands and of the first results, each once: behind them is memory to work in."""
+        return sum(t.nbytes for t in (*self.operands, *self.results[:results]))
 
 
 class Refused(RhinoError):

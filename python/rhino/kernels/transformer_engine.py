@@ -231,7 +231,7 @@ def _product(call: Call) -> Known:
         f"{', '.join(operands)} -> {', '.join(results)}", call.operands, call.results, whole=tuple(whole),
         reduction=contracted if linear else (),
     )  # fmt: skip
-    return Known(rule, names, 2 * out.elements * prod(lk), call.nbytes, lhs.dtype, whole=whole)
+    return Known(rule, names, 2 * out.elements * prod(lk), call.traffic(len(call.results) - 1), lhs.dtype, whole=whole)
 
 
 def _sides(tensor: Tensor, boundary: int, front: bool, letter: str) -> tuple[str, list[int], list[str]]:
