@@ -145,6 +145,8 @@ def overlap(axis: str, other: str, sizes: Mapping[str, int]) -> bool:
 
 def results_of(op: ir.Operation) -> list[ir.Attribute | None]:
     """The sharding of each result of an operation, None where it has none."""
+    if op.name == "sdy.manual_computation":
+        return list(sdy.TensorShardingPerValueAttr(op.attributes["out_shardings"]).shardings)
     if SHARDING not in op.attributes:
         return [None] * len(op.results)
     return list(sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings)

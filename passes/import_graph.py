@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -16,16 +17,20 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
-from rhino.dialect.sdy import SHARDING, closed_dims, dims_of, results_of
+from rhino.dialect.sdy import SHARDING, closed_dims, dims_of, mesh_axes, results_of
 from rhino.errors import RhinoError
 from rhino.graph.data import Argument, Graph, Kernel, Op, Rule, Value
 from rhino.passes.diagnostics import PassError
 from rhino.passes.kernels.calls import RULE, kernel_of, read_rule, rule_of
+from rhino.passes.manual import read as manual
+from rhino.passes.manual.collectives import KINDS, Axes
 
 # Their regions are scalar combiners: part of the op, not of the program.
-_REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
+_REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 _POPULATE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
+# What the report calls manual computations.
+MANUAL = "manual-computation"
 _TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
 
 
@@ -49,11 +54,16 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
         main = functions.find(scratch, "main")
         if main is None:
             raise RhinoError("module has no function @main", "name the step function @main, as jax does")
-        return _Importer(read_op_shardings).run(main)
+        return _Importer(read_op_shardings, mesh_axes(scratch)).run(main)
 
 
 def number_program(main: Any) -> tuple[list[Any], list[Any]]:
     """The values and operations of @main in the order `import_graph` numbers them, as handles into this module."""
+    return number_block(main.regions[0].blocks[0])
+
+
+def number_block(entry: Any) -> tuple[list[Any], list[Any]]:
+    """The same of a block: the body of @main, or of a manual computation."""
     values: list[Any] = []
     ops: list[Any] = []
 
@@ -71,7 +81,6 @@ def number_program(main: Any) -> tuple[list[Any], list[Any]]:
                 for inner in blocks:
                     visit(inner)
 
-    entry = main.regions[0].blocks[0]
     values.extend(entry.arguments)
     visit(entry)
     return values, ops
@@ -80,9 +89,9 @@ def number_program(main: Any) -> tuple[list[Any], list[Any]]:
 class _Importer:
     """State of one walk."""
 
-    def __init__(self, read_op_shardings: bool) -> None:
+    def __init__(self, read_op_shardings: bool, meshes: Mapping[str, Axes]) -> None:
         self.graph = Graph()
-        self.read_op_shardings = read_op_shardings
+        self.read_op_shardings, self.meshes = read_op_shardings, meshes
         self.ids: dict[Any, int] = {}
         self.types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.rules: dict[Any, Rule] = {}
@@ -148,6 +157,10 @@ class _Importer:
             record.tag = self.constant(op, record)
         elif name in _REGION_OPS:
             self.regions(op, record, loop, trips)
+        elif name == manual.NAME:
+            self.manual(op, record)
+        elif name in KINDS and record.rule is None:
+            record.rule = manual.collective_rule(op, record, graph)
         elif name == "stablehlo.optimization_barrier":
             record.ties = tuple(zip(operands, record.results, strict=True))
         elif name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot"):
@@ -167,11 +180,33 @@ class _Importer:
         data = kernel_of(op)
         record.kernel = Kernel(
             data["name"], data["flops"], data["bytes"], data["type"], data["rate"], data.get("replicated", ""),
-            tuple(data.get("maxima", ())),
+            tuple(data.get("maxima", ())), tuple(data.get("ordered", ())),
+            tuple((tuple(held["factors"]), held["bytes"]) for held in data.get("held", ())),
         )  # fmt: skip
         record.where = location_text(op.location)
         if record.rule is not None and data.get("sums"):
             record.rule = rule_of(op)
+
+    def manual(self, op: Any, record: Op) -> None:
+        """A manual computation is one op; its body is a program of its own, in a device's shapes."""
+        mesh = self.meshes.get(manual.mesh_name(op))
+        if not mesh:
+            return
+        block = op.regions[0].blocks[0]
+        inner = _Importer(False, self.meshes)
+        inner.types, inner.rules = self.types, self.rules
+        body = inner.graph
+        for i, argument in enumerate(block.arguments):
+            body.arguments.append(Argument(inner.value(argument, -1, -1), f"operand {i}"))
+        inner.block(block, parent=-1, loop=-1, trips=1)
+        body.outputs = tuple(inner.ids[v] for v in block.operations[len(block.operations) - 1].operands)
+        record.rule, record.manual = manual.read_manual(op, body, number_block(block)[1], self.meshes)
+        self.graph.axes = tuple(mesh)
+        flops = sum(o.flops * o.trips for o in body.ops) * record.manual.ways(record.rule)
+        nbytes = sum(self.graph.values[v].nbytes for v in (*record.operands, *record.results))
+        dtype = self.graph.values[record.operands[0]].dtype if record.operands else "f32"
+        record.kernel = Kernel(MANUAL, flops, nbytes, dtype, "vector")
+        record.where = location_text(op.location)
 
     def pins(self, op: Any, record: Op) -> None:
         if record.name in _CONSTRAINTS:
@@ -216,8 +251,6 @@ class _Importer:
         if is_loop:
             cond_args, body_args = per_region
             record.ties = tuple(zip(record.operands, cond_args, body_args, yields[1], record.results, strict=True))
-        elif record.name == "sdy.manual_computation":
-            record.ties = ()
         else:
             record.ties = tuple(zip(*yields, record.results, strict=True))
 

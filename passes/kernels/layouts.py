@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, mpmd, sdy
 from rhino.graph.data import Dims
@@ -55,8 +54,6 @@ def sharding_of(value: Any) -> ir.Attribute | None:
     position = value.result_number if hasattr(value, "result_number") else list(op.results).index(value)
     if op.name in _CONSTRAINTS:
         return op.attributes["sharding"]
-    if op.name == "sdy.manual_computation":
-        return list(sdy_dialect.TensorShardingPerValueAttr(op.attributes["out_shardings"]).shardings)[position]
     return sdy.results_of(op)[position]
 
 

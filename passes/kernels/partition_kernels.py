@@ -18,6 +18,8 @@ from rhino.passes.diagnostics import PassLog
 from rhino.passes.kernels.calls import RULE, kernel_of, rule_of
 from rhino.passes.kernels.layouts import Layouts, Mesh
 from rhino.passes.kernels.programs import Local, program_of
+from rhino.passes.manual.collectives import number_channels
+from rhino.passes.manual.read import NAME, manual_axes, mesh_name
 from rhino.passes.registry import Pass, register
 from rhino.search.problem import leading
 
@@ -63,24 +65,7 @@ class PartitionKernels(Pass):
                 log.count("partitioned")
                 found = True
         if found:
-            _number_channels(module)
-
-
-def _number_channels(module: ir.Module) -> None:
-    """Gives every collective a channel of its own: programs that were lowered one by one number theirs alike."""
-    number = 0
-    for function in functions.all_functions(module):
-        for op in functions.walk(function):
-            if op.name in _COLLECTIVES and "channel_handle" in op.attributes:
-                number += 1
-                kind = stablehlo.ChannelHandle(op.attributes["channel_handle"]).channel_type
-                op.attributes["channel_handle"] = stablehlo.ChannelHandle.get(number, kind, module.context)
-
-
-_COLLECTIVES = frozenset(
-    f"stablehlo.{name}"
-    for name in "all_reduce all_gather all_to_all reduce_scatter collective_permute collective_broadcast".split()
-)
+            number_channels(module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +126,7 @@ def _parts(op: ir.Operation, layouts: Layouts) -> _Parts | None:
     values = [*op.results, *op.operands]
     known = [layouts.of(v) for v in values]
     name = next((k[0] for k in known if k is not None), "")
-    if not name and len(layouts.meshes) == 1:
-        (name,) = layouts.meshes
+    name = name or _mesh_around(op, layouts)
     if not name:
         return None
     found = _Parts(layouts.meshes[name], rule, {}, _manual_axes(op))
@@ -157,13 +141,23 @@ def _parts(op: ir.Operation, layouts: Layouts) -> _Parts | None:
     return found
 
 
+def _mesh_around(op: ir.Operation, layouts: Layouts) -> str:
+    """The mesh of the manual computation that an operation is in, else the only one that there is."""
+    at = op.parent
+    while at is not None and at.name != "func.func":
+        if at.name == NAME and mesh_name(at) in layouts.meshes:
+            return mesh_name(at)
+        at = at.parent
+    return next(iter(layouts.meshes)) if len(layouts.meshes) == 1 else ""
+
+
 def _manual_axes(op: ir.Operation) -> frozenset[str]:
     """The axes of manual computations around an operation: what is inside them are one device's values of these."""
     found: set[str] = set()
     at = op.parent
     while at is not None and at.name != "func.func":
-        if at.name == "sdy.manual_computation":
-            found.update(sdy_dialect.ManualAxesAttr(at.attributes["manual_axes"]))
+        if at.name == NAME:
+            found.update(manual_axes(at))
         at = at.parent
     return frozenset(found)
 
@@ -183,31 +177,39 @@ def _may_split(parts: _Parts, f: int, axes: tuple[str, ...]) -> bool:
 def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     """The call as a manual computation in front of it; returns what takes the place of its results."""
     rule, mesh = parts.rule, parts.mesh
-    maxima = kernel_of(op).get("maxima", ())
+    used = [next(iter(r.uses), None) is not None for r in op.results]  # of scratch nobody needs the sum
+    maxima = [i for i in kernel_of(op).get("maxima", ()) if used[i]]
     in_dims = [parts.dims(m) for m in rule.operands]
     out_dims = [parts.dims(m) for m in rule.results]
     local_out = [parts.local(r.type, dims) for r, dims in zip(op.results, out_dims, strict=True)]
     summed = [
-        parts.summed(m) if r.type.shape and _elements(r.type) and _is_used(r) else ()
-        for r, m in zip(op.results, rule.results, strict=True)
+        parts.summed(m) if r.type.shape and _elements(r.type) and used[i] and i not in maxima else ()
+        for i, (r, m) in enumerate(zip(op.results, rule.results, strict=True))
     ]
     # Parts of sums are stacked: one more dimension in front, split over their devices.
     kinds = [_stacked(r.type, mesh.ways(axes)) if axes else r.type for r, axes in zip(op.results, summed, strict=True)]
     dims = [(axes, *d) if axes else d for d, axes in zip(out_dims, summed, strict=True)]
     with ir.InsertionPoint(op):
+        places = _places(op, parts)
+        read = [*op.operands, *places.values()]
+        read_dims = [*in_dims, *((parts.axes[f],) for f in places)]
         manual = sdy_dialect.ManualComputationOp(
             kinds,
-            list(op.operands),
-            _per_value(op, mesh, in_dims),
+            read,
+            _per_value(op, mesh, read_dims),
             _per_value(op, mesh, dims),
             sdy_dialect.ManualAxesAttr.get([ir.StringAttr.get(name) for name in parts.free]),
             loc=op.location,
         ).operation
-        arguments = [parts.local(v.type, d) for v, d in zip(op.operands, in_dims, strict=True)]
+        arguments = [parts.local(v.type, d) for v, d in zip(read, read_dims, strict=True)]
         block = manual.regions[0].blocks.append(*arguments, arg_locs=[op.location] * len(arguments))
     with ir.InsertionPoint(block):
-        split = tuple(sorted(parts.axes.items()))
-        made = list(program_of(op)(Local(op, list(block.arguments), local_out, mesh, split, in_dims, out_dims)))
+        given = list(block.arguments)
+        local = Local(
+            op, given[: len(in_dims)], local_out, mesh, tuple(sorted(parts.axes.items())), in_dims, out_dims,
+            {f: _first(place) for f, place in zip(places, given[len(in_dims) :], strict=True)},
+        )  # fmt: skip
+        made = list(program_of(op)(local))
         for i in maxima:
             if parts.used:
                 made[i] = _largest(made[i], mesh, parts.used)
@@ -215,14 +217,25 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
             if axes:
                 made[i] = stablehlo.ReshapeOp(_stacked(made[i].type, 1), made[i]).result
         sdy_dialect.ReturnOp(made)
-    given = sdy.results_of(op)
+    shardings = sdy.results_of(op)
     with ir.InsertionPoint(op):
-        return [_sum(manual.results[i], given[i]) if axes else manual.results[i] for i, axes in enumerate(summed)]
+        return [_sum(manual.results[i], shardings[i]) if axes else manual.results[i] for i, axes in enumerate(summed)]
 
 
-def _is_used(value: Any) -> bool:
-    """Of memory to work in nobody reads, and nobody needs, the sum."""
-    return next(iter(value.uses), None) is not None
+def _places(op: ir.Operation, parts: _Parts) -> dict[int, Any]:
+    """For each split factor that is ordered the numbers of its elements: split alike, a part begins at its first."""
+    i32 = ir.IntegerType.get_signless(32)
+    return {
+        f: stablehlo.IotaOp(ir.RankedTensorType.get([parts.rule.factor_sizes[f]], i32), 0).result
+        for f in kernel_of(op).get("ordered", ())
+        if parts.mesh.ways(parts.axes.get(f, ())) > 1
+    }
+
+
+def _first(places: Any) -> Any:
+    one, zero = (ir.DenseI64ArrayAttr.get([n]) for n in (1, 0))
+    scalar = ir.RankedTensorType.get([], places.type.element_type)
+    return stablehlo.ReshapeOp(scalar, stablehlo.SliceOp(places, zero, one, one).result).result
 
 
 def _elements(kind: Any) -> int:

@@ -17,7 +17,7 @@ from rhino.microbatch import Facts, Region
 _COMBINING = frozenset(
     {"stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window", "stablehlo.select_and_scatter"}
 )
-REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation"})
+REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 
 
 def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:

@@ -13,18 +13,20 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoKernel
+from rhino.graph.data import Graph, Op
 from rhino.microbatch import Copy, Split
 from rhino.microbatch.factors import find
 from rhino.microbatch.forms import Form
 from rhino.passes.kernels.calls import rule_of
 from rhino.passes.kernels.programs import suit_rule, suit_shapes
+from rhino.passes.manual.cut import cut
 
 
 class Types:
     """Types of parts of the batch, and the shapes in which a dimension is taken apart."""
 
-    def __init__(self, microbatches: int) -> None:
-        self.microbatches = microbatches
+    def __init__(self, microbatches: int, graph: Graph) -> None:
+        self.microbatches, self.graph = microbatches, graph
         self._local: dict[tuple[Any, Split], Any] = {}
 
     def of(self, whole: Any, form: Form) -> Any:
@@ -75,11 +77,25 @@ def make(types: Types, op: Any, copy: Copy, operands: Sequence[Any], index: Any)
             result.set_type(types.of(result.type, form))
             local = True
     local = local or any(isinstance(form, Split) for _, form in copy.operands)
-    if local and RhinoKernel.name in op.attributes:
+    record = types.graph.ops[copy.op]
+    if local and record.manual is not None:
+        cut(op, new, record.manual, _batch(record, copy), types.microbatches)
+    elif local and RhinoKernel.name in op.attributes:
         _kernel(op, new, copy, types.microbatches)
     elif local and op.name in _RESIZED:
         _RESIZED[op.name](op, new, copy)
     return new.results
+
+
+def _batch(record: Op, copy: Copy) -> int:
+    """The factor of a manual computation's rule that is the batch."""
+    assert record.manual is not None and record.rule is not None
+    for (_, form), mapping in zip(
+        (*copy.operands, *copy.results), (*record.rule.operands, *record.rule.results), strict=True
+    ):
+        if isinstance(form, Split):
+            return next(f for f in mapping[form.dim] if f in record.manual.free)
+    raise AssertionError("no operand and no result is split")
 
 
 def _counts_examples(op: Any, copy: Copy) -> bool:

@@ -28,7 +28,7 @@ class Rewriter:
 
     def __init__(self, main: Any, graph: Graph, values: list[Any], ops: list[Any], plan: Plan) -> None:
         self.main, self.graph, self.values, self.ops, self.plan = main, graph, values, ops, plan
-        self.types = Types(plan.count)
+        self.types = Types(plan.count, graph)
         self.scopes: list[dict[Ref, Any]] = []
         self.apart: dict[Ref, tuple[Any, int]] = {}
 

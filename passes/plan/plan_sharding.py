@@ -21,6 +21,8 @@ from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.kernels.calls import kernel_of
+from rhino.passes.manual.adopt_mesh import MANUAL_MESH, put_away
+from rhino.passes.manual.spread import spread
 from rhino.passes.registry import Pass, option, register
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
@@ -133,7 +135,8 @@ def sizes_of(text: str) -> tuple[int, ...]:
 def given_mesh(module: ir.Module) -> list[tuple[str, int]]:
     """The axes of the module's `@mesh`, empty if it has no mesh at all. Raises PassError for others."""
     # jax writes meshes without axes for callbacks and for "no mesh": they lay nothing out.
-    meshes = {name: axes for name, axes in sdy_attributes.mesh_axes(module).items() if axes}
+    # The mesh of manual computations becomes a part of the one that is planned.
+    meshes = {name: axes for name, axes in sdy_attributes.mesh_axes(module).items() if axes and name != MANUAL_MESH}
     if not meshes:
         return []
     if len(meshes) > 1 or MESH not in meshes:
@@ -143,7 +146,7 @@ def given_mesh(module: ir.Module) -> list[tuple[str, int]]:
 
 
 def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
-    if graph.pins and not has_mesh:
+    if graph.pins and not (has_mesh or graph.axes):
         name = next(iter(graph.pins.values()))[0]
         raise PassError(main, f"{name} has a sharding but there is no sdy.mesh @{MESH}", ["add the mesh it refers to"])
 
@@ -157,6 +160,7 @@ def annotate(module: ir.Module, graph: Graph, solution: Solution) -> None:
     writer = Writer(module, main, graph, solution)
     writer.boundary()
     writer.operations()
+    put_away(module, MESH)
 
 
 class Writer:
@@ -183,6 +187,11 @@ class Writer:
         """Write the shardings of results, and what changes the layouts of values between operations."""
         left = self.left
         for op, record in zip(self.ops, self.graph.ops, strict=True):
+            if record.manual is not None:
+                if self.mine(record.index):
+                    factors = self.solution.factors(record.index)
+                    spread(op, record, self.graph.axes, self.mesh, self.solution.mesh, factors)
+                continue
             dims = [left[v][0] if v in left else self.solution.dims(v) for v in record.results]
             if any(dims) and self.mine(record.index):
                 given = [

@@ -13,6 +13,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts, RhinoStage
 from rhino.graph.data import Graph
+from rhino.passes.manual.adopt_mesh import put_away
 from rhino.passes.plan.plan_sharding import MESH, Writer, annotate
 from rhino.search import Solution
 
@@ -51,6 +52,7 @@ def annotate_stages(
     _list_boundary(main, graph, writers[1:])
     for writer in reversed(writers):  # what all of them write is over the first mesh in the end
         writer.operations()
+    put_away(module, MESH)
     return tuple(names[k] for k in solution_of)
 
 

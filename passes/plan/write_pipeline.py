@@ -59,7 +59,9 @@ def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster) -> tuple[str,
     prepared = prepare(graph)
     solutions = []
     for width in best.shape.kinds:
-        sharded = lay_out_within(prepared, cluster, best.shape, width, best.layouts[width].mesh, best.limit)
+        chosen = best.layouts[width]
+        axes = tuple(name for name, _ in chosen.solution.mesh)
+        sharded = lay_out_within(prepared, cluster, best.shape, width, chosen.mesh, best.limit, axes)
         if sharded is None:
             raise RhinoError(f"the sharding of {best.name} was not found again", "this is a bug in rhino-plan-pipeline")
         solutions.append(sharded.solution)

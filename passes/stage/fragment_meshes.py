@@ -26,7 +26,7 @@ def keep_mesh(op: Any, mesh: str) -> None:
         if sdy.SHARDING in inner.attributes and any(dims is None for dims in given):
             del inner.attributes[sdy.SHARDING]
         if RhinoLayouts.name in inner.attributes:
-            if any(given):
+            if any(given) and inner.name != "sdy.manual_computation":
                 shardings = [_sharding(v, dims, mesh) for v, dims in zip(inner.results, given, strict=True)]
                 inner.attributes[sdy.SHARDING] = sdy.per_value(shardings, inner.context)
             del inner.attributes[RhinoLayouts.name]

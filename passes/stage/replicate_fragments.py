@@ -14,6 +14,8 @@ from rhino.dialect.sdy import add_mesh
 from rhino.errors import RhinoError
 from rhino.passes.diagnostics import PassError
 from rhino.passes.entry import main_function
+from rhino.passes.manual.read import mesh_name, outermost
+from rhino.passes.manual.spread import widen
 from rhino.passes.plan.plan_sharding import MESH, given_mesh
 from rhino.passes.registry import Pass, PassLog, option, register
 from rhino.passes.stage.accumulators import owner_of
@@ -66,7 +68,7 @@ class ReplicateFragments(Pass):
         body = functions.find(module, _call(loop).attributes["callee"].value)
         if body is None:
             raise PassError(loop, "the micro-batch function is not in the module")
-        _widen_meshes(module, self.count)
+        _widen_meshes(module, self.count, body)
         replicator = Replicator(module, self.count)
         with module.context, ir.Location.unknown():
             replicator.body(body, _varying(loop), _indices(loop))
@@ -101,8 +103,12 @@ def _indices(loop: ir.Operation) -> list[int]:
     return [i for i, op in enumerate(made_by) if op is not None and op.name == "mpmd.assign"]
 
 
-def _widen_meshes(module: ir.Module, count: int) -> None:
-    """Puts the axis in front of the mesh, and gives every group as many more devices."""
+def _widen_meshes(module: ir.Module, count: int, body: ir.Operation) -> None:
+    """Puts the axis in front of the mesh, and gives every group as many more devices.
+
+    Args:
+      body: the micro-batch function; what is in its fragments will be in computations over the axis.
+    """
     axes = given_mesh(module)
     if any(name == AXIS for name, _ in axes):
         raise PassError(module, f'the mesh has an axis "{AXIS}" already', ["replicate fragments once"])
@@ -111,6 +117,9 @@ def _widen_meshes(module: ir.Module, count: int) -> None:
             op.operation.erase()
     add_mesh(module, MESH, [(AXIS, count), *axes])
     for function in functions.all_functions(module):
+        for op in outermost(function):
+            if mesh_name(op) == MESH:
+                widen(op, axes, [(AXIS, count), *axes], alone=function != body)
         if TOPOLOGY in function.attributes:
             function.attributes[TOPOLOGY] = widened_topology(function, count)
     placement = RhinoPlacement.of(module)

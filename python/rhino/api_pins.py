@@ -13,6 +13,7 @@ from rhino.api_trace import Leaf, Trace, is_key
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoRole
 from rhino.errors import RhinoError
+from rhino.passes.manual.adopt_mesh import MANUAL_MESH, adopt
 from rhino.plan import Plan, Tensor
 from rhino.plan_retype import take_stored
 from rhino.plan_strided import original_sharding
@@ -70,7 +71,8 @@ def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Tensor]) -> None:
     Raises:
       RhinoError: the module has a mesh of its own.
     """
-    if any(sdy.mesh_axes(module).values()):
+    adopt(module)
+    if any(axes for name, axes in sdy.mesh_axes(module).items() if name != MANUAL_MESH):
         raise RhinoError("the function has a mesh of its own", "remove its sharding annotations, or do not use follow=")
     sdy.add_mesh(module, _MESH, plan.mesh)
     main = functions.find(module, "main")

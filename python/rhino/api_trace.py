@@ -18,6 +18,7 @@ from jaxlib.mlir import ir
 
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_kernels import Kernels, as_on
+from rhino.compile._jax_manual import without_meshes
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
@@ -138,7 +139,7 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
 
     Keyword-only arguments, which jit cannot take with shardings, are one dictionary after the positional ones.
     """
-    flat = jax.extend.core.jaxpr_as_fun(trace.jaxpr)
+    flat = jax.extend.core.jaxpr_as_fun(without_meshes(trace.jaxpr))
     has_kwargs = bool(keyword_shardings)
 
     def step(*args: Any) -> Any:

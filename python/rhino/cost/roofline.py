@@ -27,7 +27,7 @@ def matmul_seconds(graph: Graph, cluster: Cluster) -> dict[int, tuple[float, tup
     bytes_s = cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
     found = {}
     for op in graph.ops:
-        if op.name in _MATMUL or op.kernel is not None:
+        if op.name in _MATMUL or (op.kernel is not None and op.manual is None):
             sizes = [graph.values[v].nbytes for v in (*op.operands, *op.results)]
             times = op.kernel.nbytes / max(1, sum(sizes)) if op.kernel is not None else 1.0
             moved = tuple(op.trips * times * size / bytes_s for size in sizes)
@@ -48,6 +48,8 @@ def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
 def _one(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
     if not op.results:
         return 0.0
+    if op.manual is not None and op.rule is not None:
+        return sum(op_seconds(op.manual.body, cluster)) * op.manual.ways(op.rule) * op.trips
     device, efficiency = cluster.device, cluster.efficiency
     memory_s = traffic_bytes(graph, op, real) / (device.memory_bandwidth_bytes_s * efficiency.memory)
     if op.name in _MATMUL or op.kernel is not None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rhino.graph.data import Argument, Graph, Op, Rule, Value, dtype_bytes
+from rhino.graph.data import Argument, Graph, Kernel, Manual, Op, Rule, Sent, Value, dtype_bytes
 
-__all__ = ["Argument", "Graph", "Op", "Rule", "Value", "dtype_bytes"]
+__all__ = ["Argument", "Graph", "Kernel", "Manual", "Op", "Rule", "Sent", "Value", "dtype_bytes"]

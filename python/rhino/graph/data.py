@@ -71,7 +71,9 @@ class Kernel:
     """What one execution of a call whose insides nobody sees costs, with whole operands.
 
     `dtype` is the type whose rate its arithmetic has, `rate` what limits that (`rhino.kernels.data.RATES`);
-    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything.
+    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything;
+    `ordered` are factors of which a device has to know where its part begins; `held` are bytes that it takes besides
+    operands and results, and the factors that divide them.
     """
 
     name: str
@@ -81,6 +83,43 @@ class Kernel:
     rate: str
     replicated: str = ""
     maxima: tuple[int, ...] = ()
+    ordered: tuple[int, ...] = ()
+    held: tuple[tuple[tuple[int, ...], int], ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Sent:
+    """One collective of a body: the op there, its kind, the axes over which it sends, bytes of the full tensor."""
+
+    op: int
+    kind: str
+    axes: tuple[str, ...]
+    nbytes: int
+
+
+@dataclass(slots=True, frozen=True)
+class Manual:
+    """A computation written for one device of a mesh: the axes it takes, and what it leaves to a plan.
+
+    Attributes:
+      taken: (axis, factor of the op's rule) of each axis it uses by itself; -1 where that axis splits nothing.
+      free: factors that the body handles like a batch: other axes may split them.
+      body: what one device does, in a device's shapes; its arguments and outputs are the op's operands and results.
+      places: per value of the body and dimension the free factor, -1 where there is none.
+      sent: the body's collectives.
+      key: the same for equal computations.
+    """
+
+    taken: tuple[tuple[str, int], ...]
+    free: tuple[int, ...]
+    key: str
+    body: Graph = field(compare=False, repr=False)
+    places: tuple[tuple[int, ...], ...] = field(compare=False, repr=False)
+    sent: tuple[Sent, ...] = field(compare=False, repr=False)
+
+    def ways(self, rule: Rule) -> int:
+        """Into how many parts its axes split what it computes."""
+        return prod(rule.factor_sizes[f] for _, f in self.taken if f >= 0 and f not in self.free)
 
 
 @dataclass(slots=True)
@@ -89,6 +128,7 @@ class Op:
 
     `trips` is how often the op runs in one step (product of the enclosing loops' trip counts). For a `while`,
     `ties` lists groups of values that are one buffer: operand, block arguments, yielded value and result.
+    A manual computation is one op, with a rule of its own; what is inside it is in `manual`.
     """
 
     index: int
@@ -104,6 +144,7 @@ class Op:
     where: str = ""
     tag: str = ""
     kernel: Kernel | None = None
+    manual: Manual | None = None
 
 
 @dataclass(slots=True)
@@ -126,6 +167,7 @@ class Graph:
 
     `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension.
     `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1; its trip count is their number.
+    `axes` are those, with their sizes, that a mesh of the program must have, next to each other and in this order.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -134,6 +176,7 @@ class Graph:
     outputs: tuple[int, ...] = ()
     pins: dict[int, tuple[str, Dims]] = field(default_factory=dict)
     microbatch_loop: int = -1
+    axes: tuple[tuple[str, int], ...] = ()
 
     def users(self) -> list[list[int]]:
         """For each value, the indices of the ops that read it, in program order."""

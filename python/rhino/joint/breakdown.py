@@ -51,7 +51,7 @@ def _computing(costs: Costs, states: Sequence[States], found: OpSeconds) -> None
         k = klass[node.index]
         given = states[k]
         if node.kind == "op":
-            found.compute[node.ops[0]] = costs.node_parts(k, given)[0]
+            found.compute[node.ops[0]], found.comm[node.ops[0]] = costs.node_parts(k, given)
             continue
         for o in node.ops:
             op = graph.ops[o]
@@ -110,8 +110,12 @@ def stage_traffic(costs: Costs, states: Sequence[States], stage_of_op: Sequence[
             found[s][step.kind] = nbytes + times * sent, count + times
 
     for node in problem.nodes:
-        if node.kind != "op":
-            for v, o, source, target in costs.lost(node.index, states[quotient.klass[node.index]]):
+        k = quotient.klass[node.index]
+        if node.kind == "op":
+            for _, steps, times in costs.losses(k, states[k]):
+                record(node.ops[0], steps, times)
+        else:
+            for v, o, source, target in costs.lost(node.index, states[k]):
                 record(o, costs.convert(costs.sent(v), source, target)[1], problem.graph.ops[o].trips)
     made = {
         transfer.index: [

@@ -107,6 +107,8 @@ class _Telling:
             b.name, b.operands, b.results, b.parent, b.region_end, b.ties,
         ):  # fmt: skip
             raise _UnlikeError
+        if a.manual is not None or b.manual is not None:
+            raise _UnlikeError
         tag = a.tag
         if a.tag != b.tag:
             if a.name != "stablehlo.while":

@@ -21,6 +21,7 @@ from rhino.joint.rescaled import RescaledPrograms
 from rhino.joint.sharded import Layouts, Sharded
 from rhino.joint.solution import Candidate, JointSolution, Programs
 from rhino.search.infeasible import bytes_text
+from rhino.search.meshes import axes_text
 from rhino.search.solution import Alternative
 
 Progress = Callable[[int, int, str], None]
@@ -179,12 +180,14 @@ class _Search:
         found: list[_Draft] = []
         known: dict[tuple[int, ...], tuple[Layouts, int]] = {}
         by_width: dict[tuple[int, int, int], list[Shape]] = {}
-        kept = self.state_bytes()
+        kept, taken = self.state_bytes(), prod(n for _, n in self.programs.example.graph.axes)
         asked = {"stages": options.stages, "microbatches": options.microbatches}
         for shape in shapes(cluster, self.programs.batch, **asked, uneven=self.uneven):
             if shape.stages == 1 and not options.stages:
                 continue  # one stage is no pipeline: `plan_sharding` searches those
             if options.mesh and shape.kinds != (prod(options.mesh),):
+                continue
+            if any(width % taken for width in shape.kinds):
                 continue
             wide = shape.width > cluster.devices_per_host
             if wide and len(shape.kinds) == 1 and not (self.effort.wide or options.mesh):
@@ -291,6 +294,14 @@ class _Search:
             refusal = self.programs.refusal(slices)
             if refusal is not None:
                 return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
+        own = self.programs.example.graph.axes
+        if (taken := prod(n for _, n in own)) > 1:
+            these = f"of {options.stages} stages" if options.stages else "of two stages or more"
+            return RhinoError(
+                f"no pipeline {these} on the {cluster.num_devices} devices of cluster {cluster.name} has stages that "
+                f"hold the mesh {axes_text(own)} of the step's manual computations",
+                f"ask for stages of {taken} devices or a multiple, or write the step for a smaller mesh",
+            )
         if options.stages:
             # Says why there are no such stages.
             dealt = Placement.of(cluster, options.stages).widths

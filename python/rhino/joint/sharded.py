@@ -99,6 +99,7 @@ def lay_out(
     count: int = 1,
     in_flight: int = 0,
     memory_limit: int = 0,
+    axes: tuple[str, ...] = (),
 ) -> Sharded | None:
     """The best plan of the program on the devices of one replica.
 
@@ -107,6 +108,7 @@ def lay_out(
       mesh: its shape, if the user gave one.
       count, in_flight: with a limit, how many stages share the program, and how many micro-batches each saves for.
       memory_limit: bytes per device; 0 leaves memory to be judged by stage.
+      axes: names of the mesh's axes, where they are known, too.
 
     Returns: None if nothing fits the limit.
     """
@@ -118,6 +120,7 @@ def lay_out(
     options = Options(
         level=level,
         mesh=mesh,
+        axes=axes,
         memory_limit=limit,
         life=life,
         prepared=(prepared.problem, prepared.quotient),
@@ -137,7 +140,13 @@ def lay_out(
 
 
 def lay_out_within(
-    prepared: Prepared, cluster: Cluster, shape: Shape, width: int, mesh: tuple[int, ...] | None, memory_limit: int
+    prepared: Prepared,
+    cluster: Cluster,
+    shape: Shape,
+    width: int,
+    mesh: tuple[int, ...] | None,
+    memory_limit: int,
+    axes: tuple[str, ...] = (),
 ) -> Sharded | None:
     """As `lay_out` for the stages of one width; with a limit, with the memory that a pipeline leaves to each.
 
@@ -145,8 +154,8 @@ def lay_out_within(
     """
     block = part_of(cluster, width)
     if not memory_limit:
-        return lay_out(prepared, block, "O1", mesh)
-    return lay_out(prepared, block, "O1", mesh, *crowd(shape, width), memory_limit)
+        return lay_out(prepared, block, "O1", mesh, axes=axes)
+    return lay_out(prepared, block, "O1", mesh, *crowd(shape, width), memory_limit, axes)
 
 
 def crowd(shape: Shape, width: int) -> tuple[int, int]:

@@ -5,10 +5,10 @@ Owns this arithmetic, and the rules Shardy has not got. Knows nothing of what an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from rhino.graph.data import Graph, Op, Rule
+from rhino.graph.data import Graph, Manual, Op, Rule
 from rhino.microbatch.forms import Coarser, Split
 
 Dims = tuple[tuple[int, ...], ...]
@@ -26,11 +26,44 @@ class Span:
 
 def rule_of(graph: Graph, op: Op) -> Rule | None:
     """The op's factor rule; that of top_k, which Shardy has not got, keeps all dimensions but the last."""
+    if op.manual is not None and op.rule is not None:
+        return _merged(op.rule, op.manual)
     if op.rule is not None or op.name != "chlo.top_k":
         return op.rule
     shape = graph.values[op.operands[0]].shape
     dims = tuple((i,) for i in range(len(shape)))
     return Rule(shape, (dims,), (dims,) * len(op.results), replicate=(len(shape) - 1,))
+
+
+def _merged(rule: Rule, manual: Manual) -> Rule:
+    """A manual computation's rule with one factor for a batch and for what its axes split of it.
+
+    Whichever examples a device has, the body does the same to each. Where the axes split the batch in some places only,
+    in others it is there once for each of them.
+    """
+    sizes = list(rule.factor_sizes)
+    heads: dict[int, set[tuple[int, ...]]] = {}
+    for dim in (dim for m in (*rule.operands, *rule.results) for dim in m):
+        for at, f in enumerate(dim):
+            if f in manual.free:
+                heads.setdefault(f, set()).add(dim[:at])
+    known: dict[int, int] = {}
+
+    def mapped(dim: tuple[int, ...]) -> tuple[int, ...]:
+        at = next((i for i, f in enumerate(dim) if f in manual.free), 0)
+        if not at or len(heads[dim[at]]) > 1:
+            return dim
+        if dim[at] not in known:
+            known[dim[at]] = len(sizes)
+            sizes.append(prod(rule.factor_sizes[f] for f in dim[: at + 1]))
+        return (known[dim[at]], *dim[at + 1 :])
+
+    operands, results = (tuple(tuple(map(mapped, m)) for m in side) for side in (rule.operands, rule.results))
+    # What its axes alone split has to stay whole.
+    given = {f for _, f in manual.taken if f >= 0} - set(manual.free)
+    return replace(
+        rule, factor_sizes=tuple(sizes), operands=operands, results=results, replicate=(*rule.replicate, *sorted(given))
+    )
 
 
 def find(rule: Rule, dims: Dims, split: Split, size: int) -> Span | None:

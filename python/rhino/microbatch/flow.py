@@ -142,7 +142,8 @@ class Flow:
                 raise self.indexes(op) if op.name in _INDEXED else self.meets(op)
             span = found
         assert span is not None
-        if span.factor in rule.replicate or span.factor in rule.permutation:
+        ordered = op.kernel.ordered if op.kernel is not None else ()
+        if span.factor in (*rule.replicate, *rule.permutation, *ordered):
             raise self.mixes(op, next(f for f in forms if isinstance(f, Split)))
         self.check_indexed(op, rule.operands, span, forms)
         results = [place(rule, dims, span) for dims in rule.results]
@@ -151,8 +152,11 @@ class Flow:
         given: list[Form] = [kind or r or WHOLE for r in results]
         if op.kernel is not None:
             given = self.of_kernel(op, results, summed)
-        if kind is None and any(
-            isinstance(f, Whole) and values[v].elements for v, f in zip(op.results, given, strict=True)
+        # What a manual computation makes without its batch does not depend on it.
+        if (
+            kind is None
+            and op.manual is None
+            and any(isinstance(f, Whole) and values[v].elements for v, f in zip(op.results, given, strict=True))
         ):
             raise self.mixes(op, next(f for f in forms if isinstance(f, Split)))
         read: list[Form] = []

@@ -6,7 +6,7 @@ Owns the objective of the search, exact for the tied problem it is given. Choose
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
@@ -14,8 +14,9 @@ from typing import Literal
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
 from rhino.cost.memory import Lifetimes
-from rhino.graph.data import Op
+from rhino.graph.data import Manual, Op
 from rhino.search.layout import Form, Layout, Order, Route, Step, route
+from rhino.search.manual import Inside, insides, open_states, parts
 from rhino.search.overlap import WINDOW, hideable_transfers
 from rhino.search.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer
 from rhino.search.scratch import Scratch, scratch
@@ -56,6 +57,7 @@ class Costs:
     widened: Literal["nothing", "elements", "dots"] = "nothing"
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
+    insides: Mapping[int, Inside] = field(default_factory=dict)
     batches: dict[int, list[int]] = field(default_factory=dict)
     masks: dict[int, dict[int, float]] = field(default_factory=dict)
     known: dict[tuple[float, Layout, Layout, Form, Orders], tuple[float, tuple[Step, ...]]] = field(
@@ -85,11 +87,26 @@ class Costs:
             # XLA's CPU runtime has no asynchronous collectives.
             window=WINDOW if gpu else 0.0, hideable=hideable_transfers(problem, quotient) if gpu else frozenset(),
             names=tuple(names), widened=_WIDENED.get(cluster.device.xla_target, "nothing"),
+            insides=insides(problem.graph, cluster),
         )  # fmt: skip
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return self.comm.sizes
+
+    def open_states(self, k: int, axis: int) -> Sequence[int]:
+        """The states that an axis of the mesh may have in class k, whatever their sizes."""
+        node = self.problem.nodes[self.quotient.nodes[k]]
+        manual = self._manual(node)
+        return range(node.states) if manual is None else open_states(manual, node, self.names[axis])
+
+    def is_taken(self, k: int, axis: int) -> bool:
+        """Whether class k is a manual computation that takes an axis of the mesh."""
+        manual = self._manual(self.problem.nodes[self.quotient.nodes[k]])
+        return manual is not None and any(name == self.names[axis] for name, _ in manual.taken)
+
+    def _manual(self, node: Node) -> Manual | None:
+        return self.problem.graph.ops[node.ops[0]].manual if node.kind == "op" else None
 
     def convert(
         self, nbytes: float, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE
@@ -181,7 +198,8 @@ class Costs:
         node = self.problem.nodes[self.quotient.nodes[k]]
         sizes = self.sizes
         if node.kind == "op":
-            return self._op(node, states), 0.0
+            sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states))
+            return self._op(node, states), sent_s
         total = 0.0
         for mask, work in self._masks(k).items():
             total += work / prod(n for n, s in zip(sizes, states, strict=True) if s > 0 and mask >> (s - 1) & 1)
@@ -190,11 +208,14 @@ class Costs:
     def _op(self, node: Node, states: States) -> float:
         """Roofline of one heavy op: arithmetic divides by all its shards, each tensor only by those that shard it."""
         o = node.ops[0]
-        parts = prod(n for n, s in zip(self.sizes, states, strict=True) if s > 0)
+        if o in self.insides:
+            divided = [work / parts(node, states, self.sizes, factors) for factors, work in self.insides[o].work]
+            return sum(divided) * self.problem.graph.ops[o].trips
+        ways = prod(n for n, s in zip(self.sizes, states, strict=True) if s > 0)
         matmul = self.matmuls.get(o)
         rule = self.problem.graph.ops[o].rule
         if matmul is None or rule is None:
-            return self.seconds[o] / parts
+            return self.seconds[o] / ways
         compute_s, moved = matmul
         memory_s = 0.0
         for mapping, seconds in zip((*rule.operands, *rule.results), moved, strict=True):
@@ -202,7 +223,7 @@ class Costs:
             memory_s += seconds / prod(
                 n for n, s in zip(self.sizes, states, strict=True) if s > 0 and node.factors[s - 1] in factors
             )
-        return max(compute_s / parts, memory_s)
+        return max(compute_s / ways, memory_s)
 
     def _input(self, k: int, states: States) -> float:
         """Seconds to bring the batch arguments of a cone from the host."""
@@ -219,13 +240,27 @@ class Costs:
         return total
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[Step, ...], int]]:
-        """Collectives of ops inside a cone that cannot keep a sharded dimension: (seconds, steps, trips)."""
+        """Collectives that no transfer has: (seconds, steps, trips).
+
+        Those of ops inside a cone that cannot keep a sharded dimension, and those inside of a manual computation.
+        """
         n = self.quotient.nodes[k]
-        found = []
+        found = list(self._inside(self.problem.nodes[n], states))
         for v, op, source, target in self.lost(n, states):
             seconds, steps = self.convert(self.sent(v), source, target)
             found.append((seconds, steps, self.problem.graph.ops[op].trips))
         return found
+
+    def _inside(self, node: Node, states: States) -> Iterator[tuple[float, tuple[Step, ...], int]]:
+        o = node.ops[0] if node.kind == "op" else -1
+        if o not in self.insides:
+            return
+        outer = self.problem.graph.ops[o].trips
+        for kind, names, nbytes, trips, dtype, factors in self.insides[o].sent:
+            axes = tuple(a for a, name in enumerate(self.names) if name in names)
+            wide = 2 if self.widens and dtype in ("bf16", "f16") else 1
+            step = Step(kind, axes, wide * nbytes / parts(node, states, self.sizes, factors))
+            yield self.comm.time(kind, axes, step.nbytes), (step,), outer * trips
 
     def lost(self, n: int, states: States) -> list[tuple[int, int, Layout, Layout]]:
         """Operands of ops inside cone n with dimensions that the op cannot keep: (value, op, from, to), once each."""
@@ -274,8 +309,20 @@ class Costs:
             dots_upcast = self.widened == "dots"
             dots = [o for o in self.matmuls if self.problem.graph.ops[o].kernel is None]
             found = () if self.widened == "nothing" else scratch(self.problem, life, dots, dots_upcast)
-            self.extra.append(found)
+            self.extra.append((*found, *self._held()))
         return self.extra[0]
+
+    def _held(self) -> Iterator[Scratch]:
+        """What manual computations and kernels hold while they run."""
+        for node in self.problem.nodes:
+            if node.kind != "op":
+                continue
+            op = self.problem.graph.ops[node.ops[0]]
+            inside = self.insides.get(op.index)
+            held = inside.held if inside is not None else op.kernel.held if op.kernel is not None else ()
+            for factors, nbytes in held:
+                classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
+                yield Scratch(op.results[0], node.index, classes, nbytes, op.index, op.index)
 
     def _masks(self, k: int) -> dict[int, float]:
         """Work of a cone by the set of classes that divide it."""

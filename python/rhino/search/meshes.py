@@ -1,16 +1,99 @@
-"""Which shapes a mesh may have on a cluster.
+"""Which meshes there may be on a cluster.
 
-Owns the shapes each level tries and the check of one the user gives.
+Owns the shapes each level tries, the check of one the user gives, and meshes around axes that a program brings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 
 AXIS_NAMES = ("x", "y", "z")
+# (axis, size) pairs, outermost first.
+Mesh = tuple[tuple[str, int], ...]
+
+
+def named(shape: Sequence[int], names: Sequence[str] = AXIS_NAMES) -> Mesh:
+    """A mesh of these sizes."""
+    return tuple(zip(names, shape, strict=False))
+
+
+def meshes_around(axes: Mesh, cluster: Cluster, level: str) -> list[Mesh]:
+    """The meshes to try that have these axes next to each other; the others split what these leave of the cluster.
+
+    Raises:
+      RhinoError: the axes do not divide the cluster's devices.
+    """
+    left = _left(axes, cluster)
+    if left == 1:
+        return [axes]
+    found = [_around(axes, (left,), 1), _around(axes, (left,), 0)]
+    for a in range(2, left):
+        if left % a == 0:
+            pair = (a, left // a)
+            found += [_around(axes, pair, 1), _around(axes, pair, 2)]
+            found += [_around(axes, pair, 0)] if level == "O2" else []
+    return found
+
+
+def mesh_around(axes: Mesh, sizes: Sequence[int], cluster: Cluster) -> Mesh:
+    """The mesh of given sizes that has these axes, inside the others wherever that can be.
+
+    Raises:
+      RhinoError: it has no place for them.
+    """
+    _left(axes, cluster)
+    wanted = [size for _, size in axes]
+    for start in range(len(sizes) - len(wanted), -1, -1):
+        if list(sizes[start : start + len(wanted)]) == wanted:
+            return _around(axes, (*sizes[:start], *sizes[start + len(wanted) :]), start)
+    raise RhinoError(
+        f"mesh {'x'.join(map(str, sizes))} has no place for {axes_text(axes)}, on which the step's manual computations "
+        "are",
+        "give a mesh with these sizes next to each other, or leave it to the search",
+    )
+
+
+def checked_axes(axes: Mesh, mesh: Mesh) -> Mesh:
+    """A given mesh. Raises RhinoError if it has not these axes next to each other, in their order."""
+    if any(mesh[i : i + len(axes)] == axes for i in range(len(mesh) - len(axes) + 1)):
+        return mesh
+    raise RhinoError(
+        f"the mesh {axes_text(mesh)} has no {axes_text(axes)}, which the step's manual computations take",
+        "write the step for axes of that mesh, next to each other, or drop what fixes the mesh",
+    )
+
+
+def mesh_name(mesh: Mesh) -> str:
+    """For people: "2x4", or "sp=4, x=2" where the axes have names that somebody gave them."""
+    sizes = [size for _, size in mesh]
+    return axes_text(mesh) if mesh != named(sizes) else "x".join(map(str, sizes)) or "1"
+
+
+def axes_text(axes: Mesh) -> str:
+    """Such as "data=2, sp=4"."""
+    return ", ".join(f"{name}={size}" for name, size in axes)
+
+
+def _left(axes: Mesh, cluster: Cluster) -> int:
+    taken = prod(size for _, size in axes)
+    if cluster.num_devices % taken:
+        raise RhinoError(
+            f"the step's manual computations are over a mesh {axes_text(axes)} of {taken} devices, which do not divide "
+            f"the {cluster.num_devices} of cluster {cluster.name}",
+            "write the step for a mesh whose size divides the number of devices",
+        )
+    return cluster.num_devices // taken
+
+
+def _around(axes: Mesh, others: Sequence[int], outer: int) -> Mesh:
+    """The axes with others, of which so many are in front of them."""
+    names = (*AXIS_NAMES, *(f"{a}{i}" for i in range(len(axes)) for a in AXIS_NAMES))
+    rest = named(others, [name for name in names if name not in dict(axes)])
+    return (*rest[:outer], *axes, *rest[outer:])
 
 
 def mesh_shapes(cluster: Cluster, level: str = "O1") -> list[tuple[int, ...]]:

@@ -12,6 +12,7 @@ from itertools import permutations
 
 from rhino.search.costs import Costs, States, stacked
 from rhino.search.layout import Layout, Order
+from rhino.search.manual import nested
 from rhino.search.problem import REPLICATED, Transfer
 
 _ROUNDS = 3
@@ -21,10 +22,13 @@ def nest(costs: Costs, states: Sequence[States]) -> list[Order]:
     """For each class, its axes from major to minor. Those the user pinned are as the user gave them."""
     axes = tuple(range(len(costs.sizes)))
     nesting: list[Order] = [axes for _ in states]
+    taken = _taken(costs)
+    for k, order in taken.items():
+        nesting[k] = order
     free = [k for k, s in enumerate(states) if stacks(s)]
     if not free:
         return nesting
-    pinned = _pinned(costs, states)
+    pinned = {**_pinned(costs, states), **taken}
     for k, order in pinned.items():
         nesting[k] = order
     touching: dict[int, list[_Conversion]] = {k: [] for k in free}
@@ -128,6 +132,17 @@ def _pinned(costs: Costs, states: Sequence[States]) -> dict[int, Order]:
             continue
         given = [names.index(axis) for on in dims for axis in on if axis in names]
         found[k] = (*given, *(a for a in range(len(costs.sizes)) if a not in given))
+    return found
+
+
+def _taken(costs: Costs) -> dict[int, Order]:
+    """The orders that manual computations give the axes they take."""
+    problem, klass = costs.problem, costs.quotient.klass
+    found: dict[int, Order] = {}
+    for node in problem.nodes:
+        op = problem.graph.ops[node.ops[0]] if node.kind == "op" else None
+        if op is not None and op.manual is not None and op.rule is not None:
+            found.setdefault(klass[node.index], nested(op.manual, op.rule, costs.names))
     return found
 
 

@@ -14,6 +14,7 @@ from rhino.search.costs import States
 from rhino.search.descent import Descent, Setting
 from rhino.search.evaluate import Prediction
 from rhino.search.levels import LEVELS
+from rhino.search.meshes import Mesh, mesh_name, named
 from rhino.search.solution import Alternative
 
 Progress = Callable[[int, int, str], None]
@@ -28,8 +29,13 @@ class Candidate:
     known: Sequence[States] | None = None
 
     @property
+    def mesh(self) -> Mesh:
+        return named(self.setting.costs.sizes, self.setting.costs.names)
+
+    @property
     def name(self) -> str:
-        return "mesh " + "x".join(map(str, self.setting.costs.sizes))
+        """Such as "mesh 2x4"."""
+        return f"mesh {mesh_name(self.mesh)}"
 
 
 @dataclass(slots=True)
@@ -40,7 +46,7 @@ class Outcome:
     ranked: dict[str, tuple[Prediction, Candidate]] = field(default_factory=dict)
     losers: dict[str, Alternative] = field(default_factory=dict)
     failed: dict[str, Candidate] = field(default_factory=dict)
-    met: dict[tuple[int, ...], Candidate] = field(default_factory=dict)
+    met: dict[Mesh, Candidate] = field(default_factory=dict)
 
     @property
     def best(self) -> tuple[Prediction, Candidate]:
@@ -74,7 +80,7 @@ class Outcome:
                 found.append(Alternative(candidate.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
         return tuple(sorted(found, key=lambda a: (a.step_time_s, a.name)))
 
-    def refined(self) -> Iterator[tuple[tuple[int, ...], list[States]]]:
+    def refined(self) -> Iterator[tuple[Mesh, list[States]]]:
         """The meshes that split an axis of the best one of two axes, each with that plan as it is on them."""
         pairs = [e for e in self.ranked.values() if len(e[1].setting.costs.sizes) == 2]
         if not pairs:
@@ -85,9 +91,9 @@ class Outcome:
             for outer in range(2, size):
                 if size % outer == 0:
                     shape = (*sizes[:axis], outer, size // outer, *sizes[axis + 1 :])
-                    yield shape, [(*s[: axis + 1], *s[axis:]) for s in best.best.states]
+                    yield named(shape), [(*s[: axis + 1], *s[axis:]) for s in best.best.states]
 
-    def permuted(self, per_host: int) -> Iterator[tuple[tuple[int, ...], list[States]]]:
+    def permuted(self, per_host: int) -> Iterator[tuple[Mesh, list[States]]]:
         """The best mesh of three axes in other orders, the inner one in a host, each with that plan as it is there."""
         triples = [e for e in self.ranked.values() if len(e[1].setting.costs.sizes) == 3]
         if not triples:
@@ -96,8 +102,8 @@ class Outcome:
         sizes = best.setting.costs.sizes
         for order in permutations(range(3)):
             shape = tuple(sizes[a] for a in order)
-            if shape not in self.met and shape[-1] <= per_host:
-                yield shape, [tuple(s[a] for a in order) for s in best.best.states]
+            if named(shape) not in self.met and shape[-1] <= per_host:
+                yield named(shape), [tuple(s[a] for a in order) for s in best.best.states]
 
     def gap(self, perfect_s: float) -> float:
         """Relative distance of the best plan to what no plan on the meshes tried can beat.

@@ -22,14 +22,22 @@ from rhino.search.descent import Setting, descend, jointly, start_from_nothing
 from rhino.search.infeasible import explain
 from rhino.search.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, Level
 from rhino.search.limit import Limit, smallest, within
-from rhino.search.meshes import AXIS_NAMES, checked_mesh, mesh_shapes, three_axes
+from rhino.search.meshes import (
+    Mesh,
+    checked_axes,
+    checked_mesh,
+    mesh_around,
+    mesh_name,
+    mesh_shapes,
+    meshes_around,
+    named,
+    three_axes,
+)
 from rhino.search.outcome import Candidate, Outcome, Progress, Steps
 from rhino.search.pinning import pinned_states
 from rhino.search.problem import Problem
 from rhino.search.solution import Alternative, Solution
 from rhino.search.symmetry import Quotient, tie_repeats, untied
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +132,29 @@ class _Search:
                 continue
             level = LEVEL_OF_FEW if self.small else LEVELS[name]
             outcome.same = level.same
-            shapes = [checked_mesh(options.mesh, self.cluster)] if options.mesh else mesh_shapes(self.cluster, name)
-            if self.small and not options.mesh:
-                shapes = [*shapes, *three_axes(self.cluster.num_devices)]
-            self._round(dict.fromkeys(shapes), level, level.effort)
+            meshes = self._meshes(name)
+            self._round(dict.fromkeys(meshes), level, level.effort)
             if name == "O1" and outcome.ranked and outcome.share > COSTLY:
-                self._round(dict.fromkeys(shapes), level, AT_ONCE)
+                self._round(dict.fromkeys(meshes), level, AT_ONCE)
             # A third axis only saves communication.
-            if not self.small and not options.mesh and outcome.ranked and outcome.share > level.worth:
+            if not (self.small or options.mesh or self.graph.axes) and outcome.ranked and outcome.share > level.worth:
                 self._round(dict(outcome.refined()), level, level.finer)
                 if outcome.share > level.costly:
                     self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.finer)
         self.clock.append(time.perf_counter())
+
+    def _meshes(self, level: str) -> list[Mesh]:
+        """Those that a level tries first."""
+        own, cluster, given = self.graph.axes, self.cluster, self.options.mesh
+        if given:
+            checked_mesh(given, cluster)
+            if self.options.axes:
+                return [checked_axes(own, named(given, self.options.axes))]
+            return [mesh_around(own, given, cluster) if own else named(given)]
+        if own:
+            return meshes_around(own, cluster, level)
+        shapes = mesh_shapes(cluster, level)
+        return [named(shape) for shape in (*shapes, *(three_axes(cluster.num_devices) if self.small else ()))]
 
     def solution(self) -> Solution:
         """The best plan found.
@@ -153,7 +172,7 @@ class _Search:
         predicted, chosen = outcome.best
         costs, solve_s = chosen.setting.costs, sum(self.spent_s)
         return Solution(
-            mesh=tuple(zip(self.options.axes or AXIS_NAMES, costs.sizes, strict=False)),
+            mesh=chosen.mesh,
             level=self.options.level,
             predicted=predicted,
             alternatives=outcome.alternatives(),
@@ -171,29 +190,29 @@ class _Search:
             },
         )
 
-    def _setting(self, shape: Shape, effort: Effort) -> Setting:
+    def _setting(self, mesh: Mesh, effort: Effort) -> Setting:
         options = self.options
+        names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
         comm = (options.comm or RingModel)(self.cluster, shape)
-        names = options.axes or AXIS_NAMES[: len(shape)]
         costs = Costs.on(self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, names)
         if options.comm is not None:
             costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False, window=0.0)
         pinned = pinned_states(self.problem, self.quotient, shape, names)
         return Setting(costs, pinned, options.parallel_dots, *effort, self.spent_s)
 
-    def _round(self, starts: Mapping[Shape, Sequence[States] | None], level: Level, effort: Effort) -> None:
+    def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: Level, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
         candidates: list[Candidate] = []
         self.steps.begin(2 * len(starts))
-        for done, (shape, start) in enumerate(starts.items()):
+        for done, (mesh, start) in enumerate(starts.items()):
             if (candidates or self.outcome.ranked) and time.perf_counter() > self.deadline:
                 break
-            self.steps.tell(done, "mesh " + "x".join(map(str, shape)))
-            if shape in self.outcome.met:
-                met = self.outcome.met[shape]
+            self.steps.tell(done, f"mesh {mesh_name(mesh)}")
+            if mesh in self.outcome.met:
+                met = self.outcome.met[mesh]
                 candidates.append(replace(met, setting=met.setting.with_effort(*effort)))
                 continue
-            setting = self._setting(shape, effort)
+            setting = self._setting(mesh, effort)
             found = descend(setting, setting.orders[0], start) if start else start_from_nothing(setting)
             if found is not None:
                 candidates.append(Candidate(setting, found, start))
@@ -207,7 +226,7 @@ class _Search:
         """The best plan of one mesh within the limit, as long as it can win."""
         outcome, limit, name = self.outcome, self.limit, candidate.name
         least_s, first, sizes = outcome.least_s, candidate.best, candidate.setting.costs.sizes
-        outcome.met[sizes] = candidate
+        outcome.met[candidate.mesh] = candidate
         # What is only as fast, on as many axes, would not be chosen.
         setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)))
         if first.objective > level.promising[len(sizes) - 1] * least_s:
@@ -222,7 +241,7 @@ class _Search:
             return
         fitted = within(setting, limit, first, candidate.known)
         known = fitted.states if fitted.fits else candidate.known
-        outcome.met[sizes] = replace(candidate, best=first, known=known)
+        outcome.met[candidate.mesh] = replace(candidate, best=first, known=known)
         if fitted.fits:
             predicted, fitted = reconsider(setting, limit, fitted, candidate.known, level.missed)
             outcome.rank(predicted, replace(candidate, best=fitted))

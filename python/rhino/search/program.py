@@ -43,8 +43,10 @@ def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[S
     """States of class k when `axes` may change: sizes divide, together with the other axes on the same dimension."""
     node = costs.problem.nodes[costs.quotient.nodes[k]]
     sizes = costs.sizes
-    free = range(1 + len(node.limits))
-    choices = [free if a in axes and n > 1 else (0,) if a in axes else (fixed[a],) for a, n in enumerate(sizes)]
+    choices = [
+        costs.open_states(k, a) if n > 1 and (a in axes or costs.is_taken(k, a)) else (0,) if a in axes else (fixed[a],)
+        for a, n in enumerate(sizes)
+    ]
 
     def divides(states: States) -> bool:
         return all(

@@ -73,7 +73,8 @@ class _Wiring:
             elif mapping:
                 problem.free_reads.setdefault(v, []).append(end)
         for k, v in enumerate(op.results):
-            if not self.graph.values[v].elements:
+            unread = op.kernel is not None and not self.users[v] and v not in self.returned
+            if unread or not self.graph.values[v].elements:
                 continue  # a kernel's workspace, say: there is nothing to send
             mapping = op.rule.results[k] if op.rule else ()
             self._define(v, End(node.index, factor_view(op.rule, mapping, factors, True), op.index, value=v), op)
@@ -192,6 +193,9 @@ def _valid_factors(op: Op) -> tuple[int, ...]:
     rule = op.rule
     if rule is None:
         return ()
+    if op.manual is not None:
+        given = [f for _, f in op.manual.taken if f >= 0 and f not in op.manual.free]
+        return tuple(f for f in (*given, *op.manual.free) if rule.factor_sizes[f] > 1)
     chosen = []
     for f, size in enumerate(rule.factor_sizes):
         if size <= 1 or f in rule.replicate or f in rule.permutation:

@@ -10,6 +10,7 @@ from rhino.search import Options
 from rhino.search.cuts import cut_at, impossible, row
 from rhino.search.evaluate import memory
 from rhino.search.levels import LEVELS
+from rhino.search.meshes import named
 from rhino.search.planner import _Search
 from rhino.search.program import Program
 
@@ -18,7 +19,9 @@ from rhino.search.program import Program
 def test_a_program_called_impossible_has_no_answer(share: float, meets: bool | None) -> None:
     step, arguments = adam_step(2, 64, 32)
     graph = graph_of(step, *arguments, donate=(0,))
-    setting = _Search(graph, host(8), Options(), lambda done, total, label: None)._setting((8,), LEVELS["O1"].effort)
+    setting = _Search(graph, host(8), Options(), lambda done, total, label: None)._setting(
+        named((8,)), LEVELS["O1"].effort
+    )
     costs, life = setting.costs, lifetimes(graph)
     whole = [(0,)] * len(costs.quotient.counts)
     used = memory(costs, whole, life)

@@ -14,6 +14,7 @@ from rhino.search import Options
 from rhino.search.descent import Descent
 from rhino.search.evaluate import predict
 from rhino.search.levels import LEVELS
+from rhino.search.meshes import named
 from rhino.search.outcome import Candidate, Outcome
 from rhino.search.planner import _Search
 
@@ -29,28 +30,28 @@ def ranked(graph: Graph, *meshes: tuple[int, ...]) -> Outcome:
     search = _Search(graph, host(16), Options(), lambda done, total, label: None)
     outcome = Outcome()
     for i, shape in enumerate(meshes):
-        setting = search._setting(shape, LEVELS["O1"].effort)
+        setting = search._setting(named(shape), LEVELS["O1"].effort)
         states = tuple((0,) * len(shape) for _ in setting.costs.quotient.counts)
         predicted = predict(setting.costs, states, lifetimes(graph))
         candidate = Candidate(setting, Descent(states, predicted.step_time_s))
-        outcome.met[shape] = candidate
+        outcome.met[named(shape)] = candidate
         outcome.rank(replace(predicted, step_time_s=1.0 + i), candidate)
     return outcome
 
 
 def test_a_third_axis_splits_one_of_the_best_two(training: Graph) -> None:
     refined = dict(ranked(training, (4, 4), (8, 2)).refined())
-    assert list(refined) == [(2, 2, 4), (4, 2, 2)]
+    assert list(refined) == [named((2, 2, 4)), named((4, 2, 2))]
     # Both halves of the axis do what it did.
     assert all(len(states) == 3 for start in refined.values() for states in start)
 
 
 def test_other_orders_of_the_best_three_axes_keep_the_inner_one_in_a_host(training: Graph) -> None:
     outcome = ranked(training, (8, 2), (4, 2, 2), (2, 2, 4))
-    assert {shape for shape, _ in outcome.permuted(2)} == {(2, 4, 2)}
+    assert {shape for shape, _ in outcome.permuted(2)} == {named((2, 4, 2))}
     outcome = ranked(training, (2, 4, 2))
     met = set(outcome.met)
-    assert {shape for shape, _ in outcome.permuted(16)} == set(permutations((2, 4, 2))) - met
+    assert {shape for shape, _ in outcome.permuted(16)} == set(map(named, permutations((2, 4, 2)))) - met
 
 
 def test_states_follow_their_axes(training: Graph) -> None:
@@ -59,8 +60,8 @@ def test_states_follow_their_axes(training: Graph) -> None:
     states = tuple((1, 0, 2) for _ in candidate.best.states)
     outcome.ranked = {candidate.name: (predicted, replace(candidate, best=replace(candidate.best, states=states)))}
     found = dict(outcome.permuted(16))
-    assert found[2, 4, 2] in ([(0, 1, 2)] * len(states), [(2, 1, 0)] * len(states))
-    assert found[2, 2, 4] in ([(0, 2, 1)] * len(states), [(2, 0, 1)] * len(states))
+    assert found[named((2, 4, 2))] in ([(0, 1, 2)] * len(states), [(2, 1, 0)] * len(states))
+    assert found[named((2, 2, 4))] in ([(0, 2, 1)] * len(states), [(2, 0, 1)] * len(states))
 
 
 def test_of_equally_fast_plans_the_one_with_fewer_axes_is_best(training: Graph) -> None:
