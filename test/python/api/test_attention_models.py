@@ -126,8 +126,9 @@ def test_a_plan_for_gpus_computes_the_same_on_cpus(name: str) -> None:
     here = dataclasses.replace(there, dtype="float32")
     inputs = module.abstract_inputs(there, 16)
     # What is so small is not worth splitting, unless there is no room for it.
-    limit = LIMITS[name]
-    step = rhino.parallelize(module.make_train_step(there)[1], cluster="dgx-h100:1", memory_limit=limit)
+    step = rhino.parallelize(
+        module.make_train_step(there)[1], cluster="dgx-h100:1", mesh=(2, 4), memory_limit=LIMITS[name]
+    )
     plan = step.plan(*inputs)
     assert any(any(use.dims) for use in plan.kernels)
     names, sizes = zip(*plan.mesh, strict=True)
@@ -157,3 +158,16 @@ def test_a_step_with_the_kernel_runs_on_this_machine() -> None:
     wanted = jax.nn.dot_product_attention(query, key, value, is_causal=True)
     np.testing.assert_allclose(parallel(query, key, value), wanted, atol=1e-5)
     assert not parallel.plan(query, key, value).kernels
+
+
+def test_experts_by_ragged_products_are_split() -> None:
+    """`top_k` routing and `ragged_dot` experts, as in steps for GPUs: no device does the work of all."""
+    config = dataclasses.replace(
+        model("moe").PRESETS["tiny"], width=256, group=512, seq_len=512, routing="ragged", attention="cudnn",
+        dtype="bfloat16", scan=True,
+    )  # fmt: skip
+    step = rhino.parallelize(model("moe").make_train_step(config)[1], cluster="dgx-h100:1")
+    plan = step.plan(*model("moe").abstract_inputs(config, 64))
+    found = {use.name for use in plan.kernels}
+    assert {"cudnn-attention", "cudnn-attention-backward", "ragged-dot", "top-k"} <= found
+    assert all(any(use.dims) and not use.replicated for use in plan.kernels)
