@@ -218,7 +218,12 @@ class Plan:
 
     @property
     def shape_name(self) -> str:
-        """For people: "mesh 2x4", "4 stages of 2x4", "3 stages of 3+3+2" where they have different devices."""
+        """For people: "mesh 2x4", "4 stages of 2x4", "3 stages of 3+3+2" where they have different devices.
+
+        With axes that the step brings "mesh x=2, sp=4".
+        """
+        if self.stages == 1 and any(name not in ("x", "y", "z") for name, _ in self.mesh):
+            return "mesh " + ", ".join(f"{name}={size}" for name, size in self.mesh)
         shape = "x".join(str(size) for _, size in self.mesh) or "1"
         if self.meshes:
             shape = "+".join(map(str, self.group_devices))
