@@ -180,7 +180,8 @@ class _Importer:
         data = kernel_of(op)
         record.kernel = Kernel(
             data["name"], data["flops"], data["bytes"], data["type"], data["rate"], data.get("replicated", ""),
-            tuple(data.get("maxima", ())),
+            tuple(data.get("maxima", ())), tuple(data.get("ordered", ())),
+            tuple((tuple(held["factors"]), held["bytes"]) for held in data.get("held", ())),
         )  # fmt: skip
         record.where = location_text(op.location)
         if record.rule is not None and data.get("sums"):

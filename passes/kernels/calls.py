@@ -16,7 +16,9 @@ from jaxlib.mlir.dialects import sdy
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.sdy import sharding_rule
 from rhino.graph.data import Rule
+from rhino.kernels.compiled import TARGETS as COMPILED
 from rhino.kernels.data import Call, Known, Tensor
+from rhino.kernels.registered import registered
 from rhino.passes.diagnostics import PassError
 
 RULE = "sdy.sharding_rule"
@@ -56,12 +58,35 @@ def kernel_data(name: str, known: Known) -> dict[str, Any]:
         data["sums"] = sums
     if known.maxima:
         data["maxima"] = list(known.maxima)
+    numbers = spelled_numbers(known.rule)
+    if known.ordered:
+        data["ordered"] = [numbers[f] for f in known.ordered if f in numbers]
+    if known.held:
+        data["held"] = [
+            {"bytes": nbytes, "factors": [numbers[f] for f in factors if f in numbers]}
+            for factors, nbytes in known.held
+        ]
     return data
 
 
 def target_of(op: ir.Operation) -> str:
-    """What a kernel call is a call of: the target of a custom call, the name of any other operation."""
-    return str(op.attributes["call_target_name"].value) if op.name == CUSTOM_CALL else str(op.name)
+    """What a kernel call is a call of: the target of a custom call, the name of any other operation.
+
+    Compiled kernels have one target for all; one that a user registered goes by its own name.
+    """
+    if op.name != CUSTOM_CALL:
+        return str(op.name)
+    own = own_name(op)
+    return own if own and registered(own) is not None else str(op.attributes["call_target_name"].value)
+
+
+def own_name(op: ir.Operation) -> str:
+    """The name of a compiled kernel; empty where the call does not say it, and of all other calls."""
+    if str(op.attributes["call_target_name"].value) not in COMPILED:
+        return ""
+    if "kernel_name" in op.attributes:
+        return str(_plain(op.attributes["kernel_name"]))
+    return str(_config(op).get("name", ""))
 
 
 def is_opaque(op: ir.Operation) -> bool:
@@ -138,7 +163,7 @@ def _plain(attribute: ir.Attribute) -> Any:
         return list(attribute)
     if isinstance(attribute, ir.StringAttr):
         try:
-            return attribute.value
+            return attribute.value_bytes.decode()
         except UnicodeDecodeError:  # compiled code
             return ""
     if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr):
@@ -208,25 +233,29 @@ def shared_sums(rule: Rule) -> list[int]:
     return [f for f in rule.reduction if f in made]
 
 
+def spelled_numbers(rule: Rule) -> dict[int, int]:
+    """The factors of a rule that `rule_attribute` keeps, and how it numbers them."""
+    used = {f for m in (*rule.operands, *rule.results) for dim in m for f in _spelled_dim(rule, dim)}
+    return {f: i for i, f in enumerate(sorted(used))}
+
+
+def _spelled_dim(rule: Rule, factors: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(f for f in factors if rule.factor_sizes[f] != 1) or factors[:1]
+
+
 def _spelled(rule: Rule) -> Rule:
     """The rule as Shardy wants it: no factor of one element beside others of its dimension, none that is not there."""
-
-    def dim(factors: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(f for f in factors if rule.factor_sizes[f] != 1) or factors[:1]
-
-    sides = [tuple(tuple(map(dim, m)) for m in side) for side in (rule.operands, rule.results)]
-    used = sorted({f for side in sides for m in side for factors in m for f in factors})
-    number = {f: i for i, f in enumerate(used)}
+    number = spelled_numbers(rule)
 
     def renumbered(side: tuple[tuple[tuple[int, ...], ...], ...]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        return tuple(tuple(tuple(number[f] for f in factors) for factors in m) for m in side)
+        return tuple(tuple(tuple(number[f] for f in _spelled_dim(rule, dim)) for dim in m) for m in side)
 
     def kept(factors: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(number[f] for f in factors if f in number)
 
     return Rule(
-        tuple(rule.factor_sizes[f] for f in used), renumbered(sides[0]), renumbered(sides[1]), kept(rule.reduction),
-        kept(rule.replicate), kept(rule.permutation),
+        tuple(rule.factor_sizes[f] for f in number), renumbered(rule.operands), renumbered(rule.results),
+        kept(rule.reduction), kept(rule.replicate), kept(rule.permutation),
     )  # fmt: skip
 
 

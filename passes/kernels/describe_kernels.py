@@ -15,10 +15,12 @@ from rhino.kernels.table import describe, find
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function
 from rhino.passes.kernels.calls import (
+    CUSTOM_CALL,
     PARTITIONED_BY_JAX,
     RULE,
     is_opaque,
     kernel_data,
+    own_name,
     read_call,
     read_rule,
     rule_attribute,
@@ -98,7 +100,8 @@ class DescribeKernels(Pass):
             log.count("described")
             return
         rate = "tensor" if flops else "vector"
-        data = {"name": target, "flops": flops, "bytes": nbytes, "type": _type(call), "rate": rate}
+        name = own_name(op) if op.name == CUSTOM_CALL else ""
+        data = {"name": name or target, "flops": flops, "bytes": nbytes, "type": _type(call), "rate": rate}
         if not why and RULE in op.attributes:
             op.attributes[RULE] = rule_attribute(safe(read_rule(op.attributes[RULE])), op.context)
             log.count("own-rule")

@@ -177,31 +177,39 @@ def _may_split(parts: _Parts, f: int, axes: tuple[str, ...]) -> bool:
 def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     """The call as a manual computation in front of it; returns what takes the place of its results."""
     rule, mesh = parts.rule, parts.mesh
-    maxima = kernel_of(op).get("maxima", ())
+    used = [next(iter(r.uses), None) is not None for r in op.results]  # of scratch nobody needs the sum
+    maxima = [i for i in kernel_of(op).get("maxima", ()) if used[i]]
     in_dims = [parts.dims(m) for m in rule.operands]
     out_dims = [parts.dims(m) for m in rule.results]
     local_out = [parts.local(r.type, dims) for r, dims in zip(op.results, out_dims, strict=True)]
     summed = [
-        parts.summed(m) if r.type.shape and _elements(r.type) and _is_used(r) else ()
-        for r, m in zip(op.results, rule.results, strict=True)
+        parts.summed(m) if r.type.shape and _elements(r.type) and used[i] and i not in maxima else ()
+        for i, (r, m) in enumerate(zip(op.results, rule.results, strict=True))
     ]
     # Parts of sums are stacked: one more dimension in front, split over their devices.
     kinds = [_stacked(r.type, mesh.ways(axes)) if axes else r.type for r, axes in zip(op.results, summed, strict=True)]
     dims = [(axes, *d) if axes else d for d, axes in zip(out_dims, summed, strict=True)]
     with ir.InsertionPoint(op):
+        places = _places(op, parts)
+        read = [*op.operands, *places.values()]
+        read_dims = [*in_dims, *((parts.axes[f],) for f in places)]
         manual = sdy_dialect.ManualComputationOp(
             kinds,
-            list(op.operands),
-            _per_value(op, mesh, in_dims),
+            read,
+            _per_value(op, mesh, read_dims),
             _per_value(op, mesh, dims),
             sdy_dialect.ManualAxesAttr.get([ir.StringAttr.get(name) for name in parts.free]),
             loc=op.location,
         ).operation
-        arguments = [parts.local(v.type, d) for v, d in zip(op.operands, in_dims, strict=True)]
+        arguments = [parts.local(v.type, d) for v, d in zip(read, read_dims, strict=True)]
         block = manual.regions[0].blocks.append(*arguments, arg_locs=[op.location] * len(arguments))
     with ir.InsertionPoint(block):
-        split = tuple(sorted(parts.axes.items()))
-        made = list(program_of(op)(Local(op, list(block.arguments), local_out, mesh, split, in_dims, out_dims)))
+        given = list(block.arguments)
+        local = Local(
+            op, given[: len(in_dims)], local_out, mesh, tuple(sorted(parts.axes.items())), in_dims, out_dims,
+            {f: _first(place) for f, place in zip(places, given[len(in_dims) :], strict=True)},
+        )  # fmt: skip
+        made = list(program_of(op)(local))
         for i in maxima:
             if parts.used:
                 made[i] = _largest(made[i], mesh, parts.used)
@@ -209,14 +217,25 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
             if axes:
                 made[i] = stablehlo.ReshapeOp(_stacked(made[i].type, 1), made[i]).result
         sdy_dialect.ReturnOp(made)
-    given = sdy.results_of(op)
+    shardings = sdy.results_of(op)
     with ir.InsertionPoint(op):
-        return [_sum(manual.results[i], given[i]) if axes else manual.results[i] for i, axes in enumerate(summed)]
+        return [_sum(manual.results[i], shardings[i]) if axes else manual.results[i] for i, axes in enumerate(summed)]
 
 
-def _is_used(value: Any) -> bool:
-    """Of memory to work in nobody reads, and nobody needs, the sum."""
-    return next(iter(value.uses), None) is not None
+def _places(op: ir.Operation, parts: _Parts) -> dict[int, Any]:
+    """For each split factor that is ordered the numbers of its elements: split alike, a part begins at its first."""
+    i32 = ir.IntegerType.get_signless(32)
+    return {
+        f: stablehlo.IotaOp(ir.RankedTensorType.get([parts.rule.factor_sizes[f]], i32), 0).result
+        for f in kernel_of(op).get("ordered", ())
+        if parts.mesh.ways(parts.axes.get(f, ())) > 1
+    }
+
+
+def _first(places: Any) -> Any:
+    one, zero = (ir.DenseI64ArrayAttr.get([n]) for n in (1, 0))
+    scalar = ir.RankedTensorType.get([], places.type.element_type)
+    return stablehlo.ReshapeOp(scalar, stablehlo.SliceOp(places, zero, one, one).result).result
 
 
 def _elements(kind: Any) -> int:

@@ -5,8 +5,8 @@ Owns making the local call. Builders of what is more than that stand in files of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -26,6 +26,7 @@ from rhino.passes.kernels.calls import (
     rule_attribute,
     rule_of,
     shared_sums,
+    spelled_numbers,
     target_of,
     write_config,
 )
@@ -37,7 +38,8 @@ class Local:
     """One call on one device: its local operands, the types of its local results, and what splits which factor.
 
     `reads` and `makes` are the axes per dimension of whole operands and results. `mesh` is None, and nothing is split,
-    where there is only one device.
+    where there is only one device. `begins` are, of split factors that are ordered, the place in the whole where the
+    device's part begins, as a tensor<i32>.
     """
 
     op: ir.Operation
@@ -47,6 +49,7 @@ class Local:
     axes: tuple[tuple[int, tuple[str, ...]], ...] = ()
     reads: Sequence[Dims] = ()
     makes: Sequence[Dims] = ()
+    begins: Mapping[int, Any] = field(default_factory=dict)
 
     @property
     def parts(self) -> int:
@@ -60,6 +63,7 @@ Program = Callable[[Local], Sequence[Any]]
 # Entry.program -> "module:function" of its builder.
 _PROGRAMS = {
     TARGET: "rhino.passes.kernels.traced:traced",
+    "ragged": "rhino.passes.kernels.ragged:ragged",
     "own-positions": "rhino.passes.kernels.selection:own_positions",
     "cublas-product": "rhino.passes.kernels.products:product",
 }
@@ -112,6 +116,17 @@ def suit_rule(op: ir.Operation, made: ir.Operation, factor: int, parts: int) -> 
     rule = rule_of(op)
     rule = replace(rule, factor_sizes=tuple(n // parts if f == factor else n for f, n in enumerate(rule.factor_sizes)))
     made.attributes[RULE] = rule_attribute(rule, op.context)
-    data = {name: value for name, value in kernel_of(op).items() if name != "sums"}
-    sums = shared_sums(rule)
-    RhinoKernel.attach(made, {**data, **({"sums": sums} if sums else {})})
+    numbers, data = spelled_numbers(rule), kernel_of(op)
+    changed = {
+        "sums": shared_sums(rule),
+        "ordered": [numbers[f] for f in data.get("ordered", ()) if f in numbers],
+        "held": [
+            {
+                "bytes": held["bytes"] // (parts if factor in held["factors"] else 1),
+                "factors": [numbers[f] for f in held["factors"] if f in numbers],
+            }
+            for held in data.get("held", ())
+        ],
+    }
+    data = {name: value for name, value in data.items() if name not in changed}
+    RhinoKernel.attach(made, {**data, **{name: value for name, value in changed.items() if value}})

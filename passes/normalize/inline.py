@@ -20,12 +20,13 @@ class Inline(Pass):
     """Replace calls by the body of the function called, as MLIR's `inline` does, only faster for long programs.
 
     Operations keep where they come from: their location is the callee's at the call's. Functions that nothing calls
-    any more are left to `symbol-dce`.
+    any more are left to `symbol-dce`. A `stablehlo.composite` is a call of what it is composed of: no part of it could
+    be split otherwise, and XLA takes none in a program of several devices.
 
     Requires: no function calls itself, directly or through others. Calls of declarations and of functions with several
     blocks are left.
 
-    Ensures: no other `func.call` is left in the module.
+    Ensures: no other `func.call` or `stablehlo.composite` is left in the module.
 
     Example:
       ```mlir
@@ -40,7 +41,7 @@ class Inline(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Inline callees before their callers, so that every body is copied complete. Raises PassError on recursion."""
         named = {functions.name_of(f): f for f in functions.all_functions(module)}
-        calls = {name: [op for op in functions.walk(f) if op.name == "func.call"] for name, f in named.items()}
+        calls = {name: [op for op in functions.walk(f) if op.name in _CALLEE] for name, f in named.items()}
         # 1 while its callees are inlined, 2 when that is done: a callee still at 1 calls itself in the end.
         state: dict[str, int] = {}
         stack = list(reversed(named))
@@ -66,8 +67,12 @@ class Inline(Pass):
             stack.pop()
 
 
+# Operations that call a function, and the attribute that names it.
+_CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+
+
 def _callee(call: ir.Operation) -> str:
-    return str(call.attributes["callee"].value)
+    return str(call.attributes[_CALLEE[call.name]].value)
 
 
 def _replace(call: ir.Operation, callee: ir.Operation) -> None:

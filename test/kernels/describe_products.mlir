@@ -4,7 +4,7 @@
 // Written in a tuple, as XLA's HLO has it: the call makes its elements, of which one is memory to work in (l).
 // CHECK-LABEL: module @gemm
 // CHECK: %[[P:.*]]:2 = stablehlo.custom_call @__cublas$gemm
-// CHECK-SAME: rhino.kernel = {bytes = 5696 : i64, flops = 32768 : i64, name = "cublas-product", rate = "tensor", type = "bf16"}
+// CHECK-SAME: rhino.kernel = {bytes = 5632 : i64, flops = 32768 : i64, name = "cublas-product", rate = "tensor", type = "bf16"}
 // CHECK-SAME: sdy.sharding_rule = #sdy.op_sharding_rule<([i, j], [j, k])->([i, k], [l]) {i=8, j=64, k=32, l=64} reduction={j} need_replication={l}, custom>
 // CHECK: return %[[P]]#0
 module @gemm {

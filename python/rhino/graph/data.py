@@ -71,7 +71,9 @@ class Kernel:
     """What one execution of a call whose insides nobody sees costs, with whole operands.
 
     `dtype` is the type whose rate its arithmetic has, `rate` what limits that (`rhino.kernels.data.RATES`);
-    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything.
+    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything;
+    `ordered` are factors of which a device has to know where its part begins; `held` are bytes that it takes besides
+    operands and results, and the factors that divide them.
     """
 
     name: str
@@ -81,6 +83,8 @@ class Kernel:
     rate: str
     replicated: str = ""
     maxima: tuple[int, ...] = ()
+    ordered: tuple[int, ...] = ()
+    held: tuple[tuple[tuple[int, ...], int], ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

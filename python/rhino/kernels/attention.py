@@ -23,12 +23,13 @@ _WHOLE = {
     "d": "rows of values are kept whole",
     "s": "the softmax of a query is over all its keys",
     "t": "the kernel counts positions of queries from its own first one, and the mask depends on them",
+    "g": "a gradient in fp8 is no sum of parts: they have its scale, and its largest value is that of the sum",
 }
 _CAUSAL = ("CAUSAL", "PADDING_CAUSAL")
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Sizes:
     """Sizes of one attention: batch, heads of queries and of keys, positions of queries and of keys, head sizes."""
 
     batch: int
@@ -56,12 +57,12 @@ def _is_btnh(call: Call, backward: bool) -> bool:
     return batch == [0, 2]
 
 
-def _sizes(call: Call, btnh: bool) -> _Shape:
+def _sizes(call: Call, btnh: bool) -> Sizes:
     q, k, v = call.operands[:3]
     if not len(q.shape) == len(k.shape) == len(v.shape) == _LOWEST_RANK:
         raise Refused("its query, key and value have not four dimensions each")
     position, heads = (1, 2) if btnh else (2, 1)
-    found = _Shape(
+    found = Sizes(
         q.shape[0], q.shape[heads], k.shape[heads], q.shape[position], k.shape[position], q.shape[3], v.shape[3]
     )
     if found.heads % max(1, found.kv_heads):
@@ -73,7 +74,7 @@ def _operand(btnh: bool, position: str, heads: str, head: str) -> str:
     return f"b {position} {heads} {head}" if btnh else f"b {heads} {position} {head}"
 
 
-def _bias(bias: Tensor, shape: _Shape) -> str:
+def _bias(bias: Tensor, shape: Sizes) -> str:
     """The dimensions of a bias, which may be one for the whole batch or for all heads."""
     if len(bias.shape) != _LOWEST_RANK:
         raise Refused(f"its bias has {len(bias.shape)} dimensions, not four")
@@ -103,12 +104,12 @@ def _check_plain(call: Call) -> None:
         raise Refused("paged keys and values: blocks of all examples are in one pool")
 
 
-def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backward: bool, shape: _Shape) -> Known:
+def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backward: bool, shape: Sizes) -> Known:
     fp8 = call.target.endswith("F8")
     mask, window = _mask(call)
     # One position of queries for all: nothing depends on where it is. A bias says itself which pair it is for.
     moves = mask in _CAUSAL or window > 0 or "PADDING" in mask or fp8
-    whole = ["h", "s", "d", *(["t"] if moves else [])]
+    whole = ["h", "s", "d", *(["t"] if moves else []), *(["g"] if fp8 and backward else [])]
     gradients = [r.replace("(", "").replace(")", "").split() for r in results if r.startswith("b")] if backward else []
     rule, names = make_rule(
         f"{', '.join(operands)} -> {', '.join(results)}", call.operands, call.results, whole=whole,
@@ -116,7 +117,9 @@ def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backw
         reduction=[f for f in "bngt" if f not in whole and any(f not in made for made in gradients)],
         sizes={"n": shape.kv_heads, "g": shape.heads // shape.kv_heads},
     )  # fmt: skip
-    maxima = tuple(i for i, t in enumerate(call.results) if fp8 and t.shape == (1,) * _LOWEST_RANK)
+    # Behind the tensors, of which one may have one element too.
+    largest = range(3 if backward else 1, len(call.results)) if fp8 else ()
+    maxima = tuple(i for i in largest if call.results[i].shape == (1,) * _LOWEST_RANK)
     # Forward: scores and their product with the values. Backward: the scores again, and four gradients' products.
     flops = shape.flops(5 if backward else 2, mask, window)
     return Known(

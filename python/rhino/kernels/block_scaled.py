@@ -58,7 +58,7 @@ def _known(call: Call, rows: tuple[str, str], k: str, blocks: str, why: Mapping[
         whole=tuple(why), reduction=reduction, sizes=sizes,
     )  # fmt: skip
     flops = product_flops(lhs, call.results[0], (len(lhs.shape) - 1,))
-    return Known(rule=rule, names=names, flops=flops, nbytes=call.nbytes, dtype=lhs.dtype, whole=why)
+    return Known(rule=rule, names=names, flops=flops, nbytes=call.traffic(1), dtype=lhs.dtype, whole=why)
 
 
 def _describe(call: Call) -> Known:

@@ -99,7 +99,7 @@ def _describe(call: Call) -> Known:
         names=names,
         # Each position of the output is a sum over the window and the input channels of its group.
         flops=2 * (y.elements // y.shape[-1 if sizes.last else 1]) * w.elements,
-        nbytes=call.nbytes,
+        nbytes=call.traffic(1),
         dtype=x.dtype,
         whole=whole,
     )

@@ -65,7 +65,11 @@ class Call:
     @property
     def nbytes(self) -> int:
         """Bytes of all operands and results, each once."""
-        return sum(t.nbytes for t in (*self.operands, *self.results))
+        return self.traffic(len(self.results))
+
+    def traffic(self, results: int) -> int:
+        """Bytes of all operands and of the first results, each once: behind them is memory to work in."""
+        return sum(t.nbytes for t in (*self.operands, *self.results[:results]))
 
 
 class Refused(RhinoError):
@@ -91,6 +95,8 @@ class Known:
       names: of the factors, for messages.
       whole: why a factor may not be split, by its name.
       maxima: results that hold the largest value over everything: of parts, the largest of theirs.
+      ordered: factors of which a device has to know where its part begins; micro-batches do not cut them.
+      held: bytes that it takes besides operands and results, and the factors that divide them.
       flops: arithmetic of one execution.
       nbytes: memory traffic of one execution; by default that of reading operands and writing results once.
       dtype: the type whose rate the arithmetic has.
@@ -105,6 +111,8 @@ class Known:
     rate: str = "tensor"
     whole: Mapping[str, str] = field(default_factory=dict)
     maxima: tuple[int, ...] = ()
+    ordered: tuple[int, ...] = ()
+    held: tuple[tuple[tuple[int, ...], int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

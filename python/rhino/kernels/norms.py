@@ -41,7 +41,7 @@ def _describe(call: Call) -> Known:
         f"{', '.join(operands)} -> {', '.join(results)}", call.operands, call.results, whole=normalised,
         reduction=("b",) if kind == "LAYER_BWD" else (),
     )  # fmt: skip
-    return Known(rule, names, 0, call.nbytes, call.operands[0].dtype, "vector", whole)
+    return Known(rule, names, 0, call.traffic(len(makes)), call.operands[0].dtype, "vector", whole)
 
 
 ENTRIES = (

@@ -182,7 +182,7 @@ def _describe(call: Call) -> Known:
         rule=rule,
         names=names,
         flops=product_flops(lhs, call.results[0], product.lhs_contracting),
-        nbytes=call.nbytes,
+        nbytes=call.traffic(1 + max(0, product.before, product.largest)),
         dtype="f8" if call.target == MATMUL_F8 else lhs.dtype,
         whole=whole,
         maxima=(product.largest,) if product.largest >= 0 else (),

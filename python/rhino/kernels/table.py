@@ -5,7 +5,20 @@ Owns the look-up. What is known of one kernel is in the file of its family.
 
 from __future__ import annotations
 
-from rhino.kernels import attention, block_scaled, convolution, fourier, linalg, norms, products, selection
+from rhino.kernels import (
+    attention,
+    block_scaled,
+    compiled,
+    convolution,
+    fourier,
+    linalg,
+    norms,
+    products,
+    ragged,
+    selection,
+    transformer_engine,
+    transformer_engine_attention,
+)
 from rhino.kernels.data import Call, Entry, Known
 from rhino.kernels.registered import registered
 
@@ -14,10 +27,14 @@ ENTRIES: tuple[Entry, ...] = (
     *linalg.ENTRIES,
     *selection.ENTRIES,
     *fourier.ENTRIES,
+    *ragged.ENTRIES,
     *products.ENTRIES,
     *block_scaled.ENTRIES,
     *convolution.ENTRIES,
     *norms.ENTRIES,
+    *transformer_engine.ENTRIES,
+    *transformer_engine_attention.ENTRIES,
+    *compiled.ENTRIES,
 )
 
 _BY_TARGET = {target: entry for entry in ENTRIES for target in entry.targets}

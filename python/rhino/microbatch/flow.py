@@ -142,7 +142,8 @@ class Flow:
                 raise self.indexes(op) if op.name in _INDEXED else self.meets(op)
             span = found
         assert span is not None
-        if span.factor in rule.replicate or span.factor in rule.permutation:
+        ordered = op.kernel.ordered if op.kernel is not None else ()
+        if span.factor in (*rule.replicate, *rule.permutation, *ordered):
             raise self.mixes(op, next(f for f in forms if isinstance(f, Split)))
         self.check_indexed(op, rule.operands, span, forms)
         results = [place(rule, dims, span) for dims in rule.results]

@@ -84,7 +84,7 @@ def _copy(flow: Flow, scope: Scope, v: int, split: Split) -> Copy | None:
         return _loop(flow, scope, op, v, split) if whole else None
     if op.name == "stablehlo.iota" or (op.name == "stablehlo.constant" and op.tag == "splat"):
         return Copy(k, (), ((v, split),))
-    if op.name in DEAR or len(op.results) != 1 or k in flow.facts.regions:
+    if op.name in DEAR or op.kernel is not None or len(op.results) != 1 or k in flow.facts.regions:
         return None
     rule = rule_of(flow.graph, op)
     if rule is None or not op.operands:

@@ -73,7 +73,8 @@ class _Wiring:
             elif mapping:
                 problem.free_reads.setdefault(v, []).append(end)
         for k, v in enumerate(op.results):
-            if not self.graph.values[v].elements:
+            unread = op.kernel is not None and not self.users[v] and v not in self.returned
+            if unread or not self.graph.values[v].elements:
                 continue  # a kernel's workspace, say: there is nothing to send
             mapping = op.rule.results[k] if op.rule else ()
             self._define(v, End(node.index, factor_view(op.rule, mapping, factors, True), op.index, value=v), op)

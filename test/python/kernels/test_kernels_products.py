@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,8 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import lax
 
 import rhino
+from rhino.cli.main import main
 from rhino.compile import compile_module
 from rhino.errors import RhinoError
 from rhino.kernels.data import Call
@@ -250,3 +254,52 @@ def test_jaxs_scaled_matmul_is_split_in_a_traced_step() -> None:
     (use,) = step.plan(f8, f8, scale, scale).kernels
     assert (use.name, use.replicated) == ("block-scaled-product", "") and any(use.dims)
     assert use.flops * 8 == 2 * 4 * 512 * 512 * 1024
+
+
+def planned(text: str, path: Path) -> rhino.Plan:
+    path.write_text(text)
+    assert main(["plan", str(path), "--cluster", "dgx-h100:1", "-q", "-o", str(path.with_suffix(".out"))]) == 0
+    return rhino.Plan.from_module(path.with_suffix(".out").read_text())
+
+
+def test_a_file_of_cublas_calls_is_planned_as_the_products_that_they_are(tmp_path: Path) -> None:
+    """What is contracted is much longer than the rest: its parts are added up, and the call's scratch is not."""
+    text = """
+    func.func @main(%a: tensor<1x4194304xbf16> {rhino.role = "param"},
+                    %w: tensor<4194304x3xbf16> {rhino.role = "param"}) -> tensor<1x3xbf16> {
+      %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0]
+        : (tensor<1x4194304xbf16>, tensor<4194304x3xbf16>) -> tensor<1x3xbf16>
+      return %0 : tensor<1x3xbf16>
+    }
+    """
+    call = product(GEMM, [tensor("bf16", 1, 4194304), tensor("bf16", 4194304, 3)], [tensor("bf16", 1, 3)])
+    config = json.dumps(json.dumps(call.config))
+    raw = text.replace("stablehlo.dot_general %a, %w, contracting_dims = [1] x [0]",
+                       f"stablehlo.custom_call @{GEMM}(%a, %w) {{backend_config = {config}}}")  # fmt: skip
+    raw = raw.replace(
+        "-> tensor<1x3xbf16>\n      return %0", "-> (tensor<1x3xbf16>, tensor<1048576xi8>)\n      return %0"
+    )
+    raw = raw.replace("%0 = ", "%0:2 = ").replace("return %0 :", "return %0#0 :")
+    ours, theirs = planned(raw, tmp_path / "raw.mlir"), planned(text, tmp_path / "plain.mlir")
+    (use,) = ours.kernels
+    assert use.dims[1] and not use.dims[0]
+    assert ours.predicted.comm_bytes == theirs.predicted.comm_bytes == {"all-reduce": 6}
+    assert ours.predicted.step_time_s == pytest.approx(theirs.predicted.step_time_s, rel=0.03)
+    executable = compile_module(str(ours.module), "h100")
+    assert sum(c.bytes for c in executable.collectives()) == 6
+
+
+def test_laxs_scaled_dot_is_planned_as_what_it_is_composed_of() -> None:
+    """A composite, which XLA takes on one device only."""
+    numbers = (((2,), (2,)), ((0,), (0,)))
+
+    def step(a: Any, b: Any, s: Any, t: Any) -> Any:
+        return lax.scaled_dot(
+            a, b, lhs_scale=s, rhs_scale=t, dimension_numbers=numbers, preferred_element_type=jnp.float32
+        )
+
+    f8 = jax.ShapeDtypeStruct((8, 256, 512), jnp.float8_e4m3fn)
+    scale = jax.ShapeDtypeStruct((8, 256, 16), jnp.float8_e8m0fnu)
+    parallel = rhino.parallelize(step, cluster="dgx-h100:1")
+    assert "stablehlo.dot_general" in str(parallel.plan(f8, f8, scale, scale).module)
+    assert not parallel.compile(f8, f8, scale, scale).collectives()
