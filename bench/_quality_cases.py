@@ -85,17 +85,20 @@ FULL: tuple[Model, ...] = (
 QUICK: tuple[Model, ...] = (Model("mlp", "tiny"), Model("dlrm", "tiny"))
 
 
-def module(model: Model) -> Path:
-    """Path of the StableHLO text of a model, exported unless that was done before from the same sources.
+def module(model: Model, suffix: str = ".mlir") -> Path:
+    """Path of the StableHLO of a model, exported unless that was done before from the same sources.
+
+    Args:
+      suffix: ".mlir" for text, ".mlirbc" for bytecode.
 
     Raises:
       BenchError: the example cannot be exported.
     """
-    path = FOLDER / f"{model.name}-{_digest(model)}.mlir"
+    path = FOLDER / f"{model.name}-{_digest(model)}{suffix}"
     if not path.exists():
         note(f"exporting {model.name}")
         FOLDER.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.mlir")
+        draft = path.with_suffix(f".{os.getpid()}{suffix}")
         batch = ["--batch", str(model.batch)] if model.batch else []
         command = [sys.executable, "-m", "examples.export", model.module, "--preset", model.preset, *batch]
         run([*command, *model.options, "-o", draft], env={"JAX_PLATFORMS": "cpu"})

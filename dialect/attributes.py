@@ -109,6 +109,18 @@ class RhinoKernel(RhinoAttribute):
             "ordered": Field(
                 ListOf(Int(0)), "factors of which a device has to know where its part begins", optional=True
             ),
+            "held": Field(
+                ListOf(
+                    Record(
+                        {
+                            "bytes": Field(Int(0), "bytes besides operands and results, undivided"),
+                            "factors": Field(ListOf(Int(0)), "the factors that divide them"),
+                        }
+                    )
+                ),
+                "memory that it takes while it runs",
+                optional=True,
+            ),
             "replicated": Field(String(), "why every device computes all of it", optional=True),
         }
     )

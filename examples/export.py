@@ -158,7 +158,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--scan", action=flag, help="one loop over stacked layers instead of one after the other")
     p.add_argument("--tied", action=flag, help="share the embedding with the output layer (gpt)")
     p.add_argument("--fused", action=flag, help="one matrix for query, key and value, or gate and up (gpt, llama)")
-    p.add_argument("--routing", choices=("einsum", "sort"), help="how tokens reach experts (moe)")
+    p.add_argument("--routing", choices=("einsum", "sort", "ragged"), help="how tokens reach experts (moe)")
     p.add_argument("--attention", choices=("xla", "cudnn"),
                    help="products and a softmax, or cuDNN's kernel (gpt, llama, bert, t5, vit, moe)")  # fmt: skip
     p.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE",

@@ -181,6 +181,7 @@ class _Importer:
         record.kernel = Kernel(
             data["name"], data["flops"], data["bytes"], data["type"], data["rate"], data.get("replicated", ""),
             tuple(data.get("maxima", ())), tuple(data.get("ordered", ())),
+            tuple((tuple(held["factors"]), held["bytes"]) for held in data.get("held", ())),
         )  # fmt: skip
         record.where = location_text(op.location)
         if record.rule is not None and data.get("sums"):

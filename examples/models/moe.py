@@ -2,8 +2,9 @@
 
 Ordinary single-device code. Every other layer has experts, chosen by top-2 gating with a capacity per group of tokens
 as in Lepikhin et al. 2020 (arXiv 2006.16668), whose dispatch and combination are one-hot einsums; `routing="sort"`
-computes the same by sorting tokens by expert and scattering them. Sizes are those of the MoE table in Alpa (Zheng et
-al. 2022, arXiv 2201.12023, and its open benchmark suite), whose feed-forward layers are 8 times as wide as the model.
+computes the same by sorting tokens by expert and scattering them. `routing="ragged"` has no capacity: each expert takes
+all tokens that chose it, by `jax.lax.ragged_dot`. Sizes are those of the MoE table in Alpa (Zheng et al. 2022, arXiv
+2201.12023, and its open benchmark suite), whose feed-forward layers are 8 times as wide as the model.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ Metrics = dict[str, jax.Array]
 class MoEConfig:
     """`layers` (even) layers, alternately of `experts` experts and dense; experts compete within `group` tokens.
 
-    An expert takes `2 * group / experts * capacity_factor` tokens of a group; others pass by it. `routing` is "einsum"
-    or "sort". `dtype` is the compute type; parameters, gating and the loss are float32. `remat` recomputes each pair
-    of layers in the backward pass; `scan` runs the pairs as one loop over stacked parameters. `attention` is "xla"
-    (products and a softmax) or "cudnn" (one kernel). `optimizer` is "adam" or "adafactor", whose state is a row and a
-    column for each matrix: what the largest models are trained with.
+    An expert takes `2 * group / experts * capacity_factor` tokens of a group; others pass by it. `routing` is "einsum",
+    "sort" or "ragged". `dtype` is the compute type; parameters, gating and the loss are float32. `remat` recomputes
+    each pair of layers in the backward pass; `scan` runs the pairs as one loop over stacked parameters. `attention` is
+    "xla" (products and a softmax) or "cudnn" (one kernel). `optimizer` is "adam" or "adafactor", whose state is a row
+    and a column for each matrix: what the largest models are trained with.
     """
 
     layers: int
@@ -56,8 +57,8 @@ class MoEConfig:
 
     def __post_init__(self) -> None:
         attention.check(self.attention)
-        if self.routing not in ("einsum", "sort"):
-            raise ValueError(f"routing is {self.routing!r}; it must be 'einsum' or 'sort'")
+        if self.routing not in ("einsum", "sort", "ragged"):
+            raise ValueError(f"routing is {self.routing!r}; it must be 'einsum', 'sort' or 'ragged'")
         if self.optimizer not in ("adam", "adafactor"):
             raise ValueError(f"optimizer is {self.optimizer!r}; it must be 'adam' or 'adafactor'")
 
@@ -152,6 +153,19 @@ def dispatch_by_sort(x: jax.Array, gates: jax.Array, capacity: int, run: Callabl
     return taken.reshape(groups, 2, size, width).sum(axis=1)
 
 
+def run_ragged(x: jax.Array, gates: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    """Tokens [G, S, M] through both of their experts, as many as there are of each: tokens sorted by expert."""
+    experts, weights = top2(gates)
+    tokens = x.reshape(-1, x.shape[-1])
+    order = jnp.argsort(experts.reshape(-1), stable=True)
+    sizes = jax.nn.one_hot(experts, gates.shape[-1], dtype=jnp.int32).sum(axis=(0, 1, 2))
+    hidden = nn.relu(jax.lax.ragged_dot(tokens[order % len(tokens)], up, sizes))
+    outputs = jax.lax.ragged_dot(hidden, down, sizes)
+    outputs = jnp.zeros_like(outputs).at[order].set(outputs, unique_indices=True)
+    weighted = outputs.reshape(2, *x.shape) * weights[..., None].astype(x.dtype)
+    return weighted.sum(axis=0)
+
+
 class Experts(nn.Module):
     """The expert layer: tokens [B, S, M] to the same, and the balance loss, 1 if experts are used equally."""
 
@@ -171,10 +185,12 @@ class Experts(nn.Module):
 
         grouped = x.reshape(-1, min(cfg.group, x.shape[0] * x.shape[1]), cfg.width)
         gates = nn.softmax(jnp.einsum("gsm,me->gse", grouped.astype(jnp.float32), gate))
-        dispatch = dispatch_by_einsum if cfg.routing == "einsum" else dispatch_by_sort
         # By group, as Lepikhin et al. 2020 (arXiv 2006.16668, algorithm 1): what is routed together is balanced.
         used = jax.nn.one_hot(jnp.argmax(gates, axis=-1), cfg.experts).mean(axis=1)
         balance = cfg.experts * jnp.sum(used * gates.mean(axis=1), axis=-1).mean()
+        if cfg.routing == "ragged":
+            return run_ragged(grouped, gates, up, down).reshape(x.shape), balance
+        dispatch = dispatch_by_einsum if cfg.routing == "einsum" else dispatch_by_sort
         return dispatch(grouped, gates, cfg.capacity, run).reshape(x.shape), balance
 
 

@@ -58,8 +58,14 @@ def kernel_data(name: str, known: Known) -> dict[str, Any]:
         data["sums"] = sums
     if known.maxima:
         data["maxima"] = list(known.maxima)
+    numbers = spelled_numbers(known.rule)
     if known.ordered:
-        data["ordered"] = [number for f, number in spelled_numbers(known.rule).items() if f in known.ordered]
+        data["ordered"] = [numbers[f] for f in known.ordered if f in numbers]
+    if known.held:
+        data["held"] = [
+            {"bytes": nbytes, "factors": [numbers[f] for f in factors if f in numbers]}
+            for factors, nbytes in known.held
+        ]
     return data
 
 

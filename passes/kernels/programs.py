@@ -117,6 +117,16 @@ def suit_rule(op: ir.Operation, made: ir.Operation, factor: int, parts: int) -> 
     rule = replace(rule, factor_sizes=tuple(n // parts if f == factor else n for f, n in enumerate(rule.factor_sizes)))
     made.attributes[RULE] = rule_attribute(rule, op.context)
     numbers, data = spelled_numbers(rule), kernel_of(op)
-    changed = {"sums": shared_sums(rule), "ordered": [numbers[f] for f in data.get("ordered", ()) if f in numbers]}
+    changed = {
+        "sums": shared_sums(rule),
+        "ordered": [numbers[f] for f in data.get("ordered", ()) if f in numbers],
+        "held": [
+            {
+                "bytes": held["bytes"] // (parts if factor in held["factors"] else 1),
+                "factors": [numbers[f] for f in held["factors"] if f in numbers],
+            }
+            for held in data.get("held", ())
+        ],
+    }
     data = {name: value for name, value in data.items() if name not in changed}
     RhinoKernel.attach(made, {**data, **{name: value for name, value in changed.items() if value}})

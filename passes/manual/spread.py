@@ -1,4 +1,4 @@
-"""A manual computation over a plan's mesh: its collectives in all copies of its own mesh, its body split further.
+"""A manual computation over a plan's mesh: its collectives in all copies of its own mesh, its body on smaller parts.
 
 Owns that rewriting of the operation in place. What splits what is the plan's decision.
 """
@@ -6,6 +6,7 @@ Owns that rewriting of the operation in place. What splits what is the plan's de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -13,17 +14,13 @@ from jaxlib.mlir.dialects import sdy as sdy_dialect
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions, sdy
-from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.constants import splat
-from rhino.graph.data import Dims, Manual, Op, Rule
-from rhino.passes.import_graph import number_block
-from rhino.passes.kernels.calls import RULE, kernel_of, rule_of
+from rhino.graph.data import Dims, Manual, Op
 from rhino.passes.manual.collectives import KINDS, Axes, Placed, spread_groups
-from rhino.passes.manual.read import NAME, manual_axes, mesh_name
-from rhino.search.problem import leading
+from rhino.passes.manual.cut import cut
+from rhino.passes.manual.read import NAME, SIDES, manual_axes, mesh_name
 
 _PLACE = "stablehlo.partition_id"
-_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 
 
 def spread(op: ir.Operation, record: Op, own: Axes, name: str, mesh: Axes, factors: Sequence[tuple[str, ...]]) -> None:
@@ -39,23 +36,24 @@ def spread(op: ir.Operation, record: Op, own: Axes, name: str, mesh: Axes, facto
     assert manual is not None and rule is not None
     placed = Placed.of(own, mesh)
     assert placed is not None, "the search looks at no other meshes"
-    old = mesh_name(op)
+    sizes = dict(mesh)
     split = {f: axes for f, axes in enumerate(factors) if axes}
     split.update({f: (axis,) for axis, f in manual.taken if f >= 0})
-    free = {f: split[f] for f in manual.free if f in split}
+    ways = {f: prod(sizes[axis] for axis in split[f]) for f in manual.free if f in split}
     inner = list(functions.walk(op))
-    if name != old:
-        _rename(inner, old, name)
+    _rename(inner, mesh_name(op), name)
     with op.context, op.location:
+        _cut(op, manual, ways)
         shardings = [
             [sdy.tensor_sharding(op.context, name, _dims(mapping, split)) for mapping in side]
             for side in (rule.operands, rule.results)
         ]
         op.attributes["in_shardings"] = sdy.per_value(shardings[0], op.context)
         op.attributes["out_shardings"] = sdy.per_value(shardings[1], op.context)
-        taken = _manual(op, inner, mesh, {axis for axes in free.values() for axis in axes})
-        op.attributes["manual_axes"] = sdy_dialect.ManualAxesAttr.get([ir.StringAttr.get(axis) for axis in taken])
-        _split_body(op, manual, name, free)
+        # XLA has nothing left to partition: inside of a computation that leaves axes to it, it gathers for collectives.
+        nested = {axis for at in inner if at.name == NAME for axis in manual_axes(at)}
+        taken = [ir.StringAttr.get(axis) for axis, _ in mesh if axis not in nested]
+        op.attributes["manual_axes"] = sdy_dialect.ManualAxesAttr.get(taken)
         for at in inner:
             if at.name in KINDS:
                 spread_groups(at, placed)
@@ -68,54 +66,28 @@ def _dims(mapping: tuple[tuple[int, ...], ...], split: Mapping[int, tuple[str, .
 
 
 def _rename(ops: Sequence[ir.Operation], old: str, new: str) -> None:
-    """Shardings inside, of constraints and nested computations, over the new mesh."""
+    """Computations inside over the new mesh, too."""
     for op in ops:
-        for key in ("sharding", sdy.SHARDING, "in_shardings", "out_shardings"):
+        for key in SIDES:
             if key in op.attributes:
                 op.attributes[key] = ir.Attribute.parse(
                     str(op.attributes[key]).replace(f"<@{old},", f"<@{new},"), op.context
                 )
 
 
-def _manual(op: ir.Operation, inner: Sequence[ir.Operation], mesh: Axes, free: set[str]) -> list[str]:
-    """The axes of which the body sees one part: what nothing is split over may as well be among them.
-
-    XLA has less to do then. Not where the body says by itself how something lies on other axes.
-    """
-    mine = set(manual_axes(op))
-    says = any(at.name in _CONSTRAINTS or (at.name == NAME and len(at.operands)) for at in inner)
-    return [axis for axis, _ in mesh if axis in mine or not (says or axis in free)]
-
-
-def _split_body(op: ir.Operation, manual: Manual, mesh: str, free: Mapping[int, tuple[str, ...]]) -> None:
-    """Says of all that is computed inside how it is split over the axes that the body does not see."""
-    values, ops = number_block(op.regions[0].blocks[0])
-    axes_of = dict(zip(values, ([free.get(f, ()) for f in dims] for dims in manual.places), strict=True))
-    for at in ops:
-        if RhinoKernel.name in at.attributes and RULE in at.attributes:
-            _split_kernel(at, axes_of)
-        dims = [axes_of[v] for v in at.results]
-        if not any(axes for per in dims for axes in per) or at.name in (*_CONSTRAINTS, NAME):
-            continue
-        given = [sdy.tensor_sharding(op.context, mesh, per) for per in dims]
-        at.attributes[sdy.SHARDING] = sdy.per_value(given, op.context)
-
-
-def _split_kernel(op: ir.Operation, axes_of: Mapping[Any, Sequence[tuple[str, ...]]]) -> None:
-    rule: Rule = rule_of(op)
-    split: list[list[str]] = [[] for _ in rule.factor_sizes]
-    tensors = [*zip(op.operands, rule.operands, strict=True), *zip(op.results, rule.results, strict=True)]
-    for v, mapping in tensors:
-        for axes, dim in zip(axes_of[v], mapping, strict=True):
-            if axes:
-                split[leading(rule, dim)] = list(axes)
-    RhinoKernel.attach(op, {**kernel_of(op), "split": split})
+def _cut(op: ir.Operation, manual: Manual, ways: Mapping[int, int]) -> None:
+    """Makes the body one of a device's part of its batches, by the number of parts of each."""
+    for factor, parts in ways.items():
+        with ir.InsertionPoint(op):
+            before = op.clone()
+        cut(before, op, manual, factor, parts)
+        before.erase()
 
 
 def _place(op: ir.Operation, name: str, mesh: Axes, placed: Placed) -> None:
     """A device's number in the mesh of the computation, from its number in the larger one.
 
-    XLA knows the latter only where all axes are manual: it is asked for in a computation of its own.
+    XLA knows the latter only where all axes are manual: beside a computation inside, it is asked for in one of its own.
     """
     kind = op.results[0].type
     seen = {axis for around in _around(op) for axis in manual_axes(around)}

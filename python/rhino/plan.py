@@ -219,10 +219,12 @@ class Plan:
     @property
     def shape_name(self) -> str:
         """For people: "mesh 2x4", "4 stages of 2x4", "3 stages of 3+3+2" where they have different devices."""
-        shape = "x".join(str(size) for _, size in self.mesh) or "1"
-        if self.meshes:
-            shape = "+".join(map(str, self.group_devices))
-        return f"{self.stages} stages of {shape}" if self.stages > 1 else f"mesh {shape}"
+        from rhino.search.meshes import mesh_name
+
+        if self.stages == 1:
+            return f"mesh {mesh_name(self.mesh)}"
+        sizes = self.group_devices if self.meshes else [size for _, size in self.mesh] or [1]
+        return f"{self.stages} stages of {('+' if self.meshes else 'x').join(map(str, sizes))}"
 
     @property
     def module(self) -> str:

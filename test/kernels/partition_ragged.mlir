@@ -3,9 +3,9 @@
 // RUN: rhino-opt %s --rhino-describe-kernels --rhino-partition-kernels --split-input-file | filecheck %s
 
 // Rows (j) and groups (m) are told apart by their place; what is summed over (k) is not. Sizes of groups are whole. XLA
-// computes all rows for each group.
+// computes all rows for each group, from two copies of them with the other groups' set to zero.
 // RULE-LABEL: module @rows
-// RULE: flops = 6144 : i64, name = "ragged-dot", ordered = [0, 2], rate = "tensor", type = "f32"
+// RULE: flops = 6144 : i64, held = [{bytes = 4096 : i64, factors = [0, 1, 2]}], name = "ragged-dot", ordered = [0, 2], rate = "tensor", type = "f32"
 // RULE-SAME: <([i, j], [k, j, l], [m])->([i, l]) {i=16, j=8, k=4, l=6, m=4} reduction={j, k} need_replication={m}, custom>
 
 // The device's first row comes in as the first of its part of an iota. Ends of groups, less that, cut off at 0 and 8.
@@ -57,7 +57,8 @@ module @groups {
 // Gradients of the matrices: a device makes those of its groups (i), from which rows of other groups are left out, and
 // of its rows parts of all sums.
 // RULE-LABEL: module @gradients
-// RULE: ordered = [0, 4]
+// RULE: held = [{bytes = 2048 : i64, factors = [0, 1, 4]}, {bytes = 1536 : i64, factors = [0, 2, 4]}]
+// RULE-SAME: ordered = [0, 4]
 // RULE-SAME: <([i, j], [i, k], [l])->([m, j, k])
 // CHECK-LABEL: module @gradients
 // CHECK: out_shardings=[<@mesh, [{"y"}, {"x"}, {}, {}]>]

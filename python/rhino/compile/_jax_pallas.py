@@ -74,7 +74,6 @@ class Blocked:
         self, mesh: Mesh, shapes: Sequence[Sequence[int]], operands: Sequence[Dims], results: Sequence[Dims]
     ) -> bytes:
         """See `Body`."""
-        whole = [jax.ShapeDtypeStruct(tuple(s), a.dtype) for s, a in zip(shapes, self.operands, strict=True)]
         mine = [local_shape(s, d, mesh) for s, d in zip(shapes, operands, strict=True)]
         parts: dict[int, int] = {}
         for axis in self.axes:
@@ -82,7 +81,9 @@ class Blocked:
             if len(ways) > 1:
                 raise RhinoError(f"kernel '{self.name}': arrays along axis {axis.axis} of its grid are cut unequally")
             parts[axis.axis] = ways.pop() if ways else 1
-        return local_module(self._cut(parts), whole, mesh, operands, results, self.platform)
+        # It talks to no other device: no mesh is needed, and one would not suit kernels traced inside of `shard_map`.
+        local = [jax.ShapeDtypeStruct(s, a.dtype) for s, a in zip(mine, self.operands, strict=True)]
+        return local_module(self._cut(parts), local, (), (), (), self.platform)
 
     def _cut(self, parts: Mapping[int, int]) -> Callable[..., Any]:
         """The kernel over a grid whose axes are so many times shorter, as a function of arrays."""

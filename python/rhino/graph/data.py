@@ -72,7 +72,8 @@ class Kernel:
 
     `dtype` is the type whose rate its arithmetic has, `rate` what limits that (`rhino.kernels.data.RATES`);
     `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything;
-    `ordered` are factors of which a device has to know where its part begins.
+    `ordered` are factors of which a device has to know where its part begins; `held` are bytes that it takes besides
+    operands and results, and the factors that divide them.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Kernel:
     replicated: str = ""
     maxima: tuple[int, ...] = ()
     ordered: tuple[int, ...] = ()
+    held: tuple[tuple[tuple[int, ...], int], ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

@@ -23,6 +23,7 @@ _WHOLE = {
     "d": "rows of values are kept whole",
     "s": "the softmax of a query is over all its keys",
     "t": "the kernel counts positions of queries from its own first one, and the mask depends on them",
+    "g": "a gradient in fp8 is no sum of parts: they have its scale, and its largest value is that of the sum",
 }
 _CAUSAL = ("CAUSAL", "PADDING_CAUSAL")
 
@@ -108,7 +109,7 @@ def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backw
     mask, window = _mask(call)
     # One position of queries for all: nothing depends on where it is. A bias says itself which pair it is for.
     moves = mask in _CAUSAL or window > 0 or "PADDING" in mask or fp8
-    whole = ["h", "s", "d", *(["t"] if moves else [])]
+    whole = ["h", "s", "d", *(["t"] if moves else []), *(["g"] if fp8 and backward else [])]
     gradients = [r.replace("(", "").replace(")", "").split() for r in results if r.startswith("b")] if backward else []
     rule, names = make_rule(
         f"{', '.join(operands)} -> {', '.join(results)}", call.operands, call.results, whole=whole,
@@ -116,7 +117,9 @@ def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backw
         reduction=[f for f in "bngt" if f not in whole and any(f not in made for made in gradients)],
         sizes={"n": shape.kv_heads, "g": shape.heads // shape.kv_heads},
     )  # fmt: skip
-    maxima = tuple(i for i, t in enumerate(call.results) if fp8 and t.shape == (1,) * _LOWEST_RANK)
+    # Behind the tensors, of which one may have one element too.
+    largest = range(3 if backward else 1, len(call.results)) if fp8 else ()
+    maxima = tuple(i for i in largest if call.results[i].shape == (1,) * _LOWEST_RANK)
     # Forward: scores and their product with the values. Backward: the scores again, and four gradients' products.
     flops = shape.flops(5 if backward else 2, mask, window)
     return Known(

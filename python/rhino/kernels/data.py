@@ -96,6 +96,7 @@ class Known:
       whole: why a factor may not be split, by its name.
       maxima: results that hold the largest value over everything: of parts, the largest of theirs.
       ordered: factors of which a device has to know where its part begins; micro-batches do not cut them.
+      held: bytes that it takes besides operands and results, and the factors that divide them.
       flops: arithmetic of one execution.
       nbytes: memory traffic of one execution; by default that of reading operands and writing results once.
       dtype: the type whose rate the arithmetic has.
@@ -111,6 +112,7 @@ class Known:
     whole: Mapping[str, str] = field(default_factory=dict)
     maxima: tuple[int, ...] = ()
     ordered: tuple[int, ...] = ()
+    held: tuple[tuple[tuple[int, ...], int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,16 +77,23 @@ def _describe(call: Call) -> Known:
     rule, names = make_rule(found.text, call.operands, call.results, reduction=summed, whole=("q",), made=("g",))
     groups = call.operands[2].shape[-1] if "g" in named else 1
     sizes = dict(zip(names, rule.factor_sizes, strict=True))
-    # XLA computes every group with all rows, those of other groups set to zero, and writes these operands out.
-    masked = call.operands[: 1 + ("g" in found.result)] if groups > 1 else ()
+    # XLA computes every group with all rows, those of other groups set to zero, and writes these operands out; where
+    # each group has a matrix once more with groups and rows in another order, since gradients read the first.
+    copies = 1 if "g" in found.result else 2
+    masked = [(found.lhs, call.operands[0]), (found.rhs, call.operands[1])][: 1 + ("g" in found.result)]
+    held = tuple(
+        (tuple(names.index(f) for f in (*factors, "g")), copies * groups * tensor.nbytes)
+        for factors, tensor in (masked if "g" in named else ())
+    )
     return Known(
         rule=rule,
         names=names,
         flops=2 * groups * prod(sizes[f] for f in dict.fromkeys(named) if f != "g"),
-        nbytes=call.nbytes + 2 * groups * sum(tensor.nbytes for tensor in masked),
+        nbytes=call.nbytes + 2 * sum(nbytes for _, nbytes in held),
         dtype=call.operands[0].dtype,
         whole={"q": "where a group begins depends on the sizes of all before it"},
         ordered=tuple(names.index(f) for f in ("r", "g") if f in names),
+        held=held,
     )
 
 

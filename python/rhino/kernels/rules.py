@@ -17,7 +17,7 @@ from rhino.kernels.data import Tensor
 # Per dimension its factors, major first.
 Mapping_ = tuple[tuple[str, ...], ...]
 
-_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)|(?P<dots>\.\.\.\d*)|(?P<mark>[(),]))")
+_TOKEN = re.compile(r"\s*(?:(?P<name>[^\W\d_]\w*)|(?P<dots>\.\.\.\d*)|(?P<mark>[(),]))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def parse_rule(text: str) -> RuleText:
     dimensions that values share.
 
     Raises:
-      RhinoError: the text is not a rule; names the part that is wrong.
+      RhinoError: the text is not a rule, or Shardy has no such rules; names the part that is wrong.
     """
     sides = text.split("->")
     if len(sides) != 2:
@@ -75,7 +75,7 @@ def _values(side: str, text: str) -> list[Mapping_]:
         elif dots := found["dots"]:
             if values[-1] or group is not None:
                 raise RhinoError(f"rule '{text}': '...' is not in front of a value's dimensions")
-            values[-1].append((dots if dots[3:] else "...0",))
+            values[-1].append((f"...{int(dots[3:] or 0)}",))
         elif found["mark"] == "(":
             if group is not None:
                 raise RhinoError(f"rule '{text}': brackets inside brackets")
@@ -96,6 +96,11 @@ def _values(side: str, text: str) -> list[Mapping_]:
             values.append([])
     if group is not None:
         raise RhinoError(f"rule '{text}': a bracket is not closed")
+    for value in values:
+        factors = [f for dim in value for f in dim]
+        for f in factors:
+            if factors.count(f) > 1:
+                raise RhinoError(f"rule '{text}': factor '{f}' stands twice in one value", "name each dimension anew")
     return [tuple(value) for value in values]
 
 
@@ -154,6 +159,7 @@ def make_rule(
                 for i, (m, t) in enumerate(zip(mappings, tensors, strict=True))
             ]
         )
+    _check_leading(parsed, [*zip(parsed.operands, operands, strict=False), *zip(parsed.results, results, strict=False)])
     known = _sizes(parsed, [*zip(sides[0], operands, strict=True), *zip(sides[1], results, strict=True)], sizes or {})
     names = tuple(known)
     for kind, given in (("reduction", reduction), ("whole", whole), ("permutation", permutation)):
@@ -199,6 +205,19 @@ def _expanded(rule: RuleText, mapping: Mapping_, rank: int, what: str, vmapped: 
     if more < 0:
         raise RhinoError(f"rule '{rule.text}' gives {what} at least {len(mapping) - 1} dimensions, and it has {rank}")
     return (*((f"{mapping[0][0]}_{i}",) for i in range(more)), *mapping[1:])
+
+
+def _check_leading(rule: RuleText, values: Sequence[tuple[Mapping_, Tensor]]) -> None:
+    """The same "..." stands for as many dimensions everywhere."""
+    counts: dict[str, int] = {}
+    for mapping, tensor in values:
+        if mapping and mapping[0][0].startswith("..."):
+            count = len(tensor.shape) - len(mapping) + 1
+            if counts.setdefault(mapping[0][0], count) != count:
+                raise RhinoError(
+                    f"rule '{rule.text}': '...' stands for {counts[mapping[0][0]]} leading dimensions and for {count}",
+                    "write ...1 and ...2 where they are not the same ones",
+                )
 
 
 def _sizes(rule: RuleText, values: Sequence[tuple[Mapping_, Tensor]], given: Mapping[str, int]) -> dict[str, int]:

@@ -313,14 +313,16 @@ class Costs:
         return self.extra[0]
 
     def _held(self) -> Iterator[Scratch]:
-        """What manual computations hold while they run."""
+        """What manual computations and kernels hold while they run."""
         for node in self.problem.nodes:
-            o = node.ops[0] if node.kind == "op" else -1
-            if o in self.insides:
-                op = self.problem.graph.ops[o]
-                for factors, nbytes in self.insides[o].held:
-                    classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
-                    yield Scratch(op.results[0], node.index, classes, nbytes, o, o)
+            if node.kind != "op":
+                continue
+            op = self.problem.graph.ops[node.ops[0]]
+            inside = self.insides.get(op.index)
+            held = inside.held if inside is not None else op.kernel.held if op.kernel is not None else ()
+            for factors, nbytes in held:
+                classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
+                yield Scratch(op.results[0], node.index, classes, nbytes, op.index, op.index)
 
     def _masks(self, k: int) -> dict[int, float]:
         """Work of a cone by the set of classes that divide it."""

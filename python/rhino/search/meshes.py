@@ -67,6 +67,12 @@ def checked_axes(axes: Mesh, mesh: Mesh) -> Mesh:
     )
 
 
+def mesh_name(mesh: Mesh) -> str:
+    """For people: "2x4", or "sp=4, x=2" where the axes have names that somebody gave them."""
+    sizes = [size for _, size in mesh]
+    return axes_text(mesh) if mesh != named(sizes) else "x".join(map(str, sizes)) or "1"
+
+
 def axes_text(axes: Mesh) -> str:
     """Such as "data=2, sp=4"."""
     return ", ".join(f"{name}={size}" for name, size in axes)

@@ -14,7 +14,7 @@ from rhino.search.costs import States
 from rhino.search.descent import Descent, Setting
 from rhino.search.evaluate import Prediction
 from rhino.search.levels import LEVELS
-from rhino.search.meshes import Mesh, axes_text, named
+from rhino.search.meshes import Mesh, mesh_name, named
 from rhino.search.solution import Alternative
 
 Progress = Callable[[int, int, str], None]
@@ -34,9 +34,8 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Such as "mesh 2x4", or, where the program brings axes of its own, "mesh x=2, sp=4"."""
-        own = self.setting.costs.problem.graph.axes
-        return "mesh " + (axes_text(self.mesh) if own else "x".join(map(str, self.setting.costs.sizes)))
+        """Such as "mesh 2x4"."""
+        return f"mesh {mesh_name(self.mesh)}"
 
 
 @dataclass(slots=True)

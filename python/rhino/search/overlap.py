@@ -40,7 +40,7 @@ def persistent_classes(problem: Problem, quotient: Quotient) -> frozenset[int]:
 def _reads_persistent(problem: Problem, quotient: Quotient, transfer: Transfer, persistent: frozenset[int]) -> bool:
     """Whether a constraint already in the module, rather than the search, gathers a parameter."""
     op = problem.graph.ops[transfer.op]
-    if not op.name.startswith("sdy."):
+    if not op.name.startswith("sdy.") or not op.operands:  # sdy.constant has none
         return False
     n = problem.node_of[op.operands[0]]
     return n >= 0 and quotient.klass[n] in persistent

@@ -27,6 +27,7 @@ from rhino.search.meshes import (
     checked_axes,
     checked_mesh,
     mesh_around,
+    mesh_name,
     mesh_shapes,
     meshes_around,
     named,
@@ -206,7 +207,7 @@ class _Search:
         for done, (mesh, start) in enumerate(starts.items()):
             if (candidates or self.outcome.ranked) and time.perf_counter() > self.deadline:
                 break
-            self.steps.tell(done, "mesh " + "x".join(str(size) for _, size in mesh))
+            self.steps.tell(done, f"mesh {mesh_name(mesh)}")
             if mesh in self.outcome.met:
                 met = self.outcome.met[mesh]
                 candidates.append(replace(met, setting=met.setting.with_effort(*effort)))

@@ -121,7 +121,7 @@ def test_set_changes_any_field_and_the_batch_defaults_to_the_presets(tmp_path: P
         (["mlp", "--seq", "8"], "no option seq_len"),
         (["unet", "--scan"], "the unet model has no option scan"),
         (["gpt", "--set", "depth=3"], "no option depth"),
-        (["moe", "--set", "routing=hash"], "it must be 'einsum' or 'sort'"),
+        (["moe", "--set", "routing=hash"], "it must be 'einsum', 'sort' or 'ragged'"),
     ],
 )
 def test_bad_options_name_the_remedy(arguments: list[str], message: str, tmp_path: Path) -> None:

@@ -180,8 +180,28 @@ def test_sorting_tokens_agrees_with_one_hot_dispatch() -> None:
     assert (jnp.abs(by_einsum).sum(axis=-1) == 0).any(), "a token that two full experts refuse passes by"
 
 
+def test_ragged_products_agree_with_sorting_where_nobody_is_dropped() -> None:
+    keys = jax.random.split(jax.random.key(0), 4)
+    x, gates = jax.random.normal(keys[0], (2, 32, 8)), jax.nn.softmax(2 * jax.random.normal(keys[1], (2, 32, 4)))
+    up, down = jax.random.normal(keys[2], (4, 8, 16)), jax.random.normal(keys[3], (4, 16, 8))
+
+    def run(tokens: jax.Array) -> jax.Array:
+        return jnp.einsum("egch,ehm->egcm", jax.nn.relu(jnp.einsum("egcm,emh->egch", tokens, up)), down)
+
+    def losses(x: jax.Array, gates: jax.Array) -> tuple[jax.Array, jax.Array]:
+        by_sort = moe.dispatch_by_sort(x, gates, 64, run)
+        return by_sort, moe.run_ragged(x, gates, up, down)
+
+    def gradients(x: jax.Array, gates: jax.Array) -> tuple[Any, Any]:
+        one, two = (jax.grad(lambda *a, i=i: (losses(*a)[i] ** 2).sum(), argnums=(0, 1))(x, gates) for i in (0, 1))
+        return one, two
+
+    for by_sort, ragged in (compiled(losses, x, gates)(x, gates), compiled(gradients, x, gates)(x, gates)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3), ragged, by_sort)
+
+
 def test_an_unknown_routing_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be 'einsum' or 'sort'"):
+    with pytest.raises(ValueError, match="must be 'einsum', 'sort' or 'ragged'"):
         dataclasses.replace(moe.PRESETS["tiny"], routing="hash")
 
 
