@@ -16,6 +16,7 @@ from jax._src.pallas import core as pallas_core
 from jax._src.pallas import pallas_call
 from jax.extend.core import jaxpr_as_fun
 
+from rhino.compile._jax import first_line
 from rhino.compile.local_kernels import Mesh, Platform, arithmetic, local_module, local_shape, tensor_of
 from rhino.errors import RhinoError
 from rhino.graph.data import Dims
@@ -83,7 +84,12 @@ class Blocked:
             parts[axis.axis] = ways.pop() if ways else 1
         # It talks to no other device: no mesh is needed, and one would not suit kernels traced inside of `shard_map`.
         local = [jax.ShapeDtypeStruct(s, a.dtype) for s, a in zip(mine, self.operands, strict=True)]
-        return local_module(self._cut(parts), local, (), (), (), self.platform)
+        try:
+            return local_module(self._cut(parts), local, (), (), (), self.platform)
+        except (RuntimeError, NotImplementedError) as error:  # of Pallas, for a GPU that it has no kernels for
+            device = self.platform.device
+            kind = self.platform.name if device is None else device.device_kind
+            raise RhinoError(f"kernel '{self.name}' cannot be lowered for {kind}: {first_line(error)}") from error
 
     def _cut(self, parts: Mapping[int, int]) -> Callable[..., Any]:
         """The kernel over a grid whose axes are so many times shorter, as a function of arrays."""
