@@ -85,6 +85,14 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
             parts[op.index] = prod(n for n, s in zip(sizes, states, strict=True) if s > 0)
             seconds[op.index] = costs.node(quotient.klass[node.index], states) / op.trips
     events = []
+    for node in problem.nodes if graph.axes else ():
+        if node.kind == "op":
+            k = quotient.klass[node.index]
+            for one, steps, trips in costs.losses(k, found.states[k]):
+                for step in steps:
+                    axes = tuple(names[a] for a in step.axes)
+                    sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
+                    events.append(Event(node.ops[0], step.kind, axes, sent, one, trips))
     by_class = {t.index: t for t, _ in quotient.transfers}
     for transfer in problem.transfers:
         tied = by_class.get(transfer.index)

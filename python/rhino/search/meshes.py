@@ -110,11 +110,16 @@ def three_axes(n: int) -> list[tuple[int, ...]]:
     return [(a, b, n // a // b) for a in range(2, n) if n % a == 0 for b in range(2, n // a) if n // a % b == 0]
 
 
-def checked_mesh(mesh: tuple[int, ...], cluster: Cluster) -> tuple[int, ...]:
-    """The mesh itself. Raises RhinoError if it has not 1 to 3 axes, or another number of devices than the cluster."""
+def checked_mesh(mesh: tuple[int, ...], cluster: Cluster, own: int = 0) -> tuple[int, ...]:
+    """The mesh itself. Raises RhinoError if it has not 1 to 3 axes, or another number of devices than the cluster.
+
+    Args:
+      own: how many axes the program brings, beside which there may be two.
+    """
     text = "x".join(map(str, mesh))
-    if not 1 <= len(mesh) <= len(AXIS_NAMES):
-        raise RhinoError(f"mesh {text} has {len(mesh)} axes", f"give 1 to {len(AXIS_NAMES)}")
+    most = max(len(AXIS_NAMES), own + 2)
+    if not 1 <= len(mesh) <= most:
+        raise RhinoError(f"mesh {text} has {len(mesh)} axes", f"give 1 to {most}")
     if any(n < 1 for n in mesh):
         raise RhinoError(f"mesh {text} has an axis of {min(mesh)} devices", "give sizes of 1 or more")
     if prod(mesh) != cluster.num_devices:

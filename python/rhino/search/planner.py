@@ -109,7 +109,7 @@ class _Search:
         self.deadline = self.clock[0] + options.budget_s if options.budget_s is not None else inf
         self.steps = Steps(progress)
         if options.mesh:
-            checked_mesh(options.mesh, cluster)
+            checked_mesh(options.mesh, cluster, len(graph.axes))
         self.problem = options.prepared[0] if options.prepared else build_problem(graph)
         self.clock.append(time.perf_counter())
         self.small = options.level == "O2" and len(self.problem.nodes) <= FEW
@@ -147,7 +147,6 @@ class _Search:
         """Those that a level tries first."""
         own, cluster, given = self.graph.axes, self.cluster, self.options.mesh
         if given:
-            checked_mesh(given, cluster)
             if self.options.axes:
                 return [checked_axes(own, named(given, self.options.axes))]
             return [mesh_around(own, given, cluster) if own else named(given)]
@@ -229,7 +228,7 @@ class _Search:
         outcome.met[candidate.mesh] = candidate
         # What is only as fast, on as many axes, would not be chosen.
         setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)))
-        if first.objective > level.promising[len(sizes) - 1] * least_s:
+        if first.objective > level.promising[min(len(sizes), len(level.promising)) - 1] * least_s:
             why = "slower even without the memory limit"
         elif outcome.ranked and time.perf_counter() > self.deadline:
             why = "not finished: the time budget was spent"
