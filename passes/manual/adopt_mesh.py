@@ -9,6 +9,7 @@ from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
 from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.manual.collectives import Axes, list_groups
 from rhino.passes.manual.read import NAME, mesh_name, outermost
 from rhino.passes.registry import Pass, register
 from rhino.search.meshes import axes_text
@@ -55,7 +56,7 @@ def adopt(module: ir.Module) -> bool:
         for op in outermost(function):
             if meshes.get(mesh_name(op)):
                 used.setdefault(mesh_name(op), op)
-                _unfold(op)
+                _unfold(op, meshes[mesh_name(op)])
     if not used or list(used) == [MANUAL_MESH]:
         return False
     first = next(iter(used))
@@ -73,22 +74,25 @@ def adopt(module: ir.Module) -> bool:
                 f"mesh @{name} lists its devices in an order of its own",
                 ["build the mesh with the devices in jax's order, or use jax.sharding.AbstractMesh"],
             )
+    # jax may write the same mesh twice.
+    same = [name for name, axes in meshes.items() if axes == meshes[first]]
     for view in list(module.body.operations):
-        if view.operation.name == "sdy.mesh" and view.operation.attributes["sym_name"].value in used:
+        if view.operation.name == "sdy.mesh" and view.operation.attributes["sym_name"].value in same:
             view.operation.erase()
     sdy.add_mesh(module, MANUAL_MESH, meshes[first])
-    for name in used:
+    for name in same:
         if name != MANUAL_MESH:
             sdy.rename_mesh(module, name, MANUAL_MESH)
     return True
 
 
-def _unfold(op: ir.Operation) -> None:
-    """Takes out of a body what is written where axes are left to XLA.
+def _unfold(op: ir.Operation, mesh: Axes) -> None:
+    """Takes out of a body what is written where axes are left to XLA, and lists the devices of its collectives.
 
     jax asks there for a device's number in a computation of nothing. Constraints are hints on axes that a plan decides.
     """
     for inner in list(functions.walk(op)):
+        list_groups(inner, mesh)
         if inner.name == NAME and not len(inner.operands):
             *ops, returned = [at.operation for at in inner.regions[0].blocks[0].operations]
             for at in ops:

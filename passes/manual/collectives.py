@@ -5,8 +5,10 @@ Owns reading and writing their groups of devices, which name devices by their nu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -25,6 +27,8 @@ KINDS = {
     "stablehlo.collective_permute": "collective-permute",
     "stablehlo.collective_broadcast": "collective-permute",
 }
+# One in the text of groups that are named by axes: their attributes are not in all versions.
+_AXIS = re.compile(r'axis_ref<name = "([^"]+)"')
 _GROUPS, _PAIRS = "replica_groups", "source_target_pairs"
 # Dimensions that a collective cuts or puts together.
 _MOVED = ("all_gather_dim", "scatter_dimension", "split_dimension", "concat_dimension")
@@ -66,6 +70,33 @@ def groups_of(op: ir.Operation, devices: int) -> list[list[int]]:
         most = max(n for group in groups for n in group)
         raise PassError(op, f"'{op.name}' names device {most} of a mesh of {devices}", ["number devices from 0"])
     return groups or [list(range(devices))]
+
+
+def list_groups(op: ir.Operation, mesh: Axes) -> None:
+    """Writes the groups of a collective as lists of devices where they are named by axes, as newer versions of jax do.
+
+    Raises:
+      PassError: they are named by parts of axes.
+    """
+    if op.name not in KINDS or _GROUPS not in op.attributes:
+        return
+    text = str(op.attributes[_GROUPS])
+    if "mesh_axes" not in text:
+        return
+    named = _AXIS.findall(text)
+    sizes = dict(mesh)
+    if "sub_axis" in text or not set(named) <= set(sizes):
+        raise PassError(
+            op, f"'{op.name}' has groups that are not those of whole axes", ["list them as dense<[[0, 1]]>"]
+        )
+    others = [name for name, _ in mesh if name not in named]
+    strides = {name: prod(size for _, size in mesh[i + 1 :]) for i, (name, _) in enumerate(mesh)}
+
+    def numbers(names: Sequence[str]) -> list[int]:
+        places = product(*(range(sizes[name]) for name in names))
+        return [sum(at * strides[name] for at, name in zip(place, names, strict=True)) for place in places]
+
+    _write(op, _GROUPS, [[first + within for within in numbers(named)] for first in numbers(others)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +141,10 @@ def spread_groups(op: ir.Operation, placed: Placed) -> None:
     """Makes a collective one of the larger mesh."""
     name = _PAIRS if _PAIRS in op.attributes else _GROUPS
     groups = placed.copies(groups_of(op, placed.devices))
+    _write(op, name, groups)
+
+
+def _write(op: ir.Operation, name: str, groups: Sequence[Sequence[int]]) -> None:
     width = max(map(len, groups))
     with op.context, op.location:
         i64 = ir.IntegerType.get_signless(64)

@@ -45,8 +45,9 @@ def test_python_is_valid(page: Path) -> None:
         compile(block, f"{page.name}, block {number + 1}", "exec")
 
 
-def test_the_guide_of_kernels_runs_and_prints_what_it_says() -> None:
-    page = ROOT / "docs/guide/kernels.md"
+@pytest.mark.parametrize("name", ["kernels", "manual"])
+def test_guides_run_and_print_what_they_say(name: str) -> None:
+    page = ROOT / f"docs/guide/{name}.md"
     program = "\n".join(python_blocks(page))
     done = subprocess.run(
         [sys.executable, "-c", program],

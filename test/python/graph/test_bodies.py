@@ -19,7 +19,8 @@ def manual(body: str, kind: str = "tensor<8x4x6xf32>", local: str = "tensor<8x2x
     text = f"""
 sdy.mesh @mesh = <["x"=3, "y"=2, "z"=5]>
 func.func @main(%x: {kind}) -> {kind} {{
-  %0 = sdy.manual_computation(%x) in_shardings=[{given}] out_shardings=[{given}] manual_axes={{"y", "z"}} (%a: {local}) {{
+  %0 = sdy.manual_computation(%x) in_shardings=[{given}] out_shardings=[{given}] manual_axes={{"y", "z"}} (%a: {local})
+  {{
 {body}
     sdy.return %r : {local}
   }} : ({kind}) -> {kind}

@@ -148,7 +148,6 @@ GPU: dict[str, tuple[Step, Shapes, str, str]] = {
         "__cublas$triangularSolve",
         "8,80",
     ),
-    "approximate": (lambda x: lax.approx_max_k(x * 2, 4), ((BATCH, 4096),), "__gpu$TopK", "2,4"),
 }
 
 
@@ -166,6 +165,13 @@ def test_calls_for_gpus_are_compiled_with_local_shapes(name: str) -> None:
     (lambda x: jnp.abs(jnp.fft.fft(x * 2)), (BATCH, 64), r"c64\[2,64\]\S* fft\("),
     (lambda x: lax.top_k(x * 2, 4), (BATCH, 64), r"\(f32\[2,64\]\S*, s32\[2,64\]\S*\) sort\("),
     (lambda x: lax.sort(x * 2), (BATCH, 64), r"\(?f32\[2,64\]\S* .*sort\("),
+    # Of one device's rows XLA makes a choice of the largest in jax 0.10.2, a sort in 0.12: here as for one device.
+    (
+        lambda x: lax.approx_max_k(x * 2, 4),
+        (BATCH, 4096),
+        r"\(f32\[2,4\]\S*, s32\[2,4\]\S*\) custom-call\(.*__gpu\$TopK" if jax.__version__ < "0.12" else
+        r"\(f32\[2,4096\]\S*, s32\[2,4096\]\S*\) sort\(",
+    ),
 ])  # fmt: skip
 def test_operations_for_gpus_are_compiled_with_local_shapes(step: Step, shape: tuple[int, ...], pattern: str) -> None:
     compiled = rhino.parallelize(step, cluster="dgx-h100:1").compile(_f32(*shape))
@@ -179,3 +185,32 @@ def test_one_matrix_is_computed_whole_and_the_summary_says_why() -> None:
     assert use.flops == 64**3 // 3
     text = " ".join(plan.summary().split())
     assert re.search(r"cholesky at \S*test_linalg.py:\d+:\d+ is computed whole by every device: the algorithm", text)
+
+
+def _fit(params: Any, x: jax.Array) -> Any:
+    """One step of gradient descent through all of it, each example by itself."""
+
+    def loss(p: Any) -> jax.Array:
+        h = jnp.tanh(x @ p["a"])
+        solved = jax.scipy.linalg.solve_triangular(linalg.cholesky(_spd(h)), h @ p["b"], lower=True)
+        largest = lax.top_k(jnp.abs(jnp.fft.rfft(x @ p["b"])) @ p["c"], 3)[0]
+        return jnp.mean(solved**2) + jnp.mean(largest**2) / 100
+
+    value, grads = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), value
+
+
+def test_micro_batches_in_a_pipeline_train_as_one_device_does() -> None:
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(32, 8, 8)), jnp.float32)
+    params = {name: jnp.asarray(rng.normal(size=s), jnp.float32) for name, s in (("a", (8, 8)), ("b", (8, 8)))}
+    params["c"] = jnp.asarray(rng.normal(size=(5, 8)), jnp.float32)
+    step = rhino.parallelize(_fit, stages=2, microbatches=2)
+    jax.tree.map(
+        lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6),
+        step(params, x),
+        jax.jit(_fit)(params, x),
+    )
+    uses = step.plan(params, x).kernels
+    assert {use.name for use in uses} == {"cholesky", "triangular-solve", "fft", "top-k"}
+    assert not [use for use in uses if use.count % 2 or use.replicated]

@@ -169,3 +169,29 @@ def test_micro_batches_do_not_cut_rows_that_are_told_apart_by_their_place() -> N
         rhino.parallelize(_layer, cluster="dgx-h100:1", stages=2, microbatches=2).plan(
             {"up": _bf16(8, 64, 128), "down": _bf16(8, 128, 64)}, _bf16(1024, 64), INT_SIZES
         )
+
+
+def _examples(params: Any, x: Any, sizes: Any) -> Any:
+    """One step of a layer in which each example has groups of its own."""
+
+    def loss(p: Any) -> Any:
+        up = jnp.broadcast_to(p["up"], (x.shape[0], *p["up"].shape))
+        hidden = jax.vmap(lax.ragged_dot)(jnp.tanh(x @ p["in"]), up, sizes)
+        return jnp.mean((hidden @ p["out"]).astype(jnp.float32) ** 2)
+
+    value, grads = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: (p - g).astype(p.dtype), params, grads), value
+
+
+def test_examples_with_groups_of_their_own_are_cut_into_micro_batches() -> None:
+    params = {"in": _bf16(256, 256), "up": _bf16(8, 256, 512), "out": _bf16(512, 256)}
+    sizes = jax.ShapeDtypeStruct((16, 8), jnp.int32)
+    step = rhino.parallelize(_examples, cluster="dgx-h100:1", stages=2, microbatches=2)
+    plan = step.plan(params, _bf16(16, 128, 256), sizes)
+    assert sum(use.count for use in plan.kernels) == 3 * 2
+    assert not [use for use in plan.kernels if use.replicated]
+    # Half of the examples, or fewer, in each product: rows, a matrix for each group, or its gradient.
+    found = re.findall(r"\"chlo.ragged_dot\".* -> tensor<([\dx]+)xbf16>", str(plan.module))
+    elements = [int(np.prod([int(n) for n in shape.split("x")])) for shape in found]
+    assert len(found) == 3 and max(elements) <= 8 * 8 * 256 * 512
+    step.compile(params, _bf16(16, 128, 256), sizes)
