@@ -5,6 +5,7 @@ Owns the order of these. Decides nothing.
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -25,6 +26,7 @@ from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.stage.lower_transfers import lower_transfers
 from rhino.passes.stage.plan_stages import annotate as write_stages
 from rhino.passes.stage.read_program import read_program
+from rhino.search.kernels import KernelUse, kernel_uses
 
 
 def write_pipeline(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution) -> None:
@@ -111,7 +113,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
     memory = best.pipeline.memory
     comm_bytes, collectives = _traffic(best, slowest)
     if "kernels" in data:
-        data["kernels"] = [_of_replica(use, best.shape.replicas) for use in data["kernels"]]
+        data["kernels"] = [asdict(_of_replica(use, best.shape.replicas)) for use in _most(best)]
     data.update(
         {
             "mesh": meshes[0],
@@ -147,10 +149,27 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
     RhinoPlan.attach(module, data)
 
 
-def _of_replica(use: dict[str, Any], replicas: int) -> dict[str, Any]:
-    """What one replica has of the calls of a kernel in all stages: its share of the micro-batches."""
-    shared = {name: -(-use[name] // replicas) for name in ("count", "flops", "sent_bytes")}
-    return {**use, **shared, **{name: use[name] / replicas for name in ("time_s", "sent_s")}}
+def _most(best: Candidate) -> list[KernelUse]:
+    """The kernels of all stages, each as the stage has it that takes longest for it."""
+    found: dict[tuple[object, ...], KernelUse] = {}
+    for stage in range(best.shape.stages):
+        ops = {o for o, s in enumerate(best.stages.stage_of_op) if s in (stage, -1)}
+        for use in kernel_uses(best.layout_of(stage).solution, ops):
+            if use.key not in found or use.time_s > found[use.key].time_s:
+                found[use.key] = use
+    return list(found.values())
+
+
+def _of_replica(use: KernelUse, replicas: int) -> KernelUse:
+    """What one replica has of the calls of a kernel: its share of the micro-batches."""
+    return replace(
+        use,
+        count=-(-use.count // replicas),
+        flops=-(-use.flops // replicas),
+        sent_bytes=-(-use.sent_bytes // replicas),
+        time_s=use.time_s / replicas,
+        sent_s=use.sent_s / replicas,
+    )
 
 
 def _traffic(best: Candidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:

@@ -103,6 +103,8 @@ class Alternative:
 class KernelUse:
     """Calls of one kernel that are split alike: what they cost one device in a step.
 
+    Of a pipeline, a device of the stage that takes longest for them.
+
     Attributes:
       name: entry of the table of kernels, or the calls' target.
       count: executions in a step.

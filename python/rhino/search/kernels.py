@@ -5,6 +5,7 @@ Owns that account, for the report. Chooses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -38,16 +39,21 @@ class KernelUse:
     where: str
     replicated: str
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What calls have in common that are shown together."""
+        return self.name, self.dims, self.replicated
 
-def kernel_uses(solution: Solution) -> list[KernelUse]:
-    """The kernels of a planned program, in program order."""
+
+def kernel_uses(solution: Solution, ops: Collection[int] | None = None) -> list[KernelUse]:
+    """The kernels of a planned program, or of some of its operations, in program order."""
     problem, costs, states = solution.problem, solution.costs, solution.states
     graph, klass = problem.graph, costs.quotient.klass
     around = _around(solution)
     found: dict[tuple[object, ...], KernelUse] = {}
     for node in problem.nodes:
         op = graph.ops[node.ops[0]] if node.kind == "op" else None
-        if op is None or op.kernel is None:
+        if op is None or op.kernel is None or (ops is not None and op.index not in ops):
             continue
         k = klass[node.index]
         parts = prod(n for n, s in zip(costs.sizes, states[k], strict=True) if s > 0)
@@ -68,9 +74,8 @@ def kernel_uses(solution: Solution) -> list[KernelUse]:
             where=op.where,
             replicated=op.kernel.replicated,
         )
-        key = (use.name, use.dims, use.replicated)
-        known = found.get(key)
-        found[key] = use if known is None else _together(known, use)
+        known = found.get(use.key)
+        found[use.key] = use if known is None else _together(known, use)
     return list(found.values())
 
 

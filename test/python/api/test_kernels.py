@@ -54,8 +54,8 @@ def test_a_registered_pallas_kernel_trains_as_on_one_device(pipeline: dict[str, 
         step = rhino.parallelize(steps.mlp_step, **pipeline)
         assert_trains_alike(step, steps.mlp_step, params, batch["x"], batch["y"])
         plan = step.plan(params, batch["x"], batch["y"])
-    (use, *_) = [u for u in plan.kernels if u.name == "product_kernel"]
-    assert use.flops and not use.replicated
+    uses = [u for u in plan.kernels if u.name == "product_kernel"]
+    assert uses[0].flops and not uses[0].replicated
 
 
 def test_a_registered_kernel_is_planned_as_the_product_that_it_is() -> None:
@@ -252,6 +252,28 @@ def test_cudnn_attention_is_traced_planned_and_compiled_without_a_gpu() -> None:
     sent = {c.kind: c.bytes for c in compiled.collectives()}
     activations = 16 * 256 * 512 * 2
     assert all(nbytes < activations / 2 for nbytes in sent.values()), sent
+
+
+def test_of_a_pipeline_the_kernels_are_those_of_one_stage() -> None:
+    def step(params: Any, x: jax.Array) -> tuple[Any, jax.Array]:
+        def loss(p: Any) -> jax.Array:
+            y = x
+            for w in p:
+                b, s, d = y.shape
+                q = (y @ w).reshape(b, s, -1, 64)
+                y = y + jax.nn.dot_product_attention(q, q, q, is_causal=True, implementation="cudnn").reshape(b, s, d)
+            return jnp.mean(y.astype(jnp.float32) ** 2)
+
+        value, grads = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda p, g: (p - g).astype(p.dtype), params, grads), value
+
+    inputs = (_bf16(512, 512),) * 4, _bf16(16, 1024, 512)
+    plan = rhino.parallelize(step, cluster="dgx-h100:1", stages=2, microbatches=4).plan(*inputs)
+    (use,) = [use for use in plan.kernels if use.name == "cudnn-attention"]
+    # Two of four layers, four micro-batches, on half of the devices.
+    assert use.count == 2 * 4
+    causal = 4 * 16 * 1024 * 1024 * 512 // 2
+    assert use.flops == 2 * causal // 4
 
 
 def test_an_older_gpu_refuses_what_cudnn_cannot_do_there() -> None:
