@@ -77,3 +77,19 @@ module @attention {
     return %0#0 : tensor<4x128x4x64xbf16>
   }
 }
+
+// -----
+
+// Its gradients: five products instead of two. Those of keys and values are sums over the queries' heads that share them (l).
+// CHECK-LABEL: module @attention_backward
+// CHECK: stablehlo.custom_call @te_fused_attn_backward_ffi
+// CHECK-SAME: flops = 83886080 : i64, name = "te-attention-backward", rate = "attention-backward", sums = [3], type = "bf16"}
+// CHECK-SAME: <([i, j, kl, m], [i, n, k, m], [i, n, k, o], [p], [q], [i, kl, j, r], [s, t], [i, j, kl, o], [i, j, kl, o], [u], [v], [w], [x], [y], [z], [z_1], [z_2])->([i, j, kl, m], [i, n, k, m], [i, n, k, o], [p], [q], [z_3])
+// CHECK-SAME: {i=4, j=128, k=2, l=2, m=64, n=128, o=64,
+// CHECK-SAME: need_replication={j, m, n, o, p, q, r, s, t, u, v, w, x, y, z, z_1, z_2, z_3}, custom>
+module @attention_backward {
+  func.func @main(%q: tensor<4x128x4x64xbf16>, %k: tensor<4x128x2x64xbf16>, %n: tensor<0xbf16>, %o: tensor<0xf32>, %s: tensor<4x4x128x1xf32>, %r: tensor<1x4xui32>, %l: tensor<5xi32>, %e: tensor<0xi32>) -> (tensor<4x128x4x64xbf16>, tensor<4x128x2x64xbf16>, tensor<4x128x2x64xbf16>) {
+    %0:6 = stablehlo.custom_call @te_fused_attn_backward_ffi(%q, %k, %k, %n, %o, %s, %r, %q, %q, %l, %l, %e, %e, %e, %e, %e, %e) {api_version = 4 : i32, backend_config = {attn_heads = 4 : i64, bias_batch = 0 : i64, bias_heads = 0 : i64, bias_type = 0 : i64, deterministic = false, input_batch = 4 : i64, mask_type = 2 : i64, num_gqa_groups = 2 : i64, qkv_layout = 9 : i64, softmax_type = 0 : i64, window_size_left = -1 : i64}} : (tensor<4x128x4x64xbf16>, tensor<4x128x2x64xbf16>, tensor<4x128x2x64xbf16>, tensor<0xbf16>, tensor<0xf32>, tensor<4x4x128x1xf32>, tensor<1x4xui32>, tensor<4x128x4x64xbf16>, tensor<4x128x4x64xbf16>, tensor<5xi32>, tensor<5xi32>, tensor<0xi32>, tensor<0xi32>, tensor<0xi32>, tensor<0xi32>, tensor<0xi32>, tensor<0xi32>) -> (tensor<4x128x4x64xbf16>, tensor<4x128x2x64xbf16>, tensor<4x128x2x64xbf16>, tensor<0xbf16>, tensor<0xf32>, tensor<64xui8>)
+    return %0#0, %0#1, %0#2 : tensor<4x128x4x64xbf16>, tensor<4x128x2x64xbf16>, tensor<4x128x2x64xbf16>
+  }
+}

@@ -53,3 +53,24 @@ module @product {
     return %0#0 : tensor<64x64xbf16>
   }
 }
+
+// -----
+
+// One head of keys for all of queries, which are split over y: the gradients of keys and values are sums over y.
+// CHECK-LABEL: module @attention_backward
+// CHECK: %[[M:.*]]:6 = sdy.manual_computation
+// CHECK: stablehlo.custom_call @te_fused_attn_backward_ffi
+// CHECK-SAME: attn_heads = 2 : i64, bias_batch = 0 : i64, bias_heads = 0 : i64, bias_type = 0 : i64, deterministic = false, input_batch = 2 : i64, mask_type = 2 : i64, num_gqa_groups = 1 : i64
+// CHECK-SAME: flops = 20971520 : i64
+// CHECK-SAME: (tensor<2x128x2x64xbf16>, tensor<2x128x1x64xbf16>, tensor<2x128x1x64xbf16>, tensor<0xbf16>, tensor<0xf32>, tensor<2x2x128x1xf32>, tensor<1x4xui32>, tensor<2x128x2x64xbf16>, tensor<2x128x2x64xbf16>, tensor<5xi32>
+// CHECK-SAME: -> (tensor<2x128x2x64xbf16>, tensor<2x128x1x64xbf16>, tensor<2x128x1x64xbf16>, tensor<0xbf16>, tensor<0xf32>, tensor<64xui8>)
+// CHECK: %[[K:.*]] = stablehlo.reduce(%[[M]]#1 init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// CHECK: %[[V:.*]] = stablehlo.reduce(%[[M]]#2 init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// CHECK: return %[[M]]#0, %[[K]], %[[V]]
+module @attention_backward {
+  sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func @main(%q: tensor<4x128x4x64xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {"y"}, {}]>}, %k: tensor<4x128x1x64xbf16>, %n: tensor<0xbf16>, %o: tensor<0xf32>, %s: tensor<4x4x128x1xf32>, %r: tensor<1x4xui32>, %l: tensor<5xi32>, %e: tensor<0xi32>) -> (tensor<4x128x4x64xbf16>, tensor<4x128x1x64xbf16>, tensor<4x128x1x64xbf16>) {
+    %0:6 = stablehlo.custom_call @te_fused_attn_backward_ffi(%q, %k, %k, %n, %o, %s, %r, %q, %q, %l, %l, %e, %e, %e, %e, %e, %e) {api_version = 4 : i32, backend_config = {attn_heads = 4 : i64, bias_batch = 0 : i64, bias_heads = 0 : i64, bias_type = 0 : i64, deterministic = false, input_batch = 4 : i64, mask_type = 2 : i64, num_gqa_groups = 1 : i64, qkv_layout = 9 : i64, softmax_type = 0 : i64, window_size_left = -1 : i64}} : (tensor<4x128x4x64xbf16>, tensor<4x128x1x64xbf16>, tensor<4x128x1x64xbf16>, tensor<0xbf16>, tensor<0xf32>, tensor<4x4x128x1xf32>, tensor<1x4xui32>, tensor<4x128x4x64xbf16>, tensor<4x128x4x64xbf16>, tensor<5xi32>, tensor<5xi32>, tensor<0xi32>, tensor<0xi32>, tensor<0xi32>, tensor<0xi32>, tensor<0xi32>, tensor<0xi32>) -> (tensor<4x128x4x64xbf16>, tensor<4x128x1x64xbf16>, tensor<4x128x1x64xbf16>, tensor<0xbf16>, tensor<0xf32>, tensor<64xui8>)
+    return %0#0, %0#1, %0#2 : tensor<4x128x4x64xbf16>, tensor<4x128x1x64xbf16>, tensor<4x128x1x64xbf16>
+  }
+}

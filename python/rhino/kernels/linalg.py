@@ -150,9 +150,16 @@ def _ormqr_count(free: int) -> Count:
 def _tridiagonal_solve(call: Call) -> Known:
     if len(call.operands) != 4:
         raise Refused(f"it has {len(call.operands)} operands, not three diagonals and right-hand sides")
+    if len(call.operands[3].shape) != len(call.operands[0].shape) + 1:
+        raise Refused("its right-hand sides have not one dimension more than its diagonals")
     result = 3 if len(call.results) > 3 else 0
-    # LAPACK and cuSPARSE eliminate with pivots: the diagonals are worked through once, each right-hand side twice.
-    return _known(call, 1, lambda _, m, n, c: 5 * n * c + 4 * n, {("operand", 3): -1, ("result", result): -1})
+    free = {("operand", 3): -1, ("result", result): -1}
+    # jax's own solver changes a pivot that is too small for the largest of all right-hand sides
+    # (jaxlib/tridiagonal_solve_perturbed.h): a part of them would be solved with another matrix.
+    perturbed = "perturbed" in call.target
+    # With pivots the upper factor has three diagonals. Of each row: a division and three operations for the factors; of
+    # each right-hand side two to eliminate, four and a division to substitute back.
+    return _known(call, 1, lambda call, m, n, c: n * (7 * call.operands[3].shape[-1] + 4), None if perturbed else free)
 
 
 def _lapack(*names: str) -> tuple[str, ...]:
@@ -180,7 +187,8 @@ ENTRIES = (
         "cholesky-update",
         ("cu_cholesky_update_ffi",),
         "Cholesky's factor after an update of rank one",
-        lambda _, m, n, c: 4 * n * n,
+        # A rotation of each row from its diagonal on, with the vector: four products and two sums for each pair.
+        lambda _, m, n, c: 3 * n * (n + 1),
     ),
     _entry("lu", (*_lapack("getrf"), "cusolver_getrf_ffi"), "LU decomposition with pivots", _lu),
     _entry(

@@ -35,6 +35,12 @@ def _tridiagonal(d: jax.Array, b: jax.Array) -> Any:
     return linalg.tridiagonal_solve(jnp.roll(off, 1, -1), d + 8, off, b)
 
 
+def _perturbed(d: jax.Array, b: jax.Array) -> Any:
+    """Diagonals, some of whose pivots are next to nothing."""
+    off = jnp.zeros_like(d)
+    return linalg.tridiagonal_solve(off, jnp.where(d > 1, 0, d), off, b * 2, perturb_singular=True)
+
+
 # A step, its operands, and where its kernels are split: dimensions of their first operands.
 CASES: dict[str, tuple[Step, Shapes, dict[str, tuple[bool, ...]]]] = {
     "cholesky": (lambda a: jnp.linalg.cholesky(_spd(a)), ((BATCH, 8, 8),), {"cholesky": (True, False, False)}),
@@ -76,6 +82,10 @@ CASES: dict[str, tuple[Step, Shapes, dict[str, tuple[bool, ...]]]] = {
     "hessenberg": (lambda a: linalg.hessenberg(a * 2), ((BATCH, 8, 8),), {"hessenberg": (True, False, False)}),
     "tridiagonal": (lambda a: linalg.tridiagonal(_spd(a)), ((BATCH, 8, 8),), {"tridiagonal": (True, False, False)}),
     "tridiagonal solve": (_tridiagonal, ((8,), (8, 640)), {"tridiagonal-solve": (False,)}),
+    "perturbed": (_perturbed, ((BATCH, 8), (BATCH, 8, 6)), {"tridiagonal-solve": (True, False)}),
+    # Of these a CPU has no kernel.
+    "symmetric product": (lambda a, c: linalg.symmetric_product(a * 2, c), ((BATCH, 8, 6), (BATCH, 8, 8)), {}),
+    "cholesky update": (lambda r, w: linalg.cholesky_update(_unit(r).T, w), ((8, 8), (8,)), {}),
     "svd": (lambda a: jnp.linalg.svd(a * 2), ((BATCH, 8, 6),), {"svd": (True, False, False)}),
     "singular values": (
         lambda a: linalg.svd(a * 2, compute_uv=False, algorithm=linalg.SvdAlgorithm.QR),
@@ -134,6 +144,14 @@ GPU: dict[str, tuple[Step, Shapes, str, str]] = {
     "eigh": (lambda a: linalg.eigh(_spd(a)), ((BATCH, 8, 8),), "cusolver_syevd_ffi", "2,8,8"),
     "tridiagonal": (lambda a: linalg.tridiagonal(_spd(a)), ((BATCH, 8, 8),), "cusolver_sytrd_ffi", "2,8,8"),
     "tridiagonal solve": (_tridiagonal, ((8,), (8, 640)), "cusparse_gtsv2_ffi", "8,80"),
+    "perturbed": (_perturbed, ((BATCH, 8), (BATCH, 8, 6)), "cu_tridiagonal_solve_perturbed", "2,8,6"),
+    # Of one matrix at a time: whole on every device.
+    "cholesky update": (
+        lambda r, w: linalg.cholesky_update(_unit(r).T, w),
+        ((8, 8), (8,)),
+        "cu_cholesky_update_ffi",
+        "8,8",
+    ),
     "svd by Jacobi": (lambda a: linalg.svd(a * 2), ((BATCH, 8, 6),), "cusolver_gesvdj_ffi", "2,8,6"),
     "svd": (
         lambda a: linalg.svd(a * 2, algorithm=linalg.SvdAlgorithm.QR),
@@ -185,6 +203,20 @@ def test_one_matrix_is_computed_whole_and_the_summary_says_why() -> None:
     assert use.flops == 64**3 // 3
     text = " ".join(plan.summary().split())
     assert re.search(r"cholesky at \S*test_linalg.py:\d+:\d+ is computed whole by every device: the algorithm", text)
+
+
+def test_right_hand_sides_with_perturbed_pivots_are_solved_together() -> None:
+    """The largest of all columns decides how much a small pivot is changed: 1e-30 by nothing for columns of ones."""
+    d, b = jnp.ones(8).at[3].set(1e-30), jnp.ones((8, 640)).at[:, 0].set(1e10)
+
+    def step(d: jax.Array, b: jax.Array) -> Any:
+        off = jnp.zeros_like(d)
+        return linalg.tridiagonal_solve(off, d * 1, off, b * 1, perturb_singular=True)
+
+    parallel = rhino.parallelize(step)
+    np.testing.assert_allclose(parallel(d, b), jax.jit(step)(d, b), rtol=1e-5)
+    (use,) = parallel.plan(d, b).kernels
+    assert use.replicated
 
 
 def _fit(params: Any, x: jax.Array) -> Any:
