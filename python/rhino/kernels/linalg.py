@@ -245,7 +245,7 @@ ENTRIES = (
     Entry(
         "tridiagonal-solve",
         (*_lapack("gtsv"), "cusparse_gtsv2_ffi", "cu_tridiagonal_solve_perturbed", "tridiagonal_solve_perturbed_ffi"),
-        "Tridiagonal systems. Splits the batch, and the columns of the right-hand sides.",
+        "Tridiagonal systems. Splits the batch, and the columns of the right-hand sides unless pivots are perturbed.",
         _tridiagonal_solve,
     ),
 )
