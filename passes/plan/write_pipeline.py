@@ -180,7 +180,7 @@ def _traffic(best: Candidate, stage: int) -> tuple[dict[str, int], dict[str, int
     nbytes = {kind: round(sent / replicas) for kind, (sent, _) in sorted(found.items())}
     counts = {kind: -(-count // replicas) for kind, (_, count) in sorted(found.items())}
     if replicas > 1:
-        summed = ring_bytes("all-reduce", replicas, best.pipeline.memory[stage].kept_bytes)
+        summed = ring_bytes("all-reduce", replicas, best.pipeline.replica_bytes[stage])
         nbytes["all-reduce"] = nbytes.get("all-reduce", 0) + round(summed)
         counts["all-reduce"] = counts.get("all-reduce", 0) + 1
     return nbytes, counts

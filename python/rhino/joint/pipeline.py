@@ -197,12 +197,16 @@ def _beside(spread: Spread, replicas: int, values: int) -> Spread:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline as the scheduler sees it, and the memory of its stages. `replica_s` is the sum over replicas."""
+    """A pipeline as the scheduler sees it, and the memory of its stages.
+
+    `replica_bytes` are what a device of each stage sums over the replicas once a step, `replica_s` the seconds of that.
+    """
 
     shape: Shape
     costs: PipelineCosts
     memory: list[StageMemory]
     loads: Loads
+    replica_bytes: list[int]
     replica_s: list[float]
 
 
@@ -231,7 +235,8 @@ def pipeline(
         for width in shape.kinds
     }
     memory = [held_by[width][s] for s, width in enumerate(shape.widths)]
-    replica_s = _replica_seconds(graph, by_stage, staging, shape, placement.cluster)
+    replica_bytes = _accumulated(prepared, by_stage, plan, staging)
+    replica_s = _replica_seconds(replica_bytes, shape, placement.cluster)
     # What a replica adds up stands beside the sum of all.
     forward: dict[tuple[int, int], float] = {}
     backward: dict[tuple[int, int], float] = {}
@@ -273,21 +278,27 @@ def pipeline(
         static_bytes=tuple(m.peak_bytes(1) - m.saved_bytes for m in memory),
         limit_bytes=(limit_bytes,) * plan.stages if limit_bytes else (),
     )
-    return Pipeline(shape, costs, memory, load, replica_s)
+    return Pipeline(shape, costs, memory, load, replica_bytes, replica_s)
 
 
-def _replica_seconds(
-    graph: Graph, by_stage: Sequence[Sharded], staging: Staging, shape: Shape, cluster: Cluster
-) -> list[float]:
+def _accumulated(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, staging: Staging) -> list[int]:
+    """Bytes that the loop accumulates on a device of each stage; parts of one gradient in every stage that has one."""
+    graph, step = prepared.graph, prepared.ready.step
+    shared = {step.carries[c].result: parts for c, parts in plan.sums.items()}
+    held = [0] * staging.stages
+    for start, _, carried, yielded, result in graph.ops[staging.loop].ties[1:]:
+        makers = [graph.values[v].producer for v in (yielded, *shared.get(result, ()))]
+        if makers[0] < 0 or staging.stage_of[makers[0]] < 0 or carried == yielded:
+            continue
+        for s in sorted({staging.stage_of[maker] for maker in makers}):
+            held[s] += by_stage[s].local[start] or graph.values[start].nbytes
+    return held
+
+
+def _replica_seconds(held: Sequence[int], shape: Shape, cluster: Cluster) -> list[float]:
     """Seconds a stage takes to sum its replicas' accumulators, once a step."""
     if shape.replicas == 1:
-        return [0.0] * staging.stages
-    held = [0.0] * staging.stages
-    for tie in graph.ops[staging.loop].ties[1:]:
-        maker = graph.values[tie[3]].producer
-        if maker >= 0 and staging.stage_of[maker] >= 0 and tie[2] != tie[3]:
-            s = staging.stage_of[maker]
-            held[s] += by_stage[s].local[tie[0]] or graph.values[tie[0]].nbytes
+        return [0.0] * shape.stages
     models = {w: RingModel(part_of(cluster, shape.replicas * w), (shape.replicas, w)) for w in shape.kinds}
     # Each device of a replica sums its part with the same part of the others.
     timed = zip(held, shape.widths, strict=True)
