@@ -65,7 +65,7 @@ def test_cases_have_names_of_their_own_and_force_each_layout_once() -> None:
     assert sorted(case.pins for case in CASES if case.pins) == sorted(PINS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kernels_runs() -> None:
     argv = [sys.executable, "-m", "bench.kernels", "--quick", "--json", "-"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600, cwd=ROOT)
