@@ -118,7 +118,7 @@ def compiled(function: Any, *args: Any) -> Any:
     return function.lower(*args).compile(compiler_options=FAST_COMPILE)
 
 
-@pytest.mark.parametrize("name", ["gpt", "t5"])
+@pytest.mark.parametrize("name", ["gpt", pytest.param("t5", marks=pytest.mark.long)])
 def test_a_plan_for_gpus_computes_the_same_on_cpus(name: str) -> None:
     """The layouts found for the kernel on 8 H100s, under XLA's form of the same function on 8 CPU devices."""
     module = model(name)

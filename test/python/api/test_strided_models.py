@@ -19,7 +19,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["gpt", pytest.param("gpt-scan", marks=pytest.mark.slow), "lstm"])
+@pytest.mark.parametrize("name", ["gpt", pytest.param("gpt-scan", marks=pytest.mark.long), "lstm"])
 def test_three_steps_with_donation_equal_those_of_one_device(name: str) -> None:
     module, changes, fused = MODELS[name]
     model = pytest.importorskip(f"examples.models.{module}")  # the LSTM is in Equinox

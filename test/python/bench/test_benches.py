@@ -79,7 +79,7 @@ def bench(name: str, *options: str) -> dict[str, Any]:
     return results
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_scanned_compares_both_programs_of_a_model() -> None:
     results = bench("scanned")
     (case,) = results["cases"]

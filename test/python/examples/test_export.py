@@ -130,7 +130,7 @@ def test_bad_options_name_the_remedy(arguments: list[str], message: str, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_175b_model_is_exported_in_a_minute(tmp_path: Path) -> None:
     path = tmp_path / "gpt175b.mlirbc"
     command = [sys.executable, "-m", "examples.export", "gpt", "--preset", "175b", "--batch", "256", "--remat"]

@@ -57,7 +57,7 @@ def test_evaluation_follows_training() -> None:
     assert after < 5.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_10m_model_trains_20_steps_with_single_device_losses() -> None:
     output = run("train_gpt", "--preset", "10m", "--steps", "20", "--check", timeout_s=1800)
     assert re.search(r"GPT with 10,\d{3},\d{3} parameters", output)
