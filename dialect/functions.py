@@ -5,7 +5,8 @@ Owns these few traversals, which MLIR's bindings spell differently each time. Kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from jaxlib.mlir import ir
 
@@ -37,6 +38,17 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
                 yield operation
                 if len(operation.regions):
                     yield from walk(operation)
+
+
+def copy_all(ops: Iterable[ir.Operation], values: dict[Any, Any]) -> None:
+    """Copies operations to the insertion point, with `values` in place of operands; their results are added to it."""
+    for op in ops:
+        copy = op.clone()
+        for inner in (copy, *walk(copy)):
+            for position, operand in enumerate(inner.operands):
+                if operand in values:
+                    inner.operands[position] = values[operand]
+        values.update(zip(op.results, copy.results, strict=True))
 
 
 def argument_attributes(function: ir.Operation) -> list[dict[str, ir.Attribute]]:

@@ -161,15 +161,20 @@ def add_mesh(module: ir.Module, name: str, axes: Sequence[tuple[str, int]]) -> N
 
 def rename_mesh(module: ir.Module, old: str, new: str) -> None:
     """Give a mesh another name, which no other mesh of the module may have."""
-    text = re.compile(rf"<@{re.escape(old)}(?=[,>])")
     for op in [view.operation for view in module.body.operations]:
         if op.name == "sdy.mesh" and op.attributes["sym_name"].value == old:
             op.attributes["sym_name"] = ir.StringAttr.get(new, module.context)
         for inner in (op, *functions.walk(op)):
-            for name in list(inner.attributes):
-                attribute = inner.attributes[name]
-                if not isinstance(attribute, ir.DenseElementsAttr) and text.search(found := str(attribute)):
-                    inner.attributes[name] = ir.Attribute.parse(text.sub(f"<@{new}", found), module.context)
+            rename_mesh_on(inner, old, new)
+
+
+def rename_mesh_on(op: ir.Operation, old: str, new: str) -> None:
+    """Have the shardings of one operation be over another mesh."""
+    text = re.compile(rf"<@{re.escape(old)}(?=[,>])")
+    for name in list(op.attributes):
+        attribute = op.attributes[name]
+        if not isinstance(attribute, ir.DenseElementsAttr) and text.search(found := str(attribute)):
+            op.attributes[name] = ir.Attribute.parse(text.sub(f"<@{new}", found), op.context)
 
 
 def axes_of_mesh(mesh: ir.Attribute) -> list[tuple[str, int]]:

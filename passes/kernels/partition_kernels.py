@@ -19,7 +19,7 @@ from rhino.passes.kernels.calls import RULE, kernel_of, rule_of
 from rhino.passes.kernels.layouts import Layouts, Mesh
 from rhino.passes.kernels.programs import Local, program_of
 from rhino.passes.manual.collectives import number_channels
-from rhino.passes.manual.read import NAME, manual_axes, mesh_name
+from rhino.passes.manual.read import around, manual_axes, mesh_name
 from rhino.passes.registry import Pass, register
 from rhino.search.problem import leading
 
@@ -143,23 +143,15 @@ def _parts(op: ir.Operation, layouts: Layouts) -> _Parts | None:
 
 def _mesh_around(op: ir.Operation, layouts: Layouts) -> str:
     """The mesh of the manual computation that an operation is in, else the only one that there is."""
-    at = op.parent
-    while at is not None and at.name != "func.func":
-        if at.name == NAME and mesh_name(at) in layouts.meshes:
-            return mesh_name(at)
-        at = at.parent
+    for outer in around(op):
+        if mesh_name(outer) in layouts.meshes:
+            return mesh_name(outer)
     return next(iter(layouts.meshes)) if len(layouts.meshes) == 1 else ""
 
 
 def _manual_axes(op: ir.Operation) -> frozenset[str]:
     """The axes of manual computations around an operation: what is inside them are one device's values of these."""
-    found: set[str] = set()
-    at = op.parent
-    while at is not None and at.name != "func.func":
-        if at.name == NAME:
-            found.update(manual_axes(at))
-        at = at.parent
-    return frozenset(found)
+    return frozenset(axis for outer in around(op) for axis in manual_axes(outer))
 
 
 def _may_split(parts: _Parts, f: int, axes: tuple[str, ...]) -> bool:

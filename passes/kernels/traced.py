@@ -52,11 +52,5 @@ def _copied(module: ir.Module, operands: Sequence[Any]) -> list[Any]:
         block = manual.regions[0].blocks[0]
     values = dict(zip(block.arguments, operands, strict=True))
     *ops, returned = [op.operation for op in block.operations]
-    for op in ops:
-        copy = op.clone()
-        for inner in (copy, *functions.walk(copy)):
-            for position, operand in enumerate(inner.operands):
-                if operand in values:
-                    inner.operands[position] = values[operand]
-        values.update(zip(op.results, copy.results, strict=True))
+    functions.copy_all(ops, values)
     return [values[v] for v in returned.operands]

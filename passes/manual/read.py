@@ -44,6 +44,17 @@ def dims_around(op: ir.Operation) -> tuple[list[Dims], list[Dims]]:
     return first, second
 
 
+def around(op: ir.Operation) -> list[ir.Operation]:
+    """The manual computations that an operation is in, innermost first."""
+    found = []
+    at = op.parent
+    while at is not None and at.name != "func.func":
+        if at.name == NAME:
+            found.append(at)
+        at = at.parent
+    return found
+
+
 def outermost(function: ir.Operation) -> list[ir.Operation]:
     """The manual computations of a function that are in no other one."""
     found = [op for op in functions.walk(function) if op.name == NAME]
@@ -62,8 +73,8 @@ def read_manual(op: ir.Operation, body: Graph, ops: list[Any], meshes: Mapping[s
     """
     mesh = meshes.get(mesh_name(op), ())
     sizes = dict(mesh)
-    around = dims_around(op)
-    used = {axis for side in around for dims in side for axes in dims for axis in axes}
+    sides = dims_around(op)
+    used = {axis for side in sides for dims in side for axes in dims for axis in axes}
     used.update(manual_axes(op), *(manual_axes(inner) for inner in functions.walk(op) if _is_taking(inner)))
     if unknown := sorted(used - set(sizes)):
         raise PassError(
@@ -73,16 +84,16 @@ def read_manual(op: ir.Operation, body: Graph, ops: list[Any], meshes: Mapping[s
         )
     taken = [axis for axis in sizes if axis in used]
     numbers = {axis: i for i, axis in enumerate(taken)}
-    split = {axis for side in around for dims in side for axes in dims for axis in axes}
+    split = {axis for side in sides for dims in side for axes in dims for axis in axes}
     local = set(manual_axes(op))
     found = batches(body)
     # An axis that the body does not see splits the batch that a plan gave it.
     given = tuple(
-        [[[numbers[axis] for axis in axes if axis in local] for axes in dims] for dims in side] for side in around
+        [[[numbers[axis] for axis in axes if axis in local] for axes in dims] for dims in side] for side in sides
     )
     rule, free = rule_around(body, found, [sizes[axis] for axis in taken], (given[0], given[1]))
-    values = [*((a.value, d) for a, d in zip(body.arguments, around[0], strict=True))]
-    values += zip(body.outputs, around[1], strict=True)
+    values = [*((a.value, d) for a, d in zip(body.arguments, sides[0], strict=True))]
+    values += zip(body.outputs, sides[1], strict=True)
     placed: dict[str, int] = {axis: numbers[axis] if axis in split & local else -1 for axis in taken}
     for v, dims in values:
         for batch, axes in zip(found.places[v], dims, strict=True):

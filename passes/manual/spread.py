@@ -18,7 +18,7 @@ from rhino.dialect.constants import splat
 from rhino.graph.data import Dims, Manual, Op
 from rhino.passes.manual.collectives import KINDS, Axes, Placed, spread_groups
 from rhino.passes.manual.cut import cut
-from rhino.passes.manual.read import NAME, SIDES, manual_axes, mesh_name
+from rhino.passes.manual.read import NAME, around, manual_axes, mesh_name
 
 _PLACE = "stablehlo.partition_id"
 
@@ -41,7 +41,9 @@ def spread(op: ir.Operation, record: Op, own: Axes, name: str, mesh: Axes, facto
     split.update({f: (axis,) for axis, f in manual.taken if f >= 0})
     ways = {f: prod(sizes[axis] for axis in split[f]) for f in manual.free if f in split}
     inner = list(functions.walk(op))
-    _rename(inner, mesh_name(op), name)
+    own_name = mesh_name(op)
+    for at in (op, *inner):
+        sdy.rename_mesh_on(at, own_name, name)
     with op.context, op.location:
         _cut(op, manual, ways)
         shardings = [
@@ -65,16 +67,6 @@ def _dims(mapping: tuple[tuple[int, ...], ...], split: Mapping[int, tuple[str, .
     return tuple(tuple(axis for f in dim for axis in split.get(f, ())) for dim in mapping)
 
 
-def _rename(ops: Sequence[ir.Operation], old: str, new: str) -> None:
-    """Computations inside over the new mesh, too."""
-    for op in ops:
-        for key in SIDES:
-            if key in op.attributes:
-                op.attributes[key] = ir.Attribute.parse(
-                    str(op.attributes[key]).replace(f"<@{old},", f"<@{new},"), op.context
-                )
-
-
 def _cut(op: ir.Operation, manual: Manual, ways: Mapping[int, int]) -> None:
     """Makes the body one of a device's part of its batches, by the number of parts of each."""
     for factor, parts in ways.items():
@@ -90,7 +82,7 @@ def _place(op: ir.Operation, name: str, mesh: Axes, placed: Placed) -> None:
     XLA knows the latter only where all axes are manual: beside a computation inside, it is asked for in one of its own.
     """
     kind = op.results[0].type
-    seen = {axis for around in _around(op) for axis in manual_axes(around)}
+    seen = {axis for outer in around(op) for axis in manual_axes(outer)}
     rest = [axis for axis, _ in mesh if axis not in seen]
     with op.location, ir.InsertionPoint(op):
         if rest:
@@ -114,16 +106,6 @@ def _own_place(kind: Any, placed: Placed) -> Any:
         found = stablehlo.DivOp(found, splat(kind, placed.inner)).result
     # Whatever axes are put in front later: those of a pipeline's replicas.
     return stablehlo.RemOp(found, splat(kind, placed.devices)).result
-
-
-def _around(op: ir.Operation) -> list[ir.Operation]:
-    found = []
-    at = op.parent
-    while at is not None and at.name != "func.func":
-        if at.name == NAME:
-            found.append(at)
-        at = at.parent
-    return found
 
 
 def widen(op: ir.Operation, own: Axes, mesh: Axes, alone: bool) -> None:

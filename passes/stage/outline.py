@@ -83,13 +83,7 @@ def _outlined(
     inside = main.regions[0].blocks.append(*kinds, arg_locs=[value.location for value in block.arguments])
     values: dict[Any, Any] = dict(zip(block.arguments, inside.arguments, strict=True))
     with ir.InsertionPoint(inside):
-        for op in ops:
-            made = op.clone()
-            for inner in (made, *functions.walk(made)):
-                for position, operand in enumerate(inner.operands):
-                    if operand in values:
-                        inner.operands[position] = values[operand]
-            values.update(zip(op.results, made.results, strict=True))
+        functions.copy_all(ops, values)
         func.ReturnOp([values[value] for value in returned.operands])
     attributes = [_sharding(value.type) for value in fragment.operands]
     for position, result in donated.items():
