@@ -16,8 +16,8 @@ from rhino.plan_module import Request
 def plan_beside(other: Plan, request: Request, search: Callable[[Request], Plan], own: bool) -> Plan:
     """The plan of another program over the state of a pipeline.
 
-    Stages, the mesh of a replica and the schedule are the pipeline's, and its micro-batches if they divide the batch. What
-    the new plan keeps elsewhere all the same is moved by the call.
+    Stages, the mesh of a replica and the schedule are the pipeline's, and its micro-batches if they divide the batch.
+    What the new plan keeps elsewhere all the same is moved by the call.
 
     Args:
       other: the pipeline's plan.

@@ -186,11 +186,12 @@ def build(
             job, traced, cluster, _given(settings, follow), lambda: _plan(traced, cluster, settings, follow, own)
         )
     if is_pipeline(plan):
-        from rhino.api_pipeline import BuiltPipeline, bind_pipeline
+        from rhino.api_pipeline import BuiltPipeline, PipelineStep, bind_pipeline
 
         keys = tuple(map(leaf_key, jax.tree.leaves((call.traced_args, call.traced_kwargs))))
         there: Any = bind_pipeline(cluster)
-        return BuiltPipeline(traced, plan.bind(there), there, call.statics, keys, None, [None] * len(keys), job=job)
+        made = PipelineStep.again(follow.compiled, traced) if follow and follow.plan.source is plan.source else None
+        return BuiltPipeline(traced, plan.bind(there), there, call.statics, keys, made, [None] * len(keys), job=job)
     binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
@@ -220,7 +221,10 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
         # Another program over the same arguments (a new learning rate): its values need annotations of their own.
         source, pins = settings.plan, given_pins(settings.plan)
     elif follow is not None:
-        if follow.plan.program == program:  # types that differ for jax only, such as a weak one
+        if (follow.plan.program, follow.plan.cluster) == (
+            program,
+            cluster.name,
+        ):  # only types of jax's, such as weak ones
             return follow.plan
         source, pins = follow.plan, find_pins(traced, follow.plan, follow.trace)
     stages, microbatches, schedule = settings.stages, settings.microbatches, settings.schedule

@@ -167,6 +167,11 @@ class PipelineStep:
         self._trace = trace
         self._odd = [(i, aval) for i, aval in enumerate(trace.jaxpr.out_avals) if not is_plain(aval)]
 
+    @classmethod
+    def again(cls, other: PipelineStep | None, trace: Trace) -> PipelineStep | None:
+        """What was compiled already for the same plan, for a call that is another one to jax only."""
+        return cls(other.executable, trace) if other is not None else None
+
     def __repr__(self) -> str:
         return repr(self.executable)
 
