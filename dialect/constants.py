@@ -11,9 +11,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-# A constant's value as it is printed, if it is the same everywhere, and how zero looks.
+# A constant's value as it is printed, if it is the same everywhere, and how zero looks, that with a sign included.
 _SPLAT = re.compile(r"dense<([^<>]*)> :")
-_ZEROS = ("0", "false", "0.000000e+00", "(0,0)", "(0.000000e+00,0.000000e+00)")
+_ZERO = re.compile(r"-?0(?:\.0+e[+-]00)?|false")
 
 
 def splat(kind: Any, value: float) -> Any:
@@ -45,7 +45,7 @@ def is_zeros(op: ir.Operation) -> bool:
         value = op.attributes["value"]
         text = str(value) if isinstance(value, ir.DenseElementsAttr) and value.is_splat else ""
     found = _SPLAT.search(text)
-    return found is not None and found[1] in _ZEROS
+    return found is not None and all(_ZERO.fullmatch(part) for part in found[1].strip("()").split(","))
 
 
 def identity(kind: str, element: Any) -> float:
