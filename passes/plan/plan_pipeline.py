@@ -73,7 +73,7 @@ class PlanPipeline(Pass):
             raise PassError(
                 main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
             )
-        programs = SplitPrograms.of(module, self.level, self.statistics)
+        programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches)
         options = Options(
             level=self.level,
             memory_limit=self.memory_limit or None,

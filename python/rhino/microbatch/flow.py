@@ -24,7 +24,7 @@ BRANCHES = ("stablehlo.case", "stablehlo.if")
 BARRIER = "stablehlo.optimization_barrier"
 _REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.convolution": "add"}
 _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
-_REGROUP = "run the step without micro-batches, or compute this within single examples"
+_REGROUP = "run the step as one micro-batch, or compute this within single examples"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from zoo.harness import About, Case, Refused
+from zoo.harness import About, Case
 
 ABOUT = About("JAX", "decode with a KV cache, sampled tokens", ci=("one",))
 WIDTH, HEADS, LENGTH, VOCABULARY, LAYERS = 32, 4, 16, 64, 2

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import optax
 
-from zoo.harness import About, Case, Refused
 from zoo.common import classes, mlp_loss, mlp_params
+from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "Optax", "L-BFGS with zoom line search (while loop over losses)",

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import optax
 
-from zoo.harness import About, Case
 from zoo.common import trained_mlp
+from zoo.harness import About, Case
 
 ABOUT = About("Optax", "Lion, weight decay with a mask")
 

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import optax
 
-from zoo.harness import About, Case
 from zoo.common import classes, mlp_loss, mlp_params
+from zoo.harness import About, Case
 
 ABOUT = About("Optax", "Lookahead: slow and fast parameters")
 
@@ -22,4 +22,4 @@ def case() -> Case:
         return optax.apply_updates(params, updates), opt_state, loss
 
     params = optax.LookaheadParams.init_synced(mlp_params())
-    return Case(step, (params, tx.init(params)), classes(3), donate=(1,))
+    return Case(step, (params, tx.init(params)), classes(3), donate=(0, 1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import optax
 
-from zoo.harness import About, Case
 from zoo.common import trained_mlp
+from zoo.harness import About, Case
 
 ABOUT = About("Optax", "MultiSteps: accumulation over calls, update under cond", ci=("one", "stages"))
 

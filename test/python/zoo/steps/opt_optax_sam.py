@@ -8,8 +8,8 @@ import jax
 import optax
 import optax.contrib
 
-from zoo.harness import About, Case, Refused
 from zoo.common import classes, mlp_loss, mlp_params
+from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "Optax", "contrib.sam, opaque mode",

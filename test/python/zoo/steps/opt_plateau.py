@@ -8,8 +8,8 @@ import jax
 import optax
 import optax.contrib
 
-from zoo.harness import About, Case
 from zoo.common import classes, mlp_loss, mlp_params
+from zoo.harness import About, Case
 
 ABOUT = About("Optax", "reduce_on_plateau, apply_if_finite")
 

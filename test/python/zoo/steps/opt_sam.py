@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import optax
 
-from zoo.harness import About, Case, Refused
 from zoo.common import classes, mlp_loss, mlp_params
+from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "JAX", "SAM: gradient at perturbed parameters",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import optax.contrib
 
-from zoo.harness import About, Case
 from zoo.common import trained_mlp
+from zoo.harness import About, Case
 
 ABOUT = About("Optax", "schedule-free AdamW")
 

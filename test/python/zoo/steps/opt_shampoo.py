@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from zoo.harness import About, Case
 from zoo.common import classes, mlp_loss, mlp_params
+from zoo.harness import About, Case
 
 ABOUT = About("JAX", "Shampoo: preconditioners by eigh", ci=("one",))
 
