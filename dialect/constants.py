@@ -64,8 +64,10 @@ def _printed(op: ir.Operation) -> str:
 
 def identity(kind: str, element: Any) -> float:
     """What changes nothing when accumulated."""
-    if kind in ("add", "or"):
+    if kind in ("add", "or", "xor"):
         return 0
+    if kind == "multiply":
+        return 1
     if kind == "and":
         return -1 if element.width > 1 else 1
     if not isinstance(element, ir.IntegerType):

@@ -11,7 +11,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
-from rhino.dialect.reducers import REDUCING, kinds
+from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
 from rhino.graph.data import Graph
 from rhino.microbatch import Facts, Region
 
@@ -22,6 +22,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
     """The facts of a program whose values and ops are numbered as the graph's."""
     ids = {value: i for i, value in enumerate(values)}
     regions: dict[int, tuple[Region, ...]] = {}
+    neutral: set[int] = set()
     captures: dict[int, tuple[int, ...]] = {}
     zeros: set[int] = set()
     combiners: dict[int, str] = {}
@@ -42,6 +43,8 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
         elif name in REDUCING:
             combined = kinds(op)
             combiners[k] = f"stablehlo.{combined[0]}" if len(combined) == 1 and combined[0] else ""
+            if all(starts_neutral(op, i, kind) for i, kind in enumerate(combined)):
+                neutral.add(k)
         elif name == "stablehlo.convolution":
             if found := _grouped(op):
                 grouped[k] = found
@@ -64,7 +67,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
                     )
                 )
             regions[record.index] = tuple(found_regions)
-    return Facts(regions, frozenset(zeros), combiners, captures, grouped, frozenset(effects))
+    return Facts(regions, frozenset(zeros), combiners, frozenset(neutral), captures, grouped, frozenset(effects))
 
 
 def _is_zero(op: Any) -> bool:
