@@ -41,7 +41,8 @@ class Request:
     """What to plan for. `memory_limit_bytes` 0 means nine tenths of the device's; `mesh` is "2x4", empty for a search.
 
     `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
-    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch".
+    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch". `fewer`
+    takes fewer micro-batches than asked for where those do not divide the batch.
     """
 
     cluster: Cluster
@@ -53,6 +54,7 @@ class Request:
     microbatches: int = 0
     schedule: str = ""
     statistics: str = "batch"
+    fewer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ def plan_module(
             budget=request.budget_s,
             stages=request.stages,
             microbatches=request.microbatches,
+            fewer=request.fewer,
             schedule=request.schedule,
             statistics=request.statistics,
         )
