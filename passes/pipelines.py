@@ -40,6 +40,7 @@ class Auto(Pipeline):
 
     stages: int = option(0, "pipeline stages; 0 makes a pipeline only if nothing else fits, -1 if it is faster")
     microbatches: int = option(0, "micro-batches of a pipeline; 0 leaves them to the search")
+    fewer: bool = option(False, "as of rhino-plan-pipeline: whether fewer micro-batches will do")
     schedule: str = option("", "schedule of a pipeline; searched when empty")
     statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
 
@@ -73,7 +74,7 @@ class Auto(Pipeline):
                 raise RhinoError("level O0 makes no pipelines", "plan at O1, or without stages")
             given = [("stages", str(max(0, self.stages))), ("microbatches", str(self.microbatches))]
             given += [("schedule", self.schedule)] if self.schedule else []
-            given += [("statistics", self.statistics)]
+            given += [("statistics", self.statistics)] + [("fewer", "true")] * self.fewer
             return [build("rhino-plan-pipeline", [*options, *given])]
         if self.stages == 1 or self.microbatches == 1:
             return [build("rhino-expose-strided-dims", []), build("rhino-plan-sharding", options)]
