@@ -15,7 +15,7 @@ from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoCluster, RhinoKernel, RhinoPlan
 from rhino.errors import RhinoError
-from rhino.graph.data import Dims, Graph
+from rhino.graph.data import CONSTRAINTS, Dims, Graph
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
@@ -193,6 +193,12 @@ class Writer:
                     spread(op, record, self.graph.axes, self.mesh, self.solution.mesh, factors)
                 continue
             dims = [left[v][0] if v in left else self.solution.dims(v) for v in record.results]
+            if record.name in CONSTRAINTS:
+                if self.mine(record.index):
+                    op.attributes["sharding"] = self._sharding(
+                        dims[0] or ((),) * len(self.graph.values[record.results[0]].shape)
+                    )
+                continue
             if any(dims) and self.mine(record.index):
                 given = [
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)

@@ -70,7 +70,7 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
     comm = RingModel(cluster, sizes)
     undivided, matmuls = op_seconds(graph, cluster), matmul_seconds(graph, cluster)
     costs = Costs.on(problem, quotient, cluster, comm, undivided, matmuls, names)
-    pinned = pinned_states(problem, quotient, sizes, names)
+    pinned = pinned_states(problem, quotient, sizes, names).states
     setting = Setting(costs, pinned)
     start = start_from_nothing(setting)
     if start is None:
