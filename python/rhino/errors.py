@@ -20,5 +20,9 @@ class RhinoError(Exception):
         self.remedy = remedy
 
 
+class RhinoWarning(UserWarning):
+    """Something of the user's program that a plan does not follow; the line is that of the program."""
+
+
 class NothingFits(RhinoError):
     """No plan that was looked for is within the memory limit; others may be, such as pipelines."""
