@@ -12,9 +12,9 @@ from jaxlib.mlir.dialects import sdy as sdy_dialect
 from rhino.cluster import Cluster
 from rhino.dialect import functions, sdy
 from rhino.passes.diagnostics import PassError, PassLog
-from rhino.passes.manual.annotations import Given, Keeping, annotations, rewrite
+from rhino.passes.manual.annotations import Given, Keeping, Real, rewrite, written
 from rhino.passes.manual.collectives import Axes
-from rhino.passes.manual.forms import real_axes, unify
+from rhino.passes.manual.forms import real_axes, run_alone, unify
 from rhino.passes.manual.read import MANUAL_MESH, mesh_name, outermost
 from rhino.passes.registry import Pass, option, register
 from rhino.search.meshes import axes_text
@@ -30,10 +30,10 @@ class AdoptMesh(Pass):
     and others beside them where the cluster is larger. rhino-plan-sharding keeps what is annotated on these axes, and
     writes manual computations (jax's `shard_map`) over the planned mesh.
 
-    What splits nothing is taken out: axes of one device, meshes without others, all annotations where none names an
-    axis. Shardings on operations and on results, and Shardy's collectives, become constraints; its hints to
-    propagation (barriers, groups) are dropped. Of several meshes the one of the manual computations is kept, else the
-    one with most annotations, and those whose axes it has.
+    What splits nothing is taken out: collectives in a program for one device, axes of one device, meshes without
+    others, all annotations where none names an axis. Shardings on operations and on results, and Shardy's collectives,
+    become constraints; its hints to propagation (barriers, groups) are dropped. Of several meshes the one of the manual
+    computations is kept, else the one with most annotations, and those whose axes it has.
 
     Requires: calls are inlined.
 
@@ -110,11 +110,14 @@ def adopt(
     """
     meshes = sdy.mesh_axes(module)
     main = functions.find(module, "main")
-    if not meshes or MANUAL_MESH in meshes or main is None or not len(main.regions[0].blocks):
+    if MANUAL_MESH in meshes or main is None or not len(main.regions[0].blocks):
+        return
+    run_alone(main, module)
+    if not meshes:
         return
     unify(main, module, meshes)
     own = _own_mesh(main, module, meshes)
-    found = annotations(main)
+    found = written(main)
     kept: dict[int, ir.Attribute] = {}
     keeping = Keeping(module, meshes, log, unfit)
     if not keep:
@@ -134,19 +137,19 @@ def adopt(
         log.count("adopted")
 
 
-def _own_mesh(main: ir.Operation, module: ir.Module, meshes: dict[str, Any]) -> Axes:
+def _own_mesh(main: ir.Operation, module: ir.Module, meshes: dict[str, Any]) -> Real:
     """The mesh of the manual computations; empty without any. Raises PassError if they have several."""
     used: dict[str, ir.Operation] = {}
     for op in outermost(main):
         if real_axes(meshes.get(mesh_name(op)) or ()):
             used.setdefault(mesh_name(op), op)
-    own: Axes = ()
+    own: Real = ()
     for name, op in used.items():
         axes = real_axes(meshes[name])
         if own and axes != own:
             raise PassError(
                 op,
-                f"the manual computation is over a mesh {axes_text(axes)}, another one over {axes_text(tuple(own))}",
+                f"the manual computation is over a mesh {axes_text(axes)}, another one over {axes_text(own)}",
                 ["write both for one mesh that has all axes"],
             )
         own = axes

@@ -19,10 +19,11 @@ from rhino.graph.data import CONSTRAINTS, Dims
 from rhino.passes.diagnostics import PassLog
 from rhino.passes.manual.collectives import Axes
 from rhino.passes.manual.forms import over, real_axes
-from rhino.passes.manual.read import MANUAL_MESH, NAME, around
+from rhino.passes.manual.read import MANUAL_MESH, around
 from rhino.search.meshes import axes_text
 
 Meshes = dict[str, Any]
+Real = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Given:
         return sdy.mesh_of(self.sharding)
 
 
-def annotations(main: ir.Operation) -> list[Given]:
+def written(main: ir.Operation) -> list[Given]:
     """All in @main, but for those in manual computations."""
     found = []
     block = main.regions[0].blocks[0]
@@ -88,7 +89,7 @@ class Keeping:
     log: PassLog
     unfit: Callable[[Axes], tuple[str, str] | None]
 
-    def choose(self, found: Sequence[Given], own: Axes) -> tuple[Axes, list[Given]]:
+    def choose(self, found: Sequence[Given], own: Real) -> tuple[Real, list[Given]]:
         """The mesh of which axes the plan's has, and the annotations over it.
 
         Args:
@@ -97,7 +98,7 @@ class Keeping:
         found = [given for given in found if given.shape and real_axes(self.meshes.get(given.mesh) or ())]
         if not any(axes for given in found for axes in sdy.dims_of(self._real(given))):
             return own, []  # they split nothing
-        counts: dict[Axes, int] = {}
+        counts: dict[Real, int] = {}
         for given in found:
             axes = real_axes(self.meshes[given.mesh])
             counts[axes] = counts.get(axes, 0) + 1
@@ -114,8 +115,8 @@ class Keeping:
             if set(axes) <= set(own):
                 kept += those
             elif those:
-                why = f"over a mesh {axes_text(axes)}, and the plan's has {axes_text(own)}"
-                self._say(those, why, "write all for one mesh that has all axes")
+                other = f"over a mesh {axes_text(axes)}, and the plan's has {axes_text(own)}"
+                self._say(those, other, "write all for one mesh that has all axes")
         order = {id(given): i for i, given in enumerate(found)}
         return own, sorted(kept, key=lambda given: order[id(given)])
 
@@ -186,7 +187,3 @@ def _is_so(value: Any, dims: Dims) -> bool:
         return False
     op = value.owner.operation
     return op.name in CONSTRAINTS and sdy.dims_of(op.attributes["sharding"]) == dims
-
-
-def has_computations(main: ir.Operation) -> bool:
-    return any(op.name == NAME for op in functions.walk(main))

@@ -16,7 +16,7 @@ from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.constants import splat
 from rhino.graph.data import CONSTRAINTS
 from rhino.passes.manual.collectives import KINDS, Axes, groups_of, list_groups
-from rhino.passes.manual.read import NAME, SIDES, manual_axes, mesh_name
+from rhino.passes.manual.read import NAME, SIDES, around, manual_axes, mesh_name
 
 # They change where a value is, and not what it is; by operation, the attribute that says where it is then.
 _MOVES = {
@@ -32,6 +32,7 @@ _MOVES = {
 # They tell Shardy's propagation how to go about its work.
 _HINTS = ("sdy.propagation_barrier", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
 _PLACE = "stablehlo.partition_id"
+_COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
 
 def real_axes(axes: Axes) -> tuple[tuple[str, int], ...]:
@@ -160,6 +161,16 @@ def _computation(op: ir.Operation, mesh: Axes) -> None:
     for side in SIDES:
         given = sdy_dialect.TensorShardingPerValueAttr(op.attributes[side]).shardings
         op.attributes[side] = sdy.per_value([over(s, sdy.mesh_of(s), mesh) for s in given], op.context)
+
+
+def run_alone(function: ir.Operation, module: ir.Module) -> None:
+    """Take the collectives out of a program lowered for one device: jax writes `shard_map` there as its body."""
+    attributes = module.operation.attributes
+    if any(name not in attributes or ir.IntegerAttr(attributes[name]).value != 1 for name in _COUNTS):
+        return
+    for op in [op for op in functions.walk(function) if op.name in KINDS or op.name == _PLACE]:
+        if not around(op):
+            _on_one(op)
 
 
 def _names_around(op: ir.Operation, stop: ir.Operation) -> list[str]:

@@ -25,10 +25,12 @@ class Pinned:
     Attributes:
       states: of each class that holds one.
       unmet: values with a constraint that cannot be kept.
+      clashes: what is taken to be laid out like something that it is combined with, and is not: the names of both.
     """
 
     states: dict[int, Open]
     unmet: tuple[int, ...] = ()
+    clashes: tuple[tuple[str, str], ...] = ()
 
 
 def allows(given: Open, states: Sequence[int], axes: Sequence[int]) -> bool:
@@ -52,16 +54,22 @@ def deciding(problem: Problem) -> dict[int, int]:
     }
 
 
-def pinned_states(problem: Problem, quotient: Quotient, sizes: Sequence[int], names: Sequence[str]) -> Pinned:
+def pinned_states(
+    problem: Problem, quotient: Quotient, sizes: Sequence[int], names: Sequence[str], strict: bool = True
+) -> Pinned:
     """What given shardings leave to each class.
 
     Those of arguments, results and operations hold for all that is combined with them element by element. A constraint
     holds where it stands; what is computed from it keeps its layout unless something else was given there.
 
+    Args:
+      strict: whether it is an error if two disagree on what is combined; else the first holds.
+
     Raises:
       RhinoError: a sharding names an unknown axis or cannot be expressed, or two arguments of one cone disagree.
     """
     graph = problem.graph
+    clashes: list[tuple[str, str]] = []
     found: dict[int, tuple[Open, str]] = {}
     soft: list[int] = []
     for v, (name, dims) in graph.pins.items():
@@ -78,7 +86,7 @@ def pinned_states(problem: Problem, quotient: Quotient, sizes: Sequence[int], na
             continue
         classes = problem.classes[v]
         for d, axes in enumerate(dims):
-            if axes and classes[d] < 0:
+            if axes and classes[d] < 0 and strict:
                 raise RhinoError(
                     f"{name}: dim {d} of size {graph.values[v].shape[d]} cannot be sharded over '{axes[0]}'",
                     "shard another dimension",
@@ -86,6 +94,9 @@ def pinned_states(problem: Problem, quotient: Quotient, sizes: Sequence[int], na
         k = quotient.klass[problem.node_of[v]]
         given = _open([c + 1 for c in classes], dims, graph.loose.get(v), names)
         known = found.get(k)
+        if known is not None and known[0] != given and not strict:
+            clashes.append((known[1], name))
+            continue
         if known is not None and known[0] != given:
             raise RhinoError(
                 f"{known[1]} and {name} have different shardings but are combined element by element",
@@ -93,7 +104,7 @@ def pinned_states(problem: Problem, quotient: Quotient, sizes: Sequence[int], na
             )
         found[k] = (given, name)
     unmet = _constraints(problem, quotient, sizes, names, soft, found)
-    return Pinned({k: given for k, (given, _) in found.items()}, unmet)
+    return Pinned({k: given for k, (given, _) in found.items()}, unmet, tuple(clashes))
 
 
 def _constraints(
