@@ -15,7 +15,7 @@ from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.constants import splat
 from rhino.graph.data import CONSTRAINTS
-from rhino.passes.manual.collectives import KINDS, Axes, groups_of, list_groups
+from rhino.passes.manual.collectives import KINDS, Axes, list_groups
 from rhino.passes.manual.read import NAME, SIDES, around, manual_axes, mesh_name
 
 # They change where a value is, and not what it is; by operation, the attribute that says where it is then.
@@ -32,6 +32,7 @@ _MOVES = {
 # They tell Shardy's propagation how to go about its work.
 _HINTS = ("sdy.propagation_barrier", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
 _PLACE = "stablehlo.partition_id"
+_PERMUTE = "stablehlo.collective_permute"
 _COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
 
@@ -189,7 +190,7 @@ def _on_one(op: ir.Operation) -> None:
             op.results[0].replace_all_uses_with(splat(op.results[0].type, 0))
         op.erase()
     elif op.name in KINDS:
-        sends = op.name != "stablehlo.collective_permute" or any(groups_of(op, 1 << 30))
+        sends = op.name != _PERMUTE or len(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"])) > 0
         for result, operand in zip(op.results, op.operands, strict=True):
             if sends:
                 result.replace_all_uses_with(operand)
