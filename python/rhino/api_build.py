@@ -28,9 +28,10 @@ from rhino.distributed import Job
 from rhino.distributed.arrays import put, replicate
 from rhino.errors import RhinoError
 from rhino.kernels.bodies import given
+from rhino.passes.diagnostics import Diagnostic
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan_file import dumps
-from rhino.plan_module import Request, fingerprint, plan_module, read_plan
+from rhino.plan_module import Request, fingerprint, plan_module, read_plan, tell_warnings
 
 if TYPE_CHECKING:
     from rhino.api import Parallelized
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 class Settings:
     """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 means the default.
 
-    `stages`, `microbatches`, `schedule` and `statistics` are as `rhino-auto` takes them.
+    `stages`, `microbatches`, `schedule`, `statistics` and `annotations` are as `rhino-auto` takes them.
     """
 
     level: str
@@ -53,6 +54,7 @@ class Settings:
     microbatches: int = 0
     schedule: str = ""
     statistics: str = "batch"
+    annotations: str = "keep"
 
 
 @dataclass(slots=True)
@@ -230,7 +232,9 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
     stages, microbatches, schedule = settings.stages, settings.microbatches, settings.schedule
     beside = source is not None and is_pipeline(source)
     if source is not None and not beside:
-        write_pins(module, source, pins)
+        found: list[Diagnostic] = []
+        write_pins(module, source, pins, settings.annotations, found.append)
+        tell_warnings(found)
         mesh = "x".join(str(size) for _, size in source.mesh)
         # State that another step keeps is where that step has it: no pipeline.
         stages, microbatches, schedule = 1, 0, ""
@@ -244,6 +248,7 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
         microbatches,
         schedule,
         settings.statistics,
+        settings.annotations,
     )
     if beside:
         assert source is not None
@@ -261,7 +266,9 @@ def _search(
 ) -> Plan:
     """The plan for a request, written into the module."""
     with given(traced.kernels.bodies):
-        plan = plan_module(module, request, program=program, before_search=before).plan
+        planned = plan_module(module, request, program=program, before_search=before)
+    tell_warnings(planned.diagnostics)
+    plan = planned.plan
     if is_pipeline(plan):
         return plan
     return read_plan(module) if make_keys_whole(module, traced) else plan

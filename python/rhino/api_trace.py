@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.extend.core
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_kernels import Kernels, as_on
-from rhino.compile._jax_manual import without_meshes
+from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.local_kernels import Platform
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
@@ -151,7 +150,7 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
 
     Keyword-only arguments, which jit cannot take with shardings, are one dictionary after the positional ones.
     """
-    flat = jax.extend.core.jaxpr_as_fun(without_meshes(trace.jaxpr))
+    flat = function_of(trace.jaxpr)
     has_kwargs = bool(keyword_shardings)
 
     def step(*args: Any) -> Any:
@@ -168,7 +167,7 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
     donate = tuple(i for i, (start, n) in enumerate(zip(starts, counts, strict=True)) if n and start in donated)
     shardings = (*in_shardings, keyword_shardings) if has_kwargs else in_shardings
     jitted = jax.jit(step, in_shardings=shardings, out_shardings=out_shardings, donate_argnums=donate, keep_unused=True)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), no_mesh():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         return Kernels(trace.kernels.platform, only_types=True).lower(
             jitted.trace(*args, *((kwargs,) if has_kwargs else ()))

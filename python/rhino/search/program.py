@@ -16,6 +16,7 @@ from rhino.search.costs import Costs, States
 from rhino.search.layout import Layout
 from rhino.search.milp import Milp
 from rhino.search.overlap import WON
+from rhino.search.pinning import Open, allows
 from rhino.search.problem import End, Transfer
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
@@ -66,7 +67,7 @@ class Program:
         costs: Costs,
         axes: Sequence[int],
         states: Sequence[States],
-        pinned: dict[int, States],
+        pinned: Mapping[int, Open],
         parallel: bool,
         banned: Mapping[int, frozenset[States]] | None = None,
     ) -> None:
@@ -111,11 +112,11 @@ class Program:
         self._overlap()
 
     def _allowed(
-        self, k: int, axes: Sequence[int], fixed: States, pinned: dict[int, States], parallel: bool
+        self, k: int, axes: Sequence[int], fixed: States, pinned: Mapping[int, Open], parallel: bool
     ) -> list[States]:
         allowed = feasible(self.costs, k, axes, fixed)
         if k in pinned:
-            allowed = [s for s in allowed if all(s[a] == pinned[k][a] for a in axes)]
+            allowed = [s for s in allowed if allows(pinned[k], s, axes)]
             if not allowed:
                 raise RhinoError("a given sharding does not divide its dimension", "drop it or choose another mesh")
         # Published conventions forbid replicated dots; it is an option for comparing with them.
