@@ -6,16 +6,18 @@ Owns the public object and its cache of plans. Tracing, binding, pinning and com
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypedDict, Unpack, overload
 
 import jax
 
 from rhino.api_build import Built, Settings, build, executable
 from rhino.api_init import make_state, place_state
+from rhino.api_objects import close, has_objects, opened, plain, pure
 from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
-from rhino.api_strided import original
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.plan import Plan
@@ -61,7 +63,8 @@ class Parallelized:
         Raises:
           RhinoError: nothing fits the memory limit, no mesh suits the devices, a given plan does not fit, ...
         """
-        return self._lookup(self._signature.bind(args, kwargs)).plan
+        with self._opened(args, kwargs) as call:
+            return self._lookup(call).plan
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Plan, and compile with XLA for the cluster, whether its devices are here or not.
@@ -70,7 +73,8 @@ class Parallelized:
           A `rhino.compile` Executable: `memory_analysis()`, `collectives()`, `hlo_text()`; callable like the step where
           the devices are here (keyword-only arguments as one dictionary, last).
         """
-        return executable(self._lookup(self._signature.bind(args, kwargs)), self.cluster)
+        with self._opened(args, kwargs) as call:
+            return executable(self._lookup(call), self.cluster)
 
     def init(self, init_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run `init_fn` so that each device makes only its part of the state, stored as the latest plan wants it.
@@ -106,19 +110,54 @@ class Parallelized:
         Raises:
           RhinoError: the cluster's devices are not here.
         """
+        if jax.config.jax_disable_jit:
+            return self._fn(*plain(args), **plain(kwargs))
         call = self._signature.bind(args, kwargs)
         leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
         built = self._running
         if built is None or not built.accepts(leaves, tree, call.statics):
             if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
                 # Inside another transformation the step is just a function.
-                return self._fn(*original(args), **original(kwargs))
-            built = self._lookup(call, follow=self._running)
-            built.prepare(self.cluster)
-            self._running = built
+                return self._fn(*plain(args), **plain(kwargs))
+            if has_objects((call.traced_args, call.traced_kwargs)):
+                with opened(call, self) as call:
+                    return self._update(call)
+            built = self._ready(call)
         if built.job is not None:
             built.job.link.start_step()
         return built.run(call, leaves)
+
+    def _update(self, call: Call) -> Any:
+        """A call with pytrees for its objects, which it updates."""
+        leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
+        built = self._running
+        if built is None or not built.accepts(leaves, tree, call.statics):
+            built = self._ready(call)
+        if built.job is not None:
+            built.job.link.start_step()
+        if built.kept:
+            # What the step only reads stays where it was put for it.
+            leaves = built.placed(leaves)
+            args, kwargs = jax.tree.unflatten(tree, leaves)
+            call = replace(call, traced_args=args, traced_kwargs=kwargs)
+        return close(built.run(call, leaves), leaves, self)
+
+    def _ready(self, call: Call) -> Built:
+        """The planned and compiled call."""
+        built = self._lookup(call, follow=self._running)
+        built.prepare(self.cluster)
+        self._running = built
+        return built
+
+    @contextmanager
+    def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Call]:
+        """The call in its normal form, with pytrees for its objects."""
+        call = self._signature.bind(args, kwargs)
+        if has_objects((call.traced_args, call.traced_kwargs)):
+            with opened(call, self) as call:
+                yield call
+        else:
+            yield call
 
     def _planned(self, what: str) -> Built:
         if self._latest is None:
@@ -137,7 +176,8 @@ class Parallelized:
         built = self._built.get(key)
         if built is None:
             source = follow or self._followed()
-            built = self._built[key] = build(self._fn, self._signature, call, self.cluster, self._settings, source)
+            fn = pure(self._fn, self._signature, self) if call.opened else self._fn
+            built = self._built[key] = build(fn, self._signature, call, self.cluster, self._settings, source)
         self._latest = built
         return built
 

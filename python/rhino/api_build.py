@@ -15,9 +15,10 @@ from rhino.api_agreed import agree_compiled, agreed_plan, digest, read_results
 from rhino.api_binding import Binding, bind
 from rhino.api_devices import is_here, local_devices, shared_job, too_few
 from rhino.api_given import check_fits, given_pins
+from rhino.api_objects import Updated
 from rhino.api_pins import find_pins, make_keys_whole, pin_strided, write_pins
 from rhino.api_signature import Call, Signature, leaf_key
-from rhino.api_stored import StoredExecutable, lower_stored, store
+from rhino.api_stored import StoredExecutable, lower_stored, store, wrap
 from rhino.api_strided import StridedArray, original
 from rhino.api_trace import Trace, import_module, lower, trace
 from rhino.cluster import Cluster
@@ -74,6 +75,18 @@ class Built:
     _shardings: list[Any] = field(default_factory=list)
     job: Job | None = None
     _read: tuple[int, ...] = ()
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The flat arguments that are of objects and that the step only reads; see `rhino.api_objects`."""
+        results = jax.tree.unflatten(self.trace.out_tree, self.trace.jaxpr.out_avals)
+        return tuple(at for at in results.kept if at >= 0) if isinstance(results, Updated) else ()
+
+    def placed(self, leaves: Sequence[Any]) -> list[Any]:
+        """The flat arguments, each as the plan has it."""
+        arrays = store(leaves, self.binding.layouts_in) if self.binding.is_strided else list(leaves)
+        self._place(arrays)
+        return wrap(arrays, self.binding.layouts_in) if self.binding.is_strided else arrays
 
     def accepts(self, leaves: Sequence[Any], tree: Any, statics: tuple[Any, ...]) -> bool:
         """Whether a call with these flat arguments is this one."""

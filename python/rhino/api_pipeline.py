@@ -13,7 +13,8 @@ import jax
 
 from rhino.api_build import Built
 from rhino.api_devices import is_here, local_devices, too_few
-from rhino.api_init import argument_like
+from rhino.api_init import argument_like, made_by
+from rhino.api_objects import merge, split
 from rhino.api_signature import Call, abstract
 from rhino.api_trace import Trace
 from rhino.cluster import Cluster
@@ -75,6 +76,13 @@ class BuiltPipeline(Built):
         """One step. Arguments that are not where the plan keeps them are moved."""
         return self.compiled.run(leaves)
 
+    def placed(self, leaves: Sequence[Any]) -> list[Any]:
+        """The flat arguments, those of objects that the step only reads on the stages that keep them."""
+        found, places = list(leaves), self.compiled.executable.places
+        for at in self.kept:
+            found[at] = places[at].place(found[at])
+        return found
+
     def make_state(self, init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `init_fn` returns, each leaf on the stages that keep it; each stage makes its own leaves only.
 
@@ -85,8 +93,8 @@ class BuiltPipeline(Built):
         """
         from rhino.runtime.arrays import handle
 
-        made = jax.eval_shape(init_fn, *args, **kwargs)
-        where = argument_like(self, made, "init_fn makes")
+        init_fn, made = made_by(init_fn, args, kwargs)
+        where, tree = argument_like(self, made, "init_fn makes")
         places = self.compiled.executable.places[where]
         groups: dict[Any, list[int]] = {}
         pieces: dict[int, dict[int, jax.Array]] = {}
@@ -101,7 +109,7 @@ class BuiltPipeline(Built):
             for i, piece, array in _made_on(init_fn, args, kwargs, places, chosen, devices):
                 pieces.setdefault(i, {})[piece] = array
         flat = [place.joined([pieces[i][k] for k in sorted(pieces[i])]) for i, place in enumerate(places)]
-        return jax.tree.unflatten(jax.tree.structure(made), flat)
+        return merge(jax.tree.unflatten(tree, flat))
 
     def place_state(self, state: Any) -> Any:
         """The state with each leaf on the stages that keep it; the one given stays as it is.
@@ -109,10 +117,11 @@ class BuiltPipeline(Built):
         Raises:
           RhinoError: as `make_state`.
         """
-        where = argument_like(self, jax.tree.map(abstract, state), "the state is")
+        state = split(state)
+        where, _ = argument_like(self, jax.tree.map(abstract, state), "the state is")
         flat, tree = jax.tree.flatten(state)
         places = self.compiled.executable.places[where]
-        return jax.tree.unflatten(tree, [place.place(leaf) for place, leaf in zip(places, flat, strict=True)])
+        return merge(jax.tree.unflatten(tree, [place.place(leaf) for place, leaf in zip(places, flat, strict=True)]))
 
     def _check_here(self, cluster: Cluster) -> None:
         if not is_here(cluster):
