@@ -195,6 +195,22 @@ class PipelineStep:
         """Per group of devices, what one device of it sends to others of the group in a step."""
         return self.executable.collectives()
 
+    def as_text(self) -> str:
+        """The optimized programs of the fragments that this process has devices for, one after another."""
+        found = self.executable.compiled.executables
+        return "\n".join(f"// fragment {i}\n{exe.as_text()}" for i, exe in enumerate(found) if exe is not None)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """As of `jax.stages.Compiled`, but that a pipeline has no such numbers.
+
+        Raises:
+          RhinoError: always.
+        """
+        raise RhinoError(
+            "a pipeline is many programs, each run many times: XLA has no cost of the whole",
+            "see plan.predicted, or the fragments: step.compile(...).executable.compiled.executables",
+        )
+
     def run(self, leaves: Sequence[Any]) -> Any:
         """One step on flat arguments; the result is the user's pytree."""
         return jax.tree.unflatten(self._trace.out_tree, self.executable.run(leaves))

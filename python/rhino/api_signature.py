@@ -61,6 +61,8 @@ class Signature:
         self._only_positional, self._keywords = kinds[_Kind.POSITIONAL_ONLY], kinds[_Kind.KEYWORD_ONLY]
         self._rest = "".join(kinds[_Kind.VAR_POSITIONAL])
         self._any_keyword = bool(kinds[_Kind.VAR_KEYWORD])
+        stars = (*(f"*{name}" for name in kinds[_Kind.VAR_POSITIONAL]), *self._keywords)
+        self._shown = (*self._positional, *stars, *(f"**{name}" for name in kinds[_Kind.VAR_KEYWORD]))
         self.static, self.static_names = self._both(static, static_names, "static")
         self.donated, self.donated_names = self._both(donated, donated_names, "donate")
         both = [
@@ -107,6 +109,20 @@ class Signature:
             leaves += jax.tree.leaves(arg)
             donated |= set(range(start, len(leaves))) if gives else set()
         return leaves, donated
+
+    def jit(self, fn: Callable[..., Any]) -> Any:
+        """`jax.jit` of a function with these parameters, static and donated as they are."""
+        return jax.jit(
+            fn,
+            static_argnums=self.static,
+            static_argnames=self.static_names,
+            donate_argnums=self.donated,
+            donate_argnames=self.donated_names,
+            keep_unused=True,
+        )
+
+    def __repr__(self) -> str:
+        return f"({', '.join(self._shown)})"
 
     def names(self, count: int) -> tuple[str, ...]:
         """What the first `count` positional arguments are called."""

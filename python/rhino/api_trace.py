@@ -51,6 +51,7 @@ class Trace:
       in_tree: of (traced positional arguments, traced keyword arguments).
       leaves: the flat arguments.
       donated: indices of the leaves whose buffers may be reused.
+      info: pytrees of what it takes, (args, kwargs), and of what it returns, as `jax.stages.Traced` has them.
       bytecode: the module as jax lowered it for one device, kernels as calls.
       kernels: what these calls stand for.
     """
@@ -61,6 +62,7 @@ class Trace:
     out_tree: Any
     leaves: tuple[Leaf, ...]
     donated: tuple[int, ...]
+    info: tuple[Any, Any]
     bytecode: bytes
     kernels: Kernels
 
@@ -81,14 +83,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
     def step(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
-    jitted = jax.jit(
-        step,
-        static_argnums=signature.static,
-        static_argnames=signature.static_names,
-        donate_argnums=signature.donated,
-        donate_argnames=signature.donated_names,
-        keep_unused=True,
-    )
+    jitted = signature.jit(step)
     args = tuple(value if i in signature.static else jax.tree.map(abstract, value) for i, value in enumerate(call.args))
     kwargs = {
         name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value
@@ -111,6 +106,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         out_tree=jax.tree.structure(traced.out_info),
         leaves=tuple(_leaves(call, flat, avals)),
         donated=tuple(i for i, info in enumerate(infos) if info.donated),
+        info=(traced.args_info, traced.out_info),
         bytecode=to_bytecode(lowered.compiler_ir("stablehlo")),
         kernels=kernels,
     )

@@ -246,12 +246,35 @@ class Plan:
 
         return summary(self, measure(measured))
 
-    def report_html(self, measured: Any = None) -> str:
-        """The same as one self-contained HTML page. `measured` is as for `summary`."""
-        from rhino.report.html import page
+    def report_html(self, path: str | Path | None = None, measured: Any = None) -> str:
+        """The same as one self-contained HTML page, which is written to `path` if that is given.
+
+        Args:
+          measured: as for `summary`.
+
+        Raises:
+          RhinoError: the file cannot be written.
+        """
+        from rhino.report.html import page, write
         from rhino.report.measured import measure
 
-        return page(self, measure(measured))
+        text = page(self, measure(measured))
+        if path is not None:
+            write(text, Path(path))
+        return text
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        from rhino.report.text import short
+
+        return short(self)
+
+    def _repr_html_(self) -> str:
+        from rhino.report.html import frame
+
+        return frame(self)
 
     # --- use with plain jax ----------------------------------------------------------------------------------------
 
