@@ -21,7 +21,7 @@ _LAST_WORDS = re.compile(
     r"|Stack dump|libc\+\+abi|free\(\)|double free|malloc|corrupted)",
     re.MULTILINE,
 )
-_LOG_PREFIX = re.compile(r"^(?:F\d{4} [\d:.]+ +\d+ \S+\] |LLVM ERROR: |\*\*\* )")
+_LOG_PREFIX = re.compile(r"^(?:LLVM ERROR: )?(?:F\d{4} [\d:.]+ +\d+ \S+\] )?(?:\*\*\* )?")
 _TASK_BYTES = 1024
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
