@@ -20,6 +20,9 @@ from rhino.search.problem import End, Transfer
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
 _TIE_BREAK = 1e-8
+# What keeping every argument whole on each device costs, as a share of computing divided perfectly: plans closer than
+# that are as fast, and of those the one that stores the least is taken.
+_STORED_WHOLE = 1e-5
 # A conversion (from, to), and a place it may happen: class and group of states at its source and at its target.
 Key = tuple[Layout, Layout]
 Term = tuple[int, int, int, int]
@@ -88,11 +91,13 @@ class Program:
             for k in range(len(costs.quotient.counts))
         ]
         tie_s = _TIE_BREAK * max((sum(seconds) for found in parts for seconds in found.values()), default=0.0)
-        for count, found in zip(costs.quotient.counts, parts, strict=True):
+        self.stored_s = _STORED_WHOLE * sum(costs.seconds) / prod(costs.sizes)
+        for k, (count, found) in enumerate(zip(costs.quotient.counts, parts, strict=True)):
             xs: dict[States, int] = {}
             for s, (compute_s, lost_s) in found.items():
                 # Equal costs are common (which dim of a gathered parameter?): the major one, and the same every time.
-                x = xs[s] = self.milp.variable(count * (compute_s + lost_s + tie_s * sum(s)), True)
+                tied_s = tie_s * sum(s) + self.stored_s * costs.stored(k, s)
+                x = xs[s] = self.milp.variable(count * (compute_s + lost_s + tied_s), True)
                 self.computing[x] = count * compute_s
             self.x.append(xs)
             self.milp.row(1, 1, [(v, 1.0) for v in xs.values()])
@@ -296,4 +301,8 @@ class Program:
             return None
         # The first of the largest: rounding is the same every time.
         chosen = tuple(max(x, key=lambda s, x=x: found.values[x[s]]) for x in self.x)  # type: ignore[misc]
-        return Placement(chosen, found.objective, found.bound)
+        stored_s = sum(
+            self.stored_s * count * self.costs.stored(k, s)
+            for k, (count, s) in enumerate(zip(self.costs.quotient.counts, chosen, strict=True))
+        )
+        return Placement(chosen, found.objective - stored_s, found.bound - self.stored_s)
