@@ -182,7 +182,7 @@ class Costs:
 
     def layout(self, end: End, states: States) -> Layout:
         """Where the value is at one end of a transfer when its node is in `states`."""
-        return tuple(end.view[s] for s in states)
+        return tuple(map(end.view.__getitem__, states))
 
     def node(self, k: int, states: States) -> float:
         """Compute seconds of one member of class k, plus what its losses cost to gather."""

@@ -52,11 +52,11 @@ def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[S
     ]
 
     def divides(states: States) -> bool:
-        return all(
-            node.limits[s - 1] % prod(n for n, t in zip(sizes, states, strict=True) if t == s) == 0
-            for s in states
-            if s > 0
-        )
+        parts: dict[int, int] = {}
+        for s, n in zip(states, sizes, strict=True):
+            if s > 0:
+                parts[s] = parts.get(s, 1) * n
+        return all([node.limits[s - 1] % n == 0 for s, n in parts.items()])
 
     return [states for states in product(*choices) if divides(states)]
 
@@ -149,9 +149,11 @@ class Program:
             )
 
     def _alike(self, k: int, ends: list[End]) -> list[Group]:
+        # Per state of one axis, what all ends see of it.
+        seen = list(zip(*[end.view for end in ends], strict=True))
         found: dict[tuple[Layout, ...], Group] = {}
         for s in self.x[k]:
-            found.setdefault(tuple([self.costs.layout(end, s) for end in ends]), []).append(s)
+            found.setdefault(tuple([seen[state] for state in s]), []).append(s)
         return list(found.values())
 
     def _meeting(self, u: int, w: int) -> tuple[list[Group], list[Group]]:
