@@ -5,7 +5,10 @@ Owns the model of overlap that the search minimises and the prediction reports: 
 
 from __future__ import annotations
 
-from rhino.graph.data import Graph
+from collections.abc import Iterator, Sequence
+
+from rhino.cost.roofline import MATMULS
+from rhino.graph.data import Graph, Op
 from rhino.search.problem import Problem, Transfer
 from rhino.search.symmetry import Quotient
 
@@ -38,31 +41,50 @@ def hideable_transfers(problem: Problem, quotient: Quotient) -> frozenset[int]:
 
 
 def _waited(graph: Graph) -> list[bool]:
-    """Per value, whether it comes from arithmetic, and arithmetic that leads to the step's answer waits for it.
+    """Per value, whether it comes from products, and a product that leads to the step's answer waits for it.
 
-    The answer is the outputs that are not an argument's next value. Values that are one buffer of a loop are one here.
+    The answer is the outputs that are not an argument's next value. What only the next trip of a loop reads, this one
+    need not wait for.
     """
-    buffer = list(range(len(graph.values)))
-    for op in graph.ops:
-        for tie in op.ties:
-            for v in tie:
-                buffer[v] = buffer[tie[0]]
     kept = {graph.outputs[a.alias] for a in graph.arguments if a.alias >= 0}
-    answers, read, made = ([False] * len(buffer) for _ in range(3))
+    answers, read, made = ([False] * len(graph.values) for _ in range(3))
     for v in graph.outputs:
-        answers[buffer[v]] |= v not in kept
+        answers[v] |= v not in kept
+    edges = list(_edges(graph))
+    for heavy, sources, targets in edges:
+        if heavy or any(made[v] for v in sources):
+            for v in targets:
+                made[v] = True
+    for heavy, sources, targets in reversed(edges):
+        leads = any(answers[v] for v in targets)
+        awaited = (leads and heavy) or any(read[v] for v in targets)
+        for v in sources:
+            answers[v] |= leads
+            read[v] |= awaited
+    return [m and r for m, r in zip(made, read, strict=True)]
+
+
+def _edges(graph: Graph) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:
+    """Which values follow from which, in program order: (by a product, sources, targets); ties one by one."""
+    ends: dict[int, list[Op]] = {}
     for op in graph.ops:
-        arithmetic = op.flops > 0 or any([made[buffer[v]] for v in op.operands])
-        for v in op.results:
-            made[buffer[v]] |= arithmetic
-    # One sweep: what the next trip of a loop reads, this one need not wait for.
-    for op in reversed(graph.ops):
-        leads = any([answers[buffer[v]] for v in op.results])
-        awaited = (leads and op.flops > 0) or any([read[buffer[v]] for v in op.results])
-        for v in op.operands:
-            answers[buffer[v]] |= leads
-            read[buffer[v]] |= awaited
-    return [made[b] and read[b] for b in buffer]
+        yield from _ends(ends.pop(op.index, []))
+        if not op.ties:
+            heavy = op.name in MATMULS or op.kernel is not None or op.manual is not None
+            yield heavy, op.operands, op.results
+        elif op.name == "stablehlo.while":
+            for given, cond, body, _, _ in op.ties:
+                yield False, (given,), (cond, body)
+        if op.ties:
+            # Inner regions end before outer ones.
+            ends.setdefault(max(op.region_end, op.index + 1), []).insert(0, op)
+    yield from _ends(ends.pop(len(graph.ops), []))
+
+
+def _ends(ops: Sequence[Op]) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:
+    for op in ops:
+        for tie in op.ties:
+            yield False, tie[-2:-1] if op.name == "stablehlo.while" else tie[:-1], tie[-1:]
 
 
 def persistent_classes(problem: Problem, quotient: Quotient) -> frozenset[int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf, prod
 
+from rhino.cost.roofline import MATMULS
 from rhino.errors import RhinoError
 from rhino.search.costs import Costs, States
 from rhino.search.layout import Layout
@@ -56,7 +57,7 @@ def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[S
         for s, n in zip(states, sizes, strict=True):
             if s > 0:
                 parts[s] = parts.get(s, 1) * n
-        return all([node.limits[s - 1] % n == 0 for s, n in parts.items()])
+        return all(node.limits[s - 1] % n == 0 for s, n in parts.items())
 
     return [states for states in product(*choices) if divides(states)]
 
@@ -132,8 +133,7 @@ class Program:
 
     def _is_dot(self, k: int) -> bool:
         node = self.costs.problem.nodes[self.costs.quotient.nodes[k]]
-        names = ("stablehlo.dot_general", "stablehlo.convolution")
-        return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in names
+        return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in MATMULS
 
     def _group(self) -> None:
         """For two classes that meet, their states by what they look like to each other."""
