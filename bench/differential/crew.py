@@ -29,10 +29,12 @@ class Child:
         self._errors: IO[bytes] | None = None
         self._asked = 0
         self._read = b""
+        self._left: list[str] = []
 
     def outcomes(self, request: Mapping[str, Any], places: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The outcome of a program at each of the places, in their order: dicts of `trial.Outcome`."""
-        left = list(places)
+        self._finish()
+        left = self._left = list(places)
         while left:
             process = self._started()
             assert process.stdin is not None
@@ -43,13 +45,20 @@ class Child:
             while left:
                 answer = self._line() if isinstance(first, dict) else first
                 if isinstance(answer, dict):
-                    yield answer
                     left.pop(0)
+                    yield answer
                     continue
-                yield {"kind": answer, "detail": self._last_words(), "split": 0}
-                left.pop(0)
+                said = self._last_words() if answer == "died" else ""
                 self.close()
+                left.pop(0)
+                yield {"kind": answer, "detail": said, "split": 0}
                 break
+
+    def _finish(self) -> None:
+        """Take the answers that nobody waited for, so that the next ones are not taken for them."""
+        if self._process is not None and any(isinstance(self._line(), str) for _ in self._left):
+            self.close()
+        self._left = []
 
     def close(self) -> None:
         """End the process."""
@@ -91,14 +100,9 @@ class Child:
     def _last_words(self) -> str:
         """What a process that ended said last, its signal first."""
         assert self._process is not None and self._errors is not None
-        code = self._process.poll() if self._process.poll() is not None else 0
-        if code == 0:
-            try:
-                code = self._process.wait(2)
-            except subprocess.TimeoutExpired:
-                code = 0
+        code = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").splitlines()
-        telling = [line for line in lines if line.startswith("F") or "Check failed" in line or "Error" in line]
-        name = signal.Signals(-code).name if code and code < 0 else str(code)
+        telling = [line for line in lines if line.startswith("F0") or "ERROR" in line or "Error:" in line]
+        name = signal.Signals(-code).name if code < 0 else str(code)
         return f"{name}: {(telling or lines or [''])[-1][:400]}"
