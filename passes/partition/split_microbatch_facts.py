@@ -11,12 +11,10 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
+from rhino.dialect.reducers import REDUCING, kinds
 from rhino.graph.data import Graph
 from rhino.microbatch import Facts, Region
 
-_COMBINING = frozenset(
-    {"stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window", "stablehlo.select_and_scatter"}
-)
 REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 
 
@@ -41,9 +39,9 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
         if name == "stablehlo.constant":
             if record.tag == "splat" and _is_zero(op):
                 zeros.add(k)
-        elif name in _COMBINING:
-            inner = [o.operation.name for o in op.regions[0].blocks[0].operations]
-            combiners[k] = inner[0] if len(inner) == 2 else ""
+        elif name in REDUCING:
+            combined = kinds(op)
+            combiners[k] = f"stablehlo.{combined[0]}" if len(combined) == 1 and combined[0] else ""
         elif name == "stablehlo.convolution":
             if found := _grouped(op):
                 grouped[k] = found

@@ -143,11 +143,12 @@ class Flow:
             span = found
         assert span is not None
         ordered = op.kernel.ordered if op.kernel is not None else ()
-        if span.factor in (*rule.replicate, *rule.permutation, *ordered):
+        summed = span.factor in rule.reduction
+        # A sum that devices cannot share, micro-batches can.
+        if span.factor in (*(() if summed else rule.replicate), *rule.permutation, *ordered):
             raise self.mixes(op, next(f for f in forms if isinstance(f, Split)))
         self.check_indexed(op, rule.operands, span, forms)
         results = [place(rule, dims, span) for dims in rule.results]
-        summed = span.factor in rule.reduction
         kind = self.reduction(scope, op, forms) if summed and op.kernel is None else None
         given: list[Form] = [kind or r or WHOLE for r in results]
         if op.kernel is not None:
