@@ -16,8 +16,8 @@ from rhino.plan_module import Request
 def plan_beside(other: Plan, request: Request, search: Callable[[Request], Plan], own: bool) -> Plan:
     """The plan of another program over the state of a pipeline.
 
-    Stages, the mesh of a replica and the schedule are the pipeline's, and its micro-batches if they divide the batch.
-    What the new plan keeps elsewhere all the same is moved by the call.
+    Stages, the mesh of a replica and the schedule are the pipeline's, and its micro-batches where they divide the
+    batch, else the most that do. What the new plan keeps elsewhere all the same is moved by the call.
 
     Args:
       other: the pipeline's plan.
@@ -30,8 +30,9 @@ def plan_beside(other: Plan, request: Request, search: Callable[[Request], Plan]
       RhinoError: no plan is possible; of the same function, as the pipeline that it cannot be.
     """
     mesh = "" if other.meshes else "x".join(str(size) for _, size in other.mesh)
-    same = replace(request, stages=other.stages, mesh=mesh, microbatches=other.microbatches, schedule=other.schedule)
-    attempts = (same, replace(same, microbatches=0), replace(same, microbatches=0, mesh=""))
+    count, schedule = other.microbatches, other.schedule
+    same = replace(request, stages=other.stages, mesh=mesh, microbatches=count, fewer=True, schedule=schedule)
+    attempts = (same, replace(same, mesh=""))
     refused: RhinoError | None = None
     for attempt in dict.fromkeys(attempts):
         try:
