@@ -1,5 +1,5 @@
 // What rhino-plan-pipeline refuses, and where.
-// RUN: rhino-opt %s --rhino-plan-pipeline=topology=dgx-h100:1 --verify-diagnostics --split-input-file
+// RUN: rhino-opt %s --rhino-plan-pipeline="topology=dgx-h100:1 microbatches=4" --verify-diagnostics --split-input-file
 
 // expected-error @+2 {{no argument of the step is a batch}}
 // expected-note @+1 {{run rhino-classify-args, or give rhino.role}}

@@ -11,7 +11,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "JAX", "hessian (Newton), jvp and jacfwd regularisers",
-    stages=Refused("not sync-free", "the Hessian is solved with before examples use the result", "one program"),
+    stages=Refused("not sync-free", "the Hessian is solved with before examples use the result"),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "Optax", "L-BFGS with zoom line search (while loop over losses)",
-    stages=Refused("not sync-free", "the line search needs the loss of all examples many times", "one program"),
+    stages=Refused("not sync-free", "the line search needs the loss of all examples many times"),
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "Optax", "contrib.sam, opaque mode",
-    stages=Refused("not sync-free", "the second gradient needs the first of all examples", "one program"),
+    stages=Refused("not sync-free", "the second gradient needs the first of all examples"),
 )  # fmt: skip
 
 

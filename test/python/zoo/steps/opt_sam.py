@@ -12,7 +12,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "JAX", "SAM: gradient at perturbed parameters",
-    stages=Refused("not sync-free", "the second gradient needs the first of all examples", "one program"),
+    stages=Refused("not sync-free", "the second gradient needs the first of all examples"),
 )  # fmt: skip
 
 

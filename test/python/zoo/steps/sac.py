@@ -12,7 +12,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "JAX", "SAC: twin critics, actor, temperature",
-    stages=Refused("not sync-free", "the actor's loss needs the critics already updated", "one program"),
+    stages=Refused("not sync-free", "the actor's loss needs the critics already updated"),
 )  # fmt: skip
 TX = optax.adam(3e-3, eps=1e-5)
 

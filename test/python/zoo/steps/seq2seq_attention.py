@@ -30,9 +30,7 @@ class Model(nn.Module):
     def __call__(self, source: jax.Array, target: jax.Array) -> jax.Array:
         embed = nn.Embed(24, 16)
         memory = nn.RNN(nn.GRUCell(16))(embed(source))
-        scan = nn.scan(
-            Decoder, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
-        )
+        scan = nn.scan(Decoder, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1)
         start = (memory[:, -1], memory, source != 0)
         return scan()(start, embed(target))[1]
 

@@ -18,7 +18,9 @@ def case() -> Case:
     import torchax
 
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4)
+    )
     weights, apply = torchax.extract_jax(model)
     weights = jax.tree.map(jnp.asarray, weights)
     tx = optax.adam(1e-2, eps=1e-5)
