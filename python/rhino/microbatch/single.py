@@ -50,7 +50,7 @@ def whole_batch(graph: Graph, facts: Facts, batch: Sequence[int], refusal: Refus
 
 
 def _after(graph: Graph, facts: Facts, reads: Reads, live: Sequence[int], depends: set[int]) -> set[int]:
-    """Cheap ops at the end, the optimizer's mostly: those that depend on the batch, and that nothing dear reads from."""
+    """Cheap ops at the end, mostly the optimizer's: they depend on the batch, and nothing dear reads their results."""
     wanted: set[int] = set()  # what ops in the loop read
     found: set[int] = set()
     for k in reversed(live):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zoo import harness
+from zoo import harness, table
 
 
 def _cases() -> list[Any]:
@@ -24,3 +24,9 @@ def test_step(name: str, mode: str) -> None:
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[zoo]'")
     harness.check(name, mode)
+
+
+def test_table_is_current() -> None:
+    assert table.PAGE.read_text(encoding="utf-8") == table.page(), "run python test/python/zoo/table.py"
+    assert len(harness.names()) >= 80
+    assert all(map(table.described, harness.names()))

@@ -1,4 +1,4 @@
-"""Decoding with a KV cache: one token per call, the cache updated by `dynamic_update_slice`, sampling by `categorical`."""
+"""Decoding with a KV cache: one token per call, the cache updated by `dynamic_update_slice`, tokens sampled."""
 
 from __future__ import annotations
 

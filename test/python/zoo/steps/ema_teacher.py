@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from zoo.harness import About, Case
+from zoo.harness import About, Case, Refused
 
-ABOUT = About("JAX", "DINO: EMA teacher, running centre, augmented views")
+ABOUT = About(
+    "JAX", "DINO: EMA teacher, running centre, augmented views",
+    stages=Refused("'stablehlo.concatenate' needs all examples at once", "two views concatenated along the batch"),
+)  # fmt: skip
 TX = optax.sgd(0.1, momentum=0.9)
 
 

@@ -21,7 +21,7 @@ class CNN(eqx.Module):
         a, b, c = jax.random.split(key, 3)
         self.layers = [
             eqx.nn.Conv2d(1, 8, kernel_size=3, key=a), eqx.nn.MaxPool2d(2), jax.nn.relu, jnp.ravel,
-            eqx.nn.Linear(8 * 25, 32, key=b), jax.nn.sigmoid, eqx.nn.Linear(32, 10, key=c), jax.nn.log_softmax,
+            eqx.nn.Linear(8 * 81, 32, key=b), jax.nn.sigmoid, eqx.nn.Linear(32, 10, key=c), jax.nn.log_softmax,
         ]  # fmt: skip
 
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -19,8 +19,8 @@ def case() -> Case:
     def forward(x: jax.Array) -> jax.Array:
         h = jax.nn.relu(hk.Linear(32)(x))
         h = hk.dropout(hk.next_rng_key(), 0.1, h)
-        average = hk.ExponentialMovingAverage(0.9)(h.mean(0))
-        return hk.Linear(4)(h - jax.lax.stop_gradient(average) * 0.0)
+        hk.ExponentialMovingAverage(0.9, name="seen")(jax.lax.stop_gradient(h.mean(0)))
+        return hk.Linear(4)(h)
 
     net, tx = hk.transform_with_state(forward), optax.adam(1e-2, eps=1e-5)
 

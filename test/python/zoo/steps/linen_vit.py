@@ -56,4 +56,4 @@ def case() -> Case:
     for i in range(3):
         a, b = jax.random.split(jax.random.key(i))
         batches.append((jax.random.normal(a, (8, 16, 16, 3)), jax.random.randint(b, (8,), 0, 10)))
-    return Case(step, (state,), batches, donate=(0,), rtol=1e-3)
+    return Case(step, (state,), batches, donate=(0,), rtol=1e-3, atol=1e-4)  # a key's bias has no gradient but rounding

@@ -62,4 +62,6 @@ def case() -> Case:
 
     params = init(jax.random.key(0))
     batches = [(jax.random.randint(jax.random.key(i), (8, 17), 0, VOCABULARY),) for i in range(2)]
-    return Case(step, (params, tx.init(params)), batches, donate=(0, 1), rtol=3e-2)
+    return Case(
+        step, (params, tx.init(params)), batches, donate=(0, 1), rtol=0.1, atol=2e-2
+    )  # Adam divides noise of bfloat16 by itself

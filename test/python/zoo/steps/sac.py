@@ -56,7 +56,8 @@ def step(state: dict[str, Any], batch: dict[str, jax.Array], key: jax.Array) -> 
     log_alpha = state["log_alpha"] + 0.01 * (entropy - 2.0)
     new = {
         "critic": critic, "critic_opt": critic_opt, "actor": optax.apply_updates(state["actor"], updates),
-        "actor_opt": actor_opt, "target": optax.incremental_update(critic, state["target"], 0.05), "log_alpha": log_alpha,
+        "actor_opt": actor_opt, "log_alpha": log_alpha,
+        "target": optax.incremental_update(critic, state["target"], 0.05),
     }  # fmt: skip
     return new, {"critic": c_loss, "actor": a_loss}
 

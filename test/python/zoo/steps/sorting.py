@@ -1,4 +1,4 @@
-"""Sorts in the loss: sort, argsort, top_k, quantiles, searchsorted and `unique` of a given size, a sorted sequence loss."""
+"""Sorts in the loss: sort, argsort, top_k, quantiles, searchsorted, `unique` of a given size, each per example."""
 
 from __future__ import annotations
 

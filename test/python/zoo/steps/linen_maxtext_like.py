@@ -1,4 +1,4 @@
-"""Linen with `nn.scan` over layers, `nn.remat`, logical partitioning metadata in the parameters (as MaxText boxes them)."""
+"""Linen with `nn.scan` over layers, `nn.remat` and logical axes boxed with the parameters, as in MaxText."""
 
 from __future__ import annotations
 
