@@ -12,7 +12,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "JAX", "CLIP: contrastive loss over the batch", ci=("one",),
-    stages=Refused("not sync-free", "every example meets every other"),
+    stages=Refused("brings examples together with other examples", "every example meets every other"),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "JAX", "MoE: top-2 routing with capacity, balance loss", ci=("one",),
-    stages=Refused("not sync-free", "tokens of all examples compete for places"),
+    stages=Refused("needs all examples at once", "tokens of all examples compete for places"),
 )  # fmt: skip
 EXPERTS, CAPACITY, WIDTH = 4, 24, 16
 
