@@ -16,6 +16,7 @@ from rhino.microbatch.factors import Span, find, place, rule_of
 from rhino.microbatch.facts import Facts, Reads, Region
 from rhino.microbatch.forms import (
     ESTIMATE,
+    ONE,
     WHOLE,
     Coarser,
     Estimate,
@@ -38,7 +39,7 @@ _REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.
 # It changes nothing how often they start.
 _REPEATED = ("maximum", "minimum", "and", "or")
 _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
-_REGROUP = "run the step as one micro-batch, or compute this within single examples"
+_REGROUP = f"{ONE}, or compute this within single examples"
 
 
 @dataclass(frozen=True, slots=True)
