@@ -13,6 +13,9 @@ from rhino.dialect.reducers import kinds
 from rhino.dialect.reductions import start_neutral
 from rhino.graph.partial import combined
 
+# XLA makes a reduction of a window over a whole dimension. It gathers what another scatter combines.
+_ACROSS = ("stablehlo.reduce", "stablehlo.reduce_window")
+
 
 def share_reductions(root: ir.Operation, mesh: str) -> None:
     """Lets reductions that devices share start once, and constrains those that they cannot share.
@@ -21,7 +24,7 @@ def share_reductions(root: ir.Operation, mesh: str) -> None:
     something else.
     """
     start_neutral(root)
-    for op in [op for op in walk(root) if op.name == "stablehlo.reduce"]:
+    for op in [op for op in walk(root) if op.name in _ACROSS]:
         found = kinds(op)
         if not combined(found, tuple(str(result.type.element_type) for result in op.results)):
             _keep_whole(op, mesh, apart="" in found)
@@ -29,7 +32,7 @@ def share_reductions(root: ir.Operation, mesh: str) -> None:
 
 def _keep_whole(op: ir.Operation, mesh: str, apart: bool) -> None:
     """Constrains the operands; `apart` from what joins them, as XLA would begin at the start again for each part."""
-    reduced = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    reduced = _reduced(op)
     with op.context, op.location, ir.InsertionPoint(op):
         for i in range(len(op.results)):
             dims = [
@@ -38,3 +41,10 @@ def _keep_whole(op: ir.Operation, mesh: str, apart: bool) -> None:
             sharding = sdy.TensorShardingAttr.get(ir.FlatSymbolRefAttr.get(mesh), dims)
             whole = sdy.ShardingConstraintOp(op.operands[i], sharding).result
             op.operands[i] = stablehlo.OptimizationBarrierOp([whole]).results[0] if apart else whole
+
+
+def _reduced(op: ir.Operation) -> list[int]:
+    if op.name == "stablehlo.reduce":
+        return list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    shapes = zip(op.operands[0].type.shape, op.results[0].type.shape, strict=True)
+    return [d for d, (size, left) in enumerate(shapes) if left == 1 < size]
