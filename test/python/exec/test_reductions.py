@@ -144,3 +144,33 @@ def test_tensors_without_elements_stay_whole() -> None:
     same(got, jax.jit(step)(x, none, state))
     again = planned(x, none, got[-1])
     assert np.asarray(again[-1]["none"]).shape == (16, 0)
+
+
+def test_a_pipeline_starts_once() -> None:
+    """Before: "adds up all examples onto something that is not zero", and no products over the batch."""
+    random = np.random.default_rng(0)
+    weights = [random.normal(size=(16, 16)).astype(F32) * 0.3 for _ in range(4)]
+    x, labels = random.normal(size=(16, 16)).astype(F32), random.integers(0, 4, (16, 8)).astype(I32)
+    state = {"weights": weights, "seen": np.arange(4, dtype=I32)}
+
+    def step(state: dict[str, Any], x: jax.Array, labels: jax.Array) -> Any:
+        def loss(weights: list[jax.Array]) -> Any:
+            h = x
+            for w in weights:
+                h = jnp.tanh(h @ w) + h
+            fixed = lax.stop_gradient(h)
+            seen = {
+                "sum from a value": lax.reduce(fixed, lax.stop_gradient(weights[0][0, 0]), lax.add, (0, 1)),
+                "maximum from 5": lax.reduce(fixed, F32(5), lax.max, (0,)),
+                "product": jnp.prod(jnp.abs(fixed[:, 0]) + 0.5),
+                "xor": lax.reduce(labels, I32(5), lax.bitwise_xor, (0,)),
+            }
+            return (h * h).mean(), seen
+
+        (value, seen), gradients = jax.value_and_grad(loss, has_aux=True)(state["weights"])
+        stepped = [w - 0.1 * g for w, g in zip(state["weights"], gradients, strict=True)]
+        return {"weights": stepped, "seen": state["seen"].at[labels[:, 0]].add(1)}, value, seen
+
+    want = jax.jit(step)(state, x, labels)
+    planned = rhino.parallelize(step, cluster=LINKS, stages=2, microbatches=2)
+    same(planned(state, x, labels), want)
