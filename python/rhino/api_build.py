@@ -31,6 +31,7 @@ from rhino.kernels.bodies import given
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan_file import dumps
 from rhino.plan_module import Request, fingerprint, plan_module, read_plan
+from rhino.progress import Progress
 
 if TYPE_CHECKING:
     from rhino.api import Parallelized
@@ -76,6 +77,11 @@ class Built:
     _shardings: list[Any] = field(default_factory=list)
     job: Job | None = None
     _read: tuple[int, ...] = ()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether another process shows how far things are."""
+        return self.job is not None and self.job.process != 0
 
     def accepts(self, leaves: Sequence[Any], tree: Any, statics: tuple[Any, ...]) -> bool:
         """Whether a call with these flat arguments is this one."""
@@ -177,14 +183,15 @@ def build(
     Args:
       own: whether that was a call of the same step.
     """
-    traced = trace(fn, signature, call, cluster.device.xla_target)
     job = shared_job(cluster)
-    if job is None:
-        plan = _plan(traced, cluster, settings, follow, own)
-    else:
-        plan = agreed_plan(
-            job, traced, cluster, _given(settings, follow), lambda: _plan(traced, cluster, settings, follow, own)
-        )
+    name = getattr(fn, "__name__", type(fn).__name__)
+    with Progress(f"planning {name}", quiet=bool(job and job.process)) as progress:
+        traced = trace(fn, signature, call, cluster.device.xla_target)
+
+        def search() -> Plan:
+            return _plan(traced, cluster, settings, follow, own, progress)
+
+        plan = search() if job is None else agreed_plan(job, traced, cluster, _given(settings, follow), search)
     if is_pipeline(plan):
         from rhino.api_pipeline import BuiltPipeline, PipelineStep, bind_pipeline
 
@@ -209,7 +216,9 @@ def _given(settings: Settings, follow: Built | None) -> dict[str, Any]:
     return given
 
 
-def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool) -> Plan:
+def _plan(
+    traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool, progress: Progress
+) -> Plan:
     module = import_module(traced)
     program = fingerprint(module)
     mesh, source = settings.mesh, None
@@ -247,9 +256,13 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
     )
     if beside:
         assert source is not None
-        return plan_beside(source, request, lambda asked: _search(import_module(traced), traced, asked, program), own)
+
+        def search(asked: Request) -> Plan:
+            return _search(import_module(traced), traced, asked, program, progress)
+
+        return plan_beside(source, request, search, own)
     before = (lambda m: pin_strided(m, pins)) if source is not None else None
-    return _search(module, traced, request, program, before)
+    return _search(module, traced, request, program, progress, before)
 
 
 def _search(
@@ -257,11 +270,12 @@ def _search(
     traced: Trace,
     request: Request,
     program: str,
+    progress: Progress,
     before: Callable[[ir.Module], None] | None = None,
 ) -> Plan:
     """The plan for a request, written into the module."""
     with given(traced.kernels.bodies):
-        plan = plan_module(module, request, program=program, before_search=before).plan
+        plan = plan_module(module, request, progress, program=program, before_search=before).plan
     if is_pipeline(plan):
         return plan
     return read_plan(module) if make_keys_whole(module, traced) else plan
@@ -275,10 +289,11 @@ def executable(built: Built, cluster: Cluster) -> Any:
     """
     if built.compiled is not None:
         return built.compiled
-    if is_pipeline(built.plan):
-        built.executable(cluster)  # type: ignore[attr-defined]
-    else:
-        _compile(built, cluster)
+    with Progress(f"compiling {built.trace.name}", quiet=built.is_quiet) as progress:
+        if is_pipeline(built.plan):
+            built.executable(cluster, progress)  # type: ignore[attr-defined]
+        else:
+            _compile(built, cluster)
     if built.job is not None:
         agree_compiled(built.job, built.trace, built.plan)
     return built.compiled
