@@ -276,7 +276,7 @@ def _plan(
         def search(asked: Request) -> Plan:
             return _search(import_module(traced), traced, asked, program, progress)
 
-        return plan_beside(source, request, search, own)
+        return plan_beside(source, request, search, traced.name if own and settings.follow is None else "")
     before = (lambda m: pin_strided(m, pins)) if source is not None else None
     return _search(module, traced, request, program, progress, before)
 
