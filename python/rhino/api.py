@@ -26,6 +26,7 @@ from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text, stage_count
+from rhino.progress import Progress
 
 _LEVELS = ("O0", "O1", "O2")
 
@@ -136,8 +137,10 @@ class Parallelized:
         built = self._planned("init")
         if isinstance(built, BuiltPipeline):
             built.prepare(self.cluster)
-            return built.make_state(init_fn, args, kwargs)
-        return make_state(built, init_fn, args, kwargs)
+        with Progress("making the state", quiet=built.is_quiet):
+            if isinstance(built, BuiltPipeline):
+                return built.make_state(init_fn, args, kwargs)
+            return make_state(built, init_fn, args, kwargs)
 
     def place(self, state: Any) -> Any:
         """A state from elsewhere, a checkpoint say, split and stored over the devices as the latest plan wants it.
@@ -150,8 +153,8 @@ class Parallelized:
         built = self._planned("place")
         if isinstance(built, BuiltPipeline):
             built.prepare(self.cluster)
-            return built.place_state(state)
-        return place_state(built, state)
+        with Progress("placing the state", quiet=built.is_quiet):
+            return built.place_state(state) if isinstance(built, BuiltPipeline) else place_state(built, state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on global arrays: those placed otherwise than planned are moved first, donated ones consumed.
