@@ -68,7 +68,9 @@ class BuiltPipeline(Built):
             source = self.plan.source
             assert source is not None
             target = None if devices is not None else cluster.device.xla_target
-            self.compiled = PipelineStep(build(source, devices, target, cluster=cluster), self.trace)
+            self.compiled = PipelineStep(
+                build(source, devices, target, cluster=cluster, callbacks=self.trace.callbacks), self.trace
+            )
         return self.compiled  # type: ignore[no-any-return]
 
     def run(self, call: Call, leaves: Sequence[Any]) -> Any:

@@ -28,6 +28,7 @@ class Facts:
     what the region of a reduction or scatter does, such as stablehlo.add, or nothing if it is not one operation.
     `captures`: outside values that the region of a reduction, sort or the like reads.
     `grouped`: dimensions of a convolution's first operand that its groups divide. `effects`: ops that must run.
+    `host`: calls of Python functions, which see whole values once.
     """
 
     regions: Mapping[int, tuple[Region, ...]] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Facts:
     captures: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     grouped: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     effects: frozenset[int] = frozenset()
+    host: frozenset[int] = frozenset()
 
 
 class Reads:

@@ -24,6 +24,8 @@ BRANCHES = ("stablehlo.case", "stablehlo.if")
 BARRIER = "stablehlo.optimization_barrier"
 _REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.convolution": "add"}
 _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
+_CALLS = "a callback in a loop or branch that works on the batch would run once per micro-batch, on a part of it"
+_CALL_AFTER = "return what it reads from the loop, and call it there; or run the step without stages"
 _REGROUP = "run the step without micro-batches, or compute this within single examples"
 
 
@@ -86,6 +88,10 @@ class Flow:
                     op.index, f"'{op.name}' reads the batch, and its body cannot be split", ((None, _REGROUP),)
                 )
             return scope.whole(op.index)
+        if op.index in self.facts.host and (
+            op.index in self.facts.effects or any(not isinstance(scope.form(v), Whole) for v in op.operands)
+        ):
+            raise Refusal(op.index, _CALLS, ((None, _CALL_AFTER),))
         inside = self.facts.captures.get(op.index, ())
         if any(not isinstance(scope.form(v), Whole) or scope.owner(v).parent is not None for v in inside):
             raise Refusal(
