@@ -137,7 +137,9 @@ class Parallelized:
         built = self._built.get(key)
         if built is None:
             source = follow or self._followed()
-            built = self._built[key] = build(self._fn, self._signature, call, self.cluster, self._settings, source)
+            built = self._built[key] = build(
+                self._fn, self._signature, call, self.cluster, self._settings, source, own=follow is not None
+            )
         self._latest = built
         return built
 

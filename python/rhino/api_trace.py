@@ -123,6 +123,8 @@ def _leaf(path: tuple[Any, ...], call: Call, aval: Any) -> Leaf:
 def import_module(trace: Trace) -> ir.Module:
     """The traced program as a module in a fresh rhino context, `rhino.name` on every argument.
 
+    Weak types leave no trace in it, so that a Python number and an array make one program.
+
     Raises:
       RhinoError: jax gave @main other arguments than the function has (ordered effects do that).
     """
@@ -144,11 +146,20 @@ def import_module(trace: Trace) -> ir.Module:
     for given, leaf in zip(attributes, trace.leaves, strict=True):
         given["rhino.name"] = ir.StringAttr.get(leaf.name, module.context)
     functions.set_argument_attributes(main, attributes)
+    _drop_converts(module)
     return module
 
 
 def _is_token(value: ir.Value) -> bool:
     return str(value.type) == "!stablehlo.token"
+
+
+def _drop_converts(module: ir.Module) -> None:
+    """Without conversions of a type to itself, which jax writes where a weak type becomes a strong one."""
+    for op in [op for op in functions.walk(module.operation) if op.name == "stablehlo.convert"]:
+        if op.operands[0].type == op.results[0].type:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
 
 
 def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings: Any) -> jax.stages.Lowered:

@@ -55,7 +55,8 @@ class Solution:
             return problem.graph.pins[value][1]
         n = problem.node_of[value]
         if n < 0:
-            return None if problem.graph.values[value].shape else ()
+            shape = problem.graph.values[value].shape
+            return ((),) * len(shape) if 0 in shape or not shape else None
         states = self.states[self.costs.quotient.klass[n]]
         view = problem.view(value)
         return self._named(value, tuple(view[s] for s in states))
