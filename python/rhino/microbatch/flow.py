@@ -41,6 +41,11 @@ _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
 _CALLS = "a callback in a loop or branch that works on the batch would run once per micro-batch, on a part of it"
 _CALL_AFTER = "return what it reads from the loop, and call it there; or run the step without stages"
 _REGROUP = "run the step without micro-batches, or compute this within single examples"
+_TAKING = ("stablehlo.slice", "stablehlo.dynamic_slice")
+_PARTS = (
+    f"{_REGROUP}; micro-batches of the step's own: write it as one lax.scan over all of them that adds up gradients, "
+    "which a pipeline takes for its loop, or leave it out and give microbatches"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +263,7 @@ class Flow:
         return Refusal(
             op.index,
             f"'{op.name}' needs all examples at once: it works along dimension {split.dim}, which holds the batch",
-            ((None, _REGROUP),),
+            ((None, _PARTS if op.name in _TAKING else _REGROUP),),
         )
 
     # Loops and branches.
