@@ -47,9 +47,7 @@ def test_another_function_may_be_one_program(recwarn: pytest.WarningsRecorder) -
 
 
 def test_one_program_for_the_step_itself_is_worth_a_warning() -> None:
-    with pytest.warns(
-        RhinoWarning, match="train with these shapes is one program .*: 2 stages cannot be; .*pad"
-    ):
+    with pytest.warns(RhinoWarning, match="train with these shapes is one program .*: 2 stages cannot be; .*pad"):
         plan_beside(PIPELINE, REQUEST, _searching(lambda request: request.stages == 1)[1], "train")
     with pytest.raises(RhinoError, match=r"no pipeline of 2 stages .* \(1 stages cannot be\); pad the batch"):
         plan_beside(PIPELINE, REQUEST, _searching(lambda request: False)[1], "train")
