@@ -17,6 +17,7 @@ from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
 from rhino.api_strided import original
 from rhino.cluster import Cluster
+from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text, stage_count
@@ -70,7 +71,9 @@ class Parallelized:
           A `rhino.compile` Executable: `memory_analysis()`, `collectives()`, `hlo_text()`; callable like the step where
           the devices are here (keyword-only arguments as one dictionary, last).
         """
-        return executable(self._lookup(self._signature.bind(args, kwargs)), self.cluster)
+        built = self._lookup(self._signature.bind(args, kwargs))
+        with no_mesh():
+            return executable(built, self.cluster)
 
     def init(self, init_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run `init_fn` so that each device makes only its part of the state, stored as the latest plan wants it.
@@ -81,10 +84,12 @@ class Parallelized:
           RhinoError: there is no plan yet, or none of its arguments looks like the result of `init_fn`.
         """
         built = self._planned("init")
-        if isinstance(built, BuiltPipeline):
-            built.prepare(self.cluster)
-            return built.make_state(init_fn, args, kwargs)
-        return make_state(built, init_fn, args, kwargs)
+        init_fn = without_layouts(init_fn, built.trace.jaxpr, args, kwargs)
+        with no_mesh():
+            if isinstance(built, BuiltPipeline):
+                built.prepare(self.cluster)
+                return built.make_state(init_fn, args, kwargs)
+            return make_state(built, init_fn, args, kwargs)
 
     def place(self, state: Any) -> Any:
         """A state from elsewhere, a checkpoint say, split and stored over the devices as the latest plan wants it.
@@ -95,10 +100,11 @@ class Parallelized:
           RhinoError: there is no plan yet, or none of its arguments looks like the state.
         """
         built = self._planned("place")
-        if isinstance(built, BuiltPipeline):
-            built.prepare(self.cluster)
-            return built.place_state(state)
-        return place_state(built, state)
+        with no_mesh():
+            if isinstance(built, BuiltPipeline):
+                built.prepare(self.cluster)
+                return built.place_state(state)
+            return place_state(built, state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on global arrays: those placed otherwise than planned are moved first, donated ones consumed.
@@ -114,11 +120,13 @@ class Parallelized:
                 # Inside another transformation the step is just a function.
                 return self._fn(*original(args), **original(kwargs))
             built = self._lookup(call, follow=self._running)
-            built.prepare(self.cluster)
+            with no_mesh():
+                built.prepare(self.cluster)
             self._running = built
         if built.job is not None:
             built.job.link.start_step()
-        return built.run(call, leaves)
+        with no_mesh():
+            return built.run(call, leaves)
 
     def _planned(self, what: str) -> Built:
         if self._latest is None:
