@@ -5,8 +5,6 @@ Owns every fact the planner takes from IR. Decides nothing, and never changes th
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -17,6 +15,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
+from rhino.dialect.reducers import kinds
 from rhino.dialect.sdy import (
     SHARDING,
     closed_dims,
@@ -32,6 +31,7 @@ from rhino.passes.diagnostics import PassError
 from rhino.passes.kernels.calls import RULE, kernel_of, read_rule, rule_of
 from rhino.passes.manual import read as manual
 from rhino.passes.manual.collectives import KINDS, Axes
+from rhino.passes.rules import dimension_numbers, offered
 
 # Their regions are scalar combiners: part of the op, not of the program.
 _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
@@ -174,7 +174,7 @@ class _Importer:
         elif name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot"):
             record.where = location_text(op.location)
         elif name == "stablehlo.reduce":
-            record.tag = next((o.operation.name for o in op.regions[0].blocks[0].operations), "")
+            record.tag = ",".join(kinds(op))
         elif name == "stablehlo.custom_call":
             record.tag = ir.StringAttr(op.attributes["call_target_name"]).value
         if RhinoKernel.name in op.attributes:
@@ -280,7 +280,7 @@ class _Importer:
             rule = self.rules.get(attr)
             if rule is None:
                 rule = self.rules[attr] = read_rule(attr)
-            return _without_windows(op, rule) if op.name == "stablehlo.convolution" else rule
+            return offered(op, rule)
         if (op.name.startswith("chlo.") or op.name in CONSTRAINTS) and len(op.results) == 1:
             return self.identity_rule(op)
         return None
@@ -318,28 +318,8 @@ class _Importer:
 
 def _kernel_output_dim(op: Any) -> int:
     """The kernel's output-feature dimension, from `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
-    kernel = _dimension_numbers(op).split("x[", 1)[1].split("]", 1)[0]
+    kernel = dimension_numbers(op).split("x[", 1)[1].split("]", 1)[0]
     return [part.strip() for part in kernel.split(",")].index("o")
-
-
-def _without_windows(op: Any, rule: Rule) -> Rule:
-    """The rule of a convolution whose windows must not be cut: XLA would exchange halos of both operands for them.
-
-    A kernel gradient is a convolution with windows as large as the image; Shardy takes their dims for contracted ones.
-    """
-    _, kernel, result = (part.strip(" []").split(", ") for part in re.split("x(?=\\[)|->", _dimension_numbers(op)))
-    moving = [d for d in kernel if d.isdigit() and op.results[0].type.shape[result.index(d)] > 1]
-    cut = {f for d in moving for f in rule.operands[1][kernel.index(d)] if f in rule.reduction}
-    if not cut:
-        return rule
-    reduction = tuple(f for f in rule.reduction if f not in cut)
-    return dataclasses.replace(rule, reduction=reduction, replicate=(*rule.replicate, *sorted(cut)))
-
-
-def _dimension_numbers(op: Any) -> str:
-    """Such as `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
-    text = str(op.attributes["dimension_numbers"])
-    return text[text.index("[") : text.rindex("]") + 1]
 
 
 def _shape_and_dtype(kind: Any, v: Any) -> tuple[tuple[int, ...], str]:

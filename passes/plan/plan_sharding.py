@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -250,14 +250,17 @@ class Writer:
             value.replace_all_uses_except(kept, first.operation)
             self.values[v] = kept
         for copy, stops in self.solution.copies():
-            changed: dict[ir.Value, ir.Value] = {}  # by what is read: another writer may have changed that
+            changed: dict[tuple[ir.Value, ir.Block], ir.Value] = {}  # another writer may have changed what is read
             for at, slot in copy.readers:
                 if self.mine(at):
                     reader, given = self.ops[at], self.ops[at].operands[slot]
-                    if given not in changed:
+                    # A copy made for a reader before this one in its block, or in one around it, dominates this one.
+                    before = (changed.get((given, block)) for block in _blocks_around(reader))
+                    made = next((value for value in before if value is not None), None)
+                    if made is None:
                         with self.module.context, reader.location, ir.InsertionPoint(reader):
-                            changed[given] = self._through(given, stops)
-                    reader.operands[slot] = changed[given]
+                            made = changed[given, reader.block] = self._through(given, stops)
+                    reader.operands[slot] = made
 
     @cached_property
     def left(self) -> dict[int, tuple[Dims, ...]]:
@@ -294,6 +297,13 @@ class Writer:
         if found is None:
             found = self.attributes[dims] = sdy_attributes.tensor_sharding(self.module.context, self.mesh, dims)
         return found
+
+
+def _blocks_around(op: ir.Operation) -> Iterator[ir.Block]:
+    """The block of an operation and those it is nested in, up to the body of its function."""
+    while op.name != "func.func":
+        yield op.block
+        op = op.parent.operation
 
 
 @dataclass(frozen=True, slots=True)

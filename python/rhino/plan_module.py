@@ -22,7 +22,7 @@ from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole, RhinoStrid
 from rhino.dialect.context import make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
-from rhino.errors import RhinoError, RhinoWarning
+from rhino.errors import RhinoError, RhinoWarning, first_line
 from rhino.plan import SCHEMA, Alternative, KernelUse, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
@@ -43,7 +43,8 @@ class Request:
 
     `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
     `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch",
-    `annotations` "keep" or "ignore".
+    `annotations` "keep" or "ignore". `fewer` takes fewer micro-batches than asked for where those do not divide the
+    batch.
     """
 
     cluster: Cluster
@@ -56,6 +57,7 @@ class Request:
     schedule: str = ""
     statistics: str = "batch"
     annotations: str = "keep"
+    fewer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def plan_module(
             budget=request.budget_s,
             stages=request.stages,
             microbatches=request.microbatches,
+            fewer=request.fewer,
             schedule=request.schedule,
             statistics=request.statistics,
             annotations=request.annotations,
@@ -124,7 +127,7 @@ def plan_module(
             first = error.diagnostics[0]
             place = "" if first.position.file == _NOWHERE else f"{first.position}: "
             # Without the severity: whoever shows a RhinoError says that it is an error.
-            raise RhinoError(place + first.message, error.remedy) from error
+            raise RhinoError(place + first_line(first.message), error.remedy) from error
     put_back(module, aside)
     seconds = time.perf_counter() - start
     attributes = module.operation.attributes
@@ -194,11 +197,11 @@ def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.M
     except ir.MLIRError as error:
         first = next((d for d in found if d.severity == "error"), None)
         if first is None:
-            raise RhinoError(f"{where}: {str(error).splitlines()[0]}") from None
+            raise RhinoError(f"{where}: {first_line(error)}") from None
         place = f"{where}:{max(first.position.line, 1)}:{max(first.position.column, 1)}"
-        raise RhinoError(f"{place}: {first.message.splitlines()[0]}") from None
+        raise RhinoError(f"{place}: {first_line(first.message)}") from None
     except (UnicodeDecodeError, ValueError) as error:
-        raise RhinoError(f"{where}: not a module: {str(error).splitlines()[0]}") from None
+        raise RhinoError(f"{where}: not a module: {first_line(error)}") from None
 
 
 def read_plan(module: str | bytes | ir.Module) -> Plan:

@@ -32,8 +32,9 @@ def dtype_bytes(dtype: str) -> float:
 class Rule:
     """Shardy's factor mapping of an op: every operand and result dimension is a list of factors, major first.
 
-    `reduction` factors leave the result partial when sharded; `replicate` factors must not be sharded;
-    `permutation` factors can be sharded at the price of a collective-permute.
+    `reduction` factors leave the result partial when sharded; `replicate` factors must not be sharded
+    (one in both is summed, but not by several devices); `permutation` factors can be sharded at the price of a
+    collective-permute.
     """
 
     factor_sizes: tuple[int, ...]

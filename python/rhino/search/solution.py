@@ -56,7 +56,8 @@ class Solution:
             # The order of axes on one dimension is the user's too.
             return pinned[1]
         if n < 0:
-            return None if problem.graph.values[value].shape else ()
+            shape = problem.graph.values[value].shape
+            return ((),) * len(shape) if 0 in shape or not shape else None
         states = self.states[self.costs.quotient.klass[n]]
         view = problem.view(value)
         return self._named(value, tuple(view[s] for s in states))
