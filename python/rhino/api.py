@@ -16,7 +16,7 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from rhino.api_build import Built, Settings, build
-from rhino.api_init import make_state, place_state
+from rhino.api_init import from_anywhere, make_state, place_state
 from rhino.api_objects import close, has_objects, opened, plain, pure
 from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
@@ -139,7 +139,9 @@ class Parallelized:
         with no_mesh():
             if isinstance(built, BuiltPipeline):
                 built.prepare(self.cluster)
+                args, kwargs = from_anywhere((args, kwargs), frozenset())
                 return built.make_state(init_fn, args, kwargs)
+            args, kwargs = from_anywhere((args, kwargs), frozenset(built.binding.mesh.devices.flat))
             return make_state(built, init_fn, args, kwargs)
 
     def place(self, state: Any) -> Any:
