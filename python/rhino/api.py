@@ -16,13 +16,14 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from rhino.api_build import Built, Settings, build
-from rhino.api_init import make_state, place_state
+from rhino.api_init import from_anywhere, make_state, place_state
 from rhino.api_objects import close, has_objects, opened, plain, pure
 from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
 from rhino.api_stages import BoundStep, Lowered, Traced
 from rhino.api_trace import name_of, trace
 from rhino.cluster import Cluster
+from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text, stage_count
@@ -135,12 +136,16 @@ class Parallelized:
           RhinoError: there is no plan yet, or none of its arguments looks like the result of `init_fn`.
         """
         built = self._planned("init")
-        if isinstance(built, BuiltPipeline):
-            built.prepare(self.cluster)
-        with Progress("making the state", quiet=built.is_quiet):
+        init_fn = without_layouts(init_fn, built.trace.jaxpr, args, kwargs)
+        with no_mesh():
             if isinstance(built, BuiltPipeline):
-                return built.make_state(init_fn, args, kwargs)
-            return make_state(built, init_fn, args, kwargs)
+                built.prepare(self.cluster)
+            with Progress("making the state", quiet=built.is_quiet):
+                if isinstance(built, BuiltPipeline):
+                    args, kwargs = from_anywhere((args, kwargs), frozenset())
+                    return built.make_state(init_fn, args, kwargs)
+                args, kwargs = from_anywhere((args, kwargs), frozenset(built.binding.mesh.devices.flat))
+                return make_state(built, init_fn, args, kwargs)
 
     def place(self, state: Any) -> Any:
         """A state from elsewhere, a checkpoint say, split and stored over the devices as the latest plan wants it.
@@ -151,10 +156,11 @@ class Parallelized:
           RhinoError: there is no plan yet, or none of its arguments looks like the state.
         """
         built = self._planned("place")
-        if isinstance(built, BuiltPipeline):
-            built.prepare(self.cluster)
-        with Progress("placing the state", quiet=built.is_quiet):
-            return built.place_state(state) if isinstance(built, BuiltPipeline) else place_state(built, state)
+        with no_mesh():
+            if isinstance(built, BuiltPipeline):
+                built.prepare(self.cluster)
+            with Progress("placing the state", quiet=built.is_quiet):
+                return built.place_state(state) if isinstance(built, BuiltPipeline) else place_state(built, state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on global arrays: those placed otherwise than planned are moved first, donated ones consumed.
@@ -177,7 +183,8 @@ class Parallelized:
             built = self._ready(call)
         if built.job is not None:
             built.job.link.start_step()
-        return built.run(call, leaves)
+        with no_mesh():
+            return built.run(call, leaves)
 
     def _update(self, call: Call) -> Any:
         """A call with pytrees for its objects, which it updates."""
@@ -189,10 +196,13 @@ class Parallelized:
             built.job.link.start_step()
         if built.kept:
             # What the step only reads stays where it was put for it.
-            leaves = built.placed(leaves)
+            with no_mesh():
+                leaves = built.placed(leaves)
             args, kwargs = jax.tree.unflatten(tree, leaves)
             call = replace(call, traced_args=args, traced_kwargs=kwargs)
-        return close(built.run(call, leaves), leaves, self)
+        with no_mesh():
+            results = built.run(call, leaves)
+        return close(results, leaves, self)
 
     @property
     def _pure(self) -> Callable[..., Any]:
@@ -207,7 +217,8 @@ class Parallelized:
     def _ready(self, call: Call) -> Built:
         """The planned and compiled call."""
         built = self._lookup(call, follow=self._running)
-        built.prepare(self.cluster)
+        with no_mesh():
+            built.prepare(self.cluster)
         self._running = built
         return built
 
