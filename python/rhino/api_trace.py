@@ -16,6 +16,7 @@ import jax.extend.core
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
+from rhino.api_foreign import check_arguments, held_unchanged
 from rhino.api_objects import attributes, object_paths
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_kernels import Kernels, as_on
@@ -89,7 +90,8 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value
         for name, value in call.kwargs.items()
     }
-    with as_on(target), warnings.catch_warnings():
+    check_arguments(call)
+    with held_unchanged(fn), as_on(target), warnings.catch_warnings():
         # Whether a donated buffer is of use is known only when the plan is: the partitioned module decides.
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         traced = jitted.trace(*args, **kwargs)
