@@ -236,7 +236,9 @@ class Parallelized:
         if built is None:
             source = follow or self._followed()
             fn = self._pure if call.opened else self._fn
-            built = self._built[key] = build(fn, self._signature, call, self.cluster, self._settings, source)
+            built = self._built[key] = build(
+                fn, self._signature, call, self.cluster, self._settings, source, own=follow is not None
+            )
         self._latest = built
         return built
 
@@ -268,6 +270,7 @@ class _Options(TypedDict, total=False):
     microbatches: int | None
     schedule: str | None
     statistics: str
+    annotations: str
 
 
 @overload
@@ -293,6 +296,7 @@ def parallelize(
     microbatches: int | None = None,
     schedule: str | None = None,
     statistics: str = "batch",
+    annotations: str = "keep",
 ) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
@@ -315,6 +319,8 @@ def parallelize(
       microbatches, schedule: of a pipeline; searched by default.
       statistics: "micro-batch" lets each micro-batch of a pipeline normalise by sums over its own examples (BatchNorm),
         which other systems do silently: results are then not those of one device. By default such steps are refused.
+      annotations: "keep" plans around the sharding constraints that are in the step, on the axes of its own mesh, and
+        warns of those that cannot be kept; "ignore" plans as if there were none.
 
     Raises:
       RhinoError: an option is not valid.
@@ -325,6 +331,8 @@ def parallelize(
         raise RhinoError(f"search_budget {search_budget} is not a time in seconds", "give more than 0, or None")
     if statistics not in ("batch", "micro-batch"):
         raise RhinoError(f"statistics {statistics!r} are not available; 'batch' and 'micro-batch' are")
+    if annotations not in ("keep", "ignore"):
+        raise RhinoError(f"annotations {annotations!r} are not available; 'keep' and 'ignore' are")
     if follow is not None and plan is not None:
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 
@@ -335,7 +343,7 @@ def parallelize(
     def wrap(function: Callable[..., Any]) -> Parallelized:
         settings = Settings(
             level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0,
-            stage_count(stages), microbatches or 0, schedule or "", statistics,
+            stage_count(stages), microbatches or 0, schedule or "", statistics, annotations,
         )  # fmt: skip
         signature = Signature(function, static_argnums, donate_argnums, static_argnames, donate_argnames)
         return Parallelized(function, where, settings, signature, some)

@@ -14,6 +14,7 @@ import jax
 from rhino.api_build import Built
 from rhino.api_devices import is_here, local_devices, too_few
 from rhino.api_init import argument_like, made_by
+from rhino.api_leaves import as_taken, as_user, is_plain
 from rhino.api_objects import merge, split
 from rhino.api_signature import Call, abstract
 from rhino.api_trace import Trace
@@ -109,7 +110,7 @@ class BuiltPipeline(Built):
             for i, piece, array in _made_on(init_fn, args, kwargs, places, chosen, devices):
                 pieces.setdefault(i, {})[piece] = array
         flat = [place.joined([pieces[i][k] for k in sorted(pieces[i])]) for i, place in enumerate(places)]
-        return merge(jax.tree.unflatten(tree, flat))
+        return merge(jax.tree.unflatten(tree, self._as_user(flat, where)))
 
     def place_state(self, state: Any) -> Any:
         """The state with each leaf on the stages that keep it; the one given stays as it is.
@@ -121,7 +122,12 @@ class BuiltPipeline(Built):
         where, _ = argument_like(self, jax.tree.map(abstract, state), "the state is")
         flat, tree = jax.tree.flatten(state)
         places = self.compiled.executable.places[where]
-        return merge(jax.tree.unflatten(tree, [place.place(leaf) for place, leaf in zip(places, flat, strict=True)]))
+        placed = [place.place(as_taken(leaf)) for place, leaf in zip(places, flat, strict=True)]
+        return merge(jax.tree.unflatten(tree, self._as_user(placed, where)))
+
+    def _as_user(self, arrays: Sequence[Any], where: slice) -> list[Any]:
+        """Arrays placed for these arguments, as the user knows them."""
+        return [as_user(array, leaf.aval) for array, leaf in zip(arrays, self.trace.leaves[where], strict=True)]
 
     def _check_here(self, cluster: Cluster) -> None:
         if not is_here(cluster):
@@ -168,6 +174,12 @@ class PipelineStep:
     def __init__(self, executable: Any, trace: Trace) -> None:
         self.executable = executable
         self._trace = trace
+        self._odd = [(i, aval) for i, aval in enumerate(trace.jaxpr.out_avals) if not is_plain(aval)]
+
+    @classmethod
+    def again(cls, other: PipelineStep | None, trace: Trace) -> PipelineStep | None:
+        """What was compiled already for the same plan, for a call that is another one to jax only."""
+        return cls(other.executable, trace) if other is not None else None
 
     def __repr__(self) -> str:
         return repr(self.executable)
@@ -213,7 +225,10 @@ class PipelineStep:
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """One step on flat arguments; the result is the user's pytree."""
-        return jax.tree.unflatten(self._trace.out_tree, self.executable.run(leaves))
+        results = self.executable.run([as_taken(leaf) for leaf in leaves])
+        for i, aval in self._odd:
+            results[i] = as_user(results[i], aval)
+        return jax.tree.unflatten(self._trace.out_tree, results)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """One step. Keyword-only arguments of the step are one dictionary, last.

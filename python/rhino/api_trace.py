@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.extend.core
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
@@ -20,7 +19,7 @@ from rhino.api_foreign import check_arguments, held_unchanged
 from rhino.api_objects import attributes, object_paths
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_kernels import Kernels, as_on
-from rhino.compile._jax_manual import without_meshes
+from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.local_kernels import Platform
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
@@ -133,6 +132,8 @@ def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -
 def import_module(trace: Trace) -> ir.Module:
     """The traced program as a module in a fresh rhino context, `rhino.name` on every argument.
 
+    Weak types leave no trace in it, so that a Python number and an array make one program.
+
     Raises:
       RhinoError: jax gave @main other arguments than the function has (ordered effects do that).
     """
@@ -148,7 +149,16 @@ def import_module(trace: Trace) -> ir.Module:
     for given, leaf in zip(attributes, trace.leaves, strict=True):
         given["rhino.name"] = ir.StringAttr.get(leaf.name, module.context)
     functions.set_argument_attributes(main, attributes)
+    _drop_converts(module)
     return module
+
+
+def _drop_converts(module: ir.Module) -> None:
+    """Without conversions of a type to itself, which jax writes where a weak type becomes a strong one."""
+    for op in [op for op in functions.walk(module.operation) if op.name == "stablehlo.convert"]:
+        if op.operands[0].type == op.results[0].type:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
 
 
 def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings: Any) -> jax.stages.Lowered:
@@ -156,7 +166,7 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
 
     Keyword-only arguments, which jit cannot take with shardings, are one dictionary after the positional ones.
     """
-    flat = jax.extend.core.jaxpr_as_fun(without_meshes(trace.jaxpr))
+    flat = function_of(trace.jaxpr)
     has_kwargs = bool(keyword_shardings)
 
     def step(*args: Any) -> Any:
@@ -173,7 +183,7 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
     donate = tuple(i for i, (start, n) in enumerate(zip(starts, counts, strict=True)) if n and start in donated)
     shardings = (*in_shardings, keyword_shardings) if has_kwargs else in_shardings
     jitted = jax.jit(step, in_shardings=shardings, out_shardings=out_shardings, donate_argnums=donate, keep_unused=True)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), no_mesh():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         return Kernels(trace.kernels.platform, only_types=True).lower(
             jitted.trace(*args, *((kwargs,) if has_kwargs else ()))

@@ -18,8 +18,7 @@ from rhino.array_like import ArrayLike
 from rhino.checkpoint._orbax import ocp, type_handlers
 from rhino.checkpoint.arrays import PlaceArgs, StateArrayHandler
 from rhino.checkpoint.leaves import AbstractLeaf, abstract_leaf, is_key, key_bits, target_of
-from rhino.compile._jax import first_line
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 
 def _registry() -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from rhino.api_objects import split, states
 from rhino.api_strided import StridedArray
@@ -169,8 +170,13 @@ def _leaves_of(built: Any, step: Any) -> Callable[[int], Any]:
         places = built.compiled.executable.places
 
         def in_stages(i: int) -> Any:
-            layout = places[i].layout
-            return staged_leaf(layout) if not places[i].whole else _struct(layout.aval, layout.shardings[0])
+            layout, aval = places[i].layout, built.trace.leaves[i].aval
+            if not places[i].whole:
+                return staged_leaf(layout)
+            sharding = layout.shardings[0]
+            if is_key(aval.dtype):  # the module has their bits, with a dimension more
+                sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[: len(aval.shape)]))
+            return _struct(aval, sharding)
 
         return in_stages
     layouts = built.binding.layouts_in or (None,) * len(built.trace.leaves)

@@ -18,7 +18,7 @@ from rhino.compile.collectives import Collective, read_collectives
 from rhino.compile.module import Signature, read
 from rhino.compile.prepare import prepare
 from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 _DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
 
@@ -302,10 +302,10 @@ def _compile(
         text = str(error)
         if "ptxas" in text or "libdevice" in text:
             raise RhinoError(
-                f"XLA's GPU compiler needs NVIDIA's ptxas and libdevice: {_jax.first_line(error)}",
+                f"XLA's GPU compiler needs NVIDIA's ptxas and libdevice: {first_line(error)}",
                 "pip install 'rhino-jax[gpu-aot]', or install the CUDA toolkit",
             ) from None
-        raise RhinoError(f"XLA cannot compile the module for {target}: {_jax.first_line(error)}") from error
+        raise RhinoError(f"XLA cannot compile the module for {target}: {first_line(error)}") from error
     return Executable(target, signature, time.perf_counter() - start, compiled, bytecode, options)
 
 
