@@ -52,6 +52,7 @@ class Trace:
       leaves: the flat arguments.
       donated: indices of the leaves whose buffers may be reused.
       info: pytrees of what it takes, (args, kwargs), and of what it returns, as `jax.stages.Traced` has them.
+      kept: of a step over objects, the leaves that it only reads; see `rhino.api_objects`.
       bytecode: the module as jax lowered it for one device, kernels as calls.
       kernels: what these calls stand for.
     """
@@ -63,6 +64,7 @@ class Trace:
     leaves: tuple[Leaf, ...]
     donated: tuple[int, ...]
     info: tuple[Any, Any]
+    kept: tuple[int, ...]
     bytecode: bytes
     kernels: Kernels
 
@@ -107,6 +109,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         out_tree=jax.tree.structure(traced.out_info),
         leaves=tuple(_leaves(call, flat, avals)),
         donated=tuple(i for i, info in enumerate(infos) if info.donated),
+        kept=tuple(at for at in getattr(traced.out_info, "kept", ()) if at >= 0) if call.opened else (),
         info=(traced.args_info, traced.out_info),
         bytecode=to_bytecode(lowered.compiler_ir("stablehlo")),
         kernels=kernels,
