@@ -227,23 +227,6 @@ class Parallelized:
             given = (*call.traced_args, call.traced_kwargs) if call.traced_kwargs else call.traced_args
             return close(run(*given), jax.tree.leaves((call.traced_args, call.traced_kwargs)), self)
 
-    def _ready(self, call: Call) -> Built:
-        """The planned and compiled call."""
-        built = self._lookup(call, follow=self._running)
-        built.prepare(self.cluster)
-        self._running = built
-        return built
-
-    @contextmanager
-    def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Call]:
-        """The call in its normal form, with pytrees for its objects."""
-        call = self._signature.bind(args, kwargs)
-        if has_objects((call.traced_args, call.traced_kwargs)):
-            with opened(call, self) as call:
-                yield call
-        else:
-            yield call
-
     def _planned(self, what: str) -> Built:
         if self._latest is None:
             raise RhinoError(
