@@ -14,13 +14,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
-from jax.tree_util import keystr, tree_flatten_with_path
+from jax.tree_util import tree_flatten_with_path
 
+from rhino.api_objects import object_paths, path_name
 from rhino.api_signature import Call, leaf_key
 from rhino.errors import RhinoError
 
 _ARGUMENTS = {
     "keras": "parallelize model.train_step, whose arguments are arrays, or give [v.value for v in model.variables]",
+    "ref": "give the array that it holds, ref[...]; variables of NNX without ref=True",
     "torch": "torchax.interop.wrap_jax_jit(step, jax_jit_func=rhino.parallelize) takes tensors",
 }
 _HELD = {
@@ -43,11 +45,12 @@ def _library(value: Any) -> str:
 def check_arguments(call: Call) -> None:
     """Raise RhinoError, with its name, for an argument that is no array, number or pytree of these."""
     for path, leaf in tree_flatten_with_path((call.traced_args, call.traced_kwargs))[0]:
-        library = _library(leaf)
+        library = "ref" if isinstance(leaf, jax.Ref) else _library(leaf)
         if library or (leaf_key(leaf) is None and not hasattr(leaf, "__jax_array__")):
             argument = path[1].key if path[0].idx == 1 else call.names[path[1].idx]
+            objects = object_paths((call.traced_args, call.traced_kwargs))
             raise RhinoError(
-                f"{argument}{keystr(path[2:])} is a {type(leaf).__name__}, which is no array that JAX knows",
+                f"{argument}{path_name(path, objects, 2)} is a {type(leaf).__name__}, which is no array that JAX knows",
                 _ARGUMENTS.get(library)
                 or "make it static (static_argnames), or leave it out, as eqx.filter(x, eqx.is_array) does",
             )

@@ -16,7 +16,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
 from rhino.api_foreign import check_arguments, held_unchanged
-from rhino.api_objects import attributes, object_paths
+from rhino.api_objects import object_paths, path_name
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_kernels import Kernels, as_on
 from rhino.compile._jax_manual import function_of, no_mesh
@@ -127,9 +127,9 @@ def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -
     objects = object_paths((call.traced_args, call.traced_kwargs))
     for (path, _), aval in zip(flat, avals, strict=True):
         argument = path[1].key if path[0].idx == 1 else call.names[path[1].idx]
-        at = next((k for k in range(2, len(path)) if path[:k] in objects), len(path))
-        name = f"{argument}{keystr(path[2:at])}{attributes(path[at:])}"
-        yield Leaf(name, argument, tuple(keystr((key,)) for key in path[2:]), aval)
+        yield Leaf(
+            f"{argument}{path_name(path, objects, 2)}", argument, tuple(keystr((key,)) for key in path[2:]), aval
+        )
 
 
 def import_module(trace: Trace) -> ir.Module:
