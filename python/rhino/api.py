@@ -50,6 +50,7 @@ class Parallelized:
         self._built: dict[Any, Built] = {}
         self._latest: Built | None = None
         self._running: Built | None = None
+        self._updates = False  # whether it was called with objects
 
     def __repr__(self) -> str:
         where = "this process's devices" if self._cluster is None else f"{self._cluster.name}"
@@ -171,48 +172,46 @@ class Parallelized:
         if jax.config.jax_disable_jit:
             return self._fn(*plain(args), **plain(kwargs))
         call = self._signature.bind(args, kwargs)
+        if self._updates and has_objects((call.traced_args, call.traced_kwargs)):
+            return self._update(call)
         leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
         built = self._running
         if built is None or not built.accepts(leaves, tree, call.statics):
             if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-                # Inside another transformation the step is just a function.
-                return self._fn(*plain(args), **plain(kwargs))
+                return self._plainly(call)
             if has_objects((call.traced_args, call.traced_kwargs)):
-                with opened(call, self) as call:
-                    return self._update(call)
+                return self._update(call)
             built = self._ready(call)
         if built.job is not None:
             built.job.link.start_step()
         with no_mesh():
             return built.run(call, leaves)
 
-    def _update(self, call: Call) -> Any:
-        """A call with pytrees for its objects, which it updates."""
-        leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
-        built = self._running
-        if built is None or not built.accepts(leaves, tree, call.statics):
-            built = self._ready(call)
-        if built.job is not None:
-            built.job.link.start_step()
-        if built.kept:
-            # What the step only reads stays where it was put for it.
-            with no_mesh():
-                leaves = built.placed(leaves)
-            args, kwargs = jax.tree.unflatten(tree, leaves)
-            call = replace(call, traced_args=args, traced_kwargs=kwargs)
-        with no_mesh():
-            results = built.run(call, leaves)
-        return close(results, leaves, self)
+    def _plainly(self, call: Call) -> Any:
+        """Inside another transformation the step is just a function."""
+        return self._fn(*plain(call.args), **plain(call.kwargs))
 
-    @property
-    def _pure(self) -> Callable[..., Any]:
-        return pure(self._fn, self._signature, self)
-
-    def _caller(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an executable of pytrees with objects, and update them."""
-        with self._opened(args, kwargs) as call:
-            given = (*call.traced_args, call.traced_kwargs) if call.traced_kwargs else call.traced_args
-            return close(run(*given), jax.tree.leaves((call.traced_args, call.traced_kwargs)), self)
+    def _update(self, given: Call) -> Any:
+        """A call over objects, which it updates."""
+        with opened(given, self) as call:
+            leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
+            built = self._running
+            if built is None or not built.accepts(leaves, tree, call.statics):
+                built = None if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else self._ready(call)
+            if built is not None:
+                self._updates = True
+                if built.job is not None:
+                    built.job.link.start_step()
+                if built.kept:
+                    # What the step only reads stays where it was put for it.
+                    with no_mesh():
+                        leaves = built.placed(leaves)
+                    args, kwargs = jax.tree.unflatten(tree, leaves)
+                    call = replace(call, traced_args=args, traced_kwargs=kwargs)
+                with no_mesh():
+                    results = built.run(call, leaves)
+                return close(results, leaves, self)
+        return self._plainly(given)
 
     def _ready(self, call: Call) -> Built:
         """The planned and compiled call."""
@@ -231,6 +230,16 @@ class Parallelized:
                 yield call
         else:
             yield call
+
+    @property
+    def _pure(self) -> Callable[..., Any]:
+        return pure(self._fn, self._signature, self)
+
+    def _caller(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an executable of pytrees with objects, and update them."""
+        with self._opened(args, kwargs) as call:
+            given = (*call.traced_args, call.traced_kwargs) if call.traced_kwargs else call.traced_args
+            return close(run(*given), jax.tree.leaves((call.traced_args, call.traced_kwargs)), self)
 
     def _planned(self, what: str) -> Built:
         if self._latest is None:
