@@ -17,6 +17,7 @@ from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
 from rhino.api_strided import original
 from rhino.cluster import Cluster
+from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text, stage_count
@@ -192,7 +193,8 @@ def parallelize(
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
     Args:
-      fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
+      fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`, or an `Exported` of `jax.export`.
+        Nothing in it says how to distribute.
       cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default all devices jax has,
         those of every process after `rhino.distributed.initialize`.
       level: how hard to search: "O1" in seconds, "O2" more meshes and several axes at once, in a minute or two;
@@ -227,6 +229,7 @@ def parallelize(
             level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0,
             stage_count(stages), microbatches or 0, schedule or "", statistics,
         )  # fmt: skip
-        return Parallelized(function, where, settings, Signature(function, static_argnums, donate_argnums))
+        step = step_of(function)
+        return Parallelized(step, where, settings, Signature(step, static_argnums, donate_argnums))
 
     return wrap if fn is None else wrap(fn)

@@ -18,7 +18,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole, RhinoStrided
-from rhino.dialect.context import make_context, parse_bytes, parse_file
+from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rhino.search.outcome import Progress
 
 _NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
-_BYTECODE = b"ML\xefR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +156,13 @@ def _topology(cluster: Cluster) -> Iterator[str]:
         yield path
 
 
-def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.Module:
-    """A module from text or bytecode, in a fresh context.
+def parse_module(data: bytes | str, where: str, path: str | None = None, function: str = "") -> ir.Module:
+    """A module from text, bytecode or a portable artifact, in a fresh context.
 
     Args:
       where: what errors call the source, a path or "<stdin>".
       path: the file that `data` was read from, if any: the module's locations then name it.
+      function: the step's function, which becomes @main; by default @main, or the only public one.
 
     Raises:
       RhinoError: "<where>:line:column: cause" for the first thing that is wrong.
@@ -172,13 +172,13 @@ def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.M
     raw = data.encode() if isinstance(data, str) else data
     if not raw.strip():
         raise RhinoError(f"{where}: the file is empty", "give the StableHLO text or bytecode of a step")
-    if not raw.startswith(_BYTECODE) and b"\0" in raw[:4096]:
+    if not raw.startswith(BYTECODE_MAGIC) and b"\0" in raw[:4096]:
         raise RhinoError(f"{where}: neither MLIR text nor MLIR bytecode", "give a .mlir or .mlirbc file")
     context = make_context()
     found: list[Diagnostic] = []
     try:
         with native_diagnostics(context, found.append):
-            return parse_bytes(raw, context) if path is None else parse_file(path, context)
+            module = parse_bytes(raw, context) if path is None else parse_file(path, context)
     except ir.MLIRError as error:
         first = next((d for d in found if d.severity == "error"), None)
         if first is None:
@@ -187,6 +187,11 @@ def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.M
         raise RhinoError(f"{place}: {first.message.splitlines()[0]}") from None
     except (UnicodeDecodeError, ValueError) as error:
         raise RhinoError(f"{where}: not a module: {str(error).splitlines()[0]}") from None
+    try:
+        functions.make_main(module, function)
+    except RhinoError as error:
+        raise RhinoError(f"{where}: {error.message}", error.remedy) from None
+    return module
 
 
 def read_plan(module: str | bytes | ir.Module) -> Plan:
