@@ -1,4 +1,4 @@
-"""Constants that are one number everywhere: making them, and telling which are zero.
+"""Constants that are one number everywhere: making them, and telling which are zero or one.
 
 Owns what the bindings cannot do for every element type: unsigned integers of 64 bits and complex numbers.
 """
@@ -11,9 +11,10 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-# A constant's value as it is printed, if it is the same everywhere, and how zero looks.
+# A constant's value as it is printed, if it is the same everywhere; how zero looks, that with a sign included, and one.
 _SPLAT = re.compile(r"dense<([^<>]*)> :")
-_ZEROS = ("0", "false", "0.000000e+00", "(0,0)", "(0.000000e+00,0.000000e+00)")
+_ZERO = re.compile(r"-?0(?:\.0+e[+-]00)?|false")
+_ONES = ("1", "true", "1.000000e+00", "(1,0)", "(1.000000e+00,0.000000e+00)")
 
 
 def splat(kind: Any, value: float) -> Any:
@@ -35,8 +36,22 @@ def is_zeros(op: ir.Operation) -> bool:
     """Whether an operation is a constant that is zero everywhere, or the complex number of two."""
     if op.name == "stablehlo.complex":
         return all(isinstance(v, ir.OpResult) and is_zeros(v.owner.operation) for v in op.operands)
+    text = _printed(op)
+    return bool(text) and all(_ZERO.fullmatch(part) for part in text.strip("()").split(","))
+
+
+def is_ones(op: ir.Operation) -> bool:
+    """Whether an operation is a constant that is one everywhere, or the complex number of one and zero."""
+    if op.name == "stablehlo.complex":
+        real, imaginary = (v.owner.operation if isinstance(v, ir.OpResult) else None for v in op.operands)
+        return real is not None and imaginary is not None and is_ones(real) and is_zeros(imaginary)
+    return _printed(op) in _ONES
+
+
+def _printed(op: ir.Operation) -> str:
+    """How the one value of a constant is printed; nothing for others."""
     if op.name != "stablehlo.constant":
-        return False
+        return ""
     kind: Any = op.results[0].type
     if isinstance(kind.element_type, ir.ComplexType):
         text = op.get_asm(large_elements_limit=1)  # the bindings cannot read its attribute
@@ -45,13 +60,15 @@ def is_zeros(op: ir.Operation) -> bool:
         value = op.attributes["value"]
         text = str(value) if isinstance(value, ir.DenseElementsAttr) and value.is_splat else ""
     found = _SPLAT.search(text)
-    return found is not None and found[1] in _ZEROS
+    return found[1] if found else ""
 
 
 def identity(kind: str, element: Any) -> float:
     """What changes nothing when accumulated."""
-    if kind in ("add", "or"):
+    if kind in ("add", "or", "xor"):
         return 0
+    if kind == "multiply":
+        return 1
     if kind == "and":
         return -1 if element.width > 1 else 1
     if not isinstance(element, ir.IntegerType):

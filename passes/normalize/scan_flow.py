@@ -34,8 +34,7 @@ _HOST_OFFLOAD = "annotate_device_placement"  # a custom call that gives its oper
 _SOURCES = ("stablehlo.constant", "stablehlo.iota")
 # What puts the reductions of pieces together, and the start value that makes reducing each from it right.
 _COMBINERS: dict[str, float | None] = {
-    "stablehlo.add": 0, "stablehlo.multiply": 1, "stablehlo.maximum": None, "stablehlo.minimum": None,
-    "stablehlo.and": None, "stablehlo.or": None,
+    "add": 0, "multiply": 1, "maximum": None, "minimum": None, "and": None, "or": None,
 }  # fmt: skip
 
 
@@ -245,10 +244,8 @@ def _combiner(graph: Graph, ops: Sequence[Any], op: Op) -> str:
         return "stablehlo.add"
     if op.name != "stablehlo.reduce" or len(op.operands) != 2 or op.tag not in _COMBINERS:
         return ""
-    if len(ops[op.index].regions[0].blocks[0].operations) != 2:
-        return ""
     wanted = _COMBINERS[op.tag]
-    return op.tag if wanted is None or _is_splat(graph, ops, op.operands[1], wanted) else ""
+    return f"stablehlo.{op.tag}" if wanted is None or _is_splat(graph, ops, op.operands[1], wanted) else ""
 
 
 def _is_splat(graph: Graph, ops: Sequence[Any], v: int, wanted: float) -> bool:

@@ -11,12 +11,11 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
+from rhino.dialect.constants import is_zeros
+from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
 from rhino.graph.data import Graph
 from rhino.microbatch import Facts, Region
 
-_COMBINING = frozenset(
-    {"stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window", "stablehlo.select_and_scatter"}
-)
 REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 
 
@@ -24,6 +23,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
     """The facts of a program whose values and ops are numbered as the graph's."""
     ids = {value: i for i, value in enumerate(values)}
     regions: dict[int, tuple[Region, ...]] = {}
+    neutral: set[int] = set()
     captures: dict[int, tuple[int, ...]] = {}
     zeros: set[int] = set()
     combiners: dict[int, str] = {}
@@ -38,12 +38,14 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
             read = (ids.get(v, -1) for inner in functions.walk(op) for v in inner.operands)
             if found_inside := tuple(dict.fromkeys(v for v in read if v >= 0)):
                 captures[k] = found_inside
-        if name == "stablehlo.constant":
-            if record.tag == "splat" and _is_zero(op):
+        if name in ("stablehlo.constant", "stablehlo.complex"):
+            if is_zeros(op):
                 zeros.add(k)
-        elif name in _COMBINING:
-            inner = [o.operation.name for o in op.regions[0].blocks[0].operations]
-            combiners[k] = inner[0] if len(inner) == 2 else ""
+        elif name in REDUCING:
+            combined = kinds(op)
+            combiners[k] = f"stablehlo.{combined[0]}" if len(combined) == 1 and combined[0] else ""
+            if all(starts_neutral(op, i, kind) for i, kind in enumerate(combined)):
+                neutral.add(k)
         elif name == "stablehlo.convolution":
             if found := _grouped(op):
                 grouped[k] = found
@@ -66,14 +68,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
                     )
                 )
             regions[record.index] = tuple(found_regions)
-    return Facts(regions, frozenset(zeros), combiners, captures, grouped, frozenset(effects))
-
-
-def _is_zero(op: Any) -> bool:
-    value = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
-    if isinstance(value, ir.FloatAttr):
-        return float(value.value) == 0.0
-    return isinstance(value, ir.IntegerAttr) and int(value.value) == 0
+    return Facts(regions, frozenset(zeros), combiners, frozenset(neutral), captures, grouped, frozenset(effects))
 
 
 def _grouped(op: Any) -> tuple[int, ...]:

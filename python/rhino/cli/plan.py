@@ -63,6 +63,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="of which examples batch statistics are; micro-batch lets a model with BatchNorm be a pipeline, whose "
         "results are not those of one device (default: batch)",
     )
+    parser.add_argument(
+        "--annotations",
+        default="keep",
+        choices=("keep", "ignore"),
+        help="the program's own sharding annotations: ignore plans as if there were none (default: keep)",
+    )
     kernels.add_arguments(parser)
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"
@@ -93,10 +99,14 @@ def run(args: argparse.Namespace) -> int:
         args.microbatches,
         args.schedule,
         args.statistics,
+        args.annotations,
     )
     data, path = files.read_program(args.file, cluster.device.xla_target)
     module = parse_module(data, files.shown(args.file), path, args.function)
     planned = _plan(module, request, quiet=args.quiet)
+    for said in planned.diagnostics if not args.quiet else ():
+        if said.severity == "warning":
+            print(*(said, *said.notes), sep="\n", file=sys.stderr)
     if args.output:
         files.write(args.output, _module_bytes(module, bytecode=args.output.endswith(".mlirbc")))
     if args.save:

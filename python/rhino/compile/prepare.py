@@ -12,7 +12,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from rhino.compile.module import Signature, TensorSpec, attribute_dicts, main_function, parse, read
+from rhino.compile.reductions import share_reductions
 from rhino.dialect.context import to_bytecode
+from rhino.dialect.validity import check_valid
 from rhino.errors import RhinoError
 
 _ELEMENTWISE = frozenset(
@@ -46,7 +48,8 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
     In the returned module the `rhino.*` attributes are gone (XLA rejects unknown dialects), the shardings of arguments
     and results are closed, an argument without one is replicated, the mesh lists its devices in order (the caller
     permutes the devices instead), a donated argument that no longer has its result's shape on a device is a
-    `jax.buffer_donor`, and `mhlo.num_partitions` is the device count. Dots lose their `algorithm` unless `algorithms`.
+    `jax.buffer_donor`, and `mhlo.num_partitions` is the device count. Reductions are such that devices can share
+    them. Dots lose their `algorithm` unless `algorithms`.
 
     Raises:
       RhinoError: not MLIR, no `@main`, dynamic shapes, several meshes, a dimension its axes do not divide, a call that
@@ -60,6 +63,8 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
         if not algorithms:
             _drop_algorithms(parsed)
         _set_mesh_in_order(parsed)
+        if (mesh := _mesh(parsed)) is not None:
+            share_reductions(parsed.operation, mesh)
         _pin_op_shardings(parsed)
         _write_boundary(parsed, signature)
         if "sym_visibility" in (main := main_function(parsed)).attributes:
@@ -70,8 +75,7 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
             attributes["sym_name"] = ir.StringAttr.get("main")  # jax keys its compilation cache with it
         attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, signature.devices)
         attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
-        if not parsed.operation.verify():
-            raise RhinoError("the module does not verify")
+        check_valid(parsed, "the annotated module")
     return signature, to_bytecode(parsed)
 
 
@@ -241,12 +245,17 @@ def _set_mesh_in_order(module: ir.Module) -> None:
                 op.attributes["mesh"] = sdy.MeshAttr.get(mesh.axes)
 
 
+def _mesh(module: ir.Module) -> str | None:
+    """The name of the mesh, if there is one that has axes."""
+    meshes = [op for op in module.body.operations if op.operation.name == "sdy.mesh" and _has_axes(op)]
+    return str(meshes[0].attributes["sym_name"].value) if meshes else None
+
+
 def _write_boundary(module: ir.Module, signature: Signature) -> None:
     """Closes the shardings of arguments and results, and keeps an alias only where both sides have one local shape."""
-    mesh = next((op for op in module.body.operations if op.operation.name == "sdy.mesh" and _has_axes(op)), None)
-    if mesh is None:
+    symbol = _mesh(module)
+    if symbol is None:
         return
-    symbol = mesh.attributes["sym_name"].value
     main = main_function(module)
     arguments = attribute_dicts(main, "arg_attrs")
     for attrs, spec in zip(arguments, signature.arguments, strict=True):

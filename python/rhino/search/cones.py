@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from rhino.graph.data import Graph, Op
+from rhino.graph.data import CONSTRAINTS, Graph, Op
 from rhino.graph.fusion import is_invariant
 from rhino.search.problem import Node, Problem, leading
 from rhino.search.views import join_views
@@ -21,7 +21,7 @@ _HEAVY = frozenset(
         "dot_general", "dot", "convolution", "gather", "scatter", "sort", "reduce_window", "select_and_scatter",
         "fft", "cholesky", "triangular_solve", "dynamic_gather",
     )
-) | {"sdy.sharding_constraint", "sdy.reshard"}  # fmt: skip
+) | frozenset(CONSTRAINTS)  # fmt: skip
 _SOURCES = ("stablehlo.constant", "stablehlo.iota")
 
 
@@ -73,10 +73,13 @@ class _Builder:
         self.lost: list[tuple[int, int, int]] = []
 
     def _free_values(self) -> list[bool]:
-        """Values that cost nothing in any layout: constants, iotas, and what is made of them and scalars alone."""
+        """Values that cost nothing in any layout: constants, iotas, what is made of these and scalars, and nothing.
+
+        Tensors without elements stay whole: jax cannot put their parts together.
+        """
         graph = self.graph
         values = graph.values
-        free = [False] * len(values)
+        free = [not value.elements for value in values]
         for op in graph.ops:
             if op.name in _SOURCES:
                 free[op.results[0]] = True
@@ -87,12 +90,12 @@ class _Builder:
                 and op.operands
                 and len(op.results) == 1
             ):
-                free[op.results[0]] = values[op.results[0]].shape != () and all(
+                free[op.results[0]] |= values[op.results[0]].shape != () and all(
                     free[v] or not values[v].shape for v in op.operands
                 )
             for tie in op.ties:
                 # What a loop changes does not stay free; what it only carries does.
-                kept = free[tie[0]] and is_invariant(op, tie)
+                kept = free[tie[0]] and (is_invariant(op, tie) or not values[tie[0]].elements)
                 for v in tie:
                     free[v] = kept
         return free
@@ -117,7 +120,7 @@ class _Builder:
             return "none"
         if op.name in _HEAVY or op.rule is None or op.kernel is not None:
             return "heavy"
-        if op.name == "stablehlo.reduce":
+        if op.name == "stablehlo.reduce" and not op.rule.replicate:
             return "reduce"
         if op.rule.reduction:
             return "heavy"

@@ -1,0 +1,60 @@
+"""Reductions rewritten so that they can be done in parts.
+
+Owns where they start. What is read of a reduction is in `reducers`.
+"""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy, stablehlo
+
+from rhino.dialect.constants import splat
+from rhino.dialect.functions import walk
+from rhino.dialect.reducers import kinds, starts, starts_neutral
+from rhino.dialect.sdy import SHARDING
+
+_APPLY = {"add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "xor": stablehlo.XorOp}
+# A scatter starts from a tensor; XLA lets one device have it, and the others start from what changes nothing.
+_FROM_SCALARS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
+_NO_ZERO = "f8E8M0FNU"
+
+
+def start_neutral(root: ir.Operation) -> int:
+    """Lets every sum, product and xor below an operation start from 0 or 1, and combines it with its start afterwards.
+
+    XLA takes the start for neutral: each device starts its part from it, and a reduction of joined tensors each of
+    them, so that it counts several times. Padding counts as nothing, as in XLA (in StableHLO's text it is the start).
+    Returns how many operations it changed.
+    """
+    return sum(start_apart(op) for op in [op for op in walk(root) if op.name in _FROM_SCALARS])
+
+
+def start_apart(op: ir.Operation) -> bool:
+    """As `start_neutral` for one operation, a scatter too. Whether that changed it."""
+    given = [
+        (i, kind)
+        for i, (kind, result) in enumerate(zip(kinds(op), op.results, strict=True))
+        if not starts_neutral(op, i, kind)
+        and str(result.type.element_type) != _NO_ZERO
+        and result.type.has_static_shape  # the importer refuses others
+    ]
+    for i, kind in given:
+        _start_after(op, i, kind)
+    return bool(given)
+
+
+def _start_after(op: ir.Operation, i: int, kind: str) -> None:
+    result, at = op.results[i], starts(op)[i]
+    start = op.operands[at]
+    with op.context, op.location:
+        with ir.InsertionPoint(op):
+            op.operands[at] = splat(start.type, 1 if kind == "multiply" else 0)
+        with ir.InsertionPoint.after(op):
+            everywhere = start
+            if start.type != result.type:
+                everywhere = stablehlo.BroadcastInDimOp(result.type, start, ir.DenseI64ArrayAttr.get([])).result
+            whole = _APPLY[kind](everywhere, result)
+            if SHARDING in op.attributes:
+                given = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings[i]
+                whole.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([given])
+    result.replace_all_uses_except(whole.result, [whole.operation])

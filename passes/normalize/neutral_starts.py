@@ -1,0 +1,40 @@
+"""The pass rhino-neutral-starts: sums and products start from 0 and 1, so that they can be done in parts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.dialect.reductions import start_neutral
+from rhino.passes.registry import Pass, PassLog, register
+
+
+@register
+class NeutralStarts(Pass):
+    """Let sums, products and xor start from what changes nothing, and combine them with their start afterwards.
+
+    XLA takes the start of a reduction for neutral. Where a reduction is split over devices, or reads tensors that were
+    joined, each part starts from it, which counts several times then. Maxima, minima, `and` and `or` may start several
+    times and stay. Of windows the padding counts as nothing, as XLA has it.
+
+    Requires: nothing.
+
+    Ensures: every `stablehlo.reduce`, `reduce_window` and `select_and_scatter` that adds or multiplies starts from 0
+    or 1.
+
+    Example:
+      ```mlir
+      %0 = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [0]
+      // becomes
+      %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+      %1 = stablehlo.broadcast_in_dim %start, dims = []
+      %2 = stablehlo.add %1, %0
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-neutral-starts"
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Rewrite every function of the module."""
+        log.count("reductions", start_neutral(module.operation))

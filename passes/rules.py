@@ -1,0 +1,63 @@
+"""Shardy's factor rules without what XLA would compute wrongly, dearly or not at all.
+
+Owns what is taken out of a rule when a program is imported. Which reductions devices can share is in
+`rhino.graph.partial`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
+from rhino.graph.data import Rule
+from rhino.graph.partial import combined
+
+# They add up what they contract.
+_CONTRACTING = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+
+
+def offered(op: Any, rule: Rule) -> Rule:
+    """The rule of an operation as the search may use it: some factors of sums must not be split over devices.
+
+    What no back end can combine stays a sum for those who split it in time: it is in both `reduction` and `replicate`.
+    """
+    if not rule.reduction:
+        return rule
+    if op.name == "stablehlo.convolution" and (cut := _windows(op, rule)):
+        reduction = tuple(f for f in rule.reduction if f not in cut)
+        rule = dataclasses.replace(rule, reduction=reduction, replicate=(*rule.replicate, *sorted(cut)))
+    if not _in_parts(op):
+        rule = dataclasses.replace(rule, replicate=(*rule.replicate, *rule.reduction))
+    return rule
+
+
+def _in_parts(op: Any) -> bool:
+    """Whether devices may each have a part of what an operation sums, and then combine their results."""
+    dtypes = tuple(str(result.type.element_type) for result in op.results)
+    if op.name in _CONTRACTING:
+        return combined(("add",), dtypes)
+    if op.name in REDUCING:
+        found = kinds(op)
+        return combined(found, dtypes) and (
+            # A scatter's operand belongs to one of the devices, the others start from what changes nothing.
+            op.name == "stablehlo.scatter" or all(starts_neutral(op, i, kind) for i, kind in enumerate(found))
+        )
+    return True
+
+
+def _windows(op: Any, rule: Rule) -> set[int]:
+    """The windows of a convolution, which must not be cut: XLA would exchange halos of both operands for them.
+
+    A kernel gradient is a convolution with windows as large as the image; Shardy takes their dims for contracted ones.
+    """
+    _, kernel, result = (part.strip(" []").split(", ") for part in re.split("x(?=\\[)|->", dimension_numbers(op)))
+    moving = [d for d in kernel if d.isdigit() and op.results[0].type.shape[result.index(d)] > 1]
+    return {f for d in moving for f in rule.operands[1][kernel.index(d)] if f in rule.reduction}
+
+
+def dimension_numbers(op: Any) -> str:
+    """Those of a convolution, such as `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
+    text = str(op.attributes["dimension_numbers"])
+    return text[text.index("[") : text.rindex("]") + 1]
