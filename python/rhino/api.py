@@ -69,7 +69,7 @@ class Parallelized:
             elif self._devices is not None:
                 self._cluster = Cluster.local(self._devices)
             elif plan is not None and plan.cluster.split(":")[0] != "local":
-                self._cluster = Cluster.load(plan.cluster)
+                self._cluster = _cluster_of(plan)
             else:
                 here = Cluster.local()
                 some = plan is not None and plan.devices < here.num_devices
@@ -352,6 +352,16 @@ def parallelize(
         return Parallelized(step, where, settings, signature, some)
 
     return wrap if fn is None else wrap(fn)
+
+
+def _cluster_of(plan: Plan) -> Cluster:
+    """The cluster a plan names. Raises RhinoError where only a file of the user's says what it is."""
+    try:
+        return Cluster.load(plan.cluster)
+    except RhinoError as error:
+        raise RhinoError(
+            f"the plan is for cluster {plan.cluster!r}, and that is no preset here", "give its file as cluster="
+        ) from error
 
 
 def _where(cluster: Any, devices: Any) -> tuple[Cluster | None, Any]:

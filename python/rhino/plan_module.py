@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import time
 import warnings
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
-from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole, RhinoStrided
+from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError, RhinoWarning, first_line
-from rhino.plan import SCHEMA, Alternative, KernelUse, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan_retype import ALIAS
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from rhino.passes.diagnostics import Diagnostic
     from rhino.search.outcome import Progress
 
+_NAMES = re.compile(r'rhino\.name = "[^"]*"')
+_MODULE_NAME = re.compile(r"^module @\S+ ", re.MULTILINE)
 _NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
 
 
@@ -69,8 +72,12 @@ class Planned:
 
 
 def fingerprint(module: ir.Module) -> str:
-    """SHA-256 (hex) of a module's text without locations: tells whether two traces are one program."""
-    return hashlib.sha256(str(module).encode()).hexdigest()
+    """SHA-256 (hex) of a module's text without locations: tells whether two traces are one program.
+
+    What the user calls the step and its arguments is no part of it.
+    """
+    text = _NAMES.sub('rhino.name = ""', _MODULE_NAME.sub("module ", str(module), count=1))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def plan_module(
@@ -251,8 +258,16 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         program=str(data.get("program", "")),
         statistics=str(data.get("statistics", "batch")),
         kernels=tuple(_kernel(entry) for entry in data.get("kernels", ())),
+        machine=_machine(parsed),
         source=parsed,
     )
+
+
+def _machine(module: ir.Module) -> Machine | None:
+    if RhinoCluster.name not in module.operation.attributes:
+        return None
+    data = from_attr(module.operation.attributes[RhinoCluster.name])
+    return Machine(data["device"], data["hosts"], data["devices_per_host"])
 
 
 def _kernel(entry: Mapping[str, Any]) -> KernelUse:
