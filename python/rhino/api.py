@@ -24,6 +24,7 @@ from rhino.api_stages import BoundStep, Lowered, Traced
 from rhino.api_trace import name_of, trace
 from rhino.cluster import Cluster
 from rhino.compile._jax_manual import no_mesh, without_layouts
+from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text, stage_count
@@ -71,7 +72,7 @@ class Parallelized:
             elif self._devices is not None:
                 self._cluster = Cluster.local(self._devices)
             elif plan is not None and plan.cluster.split(":")[0] != "local":
-                self._cluster = Cluster.load(plan.cluster)
+                self._cluster = _cluster_of(plan)
             else:
                 here = Cluster.local()
                 some = plan is not None and plan.devices < here.num_devices
@@ -324,7 +325,8 @@ def parallelize(
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
     Args:
-      fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
+      fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`, or an `Exported` of `jax.export`.
+        Nothing in it says how to distribute.
       cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default all devices jax has,
         those of every process after `rhino.distributed.initialize`. Also what `devices` takes.
       devices: some of this process's: how many, a list like `jax.devices()[:4]`, or a `Mesh`, whose sizes are then
@@ -368,10 +370,21 @@ def parallelize(
             level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0,
             stage_count(stages), microbatches or 0, schedule or "", statistics, annotations,
         )  # fmt: skip
-        signature = Signature(function, static_argnums, donate_argnums, static_argnames, donate_argnames)
-        return Parallelized(function, where, settings, signature, some)
+        step = step_of(function)
+        signature = Signature(step, static_argnums, donate_argnums, static_argnames, donate_argnames)
+        return Parallelized(step, where, settings, signature, some)
 
     return wrap if fn is None else wrap(fn)
+
+
+def _cluster_of(plan: Plan) -> Cluster:
+    """The cluster a plan names. Raises RhinoError where only a file of the user's says what it is."""
+    try:
+        return Cluster.load(plan.cluster)
+    except RhinoError as error:
+        raise RhinoError(
+            f"the plan is for cluster {plan.cluster!r}, and that is no preset here", "give its file as cluster="
+        ) from error
 
 
 def _where(cluster: Any, devices: Any) -> tuple[Cluster | None, Any]:

@@ -239,11 +239,11 @@ def _plan(
     mesh, source = settings.mesh, None
     pins: dict[int, Tensor] = {}
     if settings.plan is not None and not (own and follow):
-        check_fits(settings.plan, traced, module, cluster)
-        if settings.plan.program == program and settings.plan.source is not None:
-            return settings.plan
+        fitting = check_fits(settings.plan, traced, module, cluster, settings.memory_limit_bytes)
+        if fitting.program == program and fitting.source is not None:
+            return fitting
         # Another program over the same arguments (a new learning rate): its values need annotations of their own.
-        source, pins = settings.plan, given_pins(settings.plan)
+        source, pins = fitting, given_pins(fitting)
     elif follow is not None:
         # As one program to all but jax: types that are weak or strong.
         if (follow.plan.program, follow.plan.cluster) == (program, cluster.name):
