@@ -25,6 +25,13 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         _answer(answers, {"ready": request["name"]})
+        if request["from"] == "step":
+            from bench.differential import steps
+
+            recipe = steps.of_seed(request["seed"])
+            for place in request["places"]:
+                _answer(answers, asdict(steps.attempt(recipe, place)))
+            continue
         try:
             case = _case(request)
             expected = trial.reference(case)

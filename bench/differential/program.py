@@ -197,7 +197,8 @@ def data(shape: Sequence[int], dtype: str, bound: float | None, error: float, ra
         info = ml_dtypes.iinfo(kind)
         top = int(info.max) if bound is None else int(min(bound, info.max))
         low = 0 if dtype.startswith("u") else max(-top, int(info.min))
-        return np.asarray(random.integers(low, top, shape, dtype=np.int64, endpoint=True)).astype(kind)
+        wide = np.uint64 if dtype.startswith("u") else np.int64
+        return np.asarray(random.integers(low, top, shape, dtype=wide, endpoint=True)).astype(kind)
     top = 4.0 if bound is None else bound
     if kind.kind == "c":
         parts = [_floats(shape, top, error, random) for _ in range(2)]

@@ -123,13 +123,18 @@ def attempt(case: Case, expected: Arrays, place: Place) -> Outcome:
         found = [np.asarray(out) for out in executable(*case.arguments)]
     except RhinoError as error:
         text = str(error).splitlines()[0][:400]
-        located = re.match(r"\S+:\d+:\d+: ", text) is not None and not _INTERNAL.search(text)
+        located = re.match(r"\S+:\d+:\d+: ", text) is not None and not is_internal(text)
         return Outcome("refused" if located else "unlocated", text)
     except Exception as error:  # whatever it is, it is what this looks for
         return Outcome("failed", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:400]}")
     split = sum(any(t.sharding) for t in (*planned.arguments, *planned.outputs))
     problem = difference(found, expected, case.tolerances)
     return Outcome("wrong" if problem else "right", problem, split)
+
+
+def is_internal(text: str) -> bool:
+    """Whether an error's text is not meant for users."""
+    return _INTERNAL.search(text) is not None
 
 
 def difference(found: Arrays, expected: Arrays, tolerances: Sequence[float] | None) -> str:
