@@ -1,4 +1,4 @@
-"""A process that tries programs until it dies: told one a line on standard input, one answer a cluster on standard output.
+"""A process that tries programs until it dies: told one a line on standard input, it answers a line for each cluster.
 
 Owns the way from a request to its outcomes. Whoever asks counts the answers: those that do not come are its death.
 """

@@ -73,7 +73,7 @@ class Child:
         if self._asked % self._lives == 0:
             self.close()  # what XLA and jax keep of every program adds up
         if self._process is None:
-            self._errors = tempfile.TemporaryFile()
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
             argv = [sys.executable, "-m", "bench.differential.child"]
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
             self._process = subprocess.Popen(

@@ -34,7 +34,7 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "clipped", "decay")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a step is made of. `embed`: the batch holds whole numbers that are looked up, in a table that may be tied."""
+    """What a step is made of. `embed`: the batch is whole numbers, looked up in the table that makes the logits too."""
 
     blocks: tuple[str, ...]
     loss: str

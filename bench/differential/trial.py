@@ -30,6 +30,8 @@ _ROUNDINGS = 256
 # What `rhino.passes.diagnostics.describe_exception` makes of an exception that is not meant for users.
 _INTERNAL = re.compile(r"unexpected \w+(Error|Exception|Stop\w+)\b|\bINTERNAL\b|Traceback")
 
+_limits: Any = ml_dtypes.finfo  # it has no types
+
 Arrays = Sequence[np.ndarray[Any, Any]]
 
 
@@ -172,7 +174,7 @@ def tolerance(want: np.ndarray[Any, Any]) -> float:
     if want.dtype.kind in "biu" or not want.size:
         return 0.0
     try:
-        unit = float(ml_dtypes.finfo(want.dtype).eps)
+        unit = float(_limits(want.dtype).eps)
     except ValueError:  # int4
         return 0.0
     sizes = np.abs(_wide(want))
