@@ -11,9 +11,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-# A constant's value as it is printed, if it is the same everywhere, and how zero and one look.
+# A constant's value as it is printed, if it is the same everywhere; how zero looks, that with a sign included, and one.
 _SPLAT = re.compile(r"dense<([^<>]*)> :")
-_ZEROS = ("0", "false", "0.000000e+00", "-0.000000e+00", "(0,0)", "(0.000000e+00,0.000000e+00)")
+_ZERO = re.compile(r"-?0(?:\.0+e[+-]00)?|false")
 _ONES = ("1", "true", "1.000000e+00", "(1,0)", "(1.000000e+00,0.000000e+00)")
 
 
@@ -36,7 +36,8 @@ def is_zeros(op: ir.Operation) -> bool:
     """Whether an operation is a constant that is zero everywhere, or the complex number of two."""
     if op.name == "stablehlo.complex":
         return all(isinstance(v, ir.OpResult) and is_zeros(v.owner.operation) for v in op.operands)
-    return _printed(op) in _ZEROS
+    text = _printed(op)
+    return bool(text) and all(_ZERO.fullmatch(part) for part in text.strip("()").split(","))
 
 
 def is_ones(op: ir.Operation) -> bool:
@@ -64,8 +65,10 @@ def _printed(op: ir.Operation) -> str:
 
 def identity(kind: str, element: Any) -> float:
     """What changes nothing when accumulated."""
-    if kind in ("add", "or"):
+    if kind in ("add", "or", "xor"):
         return 0
+    if kind == "multiply":
+        return 1
     if kind == "and":
         return -1 if element.width > 1 else 1
     if not isinstance(element, ir.IntegerType):

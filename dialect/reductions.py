@@ -26,20 +26,21 @@ def start_neutral(root: ir.Operation) -> int:
     them, so that it counts several times. Padding counts as nothing, as in XLA (in StableHLO's text it is the start).
     Returns how many operations it changed.
     """
-    changed = 0
-    for op in [op for op in walk(root) if op.name in _FROM_SCALARS]:
-        found = zip(kinds(op), op.results, strict=True)
-        given = [
-            (i, kind)
-            for i, (kind, result) in enumerate(found)
-            if not starts_neutral(op, i, kind)
-            and str(result.type.element_type) != _NO_ZERO
-            and result.type.has_static_shape  # the importer refuses others
-        ]
-        for i, kind in given:
-            _start_after(op, i, kind)
-        changed += bool(given)
-    return changed
+    return sum(start_apart(op) for op in [op for op in walk(root) if op.name in _FROM_SCALARS])
+
+
+def start_apart(op: ir.Operation) -> bool:
+    """As `start_neutral` for one operation, a scatter too. Whether that changed it."""
+    given = [
+        (i, kind)
+        for i, (kind, result) in enumerate(zip(kinds(op), op.results, strict=True))
+        if not starts_neutral(op, i, kind)
+        and str(result.type.element_type) != _NO_ZERO
+        and result.type.has_static_shape  # the importer refuses others
+    ]
+    for i, kind in given:
+        _start_after(op, i, kind)
+    return bool(given)
 
 
 def _start_after(op: ir.Operation, i: int, kind: str) -> None:
@@ -50,7 +51,7 @@ def _start_after(op: ir.Operation, i: int, kind: str) -> None:
             op.operands[at] = splat(start.type, 1 if kind == "multiply" else 0)
         with ir.InsertionPoint.after(op):
             everywhere = start
-            if result.type.shape:
+            if start.type != result.type:
                 everywhere = stablehlo.BroadcastInDimOp(result.type, start, ir.DenseI64ArrayAttr.get([])).result
             whole = _APPLY[kind](everywhere, result)
             if SHARDING in op.attributes:

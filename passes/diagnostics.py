@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 if TYPE_CHECKING:  # reading the registry for --help must not load jaxlib
     from jaxlib.mlir import ir
@@ -175,8 +175,8 @@ def describe_exception(error: Exception) -> tuple[str, list[Any]]:
     """The message and notes under which an exception inside a pass is shown to the user."""
     if isinstance(error, RhinoError):
         return error.message, [error.remedy] if error.remedy else []
-    text = str(error).strip()
+    text = first_line(error)
     return (
-        f"unexpected {type(error).__name__}" + (f": {text}" if text else ""),
+        f"unexpected {type(error).__name__}" + (f": {text}" if str(error).strip() else ""),
         ["this is a bug in the pass; --debug shows where it happened"],
     )

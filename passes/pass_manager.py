@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from jaxlib.mlir import ir, passmanager
 
 from rhino.dialect.verify import verify
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 from rhino.passes import guards, native
 from rhino.passes.diagnostics import (
     Diagnostic,
@@ -213,7 +213,7 @@ class PassManager:
             return error
         except ir.MLIRError as error:
             if not errors:  # the handler saw nothing: say at least which pass it was
-                collect(make_diagnostic("error", log.blame(error), f"'{step.name}' failed: {error}"))
+                collect(make_diagnostic("error", log.blame(error), f"'{step.name}' failed: {first_line(error)}"))
             return error
         except Exception as error:  # a pass must never end the process with a traceback
             message, notes = describe_exception(error)

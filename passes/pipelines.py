@@ -40,8 +40,10 @@ class Auto(Pipeline):
 
     stages: int = option(0, "pipeline stages; 0 makes a pipeline only if nothing else fits, -1 if it is faster")
     microbatches: int = option(0, "micro-batches of a pipeline; 0 leaves them to the search")
+    fewer: bool = option(False, "as of rhino-plan-pipeline: whether fewer micro-batches will do")
     schedule: str = option("", "schedule of a pipeline; searched when empty")
     statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
+    annotations: str = option("keep", "of the user, as of rhino-adopt-mesh", ("keep", "ignore"))
 
     def expand(self) -> Sequence[Pass | str]:
         """The passes in order. Raises RhinoError for options that contradict each other."""
@@ -55,12 +57,18 @@ class Auto(Pipeline):
             "symbol-dce",
             "canonicalize",
             build("rhino-neutral-starts", []),
-            build("rhino-adopt-mesh", []),
+            build("rhino-adopt-mesh", self._adopted()),
             build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),
             *self._plan(options),
             build("rhino-partition-kernels", []),
         ]
+
+    def _adopted(self) -> list[tuple[str, str]]:
+        """The options of rhino-adopt-mesh."""
+        options = [("annotations", self.annotations), ("topology", self.topology)]
+        options += [("stages", str(self.stages))] if self.stages > 1 else []
+        return [*options, ("mesh", self.mesh)] if self.mesh else options
 
     def _plan(self, options: list[tuple[str, str]]) -> Sequence[Pass | str]:
         """The passes that plan."""
@@ -73,7 +81,7 @@ class Auto(Pipeline):
                 raise RhinoError("level O0 makes no pipelines", "plan at O1, or without stages")
             given = [("stages", str(max(0, self.stages))), ("microbatches", str(self.microbatches))]
             given += [("schedule", self.schedule)] if self.schedule else []
-            given += [("statistics", self.statistics)]
+            given += [("statistics", self.statistics)] + [("fewer", "true")] * self.fewer
             return [build("rhino-plan-pipeline", [*options, *given])]
         if self.stages == 1 or self.microbatches == 1:
             return [build("rhino-expose-strided-dims", []), build("rhino-plan-sharding", options)]

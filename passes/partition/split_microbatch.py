@@ -8,8 +8,9 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
+from rhino.dialect.reductions import start_apart
 from rhino.errors import RhinoError
-from rhino.microbatch import Loose, Refusal, split_microbatches
+from rhino.microbatch import Loose, Onto, Refusal, split_microbatches
 from rhino.passes.diagnostics import PassError
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.import_graph import import_graph, number_program
@@ -91,6 +92,9 @@ class SplitMicrobatch(Pass):
             except Loose as loose:
                 if not return_sums(graph, values, ops, loose.values):
                     raise _error(loose, main, values, ops) from None
+            except Onto as onto:
+                if not start_apart(ops[onto.op]):
+                    raise _error(onto, main, values, ops) from None
             except Refusal as refusal:
                 raise _error(refusal, main, values, ops) from None
         Rewriter(main, graph, values, ops, plan).run()

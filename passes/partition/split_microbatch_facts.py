@@ -11,7 +11,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
-from rhino.dialect.reducers import REDUCING, kinds
+from rhino.dialect.constants import is_zeros
+from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
 from rhino.graph.data import Graph
 from rhino.microbatch import Facts, Region
 
@@ -22,6 +23,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
     """The facts of a program whose values and ops are numbered as the graph's."""
     ids = {value: i for i, value in enumerate(values)}
     regions: dict[int, tuple[Region, ...]] = {}
+    neutral: set[int] = set()
     captures: dict[int, tuple[int, ...]] = {}
     zeros: set[int] = set()
     combiners: dict[int, str] = {}
@@ -36,12 +38,14 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
             read = (ids.get(v, -1) for inner in functions.walk(op) for v in inner.operands)
             if found_inside := tuple(dict.fromkeys(v for v in read if v >= 0)):
                 captures[k] = found_inside
-        if name == "stablehlo.constant":
-            if record.tag == "splat" and _is_zero(op):
+        if name in ("stablehlo.constant", "stablehlo.complex"):
+            if is_zeros(op):
                 zeros.add(k)
         elif name in REDUCING:
             combined = kinds(op)
             combiners[k] = f"stablehlo.{combined[0]}" if len(combined) == 1 and combined[0] else ""
+            if all(starts_neutral(op, i, kind) for i, kind in enumerate(combined)):
+                neutral.add(k)
         elif name == "stablehlo.convolution":
             if found := _grouped(op):
                 grouped[k] = found
@@ -64,14 +68,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
                     )
                 )
             regions[record.index] = tuple(found_regions)
-    return Facts(regions, frozenset(zeros), combiners, captures, grouped, frozenset(effects))
-
-
-def _is_zero(op: Any) -> bool:
-    value = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
-    if isinstance(value, ir.FloatAttr):
-        return float(value.value) == 0.0
-    return isinstance(value, ir.IntegerAttr) and int(value.value) == 0
+    return Facts(regions, frozenset(zeros), combiners, frozenset(neutral), captures, grouped, frozenset(effects))
 
 
 def _grouped(op: Any) -> tuple[int, ...]:

@@ -198,8 +198,8 @@ class Rewriter:
         if part.type != total.type:
             part = stablehlo.ConvertOp(total.type, part).result
         combine = {
-            "add": stablehlo.AddOp, "maximum": stablehlo.MaxOp, "minimum": stablehlo.MinOp,
-            "and": stablehlo.AndOp, "or": stablehlo.OrOp,
+            "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp,
+            "minimum": stablehlo.MinOp, "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
         }[partial.kind]  # fmt: skip
         return combine(total, part).result
 

@@ -56,6 +56,7 @@ class PlanPipeline(Pass):
     budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
     stages: int = option(0, "number of stages; 0 leaves it to the search")
     microbatches: int = option(0, "micro-batches of each replica; 0 leaves it to the search")
+    fewer: bool = option(False, "instead the most up to these that divide the batch, with stages cut as for all")
     schedule: str = option("", "pipeline schedule; searched when empty")
     statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
 
@@ -80,6 +81,7 @@ class PlanPipeline(Pass):
             mesh=sizes_of(self.mesh) or None,
             stages=self.stages,
             microbatches=self.microbatches,
+            fewer=self.fewer,
             schedule=self.schedule,
             budget_s=self.budget or None,
         )
@@ -89,6 +91,6 @@ class PlanPipeline(Pass):
             if isinstance(error, PassError):
                 raise
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        write_pipeline(module, programs, cluster, solution)
+        write_pipeline(module, programs, cluster, solution, log)
         log.count("candidates", solution.candidates)
         return solution

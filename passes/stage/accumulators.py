@@ -17,10 +17,12 @@ _WRITE = "stablehlo.dynamic_update_slice"
 _KINDS = {
     "stablehlo.add": "add",
     _WRITE: "write",
+    "stablehlo.multiply": "multiply",
     "stablehlo.maximum": "maximum",
     "stablehlo.minimum": "minimum",
     "stablehlo.and": "and",
     "stablehlo.or": "or",
+    "stablehlo.xor": "xor",
 }
 _THROUGH = ("stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose", "sdy.sharding_constraint")
 

@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import func
 
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoCluster
+from rhino.dialect.validity import check_valid
 from rhino.passes.plan.plan_sharding import MESH
 from rhino.passes.stage.read_program import fragment_ops
 
@@ -95,7 +96,7 @@ def _outlined(
     functions.set_result_attributes(main, [_sharding(value.type) for value in fragment.results])
     if mesh not in ("", MESH):
         sdy.rename_mesh(alone, mesh, MESH)
-    alone.operation.verify()
+    check_valid(alone, "the module of a fragment")
     # Printed without locations, so that layers that differ only in their place in the source are the same program.
     text = str(alone)
     return FragmentModule(index, text, hashlib.sha256(text.encode()).hexdigest())

@@ -14,7 +14,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
-from rhino.dialect.attributes import RhinoArgument, RhinoMulticast, RhinoPlacement
+from rhino.dialect.attributes import RhinoArgument, RhinoMulticast, RhinoName, RhinoPlacement
 from rhino.passes.diagnostics import PassError
 from rhino.pipeline.program import (
     FRAGMENT_KINDS,
@@ -135,7 +135,8 @@ class _Reader:
             alias = "tf.aliasing_output"
             result = ir.IntegerAttr(attributes[alias]).value if alias in attributes else -1
             donated = result >= 0 or "jax.buffer_donor" in attributes
-            yield Argument(self.ids[argument], which[0], which[1], result, donated)
+            name = attributes[RhinoName.name].value if RhinoName.name in attributes else ""
+            yield Argument(self.ids[argument], which[0], which[1], result, donated, name)
 
     def results(self, returned: list[int]) -> Iterator[Result]:
         given = functions.result_attributes(self.main)

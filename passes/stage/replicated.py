@@ -14,6 +14,7 @@ from jaxlib.mlir.dialects import mpmd, sdy, stablehlo
 from rhino.dialect.constants import identity, splat
 from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
+from rhino.graph.partial import combined
 from rhino.passes.diagnostics import PassError
 from rhino.passes.plan.plan_sharding import MESH
 from rhino.passes.stage.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
@@ -240,23 +241,23 @@ class Replicator:
         return made
 
     def spread_out(self, value: Any, kind: str) -> Any:
-        """One copy per replica; of what is added up only the first replica has it, the others zeros."""
+        """One copy per replica; of what is added up only the first replica has it, the others zeros (or ones)."""
         wide = self.leading(value.type)
         dims = list(range(1, len(wide.shape)))
         copies = stablehlo.BroadcastInDimOp(wide, value, ir.DenseI64ArrayAttr.get(dims)).result
-        if kind not in ("add", "write"):
+        if kind not in ("add", "write", "multiply", "xor"):
             return copies
         replica = stablehlo.IotaOp(ir.RankedTensorType.get(wide.shape, _int32()), 0).result
         first = stablehlo.CompareOp(replica, splat(replica.type, 0), stablehlo.ComparisonDirectionAttr.get("EQ")).result
-        return stablehlo.SelectOp(first, copies, splat(wide, 0)).result
+        return stablehlo.SelectOp(first, copies, splat(wide, int(kind == "multiply"))).result
 
     def bring_together(self, value: Any, kind: str) -> Any:
         """The accumulators of all replicas as one."""
         element = value.type.element_type
         whole = ir.RankedTensorType.get(value.type.shape[1:], element)
         scalar = ir.RankedTensorType.get([], element)
-        if kind in ("and", "or") and element != ir.IntegerType.get_signless(1):
-            # XLA has no all-reduce for bitwise operations: every replica gets all of them.
+        if not combined(("add" if kind == "write" else kind,), (str(element),)):
+            # No all-reduce does it, of bits say: every replica gets all of them.
             everywhere = sdy.TensorShardingAttr(tensor_sharding(self.context, MESH, ((),) * len(value.type.shape)))
             value = sdy.ShardingConstraintOp(value, everywhere).result
         start = splat(scalar, identity("add" if kind == "write" else kind, element))
@@ -265,11 +266,13 @@ class Replicator:
         with ir.InsertionPoint(block):
             combine = {
                 "add": stablehlo.AddOp,
+                "multiply": stablehlo.MulOp,
                 "write": stablehlo.AddOp,  # each row is zeros but in the replica that wrote it
                 "maximum": stablehlo.MaxOp,
                 "minimum": stablehlo.MinOp,
                 "and": stablehlo.AndOp,
                 "or": stablehlo.OrOp,
+                "xor": stablehlo.XorOp,
             }[kind]
             stablehlo.ReturnOp([combine(*block.arguments).result])
         return reduced.result

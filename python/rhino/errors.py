@@ -20,5 +20,22 @@ class RhinoError(Exception):
         self.remedy = remedy
 
 
+_LONGEST = 500
+
+
+def first_line(error: BaseException | str) -> str:
+    """What MLIR, XLA or jax say, as far as it helps: the first line, of 500 characters at most.
+
+    Theirs go on with whole modules. Everything of theirs that a user sees goes through here.
+    """
+    lines = str(error).strip().splitlines()
+    text = lines[0].strip() if lines else type(error).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+class RhinoWarning(UserWarning):
+    """Something of the user's program that a plan does not follow; the line is that of the program."""
+
+
 class NothingFits(RhinoError):
     """No plan that was looked for is within the memory limit; others may be, such as pipelines."""

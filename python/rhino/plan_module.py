@@ -9,7 +9,8 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole, RhinoStrid
 from rhino.dialect.context import make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, RhinoWarning, first_line
 from rhino.plan import SCHEMA, Alternative, KernelUse, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
@@ -41,7 +42,9 @@ class Request:
     """What to plan for. `memory_limit_bytes` 0 means nine tenths of the device's; `mesh` is "2x4", empty for a search.
 
     `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
-    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch".
+    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch",
+    `annotations` "keep" or "ignore". `fewer` takes fewer micro-batches than asked for where those do not divide the
+    batch.
     """
 
     cluster: Cluster
@@ -53,6 +56,8 @@ class Request:
     microbatches: int = 0
     schedule: str = ""
     statistics: str = "batch"
+    annotations: str = "keep"
+    fewer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +115,10 @@ def plan_module(
             budget=request.budget_s,
             stages=request.stages,
             microbatches=request.microbatches,
+            fewer=request.fewer,
             schedule=request.schedule,
             statistics=request.statistics,
+            annotations=request.annotations,
         )
         manager.add(auto)
         try:
@@ -120,7 +127,7 @@ def plan_module(
             first = error.diagnostics[0]
             place = "" if first.position.file == _NOWHERE else f"{first.position}: "
             # Without the severity: whoever shows a RhinoError says that it is an error.
-            raise RhinoError(place + first.message, error.remedy) from error
+            raise RhinoError(place + first_line(first.message), error.remedy) from error
     put_back(module, aside)
     seconds = time.perf_counter() - start
     attributes = module.operation.attributes
@@ -128,6 +135,14 @@ def plan_module(
         data = {**from_attr(attributes[RhinoPlan.name]), "program": program}
         attributes[RhinoPlan.name] = to_attr(data, module.context)
     return Planned(read_plan(module), seconds, tuple(result.diagnostics))
+
+
+def tell_warnings(diagnostics: Iterable[Diagnostic]) -> None:
+    """Give the warnings of passes as Python's, at the lines of the user's program that they are of."""
+    for one in diagnostics:
+        if one.severity == "warning":
+            text = "; ".join((one.message, *(note.message for note in one.notes)))
+            warnings.warn_explicit(text, RhinoWarning, one.position.file, max(one.position.line, 1))
 
 
 def _keep_names(module: ir.Module) -> None:
@@ -182,11 +197,11 @@ def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.M
     except ir.MLIRError as error:
         first = next((d for d in found if d.severity == "error"), None)
         if first is None:
-            raise RhinoError(f"{where}: {str(error).splitlines()[0]}") from None
+            raise RhinoError(f"{where}: {first_line(error)}") from None
         place = f"{where}:{max(first.position.line, 1)}:{max(first.position.column, 1)}"
-        raise RhinoError(f"{place}: {first.message.splitlines()[0]}") from None
+        raise RhinoError(f"{place}: {first_line(first.message)}") from None
     except (UnicodeDecodeError, ValueError) as error:
-        raise RhinoError(f"{where}: not a module: {str(error).splitlines()[0]}") from None
+        raise RhinoError(f"{where}: not a module: {first_line(error)}") from None
 
 
 def read_plan(module: str | bytes | ir.Module) -> Plan:

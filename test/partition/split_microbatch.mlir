@@ -151,3 +151,19 @@ func.func @main(%x: tensor<8x3xf32> {rhino.role = "batch"}) -> tensor<f32> {
   %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
   return %2 : tensor<f32>
 }
+
+// -----
+
+// A complex zero is a zero to start a sum with, written as one constant or made of two.
+// CHECK-LABEL: func.func @main(
+func.func @main(%x: tensor<8xcomplex<f32>> {rhino.role = "batch"}) -> (tensor<complex<f32>>, tensor<complex<f32>>) {
+  %zero = stablehlo.constant dense<(0.0, 0.0)> : tensor<complex<f32>>
+  %part = stablehlo.constant dense<0.0> : tensor<f32>
+  %made = stablehlo.complex %part, %part : tensor<complex<f32>>
+  // CHECK: stablehlo.while
+  // CHECK: stablehlo.add %{{.*}}, %{{.*}} : tensor<complex<f32>>
+  // CHECK: stablehlo.add %{{.*}}, %{{.*}} : tensor<complex<f32>>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<8xcomplex<f32>>, tensor<complex<f32>>) -> tensor<complex<f32>>
+  %1 = stablehlo.reduce(%x init: %made) applies stablehlo.add across dimensions = [0] : (tensor<8xcomplex<f32>>, tensor<complex<f32>>) -> tensor<complex<f32>>
+  return %0, %1 : tensor<complex<f32>>, tensor<complex<f32>>
+}

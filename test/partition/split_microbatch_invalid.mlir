@@ -52,23 +52,17 @@ func.func @main(%x: tensor<8x3xf32> {rhino.role = "batch"}) -> tensor<4x3xf32> {
 
 // -----
 
-// The product of all examples.
+// A reducer that is not one operation.
 func.func @main(%x: tensor<8xf32> {rhino.role = "batch"}) -> tensor<f32> {
-  %one = stablehlo.constant dense<1.0> : tensor<f32>
-  // expected-error @+2 {{'stablehlo.reduce' combines all examples, and not by add, maximum, minimum, and, or}}
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  // expected-error @+2 {{'stablehlo.reduce' combines all examples, and not by add, multiply, maximum, minimum, and, or, xor}}
   // expected-note @+1 {{run the step}}
-  %0 = stablehlo.reduce(%x init: %one) applies stablehlo.multiply across dimensions = [0] : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
-  return %0 : tensor<f32>
-}
-
-// -----
-
-// A sum that starts from one would be started by every micro-batch.
-func.func @main(%x: tensor<8xf32> {rhino.role = "batch"}) -> tensor<f32> {
-  %one = stablehlo.constant dense<1.0> : tensor<f32>
-  // expected-error @+2 {{'stablehlo.reduce' adds up all examples onto something that is not zero}}
-  // expected-note @+1 {{add to zero here, and add the rest to the sum}}
-  %0 = stablehlo.reduce(%x init: %one) applies stablehlo.add across dimensions = [0] : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) across dimensions = [0] : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+   reducer(%a: tensor<f32>, %b: tensor<f32>) {
+    %1 = stablehlo.multiply %a, %b : tensor<f32>
+    %2 = stablehlo.add %a, %1 : tensor<f32>
+    stablehlo.return %2 : tensor<f32>
+  }
   return %0 : tensor<f32>
 }
 

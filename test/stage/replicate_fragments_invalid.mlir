@@ -39,8 +39,8 @@ module attributes {rhino.placement = {stage0 = [0]}} {
 module attributes {rhino.placement = {stage0 = [0]}} {
   func.func private @microbatch(%a: !s, %x: !s) -> !s attributes {topology = #mpmd.topology<<"stage0": <[]>>>} {
     %0 = mpmd.fragment<mesh="stage0", origin=["backward"(1)], stage=0> (%a, %x) (%b: tensor<4xf32>, %y: tensor<4xf32>) {
-      // expected-error @+1 {{an accumulator ends in 'stablehlo.multiply', which does not say how replicas come together}}
-      %1 = stablehlo.multiply %b, %y : tensor<4xf32>
+      // expected-error @+1 {{an accumulator ends in 'stablehlo.divide', which does not say how replicas come together}}
+      %1 = stablehlo.divide %b, %y : tensor<4xf32>
       mpmd.return %1 : tensor<4xf32>
     } : (!s, !s) -> !s
     return %0 : !s

@@ -29,8 +29,7 @@ from rhino.checkpoint._orbax import (
 )
 from rhino.checkpoint.boxes import Index, common_grid
 from rhino.checkpoint.leaves import AbstractLeaf, Part, abstract_leaf, arrays_of, is_key, key_bits, on_host
-from rhino.compile._jax import first_line
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 
 @dataclass(frozen=True, slots=True)

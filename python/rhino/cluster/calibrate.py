@@ -17,7 +17,7 @@ import numpy as np
 from rhino.cluster.local import host_memory_bytes
 from rhino.cluster.model import Cluster, Device, Efficiency, Level
 from rhino.cost.collectives import copied_bytes, ring_bytes
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 # (kind, bytes of the full tensor, seconds)
 Sample = tuple[str, int, float]
@@ -67,7 +67,7 @@ def calibrate(name: str, effort: Effort | None = None, progress: Progress | None
     try:
         devices: list[Any] = jax.local_devices()
     except RuntimeError as error:
-        cause = " ".join(str(error).split())
+        cause = first_line(error)
         raise RhinoError(f"calibrate: jax has no devices: {cause}", "set JAX_PLATFORMS=cpu to use the CPU") from None
     cpu = devices[0].platform == "cpu"
     effort = effort or (CPU if cpu else GPU)

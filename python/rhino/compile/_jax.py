@@ -34,7 +34,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 
 from rhino.compile.module import Signature, TensorSpec
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 _GPU_WHEELS_REMEDY = "pip install 'rhino-jax[gpu-aot]'"
 _JOB_REMEDY = "give coordinator_address, num_processes and process_id"
@@ -404,12 +404,6 @@ def weakly_typed(array: jax.Array) -> jax.Array:
     parts = [shard.data for shard in array.addressable_shards]
     aval = array.aval.update(weak_type=True)
     return ArrayImpl(aval, array.sharding, parts, committed=True)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text; XLA's are pages long."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _mesh(signature: Signature, devices: Sequence[Any]) -> Mesh:

@@ -23,7 +23,7 @@ from rhino.compile._jax_partitioning import Partitioned
 from rhino.compile.local_kernels import Mesh, Platform, is_known, local_module, tensor_of
 from rhino.compile.target import DEVICELESS, gpu_versions
 from rhino.dialect.attributes import RhinoKernel
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 from rhino.graph.data import Dims
 from rhino.kernels.bodies import TARGET, Body
 from rhino.kernels.data import Call, Known
@@ -114,9 +114,8 @@ class _Bound:
         try:
             return local_module(part, whole, mesh, operands, results, self.platform)
         except (TypeError, ValueError) as error:
-            line = str(error).strip().splitlines()
             raise RhinoError(
-                f"primitive '{self.given.name}' cannot be bound to local operands: {line[0] if line else error}",
+                f"primitive '{self.given.name}' cannot be bound to local operands: {first_line(error)}",
                 "its parameters hold shapes: register the function around it with jax.custom_partitioning",
             ) from None
 

@@ -16,9 +16,8 @@ from jax._src.pallas import core as pallas_core
 from jax._src.pallas import pallas_call
 from jax.extend.core import jaxpr_as_fun
 
-from rhino.compile._jax import first_line
 from rhino.compile.local_kernels import Mesh, Platform, arithmetic, local_module, local_shape, tensor_of
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 from rhino.graph.data import Dims
 from rhino.kernels.data import Call, Known
 from rhino.kernels.grids import Axis, Blocks, cut_axes, cut_rule, local_grid

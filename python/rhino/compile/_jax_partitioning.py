@@ -17,7 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding
 
 from rhino.compile.local_kernels import Mesh, Platform, abstract_mesh, arithmetic, local_module, spec, tensor_of
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 from rhino.graph.data import Dims, Rule
 from rhino.kernels.data import Call, Known, Refused
 from rhino.kernels.registered import registered
@@ -113,8 +113,7 @@ class Partitioned:
         try:
             _, function, out_shardings, in_shardings = params["partition"](*params["static_args"], over, read, write)
         except Exception as error:  # a user's function may fail in any way
-            line = str(error).strip().splitlines()
-            raise RhinoError(f"its partitioner refuses: {line[0] if line else type(error).__name__}") from None
+            raise RhinoError(f"its partitioner refuses: {first_line(error)}") from None
         reads = ("operand", in_shardings, operands, params["in_tree"])
         for what, given, dims, tree in (reads, ("result", out_shardings, results, params["out_tree"])):
             for i, (sharding, want) in enumerate(zip(tree.flatten_up_to(given), dims, strict=True)):
@@ -169,8 +168,7 @@ class Partitioned:
             with jax.sharding.use_abstract_mesh(over):
                 made = jax.eval_shape(mapped, *self.operands)
         except Exception as error:  # a user's function may fail in any way
-            line = str(error).strip().splitlines()
-            raise RhinoError(f"its part cannot be traced: {line[0] if line else type(error).__name__}") from None
+            raise RhinoError(f"its part cannot be traced: {first_line(error)}") from None
         wanted = [(r.shape, r.dtype) for r in self.results]
         if [(m.shape, m.dtype) for m in made] != wanted:
             raise RhinoError("its part has another shape than the rule says")

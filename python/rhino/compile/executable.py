@@ -18,7 +18,7 @@ from rhino.compile.collectives import Collective, read_collectives
 from rhino.compile.module import Signature, read
 from rhino.compile.prepare import prepare
 from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 _DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
 
@@ -41,6 +41,28 @@ class MemoryAnalysis:
     output_bytes: int
     temp_bytes: int
     alias_bytes: int
+
+    # As jax spells them.
+
+    @property
+    def argument_size_in_bytes(self) -> int:
+        """`argument_bytes`."""
+        return self.argument_bytes
+
+    @property
+    def output_size_in_bytes(self) -> int:
+        """`output_bytes`."""
+        return self.output_bytes
+
+    @property
+    def temp_size_in_bytes(self) -> int:
+        """`temp_bytes`."""
+        return self.temp_bytes
+
+    @property
+    def alias_size_in_bytes(self) -> int:
+        """`alias_bytes`."""
+        return self.alias_bytes
 
 
 class Executable:
@@ -84,6 +106,14 @@ class Executable:
     def hlo_text(self) -> str:
         """The optimized, partitioned program of one device."""
         return self._hlo
+
+    def as_text(self) -> str:
+        """`hlo_text()`, as `jax.stages.Compiled` spells it."""
+        return self._hlo
+
+    def cost_analysis(self) -> dict[str, float]:
+        """What XLA counts in the program of one device, as of `jax.stages.Compiled`: "flops", "bytes accessed", ..."""
+        return dict(self.compiled.cost_analysis() or {})
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `rhino compile --json`; bytes are integers, times are seconds."""
@@ -272,10 +302,10 @@ def _compile(
         text = str(error)
         if "ptxas" in text or "libdevice" in text:
             raise RhinoError(
-                f"XLA's GPU compiler needs NVIDIA's ptxas and libdevice: {_jax.first_line(error)}",
+                f"XLA's GPU compiler needs NVIDIA's ptxas and libdevice: {first_line(error)}",
                 "pip install 'rhino-jax[gpu-aot]', or install the CUDA toolkit",
             ) from None
-        raise RhinoError(f"XLA cannot compile the module for {target}: {_jax.first_line(error)}") from error
+        raise RhinoError(f"XLA cannot compile the module for {target}: {first_line(error)}") from error
     return Executable(target, signature, time.perf_counter() - start, compiled, bytecode, options)
 
 

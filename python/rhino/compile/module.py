@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.context import make_context
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 # Per dimension, the mesh axes that split it, the one that varies slowest first.
 DimAxes = tuple[tuple[str, ...], ...]
@@ -79,7 +79,7 @@ def parse(module: str | bytes) -> ir.Module:
         lines = str(error).strip().splitlines() or ["no reason given"]
         detail = next((line.strip() for line in lines if "error:" in line), lines[-1])
         detail = detail.removeprefix("error: ").replace('"-":', "line ")
-        raise RhinoError(f"not a valid StableHLO module: {detail}") from None
+        raise RhinoError(f"not a valid StableHLO module: {first_line(detail)}") from None
 
 
 def read(module: ir.Module) -> Signature:

@@ -14,6 +14,7 @@ from jaxlib.mlir.dialects import sdy
 from rhino.compile.module import Signature, TensorSpec, attribute_dicts, main_function, parse, read
 from rhino.compile.reductions import share_reductions
 from rhino.dialect.context import to_bytecode
+from rhino.dialect.validity import check_valid
 from rhino.errors import RhinoError
 
 _ELEMENTWISE = frozenset(
@@ -74,8 +75,7 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
             attributes["sym_name"] = ir.StringAttr.get("main")  # jax keys its compilation cache with it
         attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, signature.devices)
         attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
-        if not parsed.operation.verify():
-            raise RhinoError("the module does not verify")
+        check_valid(parsed, "the annotated module")
     return signature, to_bytecode(parsed)
 
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from rhino.distributed.frames import BadFrame, Frame, Reader, encode, watch_host
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 
 _WORD_S = 5.0  # how long a process whose communication failed waits to hear which process is the cause
 _LAST_S = 10.0  # how long a process that failed may take to end
@@ -203,8 +203,7 @@ class Link:
                 time.sleep(_WORD_S)
             self._failed = True
             self._previous_hook(kind, error, traceback)
-            text = str(error).strip().splitlines()
-            self.fail(f"{kind.__name__}: {text[0]}" if text else kind.__name__)
+            self.fail(f"{kind.__name__}: {first_line(error)}" if str(error).strip() else kind.__name__)
         else:
             self._previous_hook(kind, error, traceback)
 

@@ -70,13 +70,14 @@ def widths(cluster: Cluster, stages: int = 0) -> list[int]:
 
 
 def shapes(
-    cluster: Cluster, batch: int, *, stages: int = 0, microbatches: int = 0, uneven: bool = False
+    cluster: Cluster, batch: int, *, stages: int = 0, microbatches: int = 0, fewer: bool = False, uneven: bool = False
 ) -> Iterator[Shape]:
     """All shapes that use every device, in a fixed order. Stages are equal, unless the number asked for cannot be.
 
     Args:
       batch: examples in a step; slices divide it.
       stages, microbatches: asked for by the user; 0 leaves them open.
+      fewer: instead of so many micro-batches, the most up to these that divide the batch.
       uneven: instead, those with other numbers of stages than equal ones can have.
     """
     counts = [d for d in range(1, batch + 1) if batch % d == 0]
@@ -86,11 +87,12 @@ def shapes(
         wanted = [stages] if stages else range(2, cluster.num_devices)
         found = [(deal(cluster, n), 1) for n in wanted if n not in equal and n <= cluster.num_devices]
     for given, replicas in found:
-        for slices in counts:
-            if slices % replicas:
-                continue
-            if microbatches and slices // replicas != microbatches:
-                continue
+        possible = [slices for slices in counts if slices % replicas == 0]
+        if microbatches and fewer:
+            possible = [slices for slices in possible if slices // replicas <= microbatches][-1:]
+        elif microbatches:
+            possible = [slices for slices in possible if slices // replicas == microbatches]
+        for slices in possible:
             yield Shape(given, replicas, slices)
 
 

@@ -20,6 +20,8 @@ class Options:
     Attributes:
       memory_limit: bytes per device; None is nine tenths of the device's.
       mesh: of one replica of a stage.
+      fewer: whether the most micro-batches that divide the batch will do, up to those asked for. Stages are cut as for
+        the latter, so that a smaller batch finds the stages of a whole one.
       budget_s: seconds after which the best plan so far is returned.
     """
 
@@ -28,6 +30,7 @@ class Options:
     mesh: tuple[int, ...] | None = None
     stages: int = 0
     microbatches: int = 0
+    fewer: bool = False
     schedule: str = ""
     budget_s: float | None = None
 

@@ -36,6 +36,7 @@ def stage_step(
     placement: Placement,
     memory_limits: tuple[int, ...] = (),
     exact: bool = False,
+    microbatches: int = 0,
 ) -> StagePlan:
     """The stages of a laid-out program, for 1F1B's micro-batches in flight.
 
@@ -45,6 +46,7 @@ def stage_step(
     Args:
       memory_limits: by stage, for what `StagePlan` counts: arguments, accumulators and saved activations.
       exact: whether to tell links inside hosts from those between them, which takes an integer program.
+      microbatches: those that stages are cut for; by default the shape's.
 
     Raises:
       RhinoError: it has fewer parts than stages, or nothing is within the limits.
@@ -53,7 +55,7 @@ def stage_step(
     total = totals[shape.width]
     speeds = tuple(sum(total) / sum(totals[width]) for width in shape.widths)
     memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.widths, strict=False))
-    n, m = shape.stages, shape.microbatches
+    n, m = shape.stages, microbatches or shape.microbatches
     start_s, byte_s = _links(shape, placement)
     if not exact:
         # With one kind of link all cuts of a chain are tried in no time.

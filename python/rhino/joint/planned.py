@@ -98,8 +98,9 @@ class Planner:
     ) -> tuple[StagePlan, Pipeline] | None:
         placement = Placement.of(self.cluster, shape.stages)
         start = time.perf_counter()
+        cut_for = self.options.microbatches if self.options.fewer else 0
         try:
-            plan = stage_step(prepared, layouts, shape, placement, limits, self.options.level == "O2")
+            plan = stage_step(prepared, layouts, shape, placement, limits, self.options.level == "O2", cut_for)
         except RhinoError as error:
             self.losers.append(Alternative(shape.name, inf, 0, error.message))
             return None

@@ -182,7 +182,7 @@ class _Search:
         by_width: dict[tuple[int, int, int], list[Shape]] = {}
         kept, taken = self.state_bytes(), prod(n for _, n in self.programs.example.graph.axes)
         asked = {"stages": options.stages, "microbatches": options.microbatches}
-        for shape in shapes(cluster, self.programs.batch, **asked, uneven=self.uneven):
+        for shape in shapes(cluster, self.programs.batch, **asked, fewer=options.fewer, uneven=self.uneven):
             if shape.stages == 1 and not options.stages:
                 continue  # one stage is no pipeline: `plan_sharding` searches those
             if options.mesh and shape.kinds != (prod(options.mesh),):
@@ -284,7 +284,12 @@ class _Search:
         batch, count = self.programs.batch, options.microbatches
         used = options.stages * prod(options.mesh or (0,))
         replicas = cluster.num_devices // used if used else 1
-        if count and batch % (count * replicas):
+        if count and options.fewer and batch % replicas:
+            return RhinoError(
+                f"a batch of {batch} examples cannot be shared out among {replicas} replicas of each stage",
+                f"pad or drop it, or give batches that {replicas} divides",
+            )
+        if count and not options.fewer and batch % (count * replicas):
             each = f" for each of {replicas} replicas" if replicas > 1 else ""
             return RhinoError(
                 f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from rhino.microbatch.analysis import split_microbatches
 from rhino.microbatch.facts import Facts, Region
-from rhino.microbatch.forms import Estimate, Loose, Partial, Refusal, Split, Whole
+from rhino.microbatch.forms import Estimate, Loose, Onto, Partial, Refusal, Split, Whole
 from rhino.microbatch.plan import Body, Copy, Cut, Plan, Scaled, Step
 
 __all__ = [
-    "Body", "Copy", "Cut", "Estimate", "Facts", "Loose", "Partial", "Plan", "Refusal", "Region", "Scaled", "Split",
-    "Step", "Whole", "split_microbatches",
+    "Body", "Copy", "Cut", "Estimate", "Facts", "Loose", "Onto", "Partial", "Plan", "Refusal", "Region", "Scaled",
+    "Split", "Step", "Whole", "split_microbatches",
 ]  # fmt: skip

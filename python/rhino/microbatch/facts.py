@@ -26,6 +26,7 @@ class Facts:
 
     `regions`: of loops (condition, then body) and branches. `zeros`: constants that are zero everywhere. `combiners`:
     what the region of a reduction or scatter does, such as stablehlo.add, or nothing if it is not one operation.
+    `neutral`: reductions and scatters that start from a constant that changes nothing, or do not mind.
     `captures`: outside values that the region of a reduction, sort or the like reads.
     `grouped`: dimensions of a convolution's first operand that its groups divide. `effects`: ops that must run.
     """
@@ -33,6 +34,7 @@ class Facts:
     regions: Mapping[int, tuple[Region, ...]] = field(default_factory=dict)
     zeros: frozenset[int] = frozenset()
     combiners: Mapping[int, str] = field(default_factory=dict)
+    neutral: frozenset[int] = frozenset()
     captures: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     grouped: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     effects: frozenset[int] = frozenset()

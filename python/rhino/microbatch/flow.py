@@ -14,7 +14,19 @@ from rhino.microbatch import localise
 from rhino.microbatch.estimates import Estimates, as_estimates, as_whole
 from rhino.microbatch.factors import Span, find, place, rule_of
 from rhino.microbatch.facts import Facts, Reads, Region
-from rhino.microbatch.forms import ESTIMATE, WHOLE, Coarser, Estimate, Form, NeedsSync, Partial, Refusal, Split, Whole
+from rhino.microbatch.forms import (
+    ESTIMATE,
+    WHOLE,
+    Coarser,
+    Estimate,
+    Form,
+    NeedsSync,
+    Onto,
+    Partial,
+    Refusal,
+    Split,
+    Whole,
+)  # fmt: skip
 from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
 from rhino.microbatch.plan import Body, Copy, Ref, needed
 from rhino.microbatch.scope import Scope
@@ -23,6 +35,8 @@ LOOP = "stablehlo.while"
 BRANCHES = ("stablehlo.case", "stablehlo.if")
 BARRIER = "stablehlo.optimization_barrier"
 _REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.convolution": "add"}
+# It changes nothing how often they start.
+_REPEATED = ("maximum", "minimum", "and", "or")
 _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
 _REGROUP = "run the step without micro-batches, or compute this within single examples"
 
@@ -221,18 +235,16 @@ class Flow:
         if kind is None or len(op.results) != 1:
             raise Refusal(
                 k,
-                f"'{op.name}' combines all examples, and not by add, maximum, minimum, and, or",
+                f"'{op.name}' combines all examples, and not by add, multiply, maximum, minimum, and, or, xor",
                 ((None, _REGROUP),),
             )
         if op.name in _REDUCING:
             return Partial(kind)
         start = _start(op)
-        if kind == "add" and isinstance(forms[start], Whole) and not scope.is_zero(op.operands[start]):
-            raise Refusal(
-                k,
-                f"'{op.name}' adds up all examples onto something that is not zero",
-                ((None, "add to zero here, and add the rest to the sum"),),
-            )
+        neutral = kind in _REPEATED or k in self.facts.neutral
+        neutral = neutral or (kind != "multiply" and scope.is_zero(op.operands[start]))
+        if isinstance(forms[start], Whole) and not neutral:
+            raise Onto(k, op.name)
         return Partial(kind)
 
     def mixes(self, op: Op, split: Split) -> Refusal:

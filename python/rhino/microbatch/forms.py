@@ -40,7 +40,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Of the whole's shape; the whole is the `kind` (add, maximum, minimum, and, or) over all micro-batches."""
+    """Of the whole's shape; the whole is the `kind` (one of `linear.KINDS`) over all micro-batches."""
 
     kind: str
 
@@ -86,6 +86,14 @@ class Loose(Refusal):
         message = "this loop makes of sums over the batch a value that is needed of all examples"
         super().__init__(op, message, ((None, "return the sums from the loop, and compute the value after it"),))
         self.values = values
+
+
+class Onto(Refusal):
+    """A sum over the batch does not start from what changes nothing; it could start so, and be added afterwards."""
+
+    def __init__(self, op: int, name: str) -> None:
+        message = f"'{name}' adds up all examples onto something that is not zero"
+        super().__init__(op, message, ((None, "add to zero here, and add the rest to the sum"),))
 
 
 class NeedsSync(RhinoError):

@@ -12,7 +12,7 @@ from rhino.graph.data import Graph, Op
 from rhino.microbatch.facts import Facts
 from rhino.microbatch.forms import Form, Partial, Whole
 
-KINDS = {f"stablehlo.{name}": name for name in ("add", "maximum", "minimum", "and", "or")}
+KINDS = {f"stablehlo.{name}": name for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")}
 # They move elements of their first operand about; other operands say where.
 _MOVES = frozenset(
     """stablehlo.transpose stablehlo.reshape stablehlo.broadcast_in_dim stablehlo.slice stablehlo.dynamic_slice

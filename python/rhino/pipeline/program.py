@@ -104,7 +104,7 @@ class Argument:
     An original argument has several entries if several groups read it (each holds all of it), or if it is stored in
     pieces; `slice` is then [start, stop) of the piece per leading dimension, and empty for a whole argument.
     `result` is the position in `PipelineProgram.results` of the result that takes its buffer, -1 for none; `donated`
-    says that the caller gives the buffer away.
+    says that the caller gives the buffer away. `name` is the user's, `state.params['w']`, empty where none is known.
     """
 
     value: int
@@ -112,6 +112,7 @@ class Argument:
     slice: tuple[tuple[int, int], ...]
     result: int
     donated: bool
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

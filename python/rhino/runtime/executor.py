@@ -16,10 +16,9 @@ import jax
 import numpy as np
 
 from rhino.cluster import Cluster
-from rhino.compile._jax import first_line
 from rhino.compile.collectives import Collective
 from rhino.compile.target import DEVICELESS
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.arrays import put as put_array
 from rhino.runtime.boundaries import boundaries

@@ -69,11 +69,13 @@ class Input:
     Attributes:
       entries: (slot, piece, sharding) for each place it goes to.
       layout: of the pieces; one piece with an empty slice is a whole array.
+      name: what errors call it.
     """
 
     index: int
     entries: tuple[tuple[int, int, Any], ...]
     layout: Layout
+    name: str
     # What the last step was given, and what is known to be right: steps return the very same objects each time.
     _aval: Any = None
     _seen: list[Any] = field(default_factory=list)
@@ -110,7 +112,7 @@ class Input:
         if isinstance(leaf, jax.Array | ArrayLike):
             if leaf.is_deleted():  # jaxlib 0.10.2 crashes on it
                 raise RhinoError(
-                    f"argument {self.index} of the step has been deleted: an earlier step took its buffer, as donated",
+                    f"{self.name} has been deleted: an earlier step took its buffer, as donated",
                     "use the state that the step returned, or do not donate it",
                 )
             aval = leaf.aval
@@ -142,12 +144,10 @@ class Input:
                 return [leaf.original()]
             if not isinstance(leaf, jax.Array):
                 return [np.asarray(leaf, self.layout.aval.dtype)]
-            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                return [jax.random.key_data(leaf)]
-            return [leaf]
+            return [_bits(leaf)]
         if isinstance(leaf, StagedArray) and leaf.layout.slices == self.layout.slices:
             return leaf.pieces
-        return cut(leaf, self.layout)
+        return cut(_bits(leaf), self.layout)
 
     def place(self, leaf: Any) -> Any:
         """The leaf as the step takes it at least cost."""
@@ -174,8 +174,7 @@ class Input:
         dtype = leaf.dtype if hasattr(leaf, "dtype") else wanted.dtype  # Python numbers take the wanted one
         if shape != wanted.shape or dtype != wanted.dtype:
             raise RhinoError(
-                f"argument {self.index} of the step is {dtype}{list(shape)}, "
-                f"and it was compiled for {wanted.dtype}{list(wanted.shape)}"
+                f"{self.name} is {dtype}{list(shape)}, and the step was compiled for {wanted.dtype}{list(wanted.shape)}"
             )
 
 
@@ -212,7 +211,8 @@ def inputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) -
         at = [next(slot for a, slot in entries if a.slice == s) for s in slices]
         layout = _layout(program, [script.values[slot] for slot in at], slices, [shardings[slot] for slot in at])
         places = tuple((slot, slices.index(a.slice), shardings[slot]) for a, slot in entries)
-        found.append(Input(index, places, layout))
+        name = entries[0][0].name or f"argument {index} of the step"
+        found.append(Input(index, places, layout, name))
     return found
 
 
@@ -244,6 +244,13 @@ def array_type(element: str) -> np.dtype[Any]:
     if name is None:
         raise RhinoError(f"jax has no dtype for {element}")
     return numpy_dtype(name)
+
+
+def _bits(leaf: Any) -> Any:
+    """An array, or of PRNG keys their bits."""
+    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(leaf)
+    return leaf
 
 
 def _processes(sharding: Any) -> set[int]:

@@ -9,6 +9,7 @@ from joint_programs import programs
 
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
+from rhino.joint.candidates import shapes
 from rhino.joint.options import Options
 from rhino.joint.search import plan_jointly
 from rhino.joint.solution import JointSolution
@@ -147,3 +148,9 @@ def test_unequal_stages_where_equal_ones_are_too_many() -> None:
     eleven = Cluster.from_dict(data)
     best = plan_jointly(programs(2, batch=64, width=1024), eleven, Options()).best
     assert len(best.shape.kinds) == 2 and best.shape.devices == 11
+
+
+@pytest.mark.parametrize(("batch", "found"), [(8, 4), (6, 3), (7, 1), (1, 1)])
+def test_fewer_microbatches_are_the_most_that_divide_the_batch(batch: int, found: int) -> None:
+    taken = list(shapes(Cluster.load("cpu:1"), batch, stages=2, microbatches=4, fewer=True))
+    assert {shape.microbatches for shape in taken if shape.replicas == 1} == {found}
