@@ -31,14 +31,14 @@ def offered(op: Any, rule: Rule) -> Rule:
         reduction = tuple(f for f in rule.reduction if f not in cut)
         rule = dataclasses.replace(rule, reduction=reduction, replicate=(*rule.replicate, *sorted(cut)))
     if op.name == "stablehlo.convolution" and _grouped_batch(op):
-        # XLA (0.10.2 and 0.12) adds up over the devices of axes that split nothing of it, too.
+        # XLA (0.10.2) adds up over the devices of axes that split nothing of it, too.
         rule = dataclasses.replace(rule, entire=rule.reduction)
-    if not _in_parts(op):
+    if not in_parts(op):
         rule = dataclasses.replace(rule, replicate=(*rule.replicate, *rule.reduction))
     return rule
 
 
-def _in_parts(op: Any) -> bool:
+def in_parts(op: Any) -> bool:
     """Whether devices may each have a part of what an operation sums, and then combine their results."""
     dtypes = tuple(str(result.type.element_type) for result in op.results)
     if op.name in _CONTRACTING:

@@ -30,7 +30,17 @@ _TOGETHER = 5  # programs that are planned and compiled as one
 _SHOWN = 3  # failures of one cause that are cut down
 # What its own documentation says it lacks, and what ends the process (jaxlib 0.10.2): scatters of windows that lie
 # partly outside it applies in part, as StableHLO says and XLA does not.
-_NOT_INTERPRETED = ("chlo.", "cholesky", "triangular", "fft", "batch_group", "batch_norm", "rng_bit", "scatter")
+_NOT_INTERPRETED = (
+    "chlo.",
+    "cholesky",
+    "triangular",
+    "fft",
+    "batch_group",
+    "batch_norm",
+    "rng_bit",
+    "scatter",
+    "complex",
+)
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from bench.differential.clusters import Place
-from bench.differential.program import data, facts_of, mlir_name
+from bench.differential.program import data, facts_of, mlir_name, numpy_type
 from rhino.compile import compile_module
 from rhino.compile.module import parse, read
 from rhino.errors import RhinoError
@@ -105,14 +105,21 @@ def interpret(case: Case, expected: Arrays) -> Outcome:
 
 
 def _attribute(array: np.ndarray[Any, Any]) -> ir.DenseElementsAttr:
+    """As MLIR's own constant; ValueError for types that its buffers do not have."""
     if array.dtype == bool:
         packed = np.packbits(array.ravel(), bitorder="little")
         return ir.DenseElementsAttr.get(packed, type=ir.IntegerType.get_signless(1), shape=array.shape)
-    return ir.DenseElementsAttr.get(array)
+    signless = array.dtype.kind != "u"
+    kind = None if signless else ir.IntegerType.get_unsigned(8 * array.dtype.itemsize)
+    return ir.DenseElementsAttr.get(array, signless=signless, type=kind)
 
 
 def _array(found: ir.DenseElementsAttr) -> np.ndarray[Any, Any]:
-    return np.array(found)
+    """Its elements; ValueError for types that numpy does not have. Of complex numbers MLIR ends the process."""
+    if "complex" in str(found.type):
+        raise ValueError("complex")
+    kind = str(ir.RankedTensorType(found.type).element_type)
+    return np.array(found).view(numpy_type(kind))
 
 
 def attempt(case: Case, expected: Arrays, place: Place) -> Outcome:
