@@ -71,7 +71,10 @@ class BuiltPipeline(Built):
             source = self.plan.source
             assert source is not None
             target = None if devices is not None else cluster.device.xla_target
-            self.compiled = PipelineStep(build(source, devices, target, cluster=cluster, progress=progress), self.trace)
+            self.compiled = PipelineStep(
+                build(source, devices, target, cluster=cluster, progress=progress, callbacks=self.trace.callbacks),
+                self.trace,
+            )
         return self.compiled  # type: ignore[no-any-return]
 
     def run(self, call: Call, leaves: Sequence[Any]) -> Any:

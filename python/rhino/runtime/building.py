@@ -11,6 +11,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.cluster import Cluster
+from rhino.compile._jax_callbacks import Callbacks
 from rhino.compile.module import parse
 from rhino.compile.target import DEVICELESS, check_target
 from rhino.dialect.attributes import RhinoSchedule
@@ -37,6 +38,7 @@ def build(
     strategy: str | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
+    callbacks: Callbacks | None = None,
 ) -> PipelineExecutable:
     """Compiles a module in fragments (`rhino-form-fragments`) in the order of its `rhino.schedule`.
 
@@ -48,6 +50,7 @@ def build(
       options: XLA compiler options.
       cluster, strategy, scheduler: as for `PipelineExecutable`.
       progress: called as (done, total, label) while fragments are compiled.
+      callbacks: what calls of Python functions in the module refer to; by default such a module is refused.
 
     Raises:
       RhinoError: no fragments, no schedule, a schedule that does not fit them, too few devices, or XLA refuses.
@@ -60,6 +63,7 @@ def build(
     return build_program(
         program, chosen, texts, devices, target,
         options=options, cluster=cluster, strategy=strategy, scheduler=scheduler, progress=progress,
+        callbacks=callbacks,
     )  # fmt: skip
 
 
@@ -75,6 +79,7 @@ def build_program(
     strategy: str | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
+    callbacks: Callbacks | None = None,
 ) -> PipelineExecutable:
     """As `build`, of a program that was read already and the module of each of its fragments."""
     if target is None:
@@ -83,7 +88,7 @@ def build_program(
     if devices is not None and target in DEVICELESS:
         raise RhinoError(f"{target} is compiled for without devices, and {len(devices)} were given")
     script = make_script(program, schedule)
-    compiled = compile_fragments(program, modules, script.donated, target, devices, options, progress)
+    compiled = compile_fragments(program, modules, script.donated, target, devices, options, progress, callbacks)
     return PipelineExecutable(
         program, schedule, script, compiled, target, cluster=cluster, strategy=strategy, scheduler=scheduler
     )
