@@ -17,7 +17,6 @@ from rhino.api_beside import check_stays, plan_beside
 from rhino.api_binding import Binding, bind
 from rhino.api_devices import is_here, local_devices, shared_job, too_few
 from rhino.api_given import check_fits, given_pins
-from rhino.api_objects import Updated
 from rhino.api_pins import find_pins, make_keys_whole, pin_strided, write_pins
 from rhino.api_signature import Call, Signature, leaf_key
 from rhino.api_stored import StoredExecutable, lower_stored, store, wrap
@@ -89,8 +88,7 @@ class Built:
     @property
     def kept(self) -> tuple[int, ...]:
         """The flat arguments that are of objects and that the step only reads; see `rhino.api_objects`."""
-        results = jax.tree.unflatten(self.trace.out_tree, self.trace.jaxpr.out_avals)
-        return tuple(at for at in results.kept if at >= 0) if isinstance(results, Updated) else ()
+        return self.trace.kept
 
     def placed(self, leaves: Sequence[Any]) -> list[Any]:
         """The flat arguments, each as the plan has it."""
@@ -104,6 +102,8 @@ class Built:
             return False
         avals = self._avals
         for i, leaf in enumerate(leaves):
+            if isinstance(leaf, jax.core.Tracer):
+                return False
             # A step returns arrays with the very same abstract value each time: no need to compare its parts.
             aval = getattr(leaf, "aval", None)
             if aval is None or aval is not avals[i]:
@@ -241,11 +241,11 @@ def _plan(
     mesh, source = settings.mesh, None
     pins: dict[int, Tensor] = {}
     if settings.plan is not None and not (own and follow):
-        check_fits(settings.plan, traced, module, cluster)
-        if settings.plan.program == program and settings.plan.source is not None:
-            return settings.plan
+        fitting = check_fits(settings.plan, traced, module, cluster, settings.memory_limit_bytes)
+        if fitting.program == program and fitting.source is not None:
+            return fitting
         # Another program over the same arguments (a new learning rate): its values need annotations of their own.
-        source, pins = settings.plan, given_pins(settings.plan)
+        source, pins = fitting, given_pins(fitting)
     elif follow is not None:
         # As one program to all but jax: types that are weak or strong.
         if (follow.plan.program, follow.plan.cluster) == (program, cluster.name):

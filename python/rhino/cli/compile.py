@@ -26,7 +26,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="compile an annotated module and report memory and collectives",
         description="Compile the annotated step in FILE with XLA; one device if it has no mesh.",
     )
-    parser.add_argument("file", metavar="FILE", help="StableHLO text or bytecode, or - for standard input")
+    parser.add_argument("file", metavar="FILE", help="as for rhino plan: text, bytecode, jax.export's, or -")
+    parser.add_argument(
+        "--function", default="", metavar="NAME", help="the step's function (default: main, or the only public one)"
+    )
     parser.add_argument("--target", metavar="T", default="cpu", help=f"one of {', '.join(TARGETS)} (default: cpu)")
     parser.add_argument("--devices", type=_count, metavar="N", help="check that the module is for N devices")
     parser.add_argument(
@@ -45,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Compile, then write what was asked for. RhinoError on bad input, for the caller to print."""
     # XLA logs the devices it finds, which is noise here; read when jaxlib is loaded. Its warnings stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    from rhino.dialect.context import to_bytecode
     from rhino.plan_module import parse_module
     from rhino.plan_pipeline import in_fragments, main_of
 
@@ -52,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json == "-" and args.hlo == "-":
         raise RhinoError("--json and --hlo cannot both go to standard output", "give one of them a file")
     files.check_writable(args.json, args.hlo)
-    source = files.read(args.file)
-    # For its errors, which say file and line.
-    module = parse_module(source, "<stdin>" if args.file == "-" else args.file)
+    data, path = files.read_program(args.file, args.target)
+    module = parse_module(data, files.shown(args.file), path, args.function)
+    source = to_bytecode(module)
     from rhino.compile import compile_module, prefer_cpu, quiet_plugins
 
     if args.target == "cuda":

@@ -27,7 +27,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         description="Find how to distribute the step in FILE over a cluster.",
     )
     parser.add_argument(
-        "file", metavar="FILE", help="StableHLO text (.mlir) or bytecode (.mlirbc), or - for standard input"
+        "file",
+        metavar="FILE",
+        help="StableHLO text (.mlir), bytecode (.mlirbc) or portable artifact, a file of jax.export, or - for standard "
+        "input",
+    )
+    parser.add_argument(
+        "--function", default="", metavar="NAME", help="the step's function (default: main, or the only public one)"
     )
     parser.add_argument("--cluster", metavar="C", required=True, help="preset[:hosts], a YAML file[:hosts], or local")
     parser.add_argument("--level", default="O1", choices=("O0", "O1", "O2"), help="how hard to search (default: O1)")
@@ -92,8 +98,8 @@ def run(args: argparse.Namespace) -> int:
         args.statistics,
         args.annotations,
     )
-    path = None if args.file == "-" else args.file
-    module = parse_module(files.read(args.file), path or "<stdin>", path)
+    data, path = files.read_program(args.file, cluster.device.xla_target)
+    module = parse_module(data, files.shown(args.file), path, args.function)
     planned = _plan(module, request, quiet=args.quiet)
     for said in planned.diagnostics if not args.quiet else ():
         if said.severity == "warning":

@@ -123,7 +123,10 @@ BAD = [
     ("module {", r"step.mlir:1:"),
     ("func.func @main( {", "step.mlir:1:"),
     ("module { func.func @main() { nonsense.op } }", "step.mlir:1:"),
-    ("module { func.func @step() { return } }", r"step.mlir:1:1: .*function @main"),
+    (
+        "module { func.func @step() { return } func.func @other() { return } }",
+        r"step.mlir: .*function @main but several public ones: @step, @other",
+    ),
     (
         "module { func.func @main(%a: tensor<?x4xf32>) -> tensor<?x4xf32> { return %a : tensor<?x4xf32> } }",
         r"step.mlir:1:26: .*static shapes",
