@@ -20,11 +20,17 @@ SHARDING = "sdy.sharding"
 
 
 def tensor_sharding(
-    context: ir.Context, mesh_name: str, dims: Sequence[Sequence[str]], open: bool = False
+    context: ir.Context,
+    mesh_name: str,
+    dims: Sequence[Sequence[str]],
+    open: bool | Sequence[bool] = False,
+    replicated: Sequence[str] = (),
 ) -> ir.Attribute:
-    """`#sdy.sharding<@mesh, [{"x"}, {}]>` with one list of axis texts per dimension, all closed or all open."""
+    """`#sdy.sharding<@mesh, [{"x"}, {}]>` with one list of axis texts per dimension; closed, or open as told."""
+    opened = [open] * len(dims) if isinstance(open, bool) else open
     with context:
-        return sdy.TensorShardingAttr.get(mesh_name, [_dimension(axes, open) for axes in dims])
+        given = [_dimension(axes, is_open) for axes, is_open in zip(dims, opened, strict=True)]
+        return sdy.TensorShardingAttr.get(mesh_name, given, [_axis(axis) for axis in replicated])
 
 
 def per_value(shardings: Sequence[ir.Attribute], context: ir.Context) -> ir.Attribute:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from jaxlib import version
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.passes.diagnostics import PassError
+from rhino.passes.kernels.layouts import sharding_of
 
 # They look up the entry function: @main, or the only function there is. Without it a C++ check fails.
 _NEED_ENTRY = frozenset(
     """sdy-propagation-pipeline sdy-export-pipeline sdy-basic-propagate sdy-aggressive-propagate
-    sdy-op-priority-propagate sdy-user-priority-propagate sdy-apply-sharding-constraints
+    sdy-op-priority-propagate sdy-user-priority-propagate
     sdy-remove-sub-axes-in-input-output-shardings sdy-propagate-to-func-results
     sdy-per-instruction-partitioning""".split()
 )
@@ -28,18 +30,23 @@ _NEED_BODIES = frozenset(
     sdy-lift-inlined-meshes sdy-update-non-divisible-input-output-shardings sdy-close-shardings
     sdy-remove-sub-axes-in-input-output-shardings sdy-propagate-to-func-results""".split()
 )
+# Of jaxlib 0.12, not of 0.10: its sdy-apply-sharding-constraints looks the entry up as well.
+_NEED_ENTRY_SINCE_0_11 = frozenset({"sdy-apply-sharding-constraints"})
+_JAXLIB = tuple(version.__version_info__[:2])
+_WINDOWED = ("stablehlo.reduce_window", "stablehlo.select_and_scatter")
 _RESHARDS = "sdy-insert-explicit-reshards"
 
 
 def check(step: str, module: ir.Module) -> None:
     """Raise PassError at the operation that would make the C++ pass in `step` (pipeline text) crash."""
     for name in _leaf_names(step):
-        if name in _NEED_ENTRY:
+        if name in _NEED_ENTRY or (name in _NEED_ENTRY_SINCE_0_11 and _JAXLIB >= (0, 11)):
             _check_entry(name, module)
         if name in _NEED_BODIES:
             _check_bodies(name, module)
         if name == "sdy-convert-global-to-local":
             _check_divisible(name, module)
+            _check_windows(name, module)
 
 
 def check_order(step: str, earlier: Sequence[str]) -> str | None:
@@ -95,3 +102,32 @@ def _check_divisible(name: str, module: ir.Module) -> None:
             if size % parts:
                 message = f"'{name}' needs even shards: dim {dim} with size {size} is not divisible by {parts}"
                 raise PassError(where, message, ["run sdy-pad-for-divisibility first, or shard another dimension"])
+
+
+def _check_windows(name: str, module: ir.Module) -> None:
+    """Refuse windows along sharded dimensions that reach over into another shard."""
+    for function in functions.all_functions(module):
+        for op in functions.walk(function):
+            if op.name not in _WINDOWED:
+                continue
+            # A scalar start comes last and has no dimensions.
+            shardings = [*map(sharding_of, op.operands), *sdy.results_of(op)]
+            for sharding in [found for found in shardings if found is not None]:
+                for dim, axes in enumerate(sdy.dims_of(sharding)):
+                    if axes and not _stays_in_shard(op, dim):
+                        message = f"'{name}' cannot split dim {dim} of '{op.name}': its windows reach into other shards"
+                        raise PassError(op, message, ["shard a dimension that no window moves along"])
+
+
+def _stays_in_shard(op: ir.Operation, dim: int) -> bool:
+    """Whether a dimension's windows, as jaxlib knows them, are of one element, or in 0.12 side by side."""
+
+    def of(key: str) -> int:
+        return int(list(ir.DenseI64ArrayAttr(op.attributes[key]))[dim]) if key in op.attributes else 1
+
+    padded = "padding" in op.attributes and any(list(ir.DenseIntElementsAttr(op.attributes["padding"]))[2 * dim :][:2])
+    if padded or of("base_dilations") != 1 or of("window_dilations") != 1:
+        return False
+    return of("window_dimensions") == of("window_strides") == 1 or (
+        _JAXLIB >= (0, 11) and of("window_dimensions") == of("window_strides")
+    )

@@ -16,9 +16,17 @@ from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
 from rhino.dialect.reducers import kinds
-from rhino.dialect.sdy import SHARDING, closed_dims, dims_of, mesh_axes, results_of
+from rhino.dialect.sdy import (
+    SHARDING,
+    closed_dims,
+    dims_of,
+    mesh_axes,
+    mesh_of,
+    replicated_axes,
+    results_of,
+)
 from rhino.errors import RhinoError
-from rhino.graph.data import Argument, Graph, Kernel, Op, Rule, Value
+from rhino.graph.data import CONSTRAINTS, Argument, Graph, Kernel, Loose, Op, Rule, Value
 from rhino.passes.diagnostics import PassError
 from rhino.passes.kernels.calls import RULE, kernel_of, read_rule, rule_of
 from rhino.passes.manual import read as manual
@@ -28,7 +36,6 @@ from rhino.passes.rules import dimension_numbers, offered
 # Their regions are scalar combiners: part of the op, not of the program.
 _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 _POPULATE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
-_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 # What the report calls manual computations.
 MANUAL = "manual-computation"
 _TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
@@ -99,6 +106,7 @@ class _Importer:
 
     def run(self, main: Any) -> Graph:
         graph = self.graph
+        graph.axes = tuple(self.meshes.get(manual.MANUAL_MESH, ()))
         block = main.regions[0].blocks[0]
         given = functions.argument_attributes(main)
         for i, (arg, attrs) in enumerate(zip(block.arguments, given, strict=True)):
@@ -114,12 +122,12 @@ class _Importer:
                 )
             )
             if SHARDING in attrs:
-                graph.pins[value] = (f"argument {graph.arguments[-1].name}", dims_of(attrs[SHARDING]))
+                self.pin(value, f"argument {graph.arguments[-1].name}", attrs[SHARDING])
         self.block(block, parent=-1, loop=-1, trips=1)
         graph.outputs = tuple(self.ids[v] for v in block.operations[len(block.operations) - 1].operands)
         for i, attrs in enumerate(functions.result_attributes(main)):
-            if SHARDING in attrs:
-                graph.pins.setdefault(graph.outputs[i], (f"result {i}", dims_of(attrs[SHARDING])))
+            if SHARDING in attrs and graph.outputs[i] not in graph.pins:
+                self.pin(graph.outputs[i], f"result {i}", attrs[SHARDING])
         return graph
 
     def value(self, v: Any, producer: int, loop: int) -> int:
@@ -209,14 +217,25 @@ class _Importer:
         record.where = location_text(op.location)
 
     def pins(self, op: Any, record: Op) -> None:
-        if record.name in _CONSTRAINTS:
+        if record.name in CONSTRAINTS:
             place = f"constraint at {location_text(op.location)}"
-            self.graph.pins[record.results[0]] = (place, dims_of(op.attributes["sharding"]))
+            self.pin(record.results[0], place, op.attributes["sharding"])
         elif self.read_op_shardings and SHARDING in op.attributes and not _resharded_at_once(op):
             for v, sharding in zip(record.results, results_of(op), strict=True):
                 if sharding is not None and all(closed_dims(sharding)):
                     place = f"{record.name} at {location_text(op.location)}"
-                    self.graph.pins[v] = (place, dims_of(sharding))
+                    self.pin(v, place, sharding)
+
+    def pin(self, v: int, name: str, sharding: Any) -> None:
+        """Axes that a plan adds to the mesh of the step itself are free, and all in a dimension that is open."""
+        self.graph.pins[v] = (name, dims_of(sharding))
+        closed, over = closed_dims(sharding), mesh_of(sharding)
+        if not all(closed) or over == manual.MANUAL_MESH:
+            self.graph.loose[v] = Loose(
+                tuple(not c for c in closed),
+                tuple(axis for axis, _ in self.meshes.get(over, ())),
+                replicated_axes(sharding),
+            )
 
     def constant(self, op: Any, record: Op) -> str:
         try:
@@ -262,7 +281,7 @@ class _Importer:
             if rule is None:
                 rule = self.rules[attr] = read_rule(attr)
             return offered(op, rule)
-        if (op.name.startswith("chlo.") or op.name in _CONSTRAINTS) and len(op.results) == 1:
+        if (op.name.startswith("chlo.") or op.name in CONSTRAINTS) and len(op.results) == 1:
             return self.identity_rule(op)
         return None
 
@@ -292,7 +311,7 @@ class _Importer:
                 prod(ir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])) if "lhs_dilation" in op.attributes else 1
             )
             return 2 * out * kernel.elements // max(1, kernel.shape[numbers] * dilation)
-        if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS, *_CONSTRAINTS):
+        if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS, *CONSTRAINTS):
             return 0
         return max(out, max((values[v].elements for v in record.operands), default=0))
 
@@ -322,7 +341,7 @@ def _resharded_at_once(op: Any) -> bool:
     if len(op.results) != 1:
         return False
     readers = [use.owner for use in op.results[0].uses]
-    return len(readers) == 1 and readers[0].name in _CONSTRAINTS
+    return len(readers) == 1 and readers[0].name in CONSTRAINTS
 
 
 def _trip_count(op: Any, ids: dict[Any, int], scalars: dict[int, int], record: Op) -> int:

@@ -43,6 +43,7 @@ class Auto(Pipeline):
     fewer: bool = option(False, "as of rhino-plan-pipeline: whether fewer micro-batches will do")
     schedule: str = option("", "schedule of a pipeline; searched when empty")
     statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
+    annotations: str = option("keep", "of the user, as of rhino-adopt-mesh", ("keep", "ignore"))
 
     def expand(self) -> Sequence[Pass | str]:
         """The passes in order. Raises RhinoError for options that contradict each other."""
@@ -56,12 +57,18 @@ class Auto(Pipeline):
             "symbol-dce",
             "canonicalize",
             build("rhino-neutral-starts", []),
-            build("rhino-adopt-mesh", []),
+            build("rhino-adopt-mesh", self._adopted()),
             build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),
             *self._plan(options),
             build("rhino-partition-kernels", []),
         ]
+
+    def _adopted(self) -> list[tuple[str, str]]:
+        """The options of rhino-adopt-mesh."""
+        options = [("annotations", self.annotations), ("topology", self.topology)]
+        options += [("stages", str(self.stages))] if self.stages > 1 else []
+        return [*options, ("mesh", self.mesh)] if self.mesh else options
 
     def _plan(self, options: list[tuple[str, str]]) -> Sequence[Pass | str]:
         """The passes that plan."""

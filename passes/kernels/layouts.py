@@ -13,9 +13,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
-from rhino.graph.data import Dims
-
-_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
+from rhino.graph.data import CONSTRAINTS, Dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def sharding_of(value: Any) -> ir.Attribute | None:
         return _of_argument(value)
     op = value.owner.operation
     position = value.result_number if hasattr(value, "result_number") else list(op.results).index(value)
-    if op.name in _CONSTRAINTS:
+    if op.name in CONSTRAINTS:
         return op.attributes["sharding"]
     return sdy.results_of(op)[position]
 

@@ -1,108 +1,193 @@
-"""The pass rhino-adopt-mesh: the mesh of a step's own manual computations stands aside, for a plan to take it in."""
+"""The pass rhino-adopt-mesh: a step's own mesh and annotations stand aside, for a plan to take them in."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from math import prod
+from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy as sdy_dialect
 
+from rhino.cluster import Cluster
 from rhino.dialect import functions, sdy
 from rhino.passes.diagnostics import PassError, PassLog
-from rhino.passes.manual.collectives import Axes, list_groups
-from rhino.passes.manual.read import NAME, mesh_name, outermost
-from rhino.passes.registry import Pass, register
+from rhino.passes.manual.annotations import Given, Keeping, Real, rewrite, written
+from rhino.passes.manual.collectives import Axes
+from rhino.passes.manual.forms import real_axes, run_alone, unify
+from rhino.passes.manual.read import MANUAL_MESH, mesh_name, outermost
+from rhino.passes.registry import Pass, option, register
 from rhino.search.meshes import axes_text
 
-MANUAL_MESH = "manual"
+_IGNORE = "give annotations=ignore, and the plan is free"
 
 
 @register
 class AdoptMesh(Pass):
-    """Put aside, as `@manual`, the mesh of the manual computations that a step has (jax's `shard_map`).
+    """Put aside, as `@manual`, the mesh that a step has of its own, with the annotations over it.
 
     A plan is over a mesh of the cluster's devices. It has the axes of this one, next to each other and in their order,
-    and others beside them where the cluster is larger. rhino-plan-sharding writes the manual computations over it.
+    and others beside them where the cluster is larger. rhino-plan-sharding keeps what is annotated on these axes, and
+    writes manual computations (jax's `shard_map`) over the planned mesh.
 
-    Requires: nothing.
+    What splits nothing is taken out: collectives in a program for one device, axes of one device, meshes without
+    others, all annotations where none names an axis. Shardings on operations and on results, and Shardy's collectives,
+    become constraints; its hints to propagation (barriers, groups) are dropped. Of several meshes the one of the manual
+    computations is kept, else the one with most annotations, and those whose axes it has.
 
-    Ensures: all manual computations of the module, and the shardings given beside them, are over the mesh `@manual`.
-    A module without any is left as it is.
+    Requires: calls are inlined.
+
+    Ensures: everything that is annotated in @main is over the mesh `@manual`, and can be kept by a plan; what cannot is
+    dropped with a warning at its place. A module that has `@manual` already, or no mesh, is left as it is.
+
+    Options:
+      annotations: `ignore` drops all annotations, which leaves manual computations alone.
+      topology, mesh, stages: as of rhino-auto; where given, a mesh that has no place there is dropped.
 
     Example:
       ```mlir
       // rhino-opt --rhino-adopt-mesh
-      sdy.mesh @mesh = <["sp"=4]>
+      sdy.mesh @mesh = <["data"=1, "sp"=4]>
       %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"sp"}]>] ..
+      %1 = sdy.sharding_constraint %0 <@mesh, [{"data", "sp"}]> : tensor<8xf32>
       // becomes
       sdy.mesh @manual = <["sp"=4]>
       %0 = sdy.manual_computation(%x) in_shardings=[<@manual, [{"sp"}]>] ..
+      %1 = sdy.sharding_constraint %0 <@manual, [{"sp"}]> : tensor<8xf32>
       ```
     """
 
     name: ClassVar[str] = "rhino-adopt-mesh"
 
+    annotations: str = option("keep", "what becomes of the annotations of a step", ("keep", "ignore"))
+    topology: str = option("", "cluster that will be planned for, where known: preset[:hosts], a YAML file, or `local`")
+    mesh: str = option("", "sizes of the planned mesh, where known, as in 2x4")
+    stages: int = option(0, "number of pipeline stages, where known")
+
     def run(self, module: ir.Module, log: PassLog) -> None:
-        """Rename. Raises PassError at a manual computation over another mesh than the first."""
-        if adopt(module):
-            log.count("adopted")
+        """Rewrite. Raises PassError at a manual computation over another mesh than the first."""
+        cluster = Cluster.load(self.topology) if self.topology else None
+        sizes = tuple(int(size) for size in self.mesh.split("x")) if self.mesh else ()
+        adopt(module, log, self.annotations == "keep", place_in(cluster, sizes, self.stages))
 
 
-def adopt(module: ir.Module) -> bool:
-    """As the pass does; whether there was something to do."""
+def place_in(
+    cluster: Cluster | None, sizes: tuple[int, ...] = (), stages: int = 0
+) -> Callable[[Axes], tuple[str, str] | None]:
+    """Says why a cluster, cut into stages, or a mesh of given sizes has no place for a mesh; see `Keeping.unfit`."""
+
+    def unfit(axes: Axes) -> tuple[str, str] | None:
+        needs, text = prod(size for _, size in axes), axes_text(tuple(axes))
+        if cluster is None:
+            return None
+        devices = cluster.num_devices
+        if stages > 1 and not sizes and (devices // stages) % needs:
+            why = f"over a mesh {text}, and each of {stages} stages has {devices // stages} devices"
+            return why, "write it for a mesh that a stage has room for, or plan without stages"
+        if devices % needs:
+            why = f"over a mesh {text} of {needs} devices, which do not divide the {devices} of cluster {cluster.name}"
+            return why, f"write it for a mesh whose size divides the number of devices, or {_IGNORE[5:]}"
+        wanted = [size for _, size in axes]
+        places = (list(sizes[i : i + len(wanted)]) == wanted for i in range(len(sizes)))
+        if sizes and not any(places):
+            why = f"over a mesh {text}, for which the mesh {'x'.join(map(str, sizes))} has no place"
+            return why, "ask for a mesh with these sizes next to each other, or for none"
+        return None
+
+    return unfit
+
+
+def adopt(
+    module: ir.Module,
+    log: PassLog,
+    keep: bool = True,
+    unfit: Callable[[Axes], tuple[str, str] | None] = lambda axes: None,
+) -> None:
+    """As the pass does.
+
+    Args:
+      unfit: why a plan cannot have the axes of a mesh; see `Keeping`.
+    """
     meshes = sdy.mesh_axes(module)
+    main = functions.find(module, "main")
+    if MANUAL_MESH in meshes or main is None or not len(main.regions[0].blocks):
+        return
+    run_alone(main, module)
+    if not meshes:
+        return
+    unify(main, module, meshes)
+    own = _own_mesh(main, module, meshes)
+    found = written(main)
+    kept: dict[int, ir.Attribute] = {}
+    keeping = Keeping(module, meshes, log, unfit)
+    if not keep:
+        _say_ignored(found, meshes, log)
+    else:
+        axes, those = keeping.choose(found, own)
+        number = {id(given): i for i, given in enumerate(found)}
+        for given in those:
+            sharding = keeping.sharding(given, axes)
+            if sharding is not None:
+                kept[number[id(given)]] = sharding
+        own = axes if kept else own
+        _say_order(those, module, log)
+    rewrite(main, found, kept)
+    _replace_meshes(module, main, meshes, own)
+    if own:
+        log.count("adopted")
+
+
+def _own_mesh(main: ir.Operation, module: ir.Module, meshes: dict[str, Any]) -> Real:
+    """The mesh of the manual computations; empty without any. Raises PassError if they have several."""
     used: dict[str, ir.Operation] = {}
-    for function in functions.all_functions(module):
-        for op in outermost(function):
-            if meshes.get(mesh_name(op)):
-                used.setdefault(mesh_name(op), op)
-                _unfold(op, meshes[mesh_name(op)])
-    if not used or list(used) == [MANUAL_MESH]:
-        return False
-    first = next(iter(used))
+    for op in outermost(main):
+        if real_axes(meshes.get(mesh_name(op)) or ()):
+            used.setdefault(mesh_name(op), op)
+    own: Real = ()
     for name, op in used.items():
-        if meshes[name] != meshes[first]:
+        axes = real_axes(meshes[name])
+        if own and axes != own:
             raise PassError(
                 op,
-                f"the manual computation is over a mesh {axes_text(tuple(meshes[name]))}, another one over "
-                f"{axes_text(tuple(meshes[first]))}",
+                f"the manual computation is over a mesh {axes_text(axes)}, another one over {axes_text(own)}",
                 ["write both for one mesh that has all axes"],
             )
+        own = axes
         if len(_listed_devices(module, name)):
             raise PassError(
                 op,
                 f"mesh @{name} lists its devices in an order of its own",
                 ["build the mesh with the devices in jax's order, or use jax.sharding.AbstractMesh"],
             )
-    # jax may write the same mesh twice.
-    same = [name for name, axes in meshes.items() if axes == meshes[first]]
+    return own
+
+
+def _replace_meshes(module: ir.Module, main: ir.Operation, meshes: dict[str, Any], own: Axes) -> None:
+    """`@manual` in place of all meshes that have axes."""
+    for op in outermost(main):
+        if name := mesh_name(op):
+            for inner in (op, *functions.walk(op)):
+                sdy.rename_mesh_on(inner, name, MANUAL_MESH)
     for view in list(module.body.operations):
-        if view.operation.name == "sdy.mesh" and view.operation.attributes["sym_name"].value in same:
+        if view.operation.name == "sdy.mesh" and meshes[view.operation.attributes["sym_name"].value]:
             view.operation.erase()
-    sdy.add_mesh(module, MANUAL_MESH, meshes[first])
-    for name in same:
-        if name != MANUAL_MESH:
-            sdy.rename_mesh(module, name, MANUAL_MESH)
-    return True
+    if own:
+        sdy.add_mesh(module, MANUAL_MESH, own)
 
 
-def _unfold(op: ir.Operation, mesh: Axes) -> None:
-    """Takes out of a body what is written where axes are left to XLA, and lists the devices of its collectives.
+def _say_ignored(found: list[Given], meshes: dict[str, Any], log: PassLog) -> None:
+    real = [given for given in found if real_axes(meshes.get(given.mesh) or ())]
+    if real:
+        more = f", and {len(real) - 1} more like it" if len(real) > 1 else ""
+        log.remark(real[0].location, f"{real[0].name} is ignored{more}, as asked")
 
-    jax asks there for a device's number in a computation of nothing. Constraints are hints on axes that a plan decides.
-    """
-    for inner in list(functions.walk(op)):
-        list_groups(inner, mesh)
-        if inner.name == NAME and not len(inner.operands):
-            *ops, returned = [at.operation for at in inner.regions[0].blocks[0].operations]
-            for at in ops:
-                at.move_before(inner)
-            for result, value in zip(inner.results, returned.operands, strict=True):
-                result.replace_all_uses_with(value)
-            inner.erase()
-        elif inner.name == "sdy.sharding_constraint":
-            inner.results[0].replace_all_uses_with(inner.operands[0])
-            inner.erase()
+
+def _say_order(kept: list[Given], module: ir.Module, log: PassLog) -> None:
+    for given in kept:
+        if len(_listed_devices(module, given.mesh)):
+            why = f"mesh @{given.mesh} lists its devices in an order of its own, and a plan has them in jax's"
+            log.warning(given.location, why, ["the axes are kept; only which devices are neighbours may differ"])
+            return
 
 
 def _listed_devices(module: ir.Module, name: str) -> list[int]:

@@ -69,7 +69,7 @@ def groups_of(op: ir.Operation, devices: int) -> list[list[int]]:
     if any(n >= devices for group in groups for n in group):
         most = max(n for group in groups for n in group)
         raise PassError(op, f"'{op.name}' names device {most} of a mesh of {devices}", ["number devices from 0"])
-    return groups or [list(range(devices))]
+    return groups if groups or name == _PAIRS else [list(range(devices))]
 
 
 def list_groups(op: ir.Operation, mesh: Axes) -> None:
@@ -145,12 +145,14 @@ def spread_groups(op: ir.Operation, placed: Placed) -> None:
 
 
 def _write(op: ir.Operation, name: str, groups: Sequence[Sequence[int]]) -> None:
-    width = max(map(len, groups))
+    width = max(map(len, groups), default=2)
     with op.context, op.location:
         i64 = ir.IntegerType.get_signless(64)
         kind = ir.RankedTensorType.get([len(groups), width], i64)
         numbers = [ir.IntegerAttr.get(i64, n) for group in groups for n in (*group, *[-1] * (width - len(group)))]
-        op.attributes[name] = ir.DenseElementsAttr.get(numbers, kind)
+        op.attributes[name] = (
+            ir.DenseElementsAttr.get(numbers, kind) if numbers else ir.Attribute.parse(f"dense<> : {kind}")
+        )
 
 
 def number_channels(module: ir.Module) -> None:

@@ -19,6 +19,7 @@ from rhino.passes.diagnostics import PassError
 from rhino.passes.manual.collectives import KINDS, Axes, moved_dims, sent_over
 
 NAME = "sdy.manual_computation"
+MANUAL_MESH = "manual"  # the mesh that a step has of its own, while it is planned
 SIDES = ("in_shardings", "out_shardings")
 
 

@@ -91,6 +91,6 @@ class PlanPipeline(Pass):
             if isinstance(error, PassError):
                 raise
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        write_pipeline(module, programs, cluster, solution)
+        write_pipeline(module, programs, cluster, solution, log)
         log.count("candidates", solution.candidates)
         return solution

@@ -15,19 +15,22 @@ from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoCluster, RhinoKernel, RhinoPlan
 from rhino.errors import RhinoError
-from rhino.graph.data import Dims, Graph
+from rhino.graph.data import CONSTRAINTS, Dims, Graph
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.kernels.calls import kernel_of
-from rhino.passes.manual.adopt_mesh import MANUAL_MESH, put_away
-from rhino.passes.manual.spread import spread
+from rhino.passes.manual.adopt_mesh import put_away
+from rhino.passes.manual.read import MANUAL_MESH, outermost
+from rhino.passes.manual.spread import spread, widen
 from rhino.passes.registry import Pass, option, register
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
 from rhino.search.kernels import kernel_uses
+from rhino.search.meshes import mesh_around, meshes_around
+from rhino.search.pinning import pinned_states
 from rhino.search.solution import Alternative
 
 MESH = "mesh"
@@ -76,24 +79,43 @@ class PlanSharding(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
         if self.level == "O0":
-            self._propagate(module)
+            self._propagate(module, log)
         else:
             self.plan(module, log)
 
-    def _propagate(self, module: ir.Module) -> None:
+    def _propagate(self, module: ir.Module, log: PassLog) -> None:
         """Level O0: Shardy's propagation decides everything; only what it comes to is predicted and reported."""
         cluster = topology_cluster(self.topology, self.name)
         main = main_function(module, self.name)
-        mesh = given_mesh(module)
+        mesh = given_mesh(module) or self._around(module, cluster)
         if not mesh:
             raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
         check(_PROPAGATE, module)
         passmanager.PassManager.parse(_PROPAGATE, module.context).run(module.operation)
         try:
-            predicted = estimate(import_graph(module, read_op_shardings=True), cluster, mesh).predicted
+            found = estimate(import_graph(module, read_op_shardings=True), cluster, mesh, strict=False)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        summarise(module, cluster, Propagated("O0", tuple(mesh), predicted))
+        if found.clashes:
+            first, other = found.clashes[0]
+            more = f", and {len(found.clashes) - 1} more such pairs" if len(found.clashes) > 1 else ""
+            text = f"predicted as if {other} were laid out like {first}, which it is combined with{more}"
+            log.remark(main, text, ["what changes its layout between them is not in the prediction"])
+        summarise(module, cluster, Propagated("O0", tuple(mesh), found.predicted))
+
+    def _around(self, module: ir.Module, cluster: Cluster) -> list[tuple[str, int]]:
+        """The step's own mesh, that stood aside, within one of all devices, and everything over that."""
+        own = tuple(sdy_attributes.mesh_axes(module).get(MANUAL_MESH, ()))
+        if not own:
+            return []
+        sizes = sizes_of(self.mesh)
+        mesh = mesh_around(own, sizes, cluster) if sizes else meshes_around(own, cluster, "O1")[0]
+        for function in functions.all_functions(module):
+            for op in outermost(function):
+                widen(op, own, mesh, alone=True)
+        sdy_attributes.add_mesh(module, MESH, mesh)
+        put_away(module, MESH)
+        return list(mesh)
 
     def plan(self, module: ir.Module, log: PassLog) -> Solution:
         """As `run`; returns the search's answer."""
@@ -116,6 +138,7 @@ class PlanSharding(Pass):
             solution = plan_sharding(graph, cluster, options, log.progress)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
         summarise(module, cluster, solution)
         log.count("candidates", solution.candidates)
@@ -149,6 +172,19 @@ def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
     if graph.pins and not (has_mesh or graph.axes):
         name = next(iter(graph.pins.values()))[0]
         raise PassError(main, f"{name} has a sharding but there is no sdy.mesh @{MESH}", ["add the mesh it refers to"])
+
+
+def say_unkept(main: ir.Operation, graph: Graph, solution: Solution, log: PassLog) -> None:
+    """Warns of constraints that a plan does not keep, at their places."""
+    names, sizes = tuple(n for n, _ in solution.mesh), tuple(s for _, s in solution.mesh)
+    unmet = pinned_states(solution.problem, solution.costs.quotient, sizes, names).unmet
+    ops = number_program(main)[1] if unmet else []
+    for v in unmet:
+        shape, (_, dims) = graph.values[v].shape, graph.pins[v]
+        asked = "; ".join(f"dim {d} over {', '.join(axes)}" for d, axes in enumerate(dims) if axes)
+        what = "x".join(map(str, shape))
+        message = f"the constraint is not kept: there is no way to split a value of {what} so here ({asked})"
+        log.warning(ops[graph.values[v].producer], message, ["constrain a dimension that divides"])
 
 
 def annotate(module: ir.Module, graph: Graph, solution: Solution) -> None:
@@ -193,6 +229,11 @@ class Writer:
                     spread(op, record, self.graph.axes, self.mesh, self.solution.mesh, factors)
                 continue
             dims = [left[v][0] if v in left else self.solution.dims(v) for v in record.results]
+            if record.name in CONSTRAINTS:
+                if self.mine(record.index):
+                    whole = ((),) * len(self.graph.values[record.results[0]].shape)
+                    op.attributes["sharding"] = self._sharding(dims[0] or whole)
+                continue
             if any(dims) and self.mine(record.index):
                 given = [
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)

@@ -19,8 +19,9 @@ from rhino.errors import RhinoError
 from rhino.joint.breakdown import stage_traffic
 from rhino.joint.sharded import lay_out_within, prepare
 from rhino.joint.solution import Candidate, JointSolution
+from rhino.passes.diagnostics import PassLog
 from rhino.passes.import_graph import import_graph
-from rhino.passes.plan.plan_sharding import summarise
+from rhino.passes.plan.plan_sharding import say_unkept, summarise
 from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.stage.lower_transfers import lower_transfers
@@ -29,13 +30,15 @@ from rhino.passes.stage.read_program import read_program
 from rhino.search.kernels import KernelUse, kernel_uses
 
 
-def write_pipeline(module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution) -> None:
+def write_pipeline(
+    module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution, log: PassLog
+) -> None:
     """The module's @main becomes the fragments of the best pipeline, with its task lists and summary."""
     best = solution.best
     made = programs.module(best.shape.slices)
     statistics = _statistics(made)
     write_stages(made, best.prepared.graph, best.stages)
-    meshes = _lay_out(made, best, cluster)
+    meshes = _lay_out(made, best, cluster, log)
     split = bool(best.schedule.split)
     apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
     apply("rhino-replicate-fragments", made, count=best.shape.replicas)
@@ -55,7 +58,7 @@ def _statistics(module: ir.Module) -> str:
     return str(found[0].get("statistics", "batch")) if found and found[0] else "batch"
 
 
-def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster) -> tuple[str, ...]:
+def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster, log: PassLog) -> tuple[str, ...]:
     """Writes the shardings. Sums that stages share were cut since the search, so that the program is another one."""
     graph = import_graph(module)
     prepared = prepare(graph)
@@ -67,6 +70,9 @@ def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster) -> tuple[str,
         if sharded is None:
             raise RhinoError(f"the sharding of {best.name} was not found again", "this is a bug in rhino-plan-pipeline")
         solutions.append(sharded.solution)
+    main = functions.find(module, "main")
+    assert main is not None
+    say_unkept(main, graph, solutions[0], log)
     return annotate_stages(module, graph, solutions, [best.shape.kinds.index(width) for width in best.shape.widths])
 
 

@@ -13,7 +13,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts
-from rhino.passes.stage.staged_program import CONSTRAINTS, Input, Source, StagedProgram
+from rhino.graph.data import CONSTRAINTS
+from rhino.passes.stage.staged_program import Input, Source, StagedProgram
 
 Dims = tuple[tuple[str, ...], ...]
 

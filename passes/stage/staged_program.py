@@ -14,10 +14,10 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoMicrobatches, RhinoStage
+from rhino.graph.data import CONSTRAINTS
 from rhino.passes.diagnostics import PassError
 
 BEFORE, BODY, AFTER = range(3)
-CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _PHASES = {BEFORE: ("prepare",), BODY: ("forward", "backward"), AFTER: ("update",)}
 _ORDER = ("prepare", "forward", "backward", "update")
 _REMEDY = "rhino-plan-stages gives operations their stage"

@@ -15,13 +15,14 @@ _EXPORTS = {
     "Plan": "rhino.plan",
     "parallelize": "rhino.api",
     "RhinoError": "rhino.errors",
+    "RhinoWarning": "rhino.errors",
     "StridedArray": "rhino.api_strided",
     "original": "rhino.api_strided",
 }
 _PACKAGES = ("checkpoint", "distributed", "experts", "kernels")
 __all__ = [
-    "Cluster", "Plan", "RhinoError", "StridedArray", "checkpoint", "distributed", "experts", "kernels", "original",
-    "parallelize",
+    "Cluster", "Plan", "RhinoError", "RhinoWarning", "StridedArray", "checkpoint", "distributed", "experts", "kernels",
+    "original", "parallelize",
 ]  # fmt: skip
 
 

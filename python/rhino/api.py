@@ -6,16 +6,22 @@ Owns the public object and its cache of plans. Tracing, binding, pinning and com
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
 import jax
+from jax.sharding import AbstractMesh, Mesh
 
-from rhino.api_build import Built, Settings, build, executable
+from rhino.api_build import Built, Settings, build
 from rhino.api_init import make_state, place_state
+from rhino.api_objects import close, has_objects, opened, plain, pure
 from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
-from rhino.api_strided import original
+from rhino.api_stages import BoundStep, Lowered, Traced
+from rhino.api_trace import name_of, trace
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.plan import Plan
@@ -31,16 +37,26 @@ class Parallelized:
     """
 
     def __init__(
-        self, fn: Callable[..., Any], cluster: Cluster | None, settings: Settings, signature: Signature
+        self, fn: Callable[..., Any], cluster: Cluster | None, settings: Settings, signature: Signature, devices: Any
     ) -> None:
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._cluster = cluster
+        self._devices = devices
         self._settings = settings
         self._signature = signature
         self._built: dict[Any, Built] = {}
         self._latest: Built | None = None
         self._running: Built | None = None
+
+    def __repr__(self) -> str:
+        where = "this process's devices" if self._cluster is None else f"{self._cluster.name}"
+        planned = "not planned yet" if self._latest is None else self._latest.plan.shape_name
+        return f"<rhino.parallelize {name_of(self._fn)}{self._signature} on {where}: {planned}>"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Parallelized | BoundStep:
+        """As a method: the object is the step's first argument, as `jax.jit` has it."""
+        return self if instance is None else BoundStep(self, instance)
 
     @property
     def cluster(self) -> Cluster:
@@ -49,10 +65,14 @@ class Parallelized:
             follow, plan = self._settings.follow, self._settings.plan
             if follow is not None:
                 self._cluster = follow.cluster
+            elif self._devices is not None:
+                self._cluster = Cluster.local(self._devices)
             elif plan is not None and plan.cluster.split(":")[0] != "local":
                 self._cluster = Cluster.load(plan.cluster)
             else:
-                self._cluster = Cluster.local()
+                here = Cluster.local()
+                some = plan is not None and plan.devices < here.num_devices
+                self._cluster = Cluster.local(plan.devices) if plan is not None and some else here
         return self._cluster
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -61,7 +81,8 @@ class Parallelized:
         Raises:
           RhinoError: nothing fits the memory limit, no mesh suits the devices, a given plan does not fit, ...
         """
-        return self._lookup(self._signature.bind(args, kwargs)).plan
+        with self._opened(args, kwargs) as call:
+            return self._lookup(call).plan
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Plan, and compile with XLA for the cluster, whether its devices are here or not.
@@ -70,7 +91,39 @@ class Parallelized:
           A `rhino.compile` Executable: `memory_analysis()`, `collectives()`, `hlo_text()`; callable like the step where
           the devices are here (keyword-only arguments as one dictionary, last).
         """
-        return executable(self._lookup(self._signature.bind(args, kwargs)), self.cluster)
+        return self.lower(*args, **kwargs).compile()
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """As of `jax.jit`: the traced step, with its `jaxpr` and `lower()`. Makes no plan.
+
+        Raises:
+          What jax raises when the function cannot be traced.
+        """
+        with self._opened(args, kwargs) as call:
+            check_static(call)
+            fn = self._pure if call.opened else self._fn
+            traced = trace(fn, self._signature, call, self.cluster.device.xla_target)
+        return Traced(traced, lambda: self.lower(*args, **kwargs))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """As of `jax.jit`: the planned program, with `as_text()` and `compile()`.
+
+        Raises:
+          RhinoError: as `plan`.
+        """
+        with self._opened(args, kwargs) as call:
+            return Lowered(self._lookup(call), self.cluster, self._caller if call.opened else None)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """As of `jax.jit`: shapes and types of what the step returns. Makes no plan."""
+        call = self._signature.bind(args, kwargs)
+        check_static(call)
+        return self._signature.jit(self._fn).eval_shape(*plain(call.args), **plain(call.kwargs))
+
+    def clear_cache(self) -> None:
+        """As of `jax.jit`: forget all plans and executables; the next call plans again."""
+        self._built.clear()
+        self._latest = self._running = None
 
     def init(self, init_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run `init_fn` so that each device makes only its part of the state, stored as the latest plan wants it.
@@ -106,19 +159,64 @@ class Parallelized:
         Raises:
           RhinoError: the cluster's devices are not here.
         """
+        if jax.config.jax_disable_jit:
+            return self._fn(*plain(args), **plain(kwargs))
         call = self._signature.bind(args, kwargs)
         leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
         built = self._running
         if built is None or not built.accepts(leaves, tree, call.statics):
             if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
                 # Inside another transformation the step is just a function.
-                return self._fn(*original(args), **original(kwargs))
-            built = self._lookup(call, follow=self._running)
-            built.prepare(self.cluster)
-            self._running = built
+                return self._fn(*plain(args), **plain(kwargs))
+            if has_objects((call.traced_args, call.traced_kwargs)):
+                with opened(call, self) as call:
+                    return self._update(call)
+            built = self._ready(call)
         if built.job is not None:
             built.job.link.start_step()
         return built.run(call, leaves)
+
+    def _update(self, call: Call) -> Any:
+        """A call with pytrees for its objects, which it updates."""
+        leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
+        built = self._running
+        if built is None or not built.accepts(leaves, tree, call.statics):
+            built = self._ready(call)
+        if built.job is not None:
+            built.job.link.start_step()
+        if built.kept:
+            # What the step only reads stays where it was put for it.
+            leaves = built.placed(leaves)
+            args, kwargs = jax.tree.unflatten(tree, leaves)
+            call = replace(call, traced_args=args, traced_kwargs=kwargs)
+        return close(built.run(call, leaves), leaves, self)
+
+    @property
+    def _pure(self) -> Callable[..., Any]:
+        return pure(self._fn, self._signature, self)
+
+    def _caller(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an executable of pytrees with objects, and update them."""
+        with self._opened(args, kwargs) as call:
+            given = (*call.traced_args, call.traced_kwargs) if call.traced_kwargs else call.traced_args
+            return close(run(*given), jax.tree.leaves((call.traced_args, call.traced_kwargs)), self)
+
+    def _ready(self, call: Call) -> Built:
+        """The planned and compiled call."""
+        built = self._lookup(call, follow=self._running)
+        built.prepare(self.cluster)
+        self._running = built
+        return built
+
+    @contextmanager
+    def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Call]:
+        """The call in its normal form, with pytrees for its objects."""
+        call = self._signature.bind(args, kwargs)
+        if has_objects((call.traced_args, call.traced_kwargs)):
+            with opened(call, self) as call:
+                yield call
+        else:
+            yield call
 
     def _planned(self, what: str) -> Built:
         if self._latest is None:
@@ -137,8 +235,9 @@ class Parallelized:
         built = self._built.get(key)
         if built is None:
             source = follow or self._followed()
+            fn = self._pure if call.opened else self._fn
             built = self._built[key] = build(
-                self._fn, self._signature, call, self.cluster, self._settings, source, own=follow is not None
+                fn, self._signature, call, self.cluster, self._settings, source, own=follow is not None
             )
         self._latest = built
         return built
@@ -155,10 +254,13 @@ class Parallelized:
 class _Options(TypedDict, total=False):
     """The keywords of `parallelize`, for type checkers."""
 
-    cluster: Cluster | str | None
+    cluster: Cluster | str | Mesh | Sequence[Any] | None
+    devices: int | Sequence[Any] | Mesh | None
     level: str
     donate_argnums: int | Sequence[int]
+    donate_argnames: str | Sequence[str]
     static_argnums: int | Sequence[int]
+    static_argnames: str | Sequence[str]
     memory_limit: int | float | str | None
     mesh: Sequence[int] | str | None
     follow: Parallelized | None
@@ -168,6 +270,7 @@ class _Options(TypedDict, total=False):
     microbatches: int | None
     schedule: str | None
     statistics: str
+    annotations: str
 
 
 @overload
@@ -177,10 +280,13 @@ def parallelize(fn: None = None, **options: Unpack[_Options]) -> Callable[[Calla
 def parallelize(
     fn: Callable[..., Any] | None = None,
     *,
-    cluster: Cluster | str | None = None,
+    cluster: Cluster | str | Mesh | Sequence[Any] | None = None,
+    devices: int | Sequence[Any] | Mesh | None = None,
     level: str = "O1",
     donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
     static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
     memory_limit: int | float | str | None = None,
     mesh: Sequence[int] | str | None = None,
     follow: Parallelized | None = None,
@@ -190,16 +296,19 @@ def parallelize(
     microbatches: int | None = None,
     schedule: str | None = None,
     statistics: str = "batch",
+    annotations: str = "keep",
 ) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
     Args:
       fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
       cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default all devices jax has,
-        those of every process after `rhino.distributed.initialize`.
+        those of every process after `rhino.distributed.initialize`. Also what `devices` takes.
+      devices: some of this process's: how many, a list like `jax.devices()[:4]`, or a `Mesh`, whose sizes are then
+        those of the plan's mesh (its axes have names of their own). As `cluster=Cluster.local(devices)`.
       level: how hard to search: "O1" in seconds, "O2" more meshes and several axes at once, in a minute or two;
         "O0" does not search, it propagates the shardings that are in the step.
-      donate_argnums, static_argnums: as for `jax.jit`.
+      donate_argnums, donate_argnames, static_argnums, static_argnames: as for `jax.jit`.
       memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; nine tenths of the device's by default.
       mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4"; searched by default.
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
@@ -210,6 +319,8 @@ def parallelize(
       microbatches, schedule: of a pipeline; searched by default.
       statistics: "micro-batch" lets each micro-batch of a pipeline normalise by sums over its own examples (BatchNorm),
         which other systems do silently: results are then not those of one device. By default such steps are refused.
+      annotations: "keep" plans around the sharding constraints that are in the step, on the axes of its own mesh, and
+        warns of those that cannot be kept; "ignore" plans as if there were none.
 
     Raises:
       RhinoError: an option is not valid.
@@ -220,15 +331,35 @@ def parallelize(
         raise RhinoError(f"search_budget {search_budget} is not a time in seconds", "give more than 0, or None")
     if statistics not in ("batch", "micro-batch"):
         raise RhinoError(f"statistics {statistics!r} are not available; 'batch' and 'micro-batch' are")
+    if annotations not in ("keep", "ignore"):
+        raise RhinoError(f"annotations {annotations!r} are not available; 'keep' and 'ignore' are")
     if follow is not None and plan is not None:
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 
+    where, some = _where(cluster, devices)
+    if mesh is None and isinstance(some, Mesh):
+        mesh = tuple(size for size in some.devices.shape if size > 1) or (1,)
+
     def wrap(function: Callable[..., Any]) -> Parallelized:
-        where = cluster if cluster is None or isinstance(cluster, Cluster) else Cluster.load(cluster)
         settings = Settings(
             level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0,
-            stage_count(stages), microbatches or 0, schedule or "", statistics,
+            stage_count(stages), microbatches or 0, schedule or "", statistics, annotations,
         )  # fmt: skip
-        return Parallelized(function, where, settings, Signature(function, static_argnums, donate_argnums))
+        signature = Signature(function, static_argnums, donate_argnums, static_argnames, donate_argnames)
+        return Parallelized(function, where, settings, signature, some)
 
     return wrap if fn is None else wrap(fn)
+
+
+def _where(cluster: Any, devices: Any) -> tuple[Cluster | None, Any]:
+    """The cluster, or the devices that say what it is once they are needed."""
+    if cluster is not None and devices is not None:
+        raise RhinoError("cluster= and devices= both say where to run", "give one of them")
+    if isinstance(cluster, Cluster):
+        return cluster, None
+    if isinstance(cluster, str | Path):
+        return Cluster.load(cluster), None
+    some = cluster if devices is None else devices
+    if isinstance(some, AbstractMesh):
+        raise RhinoError("an AbstractMesh has no devices", 'give a cluster ("dgx-h100:4") and mesh=(2, 4)')
+    return None, some

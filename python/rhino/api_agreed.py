@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from rhino.api_binding import Binding
+from rhino.api_objects import Updated
 from rhino.api_trace import Trace, import_module
 from rhino.cluster import Cluster
 from rhino.distributed import Job
@@ -73,6 +74,9 @@ def agree_compiled(job: Job, trace: Trace, plan: Plan) -> None:
 def read_results(trace: Trace, binding: Binding) -> tuple[int, ...]:
     """The flat results that are no state, small, and split over devices: no process could read them as they are."""
     out = jax.tree.unflatten(trace.out_tree, trace.jaxpr.out_avals)
+    if isinstance(out, Updated):
+        avals = trace.jaxpr.out_avals
+        return tuple(i for i in range(out.states, len(avals)) if _is_split(binding, i, avals[i]))
     args, _ = jax.tree.unflatten(trace.in_tree, [leaf.aval for leaf in trace.leaves])
     parts = out if type(out) is tuple else (out,)
     found, start = [], 0

@@ -5,7 +5,7 @@ Owns the order of these steps and the fast path of a call. The cache of such obj
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ from rhino.api_beside import plan_beside
 from rhino.api_binding import Binding, bind
 from rhino.api_devices import is_here, local_devices, shared_job, too_few
 from rhino.api_given import check_fits, given_pins
+from rhino.api_objects import Updated
 from rhino.api_pins import find_pins, make_keys_whole, pin_strided, write_pins
 from rhino.api_signature import Call, Signature, leaf_key
-from rhino.api_stored import StoredExecutable, lower_stored, store
+from rhino.api_stored import StoredExecutable, lower_stored, store, wrap
 from rhino.api_strided import StridedArray, original
 from rhino.api_trace import Trace, import_module, lower, trace
 from rhino.cluster import Cluster
@@ -28,9 +29,10 @@ from rhino.distributed import Job
 from rhino.distributed.arrays import put, replicate
 from rhino.errors import RhinoError
 from rhino.kernels.bodies import given
+from rhino.passes.diagnostics import Diagnostic
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan_file import dumps
-from rhino.plan_module import Request, fingerprint, plan_module, read_plan
+from rhino.plan_module import Request, fingerprint, plan_module, read_plan, tell_warnings
 
 if TYPE_CHECKING:
     from rhino.api import Parallelized
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 class Settings:
     """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 means the default.
 
-    `stages`, `microbatches`, `schedule` and `statistics` are as `rhino-auto` takes them.
+    `stages`, `microbatches`, `schedule`, `statistics` and `annotations` are as `rhino-auto` takes them.
     """
 
     level: str
@@ -53,6 +55,7 @@ class Settings:
     microbatches: int = 0
     schedule: str = ""
     statistics: str = "batch"
+    annotations: str = "keep"
 
 
 @dataclass(slots=True)
@@ -76,6 +79,18 @@ class Built:
     _shardings: list[Any] = field(default_factory=list)
     job: Job | None = None
     _read: tuple[int, ...] = ()
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The flat arguments that are of objects and that the step only reads; see `rhino.api_objects`."""
+        results = jax.tree.unflatten(self.trace.out_tree, self.trace.jaxpr.out_avals)
+        return tuple(at for at in results.kept if at >= 0) if isinstance(results, Updated) else ()
+
+    def placed(self, leaves: Sequence[Any]) -> list[Any]:
+        """The flat arguments, each as the plan has it."""
+        arrays = store(leaves, self.binding.layouts_in) if self.binding.is_strided else list(leaves)
+        self._place(arrays)
+        return wrap(arrays, self.binding.layouts_in) if self.binding.is_strided else arrays
 
     def accepts(self, leaves: Sequence[Any], tree: Any, statics: tuple[Any, ...]) -> bool:
         """Whether a call with these flat arguments is this one."""
@@ -230,7 +245,9 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
     stages, microbatches, schedule = settings.stages, settings.microbatches, settings.schedule
     beside = source is not None and is_pipeline(source)
     if source is not None and not beside:
-        write_pins(module, source, pins)
+        found: list[Diagnostic] = []
+        write_pins(module, source, pins, settings.annotations, found.append)
+        tell_warnings(found)
         mesh = "x".join(str(size) for _, size in source.mesh)
         # State that another step keeps is where that step has it: no pipeline.
         stages, microbatches, schedule = 1, 0, ""
@@ -244,6 +261,7 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
         microbatches,
         schedule,
         settings.statistics,
+        settings.annotations,
     )
     if beside:
         assert source is not None
@@ -261,31 +279,47 @@ def _search(
 ) -> Plan:
     """The plan for a request, written into the module."""
     with given(traced.kernels.bodies):
-        plan = plan_module(module, request, program=program, before_search=before).plan
+        planned = plan_module(module, request, program=program, before_search=before)
+    tell_warnings(planned.diagnostics)
+    plan = planned.plan
     if is_pipeline(plan):
         return plan
     return read_plan(module) if make_keys_whole(module, traced) else plan
 
 
-def executable(built: Built, cluster: Cluster) -> Any:
-    """The executable of a planned call, compiled on first use.
+def executable(built: Built, cluster: Cluster, options: Mapping[str, Any] | None = None) -> Any:
+    """The executable of a planned call, compiled on first use; with XLA's options one of its own.
 
     Raises:
       RhinoError: the devices are of this process's kind but too few, or XLA refuses.
     """
-    if built.compiled is not None:
-        return built.compiled
     if is_pipeline(built.plan):
-        built.executable(cluster)  # type: ignore[attr-defined]
-    else:
-        _compile(built, cluster)
-    if built.job is not None:
-        agree_compiled(built.job, built.trace, built.plan)
+        if options:
+            raise RhinoError("a pipeline is many programs: it takes no compiler options", "give stages=1, or none")
+        if built.compiled is None:
+            built.executable(cluster)  # type: ignore[attr-defined]
+            _agree(built)
+    elif options or built.compiled is None:
+        compiled = _compile(built, cluster, options)
+        if options:
+            return compiled
+        built.compiled = compiled
+        _agree(built)
     return built.compiled
 
 
-def _compile(built: Built, cluster: Cluster) -> None:
-    from rhino.compile.executable import compile_lowered, target_devices
+def _agree(built: Built) -> None:
+    if built.job is not None:
+        agree_compiled(built.job, built.trace, built.plan)
+
+
+def lowered(built: Built, cluster: Cluster) -> tuple[jax.stages.Lowered, str | None, Binding]:
+    """The step lowered for the plan's devices, with its own program in the place of the plan's; and its target.
+
+    Raises:
+      RhinoError: the devices are of this process's kind but too few.
+    """
+    from rhino.compile.executable import target_devices
 
     binding, target = built.binding, None
     if binding.mesh is None:
@@ -293,14 +327,20 @@ def _compile(built: Built, cluster: Cluster) -> None:
             raise too_few(cluster)
         target = cluster.device.xla_target
         binding = bind(built.plan, built.trace, target_devices(target, built.plan.devices, cluster.hosts))
+    if binding.is_strided:
+        return lower_stored(built.trace, binding), target, binding
+    pytrees = (binding.in_shardings, binding.keyword_shardings, binding.out_shardings)
+    return lower(built.trace, *pytrees), target, binding
+
+
+def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) -> Any:
+    from rhino.compile.executable import compile_lowered
+
+    program, target, binding = lowered(built, cluster)
     source = built.plan.source
     assert source is not None
-    if binding.is_strided:
-        flat = compile_lowered(lower_stored(built.trace, binding), _serialized(source), target=target)
-        built.compiled = StoredExecutable(flat, built.trace, binding)
-    else:
-        lowered = lower(built.trace, binding.in_shardings, binding.keyword_shardings, binding.out_shardings)
-        built.compiled = compile_lowered(lowered, _serialized(source), target=target)
+    compiled = compile_lowered(program, _serialized(source), target=target, options=options)
+    return StoredExecutable(compiled, built.trace, binding) if binding.is_strided else compiled
 
 
 def _serialized(source: Any) -> str | bytes:

@@ -28,6 +28,9 @@ def local_devices(cluster: Cluster) -> list[Any] | None:
     if not is_here(cluster):
         return None
     devices = _all_devices(cluster)
+    if cluster.device_ids:
+        by_id = {device.id: device for device in devices}
+        return [by_id[at] for at in cluster.device_ids] if all(at in by_id for at in cluster.device_ids) else None
     return list(devices[: cluster.num_devices]) if len(devices) >= cluster.num_devices else None
 
 

@@ -12,11 +12,13 @@ from jaxlib.mlir import ir
 from rhino.api_trace import Leaf, Trace, is_key
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoRole
-from rhino.errors import RhinoError
-from rhino.passes.manual.adopt_mesh import MANUAL_MESH, adopt
+from rhino.passes.diagnostics import PassLog, Sink
+from rhino.passes.manual.adopt_mesh import adopt
+from rhino.passes.manual.collectives import Axes, find_axes
 from rhino.plan import Plan, Tensor
 from rhino.plan_retype import take_stored
 from rhino.plan_strided import original_sharding
+from rhino.search.meshes import axes_text
 
 _MESH = "mesh"
 _STATE = ("param", "opt_state")
@@ -62,18 +64,27 @@ def _same(leaf: Leaf, other: Leaf) -> bool:
     return other.path[-len(leaf.path) :] == leaf.path
 
 
-def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Tensor]) -> None:
+def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Tensor], annotations: str, sink: Sink) -> None:
     """Put the plan's mesh, and its shardings on the pinned arguments of @main, into a module not yet planned.
 
     Strided arguments have no sharding before the module has them in their stored shapes: they only get their role, on
     which that depends. `pin_strided` does the rest.
 
+    Args:
+      annotations: "keep" or "ignore" those of the module; those that the plan's mesh has no axes for are dropped.
+      sink: told of these.
+
     Raises:
-      RhinoError: the module has a mesh of its own.
+      RhinoError: the module has manual computations over several meshes.
     """
-    adopt(module)
-    if any(axes for name, axes in sdy.mesh_axes(module).items() if name != MANUAL_MESH):
-        raise RhinoError("the function has a mesh of its own", "remove its sharding annotations, or do not use follow=")
+
+    def unfit(axes: Axes) -> tuple[str, str] | None:
+        if find_axes(axes, plan.mesh) >= 0:
+            return None
+        have = axes_text(plan.mesh)
+        return f"over a mesh {axes_text(tuple(axes))}, and the plan's is {have}", "plan both steps over one mesh"
+
+    adopt(module, PassLog(sink, module), annotations == "keep", unfit)
     sdy.add_mesh(module, _MESH, plan.mesh)
     main = functions.find(module, "main")
     assert main is not None

@@ -13,8 +13,9 @@ import jax
 
 from rhino.api_build import Built
 from rhino.api_devices import is_here, local_devices, too_few
-from rhino.api_init import argument_like
+from rhino.api_init import argument_like, made_by
 from rhino.api_leaves import as_taken, as_user, is_plain
+from rhino.api_objects import merge, split
 from rhino.api_signature import Call, abstract
 from rhino.api_trace import Trace
 from rhino.cluster import Cluster
@@ -78,6 +79,13 @@ class BuiltPipeline(Built):
         """One step. Arguments that are not where the plan keeps them are moved."""
         return self.compiled.run(leaves)
 
+    def placed(self, leaves: Sequence[Any]) -> list[Any]:
+        """The flat arguments, those of objects that the step only reads on the stages that keep them."""
+        found, places = list(leaves), self.compiled.executable.places
+        for at in self.kept:
+            found[at] = places[at].place(found[at])
+        return found
+
     def make_state(self, init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `init_fn` returns, each leaf on the stages that keep it; each stage makes its own leaves only.
 
@@ -88,8 +96,8 @@ class BuiltPipeline(Built):
         """
         from rhino.runtime.arrays import handle
 
-        made = jax.eval_shape(init_fn, *args, **kwargs)
-        where = argument_like(self, made, "init_fn makes")
+        init_fn, made = made_by(init_fn, args, kwargs)
+        where, tree = argument_like(self, made, "init_fn makes")
         places = self.compiled.executable.places[where]
         groups: dict[Any, list[int]] = {}
         pieces: dict[int, dict[int, jax.Array]] = {}
@@ -104,7 +112,7 @@ class BuiltPipeline(Built):
             for i, piece, array in _made_on(init_fn, args, kwargs, places, chosen, devices):
                 pieces.setdefault(i, {})[piece] = array
         flat = [place.joined([pieces[i][k] for k in sorted(pieces[i])]) for i, place in enumerate(places)]
-        return jax.tree.unflatten(jax.tree.structure(made), self._as_user(flat, where))
+        return merge(jax.tree.unflatten(tree, self._as_user(flat, where)))
 
     def place_state(self, state: Any) -> Any:
         """The state with each leaf on the stages that keep it; the one given stays as it is.
@@ -112,11 +120,12 @@ class BuiltPipeline(Built):
         Raises:
           RhinoError: as `make_state`.
         """
-        where = argument_like(self, jax.tree.map(abstract, state), "the state is")
+        state = split(state)
+        where, _ = argument_like(self, jax.tree.map(abstract, state), "the state is")
         flat, tree = jax.tree.flatten(state)
         places = self.compiled.executable.places[where]
         placed = [place.place(as_taken(leaf)) for place, leaf in zip(places, flat, strict=True)]
-        return jax.tree.unflatten(tree, self._as_user(placed, where))
+        return merge(jax.tree.unflatten(tree, self._as_user(placed, where)))
 
     def _as_user(self, arrays: Sequence[Any], where: slice) -> list[Any]:
         """Arrays placed for these arguments, as the user knows them."""
@@ -199,6 +208,22 @@ class PipelineStep:
     def collectives(self) -> Any:
         """Per group of devices, what one device of it sends to others of the group in a step."""
         return self.executable.collectives()
+
+    def as_text(self) -> str:
+        """The optimized programs of the fragments that this process has devices for, one after another."""
+        found = self.executable.compiled.executables
+        return "\n".join(f"// fragment {i}\n{exe.as_text()}" for i, exe in enumerate(found) if exe is not None)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """As of `jax.stages.Compiled`, but that a pipeline has no such numbers.
+
+        Raises:
+          RhinoError: always.
+        """
+        raise RhinoError(
+            "a pipeline is many programs, each run many times: XLA has no cost of the whole",
+            "see plan.predicted, or the fragments: step.compile(...).executable.compiled.executables",
+        )
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """One step on flat arguments; the result is the user's pytree."""

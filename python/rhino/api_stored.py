@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.extend.core
 
 from rhino.api_binding import Binding
 from rhino.api_strided import Layout, StridedArray, stored
 from rhino.api_trace import Trace
 from rhino.compile._jax_kernels import Kernels
-from rhino.compile._jax_manual import without_meshes
+from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.executable import Executable
 from rhino.compile.target import DEVICELESS
 
@@ -25,7 +24,7 @@ Layouts = Sequence[Layout | None]
 
 def lower_stored(trace: Trace, binding: Binding) -> jax.stages.Lowered:
     """The traced program over the binding's devices, as a function of flat stored arrays to flat stored arrays."""
-    flat = jax.extend.core.jaxpr_as_fun(without_meshes(trace.jaxpr))
+    flat = function_of(trace.jaxpr)
 
     def step(*arrays: Any) -> Any:
         # Only shapes matter here: the planned module takes this program's place.
@@ -48,7 +47,7 @@ def lower_stored(trace: Trace, binding: Binding) -> jax.stages.Lowered:
         donate_argnums=trace.donated,
         keep_unused=True,
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), no_mesh():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         return Kernels(trace.kernels.platform, only_types=True).lower(jitted.trace(*shapes))
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.extend.core
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
+from rhino.api_objects import attributes, object_paths
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_callbacks import Callbacks, callbacks_of
 from rhino.compile._jax_kernels import Kernels, as_on
-from rhino.compile._jax_manual import without_meshes
+from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.local_kernels import Platform
 from rhino.dialect import functions
 from rhino.dialect.callbacks import callbacks_in
@@ -53,6 +53,7 @@ class Trace:
       in_tree: of (traced positional arguments, traced keyword arguments).
       leaves: the flat arguments.
       donated: indices of the leaves whose buffers may be reused.
+      info: pytrees of what it takes, (args, kwargs), and of what it returns, as `jax.stages.Traced` has them.
       bytecode: the module as jax lowered it for one device, kernels as calls.
       kernels: what these calls stand for.
       callbacks: the Python functions that the module calls.
@@ -64,6 +65,7 @@ class Trace:
     out_tree: Any
     leaves: tuple[Leaf, ...]
     donated: tuple[int, ...]
+    info: tuple[Any, Any]
     bytecode: bytes
     kernels: Kernels
     callbacks: Callbacks
@@ -85,7 +87,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
     def step(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
-    jitted = jax.jit(step, static_argnums=signature.static, donate_argnums=signature.donated, keep_unused=True)
+    jitted = signature.jit(step)
     args = tuple(value if i in signature.static else jax.tree.map(abstract, value) for i, value in enumerate(call.args))
     kwargs = {
         name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value
@@ -102,22 +104,33 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
     if len(flat) != len(avals):
         raise RhinoError(f"jax traced {len(avals)} arguments, but the call has {len(flat)} arrays")
     return Trace(
-        name=getattr(fn, "__name__", type(fn).__name__),
+        name=name_of(fn),
         jaxpr=traced.jaxpr,
         in_tree=in_tree,
         out_tree=jax.tree.structure(traced.out_info),
-        leaves=tuple(_leaf(path, call, aval) for (path, _), aval in zip(flat, avals, strict=True)),
+        leaves=tuple(_leaves(call, flat, avals)),
         donated=tuple(i for i, info in enumerate(infos) if info.donated),
+        info=(traced.args_info, traced.out_info),
         bytecode=to_bytecode(lowered.compiler_ir("stablehlo")),
         kernels=kernels,
         callbacks=callbacks_of(lowered),
     )
 
 
-def _leaf(path: tuple[Any, ...], call: Call, aval: Any) -> Leaf:
-    in_kwargs = path[0].idx == 1
-    argument = path[1].key if in_kwargs else call.names[path[1].idx]
-    return Leaf(f"{argument}{keystr(path[2:])}", argument, tuple(keystr((key,)) for key in path[2:]), aval)
+def name_of(fn: Any) -> str:
+    """What a function, a `functools.partial` of one or a callable object is called."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -> Iterator[Leaf]:
+    objects = object_paths((call.traced_args, call.traced_kwargs))
+    for (path, _), aval in zip(flat, avals, strict=True):
+        argument = path[1].key if path[0].idx == 1 else call.names[path[1].idx]
+        at = next((k for k in range(2, len(path)) if path[:k] in objects), len(path))
+        name = f"{argument}{keystr(path[2:at])}{attributes(path[at:])}"
+        yield Leaf(name, argument, tuple(keystr((key,)) for key in path[2:]), aval)
 
 
 def import_module(trace: Trace) -> ir.Module:
@@ -167,7 +180,7 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
 
     Keyword-only arguments, which jit cannot take with shardings, are one dictionary after the positional ones.
     """
-    flat = jax.extend.core.jaxpr_as_fun(without_meshes(trace.jaxpr))
+    flat = function_of(trace.jaxpr)
     has_kwargs = bool(keyword_shardings)
 
     def step(*args: Any) -> Any:
@@ -184,7 +197,7 @@ def lower(trace: Trace, in_shardings: Any, keyword_shardings: Any, out_shardings
     donate = tuple(i for i, (start, n) in enumerate(zip(starts, counts, strict=True)) if n and start in donated)
     shardings = (*in_shardings, keyword_shardings) if has_kwargs else in_shardings
     jitted = jax.jit(step, in_shardings=shardings, out_shardings=out_shardings, donate_argnums=donate, keep_unused=True)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), no_mesh():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         return Kernels(trace.kernels.platform, only_types=True).lower(
             jitted.trace(*args, *((kwargs,) if has_kwargs else ()))

@@ -33,5 +33,9 @@ def first_line(error: BaseException | str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
+class RhinoWarning(UserWarning):
+    """Something of the user's program that a plan does not follow; the line is that of the program."""
+
+
 class NothingFits(RhinoError):
     """No plan that was looked for is within the memory limit; others may be, such as pipelines."""

@@ -246,12 +246,35 @@ class Plan:
 
         return summary(self, measure(measured))
 
-    def report_html(self, measured: Any = None) -> str:
-        """The same as one self-contained HTML page. `measured` is as for `summary`."""
-        from rhino.report.html import page
+    def report_html(self, path: str | Path | None = None, measured: Any = None) -> str:
+        """The same as one self-contained HTML page, which is written to `path` if that is given.
+
+        Args:
+          measured: as for `summary`.
+
+        Raises:
+          RhinoError: the file cannot be written.
+        """
+        from rhino.report.html import page, write
         from rhino.report.measured import measure
 
-        return page(self, measure(measured))
+        text = page(self, measure(measured))
+        if path is not None:
+            write(text, Path(path))
+        return text
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        from rhino.report.text import short
+
+        return short(self)
+
+    def _repr_html_(self) -> str:
+        from rhino.report.html import frame
+
+        return frame(self)
 
     # --- use with plain jax ----------------------------------------------------------------------------------------
 
@@ -261,27 +284,28 @@ class Plan:
 
         Leaves are `NamedSharding` over the real devices, or `PartitionSpec` when the cluster is not this process's.
         They are of the shapes the user sees. A strided argument has no such sharding: its leaf splits each dimension in
-        contiguous parts, as many as the plan splits its factors into, so that a device holds as many bytes.
+        contiguous parts, as many as the plan splits its factors into, so that a device holds as many bytes. For an
+        object of NNX there is an `nnx.State` of shardings.
 
         Raises:
           RhinoError: the plan is not bound to a function.
         """
-        return self._bound().in_shardings
+        return _of_values(self._bound().in_shardings)
 
     @property
     def keyword_shardings(self) -> Any:
         """As `in_shardings`, for keyword-only arguments: a dictionary by name, which `jax.jit` cannot take."""
-        return self._bound().keyword_shardings
+        return _of_values(self._bound().keyword_shardings)
 
     @property
     def out_shardings(self) -> Any:
         """A pytree like the step's result, for `jax.jit(step, out_shardings=...)`; leaves as in `in_shardings`."""
-        return self._bound().out_shardings
+        return _of_values(self._bound().out_shardings)
 
     @property
     def partition_specs(self) -> Any:
         """As `in_shardings`, but always with `PartitionSpec` leaves."""
-        return self._bound().partition_specs
+        return _of_values(self._bound().partition_specs)
 
     def bind(self, binding: Binding) -> Plan:
         """The same plan for the pytrees and devices of `binding`."""
@@ -294,6 +318,13 @@ class Plan:
                 "get a bound one from rhino.parallelize(step, plan=plan).plan(state, batch)",
             )
         return self.binding
+
+
+def _of_values(tree: Any) -> Any:
+    """A pytree of shardings as the user knows it: for an object that the step updates, that of its `nnx.State`."""
+    from rhino.api_objects import Updated, states
+
+    return states(tree.result if isinstance(tree, Updated) else tree)
 
 
 def is_pipeline(plan: Plan) -> bool:

@@ -9,7 +9,8 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole, RhinoStrid
 from rhino.dialect.context import make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
-from rhino.errors import RhinoError, first_line
+from rhino.errors import RhinoError, RhinoWarning, first_line
 from rhino.plan import SCHEMA, Alternative, KernelUse, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
@@ -41,8 +42,9 @@ class Request:
     """What to plan for. `memory_limit_bytes` 0 means nine tenths of the device's; `mesh` is "2x4", empty for a search.
 
     `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
-    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch". `fewer`
-    takes fewer micro-batches than asked for where those do not divide the batch.
+    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch",
+    `annotations` "keep" or "ignore". `fewer` takes fewer micro-batches than asked for where those do not divide the
+    batch.
     """
 
     cluster: Cluster
@@ -54,6 +56,7 @@ class Request:
     microbatches: int = 0
     schedule: str = ""
     statistics: str = "batch"
+    annotations: str = "keep"
     fewer: bool = False
 
 
@@ -115,6 +118,7 @@ def plan_module(
             fewer=request.fewer,
             schedule=request.schedule,
             statistics=request.statistics,
+            annotations=request.annotations,
         )
         manager.add(auto)
         try:
@@ -131,6 +135,14 @@ def plan_module(
         data = {**from_attr(attributes[RhinoPlan.name]), "program": program}
         attributes[RhinoPlan.name] = to_attr(data, module.context)
     return Planned(read_plan(module), seconds, tuple(result.diagnostics))
+
+
+def tell_warnings(diagnostics: Iterable[Diagnostic]) -> None:
+    """Give the warnings of passes as Python's, at the lines of the user's program that they are of."""
+    for one in diagnostics:
+        if one.severity == "warning":
+            text = "; ".join((one.message, *(note.message for note in one.notes)))
+            warnings.warn_explicit(text, RhinoWarning, one.position.file, max(one.position.line, 1))
 
 
 def _keep_names(module: ir.Module) -> None:

@@ -44,11 +44,11 @@ func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
 
 // -----
 
-// A mesh that is given already, without the axes of the manual computations.
+// Annotations over another mesh than the manual computations', which stay.
 sdy.mesh @mesh = <["x"=8]>
 sdy.mesh @other = <["sp"=4]>
-// expected-error @+2 {{the mesh x=8 has no sp=4, which the step's manual computations take}}
-// expected-note @+1 {{write the step for axes of that mesh}}
+// expected-warning @+2 {{argument arg0 is not kept: it is over a mesh x=8, and the plan's has sp=4}}
+// expected-note @+1 {{write all for one mesh that has all axes}}
 func.func @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<8xf32> {
   %0 = sdy.manual_computation(%x) in_shardings=[<@other, [{"sp"}]>] out_shardings=[<@other, [{"sp"}]>] manual_axes={"sp"} (%a: tensor<2xf32>) {
     sdy.return %a : tensor<2xf32>

@@ -40,3 +40,34 @@ func.func @notes(%x: tensor<4xf32> {rhino.rloe = "param"}) {
 func.func @count(%x: tensor<4xf32> {rhino.role = "a"}, %y: tensor<4xf32> {rhino.role = "b"}) {
   return
 }
+
+// -----
+
+// Without a count one expectation stands for all equal diagnostics of its line.
+// expected-error @+1 {{rhino.role must be}}
+func.func @equal_ones(%x: tensor<4xf32> {rhino.role = "a"}, %y: tensor<4xf32> {rhino.role = "b"}) {
+  return
+}
+
+// -----
+
+// A line that has such a comment at its end does not count for @below and @above either, as in mlir-opt.
+// expected-error @below {{got "second"}}
+module attributes {rhino.placement = 3 : i64} { // expected-error {{rhino.placement}}
+  func.func @below_skips(%x: tensor<4xf32> {rhino.role = "second"}) {
+    return
+  }
+}
+
+// -----
+
+// The operation that jaxlib's bindings attach to an error is no note that must be expected, however many lines it has.
+func.func @operation_as_note(%x: tensor<4xi32>) -> tensor<i32> {
+  %0 = stablehlo.constant dense<0> : tensor<i32>
+  // expected-error @+1 {{Reduction-region must take 2 parameters}}
+  %1 = "stablehlo.reduce"(%x, %0) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<i32>):
+    stablehlo.return %a : tensor<i32>
+  }) : (tensor<4xi32>, tensor<i32>) -> tensor<i32>
+  return %1 : tensor<i32>
+}

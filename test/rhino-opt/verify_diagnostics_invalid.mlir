@@ -23,3 +23,21 @@ func.func @missing() {
 func.func @wrong_line(%x: tensor<4xf32> {rhino.role = "weight"}) {
   return
 }
+
+// -----
+
+// The severity is another one: said at the expectation.
+// CHECK: verify_diagnostics_invalid.mlir:31:4: error: 'error' diagnostic emitted when expecting a 'warning'
+// expected-warning @+1 {{rhino.role must be}}
+func.func @severity(%x: tensor<4xf32> {rhino.role = "weight"}) {
+  return
+}
+
+// -----
+
+// A count is exact: the third of these is too many.
+// CHECK: verify_diagnostics_invalid.mlir:41:97: error: unexpected error: rhino.role must be
+// expected-error @+1 2 {{rhino.role must be}}
+func.func @too_many(%x: tensor<4xf32> {rhino.role = "a"}, %y: tensor<4xf32> {rhino.role = "b"}, %z: tensor<4xf32> {rhino.role = "c"}) {
+  return
+}

@@ -6,6 +6,7 @@ Files are those that Orbax writes for that program, under any plan: other plans,
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from rhino.checkpoint._orbax import ocp
@@ -36,7 +37,7 @@ def save(path: str | os.PathLike[str], state: Any, *, force: bool = False) -> No
         checkpointer.save(where, args=StateSave(state), force=force)
 
 
-def restore(path: str | os.PathLike[str], target: Any, argument: int = 0) -> Any:
+def restore(path: str | os.PathLike[str], target: Any, argument: int | Sequence[int] = 0) -> Any:
     """Read a state that `save` or Orbax itself wrote, under whatever plan, onto the devices where the target has it.
 
     No device and no process ever holds more than its own part.
@@ -44,7 +45,10 @@ def restore(path: str | os.PathLike[str], target: Any, argument: int = 0) -> Any
     Args:
       path: the directory that was saved to.
       target: a step from `rhino.parallelize` that has a plan; or a state, or `abstract_state` of either.
-      argument: of a step, which of its positional arguments the state is.
+      argument: of a step, which of its positional arguments the state is; several make a tuple.
+
+    Returns:
+      The state; for objects of NNX new ones.
 
     Raises:
       RhinoError: there is no checkpoint, it is of another state, or it is damaged.

@@ -5,6 +5,7 @@ Owns what is checked before anything is written or read. Knows nothing of the fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,11 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_map_with_path
 
+from rhino.api_objects import merge, states
 from rhino.array_like import ArrayLike
 from rhino.checkpoint._orbax import ocp, type_handlers
 from rhino.checkpoint.arrays import PlaceArgs, StateArrayHandler
-from rhino.checkpoint.leaves import AbstractLeaf, abstract_leaf, abstract_state, is_key, key_bits
+from rhino.checkpoint.leaves import AbstractLeaf, abstract_leaf, is_key, key_bits, target_of
 from rhino.errors import RhinoError, first_line
 
 
@@ -53,14 +55,14 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         Raises:
           RhinoError: a leaf is none that a checkpoint can hold, or was donated.
         """
-        state = tree_map_with_path(lambda path, leaf: self._savable(keystr(path), leaf), args.item)
+        state = tree_map_with_path(lambda path, leaf: self._savable(keystr(path), leaf), states(args.item))
         return await self._impl.async_save(
             directory, args=ocp.args.PyTreeSave(state, custom_metadata=args.custom_metadata)
         )
 
     def save(self, directory: Any, args: StateSave) -> None:
         """As `async_save`, and waits for it."""
-        state = tree_map_with_path(lambda path, leaf: self._savable(keystr(path), leaf), args.item)
+        state = tree_map_with_path(lambda path, leaf: self._savable(keystr(path), leaf), states(args.item))
         self._impl.save(directory, args=ocp.args.PyTreeSave(state, custom_metadata=args.custom_metadata))
 
     def restore(self, directory: Any, args: StateRestore | None = None) -> Any:
@@ -74,10 +76,14 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
                 "restoring needs to know where the state goes",
                 "give StateRestore(step) with a planned step, or a state like the one to restore",
             )
-        target = abstract_state(args.item, args.argument)
-        self._check(directory, target)
-        how = tree_map_with_path(lambda path, leaf: _restore_args(keystr(path), leaf), target)
-        return self._impl.restore(directory, args=ocp.args.PyTreeRestore(target, how))
+        target = target_of(args.item, args.argument)
+        saved = states(target)  # objects are in files as `nnx.state` of them is
+        self._check(directory, saved)
+        how = tree_map_with_path(lambda path, leaf: _restore_args(keystr(path), leaf), saved)
+        found = self._impl.restore(directory, args=ocp.args.PyTreeRestore(saved, how))
+        return (
+            found if saved is target else merge(jax.tree.unflatten(jax.tree.structure(target), jax.tree.leaves(found)))
+        )
 
     def metadata(self, directory: Any) -> Any:
         """Shapes and types of what is saved, as Orbax says it."""
@@ -187,8 +193,8 @@ class StateRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
     Attributes:
       item: a planned step; or a state, or what `abstract_state` returns.
-      argument: of a step, which of its positional arguments the state is.
+      argument: of a step, which of its positional arguments the state is; several make a tuple.
     """
 
     item: Any = None
-    argument: int = 0
+    argument: int | Sequence[int] = 0

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from rhino.api_objects import split, states
 from rhino.api_strided import StridedArray
 from rhino.checkpoint.boxes import Index, Window
 from rhino.compile._jax import weakly_typed
@@ -127,30 +128,38 @@ def _rows(shape: Sequence[int], at: Sequence[tuple[int, int]]) -> Window:
     return Window(start, size, size)
 
 
-def abstract_state(source: Any, argument: int = 0) -> Any:
+def abstract_state(source: Any, argument: int | Sequence[int] = 0) -> Any:
     """What to restore: the state of a planned step, or one like a state that is given.
 
     Args:
       source: a step from `rhino.parallelize` that has a plan; or a pytree of arrays, Rhino's included, and of
         `jax.ShapeDtypeStruct`s with shardings.
-      argument: of a step, which of its positional arguments is the state.
+      argument: of a step, which of its positional arguments is the state; several make a tuple.
 
     Returns:
-      A pytree of the same structure. Leaves that the plan keeps as plain arrays are `jax.ShapeDtypeStruct`s with
-      shardings, which Orbax itself takes, too.
+      A pytree of the same structure, with an `nnx.State` for each object of NNX. Leaves that the plan keeps as plain
+      arrays are `jax.ShapeDtypeStruct`s with shardings, which Orbax itself takes, too.
 
     Raises:
       RhinoError: the step has no plan yet, no such argument, or was planned for devices that are not here.
     """
+    return states(target_of(source, argument))
+
+
+def target_of(source: Any, argument: int | Sequence[int] = 0) -> Any:
+    """As `abstract_state`, with an `ObjectState` for each object."""
     from rhino.api import Parallelized
 
     if not isinstance(source, Parallelized):
-        return jax.tree.map(abstract_leaf, source)
+        return jax.tree.map(abstract_leaf, split(source))
     built = source._planned("restoring a state")
     arguments, _ = jax.tree.unflatten(built.trace.in_tree, range(len(built.trace.leaves)))
-    if not 0 <= argument < len(arguments):
-        raise RhinoError(f"the step has {len(arguments)} arrays or pytrees as positional arguments, no {argument}")
-    return jax.tree.map(_leaves_of(built, source), arguments[argument])
+    wanted = (argument,) if isinstance(argument, int) else tuple(argument)
+    for at in wanted:
+        if not 0 <= at < len(arguments):
+            raise RhinoError(f"the step has {len(arguments)} arrays or pytrees as positional arguments, no {at}")
+    chosen = arguments[argument] if isinstance(argument, int) else tuple(arguments[at] for at in wanted)
+    return jax.tree.map(_leaves_of(built, source), chosen)
 
 
 def _leaves_of(built: Any, step: Any) -> Callable[[int], Any]:

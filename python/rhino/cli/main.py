@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from rhino.cli.supervised import supervised
 from rhino.errors import RhinoError
 
 # name -> (module, summary), in the order of --help.
@@ -25,12 +26,16 @@ _COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `rhino` with the given arguments (the process's by default).
+    """Run `rhino` with the given arguments, or supervised with the process's.
 
     Returns:
       The exit code: 0, 1 after an error in what was asked, 2 for a bad command line, 130 when interrupted.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        given = sys.argv[1:]
+        named = next((word for word in given if word in _COMMANDS), "")
+        return supervised(f"rhino {named}".strip(), lambda: main(given), verbose="--debug" in given)
+    arguments = list(argv)
     debug = "--debug" in arguments
     command = next((word for word in arguments if not word.startswith("-")), "")
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rhino.cli.opt_arguments import Arguments, parse_arguments, print_style
 from rhino.cli.opt_diagnostics import Printer, compare, expectations
 from rhino.cli.opt_input import DEFAULT_MARKER, InputError, Part, read_parts
+from rhino.cli.supervised import supervised, task
 from rhino.errors import RhinoError
 from rhino.passes.diagnostics import Diagnostic
 
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run rhino-opt with the given arguments (the process's by default); returns 0, or 1 after an error."""
+    """Run rhino-opt with the given arguments, or supervised with the process's; returns 0, or 1 after an error."""
+    if argv is None:
+        given = sys.argv[1:]
+        return supervised("rhino-opt", lambda: main(given), verbose="--debug" in given)
     try:
-        arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+        arguments = parse_arguments(argv)
         information = _information(arguments)
         if information is not None:
             print(information())
@@ -37,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         remedy = f" ({error.remedy})" if error.remedy else ""
         print(f"rhino-opt: error: {error.message}{remedy}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("rhino-opt: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
@@ -83,7 +90,8 @@ class _Run:
             succeeded &= passed
             if output is not None:
                 outputs.append(output)
-        self.write((f"{marker or DEFAULT_MARKER}\n").encode().join(outputs), succeeded)
+        between = arguments.flags.get("output-split-marker", marker or DEFAULT_MARKER)
+        self.write(f"{between}\n".encode().join(outputs), succeeded)
         self.report(time.perf_counter() - start)
         return 0 if succeeded else 1
 
@@ -115,11 +123,12 @@ class _Run:
         """Process one part: whether it went as it should, and its output, None when there is none."""
         reported: list[Diagnostic] = []
         printer = Printer(sys.stderr, part.name, {part.name: part.text})
-        verifying = self.arguments.has("verify-diagnostics")
+        mode = self.arguments.verify_mode
+        verifying = mode != "none"
         output = self.process(part, manager, context, reported.append if verifying else printer)
         if not verifying:
             return output is not None, output
-        wrong = compare(expectations(part.text, part.name), reported, part.name)
+        wrong = compare(expectations(part.text, part.name), reported, part.name, mode == "only-expected")
         for difference in wrong:
             printer(difference)
         return not wrong, output
@@ -130,18 +139,19 @@ class _Run:
         """Parse, run the passes and print; None after an error, which went to `sink`."""
         from jaxlib.mlir import ir
 
-        from rhino.cli.opt_reports import IRPrinter, Selection
+        from rhino.cli.opt_reports import IRPrinter, Selection, Tasks
         from rhino.passes.pass_manager import PipelineError, native_diagnostics
 
         arguments = self.arguments
         start = time.perf_counter()
+        task(f"{part.name}: parsing")
         try:
             with native_diagnostics(context, sink):
                 module = part.parse(context)
         except ir.MLIRError:
             return None
         self.seconds.append(("Parser", time.perf_counter() - start))
-        hooks = [IRPrinter(Selection.of(arguments), self.style, sys.stderr)]
+        hooks = [IRPrinter(Selection.of(arguments), self.style, sys.stderr), Tasks(part.name)]
         try:
             result = manager.run(module, sink, hooks)
         except PipelineError as error:
@@ -151,6 +161,7 @@ class _Run:
         self.statistics += result.statistics
         self.seconds += result.timings_s
         start = time.perf_counter()
+        task(f"{part.name}: writing the result")
         output = self.serialize(module)
         self.seconds.append(("Output", time.perf_counter() - start))
         return output

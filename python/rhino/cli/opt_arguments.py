@@ -31,6 +31,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
             "process the parts between lines of the marker (`// -----`) one by one", "MARKER", True
         ),
         "allow-unregistered-dialect": Flag("accept operations and attributes of unknown dialects"),
+        "output-split-marker": Flag("what separates the outputs of the parts (`// -----`)", "MARKER"),
         "emit-bytecode": Flag("write MLIR bytecode instead of text"),
         "mlir-print-op-generic": Flag("print operations in their generic form"),
         "mlir-print-debuginfo": Flag("print locations"),
@@ -59,7 +60,10 @@ FLAGS: dict[str, dict[str, Flag]] = {
     },
     "Diagnostics and information": {
         "verify-diagnostics": Flag(
-            "check diagnostics against `expected-error {{..}}` comments instead of printing them"
+            "check diagnostics against `expected-error {{..}}` comments instead of printing them; with only-expected, "
+            "further ones are fine",
+            "MODE",
+            True,
         ),
         "debug": Flag("show the Python traceback of an error inside a pass"),
         "show-dialects": Flag("list the dialects"),
@@ -83,6 +87,15 @@ class Arguments:
     def has(self, name: str) -> bool:
         """Whether a flag was given (and not as `=false`)."""
         return name in self.flags and self.flags[name] not in ("false", "0")
+
+    @property
+    def verify_mode(self) -> str:
+        """How diagnostics are verified: "all", "only-expected", or "none". Raises RhinoError for another mode."""
+        mode = self.flags.get("verify-diagnostics", "none")
+        modes = {"": "all", "true": "all", "1": "all", "all": "all", "false": "none", "0": "none", "none": "none"}
+        if mode not in modes and mode != "only-expected":
+            raise RhinoError(f"--verify-diagnostics is '{mode}' but must be all or only-expected")
+        return modes.get(mode, mode)
 
     def number(self, name: str) -> int | None:
         """The integer given to a flag, None without it. Raises RhinoError for text that is not one."""

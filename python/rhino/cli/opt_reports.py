@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from jaxlib.mlir import ir, passmanager
 
 from rhino.cli.opt_arguments import Arguments
+from rhino.cli.supervised import show_native, task
 from rhino.passes.pass_manager import Instrumentation, Step
 
 
@@ -84,6 +85,19 @@ class IRPrinter(Instrumentation):
     def _dump(self, title: str, module: ir.Module) -> None:
         print(f"// -----// IR Dump {title} //----- //", file=self._out)
         print(module.operation.get_asm(**self._style).rstrip() + "\n\n", file=self._out, flush=True)
+
+
+class Tasks(Instrumentation):
+    """Names each pass for the process that supervises this one, and shows what C++ passes print, pass by pass."""
+
+    def __init__(self, input_name: str) -> None:
+        self._input_name = input_name
+
+    def before(self, step: Step, module: ir.Module) -> None:
+        task(f"{self._input_name}: '{step.name}'")
+
+    def after(self, step: Step, module: ir.Module, failed: bool) -> None:
+        show_native()
 
 
 def _banner(title: str) -> str:

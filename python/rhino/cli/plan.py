@@ -57,6 +57,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="of which examples batch statistics are; micro-batch lets a model with BatchNorm be a pipeline, whose "
         "results are not those of one device (default: batch)",
     )
+    parser.add_argument(
+        "--annotations",
+        default="keep",
+        choices=("keep", "ignore"),
+        help="the program's own sharding annotations: ignore plans as if there were none (default: keep)",
+    )
     kernels.add_arguments(parser)
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"
@@ -87,10 +93,14 @@ def run(args: argparse.Namespace) -> int:
         args.microbatches,
         args.schedule,
         args.statistics,
+        args.annotations,
     )
     path = None if args.file == "-" else args.file
     module = parse_module(files.read(args.file), path or "<stdin>", path)
     planned = _plan(module, request, quiet=args.quiet)
+    for said in planned.diagnostics if not args.quiet else ():
+        if said.severity == "warning":
+            print(*(said, *said.notes), sep="\n", file=sys.stderr)
     if args.output:
         files.write(args.output, _module_bytes(module, bytecode=args.output.endswith(".mlirbc")))
     if args.save:

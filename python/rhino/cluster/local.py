@@ -16,13 +16,17 @@ from rhino.cluster.model import Cluster
 from rhino.errors import RhinoError
 
 
-def local_cluster() -> Cluster:
-    """The hosts of this job (`host_of`), named "local:<hosts>".
+def local_cluster(some: Any = None) -> Cluster:
+    """The hosts of this job (`host_of`), named "local:<hosts>", with all devices or with those that are given.
 
     Rates are a preset's; `rhino cluster calibrate` measures.
 
+    Args:
+      some: a number of devices, a list of them, a mesh, or None for all.
+
     Raises:
-      RhinoError: jax has no backend, the hosts have unequal numbers of devices, or the GPU has no preset.
+      RhinoError: jax has no backend or not so many devices, the hosts have unequal numbers of them, or the GPU has no
+        preset.
     """
     import jax
 
@@ -33,7 +37,43 @@ def local_cluster() -> Cluster:
         raise RhinoError(
             f"cluster 'local': jax has no devices: {cause}", "set JAX_PLATFORMS=cpu to use the CPU"
         ) from None
-    return describe(devices[0], *hosts_of(devices))
+    if some is None:
+        return describe(devices[0], *hosts_of(devices))
+    chosen = _first(devices, some) if isinstance(some, int) else _listed(some)
+    # Plans have the devices of a host together.
+    chosen = sorted(chosen, key=host_of)
+    return replace(describe(chosen[0], *hosts_of(chosen)), device_ids=tuple(int(device.id) for device in chosen))
+
+
+def _first(devices: Sequence[Any], count: int) -> list[Any]:
+    if not 1 <= count <= len(devices):
+        more = f"set XLA_FLAGS=--xla_force_host_platform_device_count={count} before the first use of jax"
+        raise RhinoError(
+            f"cluster 'local': {count} devices were asked for, and jax has {len(devices)} here",
+            more if devices[0].platform == "cpu" and count > 0 else f"give a number from 1 to {len(devices)}",
+        )
+    return list(devices[:count])
+
+
+def _listed(some: Any) -> list[Any]:
+    """The devices of a list or of a mesh. RhinoError unless they are devices of one kind, each once."""
+    array = getattr(some, "devices", some)  # of a mesh, an array of devices
+    listed = list(getattr(array, "flat", array))
+    for device in listed:
+        if not (hasattr(device, "device_kind") and hasattr(device, "process_index")):
+            raise RhinoError(
+                f"cluster 'local': {device!r} is no device",
+                "give a number, a list like jax.devices()[:4], or a Mesh",
+            )
+    if not listed:
+        raise RhinoError("cluster 'local': the list of devices is empty", "give at least one, or None for all")
+    kinds = list(dict.fromkeys(str(device.device_kind) for device in listed))
+    if len(kinds) > 1:
+        raise RhinoError(f"cluster 'local': the devices are of several kinds: {', '.join(kinds)}", "give those of one")
+    twice = [device for device, count in Counter(listed).items() if count > 1]
+    if twice:
+        raise RhinoError(f"cluster 'local': {twice[0]} is given twice", "give each device once")
+    return listed
 
 
 def hosts_of(devices: Sequence[Any]) -> tuple[int, int]:

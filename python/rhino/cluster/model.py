@@ -139,7 +139,8 @@ class Cluster:
 
     `name` is "base:hosts", "dgx-h100:4"; it follows `hosts` when a copy changes them, and so does the last level's
     size. `sources` says where each value comes from, by field path ("device.memory_bytes", "levels.inter-host", ..);
-    a source covers the fields below its path.
+    a source covers the fields below its path. `device_ids` are jax's numbers of the devices that are meant, of a
+    cluster that is here: a plan does not depend on them, and files do not keep them. Empty for the first ones.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Cluster:
     efficiency: Efficiency = Efficiency()
     description: str = ""
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)
+    device_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.hosts, bool) or not isinstance(self.hosts, int) or self.hosts < 1:
@@ -258,11 +260,18 @@ class Cluster:
         return load(str(spec))
 
     @staticmethod
-    def local() -> Cluster:
-        """The devices of this process group, `jax.devices()`. Imports jax and initialises its backend."""
+    def local(devices: Any = None) -> Cluster:
+        """The devices of this process group, `jax.devices()`, or some of them. Imports jax and initialises its backend.
+
+        Args:
+          devices: how many of the first ones; or a list of jax devices; or a `jax.sharding.Mesh`, for its devices.
+
+        Raises:
+          RhinoError: jax has none or not so many, they are of several kinds, or hosts have different numbers of them.
+        """
         from rhino.cluster.local import local_cluster
 
-        return local_cluster()
+        return local_cluster(devices)
 
     def save(self, path: str | Path) -> None:
         """Writes the YAML file that `load` reads back to an equal cluster."""

@@ -1,23 +1,31 @@
-"""Steps with `jax.shard_map` in them, for a `Lowered` whose module is replaced: only its types matter.
+"""Steps that name meshes, for a `Lowered` whose module is replaced: only its types matter.
 
-Owns taking the computations out of a jaxpr: jax would want the devices of their meshes to be those of the call. One of
-the files that may use jax's private modules: jaxprs have no public way to be rewritten. Tried on 0.10.2 and 0.12.0.1.
+Owns taking out of a jaxpr what is over a mesh of the step itself, and lowering where no mesh is set: jax would want
+these meshes' devices to be those of the call. One of the files that may use jax's private modules: jaxprs have no
+public way to be rewritten. Tried on 0.10.2 and 0.12.0.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import jax.extend.core
+import numpy as np
 from jax._src import core
 from jax._src.interpreters import mlir
+from jax._src.sharding_impls import UNSPECIFIED
+from jax.extend.core import jaxpr_as_fun
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-_NAME = "shard_map"
+_COMPUTATION = "shard_map"
+_LAYOUTS = ("sharding_constraint", "reshard", "mesh_cast", "layout_constraint")
 
-_stand_in = jax.extend.core.Primitive("rhino_manual_computation")
+_stand_in = jax.extend.core.Primitive("rhino_stand_in")
 _stand_in.multiple_results = True
 _stand_in.def_abstract_eval(lambda *operands, avals: list(avals))
 
@@ -31,15 +39,60 @@ def _lower(ctx: Any, *nodes: Any, avals: Any) -> Sequence[Any]:
 mlir.register_lowering(_stand_in, _lower)
 
 
-def without_meshes(closed: Any) -> Any:
-    """The closed jaxpr with a call of the same types in place of each `shard_map`; itself if there is none."""
+@contextlib.contextmanager
+def no_mesh() -> Iterator[None]:
+    """Run the block as if neither `jax.set_mesh` nor `with mesh:` were around it."""
+    empty = jax.sharding.Mesh(np.empty((), object), ())
+    with contextlib.ExitStack() as stack:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            stack.enter_context(empty)
+        stack.enter_context(jax.set_mesh(None))
+        yield
+
+
+def function_of(closed: Any) -> Callable[..., Any]:
+    """The flat function of a closed jaxpr; one of the same types where it has meshes.
+
+    Host callbacks must stay what they are: jax keeps them for the executable. Where there are some, only what is over a
+    mesh has a stand-in.
+    """
     if not _has(closed.jaxpr):
-        return closed
-    return closed.replace(jaxpr=_changed(closed.jaxpr))
+        return jaxpr_as_fun(closed)
+    if _calls_back(closed.jaxpr):
+        return jaxpr_as_fun(closed.replace(jaxpr=_changed(closed.jaxpr)))
+    avals = tuple(map(_plain, closed.out_avals))
+    return lambda *args: _stand_in.bind(*args, avals=avals)
+
+
+def _plain(aval: Any) -> Any:
+    """The abstract value without the mesh that it may be over."""
+    return core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
 def _has(jaxpr: Any) -> bool:
-    return any(eqn.primitive.name == _NAME or any(map(_has, core.jaxprs_in_params(eqn.params))) for eqn in jaxpr.eqns)
+    return any(_is_over(eqn) or any(map(_has, core.jaxprs_in_params(eqn.params))) for eqn in jaxpr.eqns) or any(
+        _is_typed(v.aval) for v in (*jaxpr.invars, *jaxpr.outvars)
+    )
+
+
+def _is_over(eqn: Any) -> bool:
+    given = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
+    return eqn.primitive.name in (_COMPUTATION, *_LAYOUTS) or any(hasattr(sharding, "mesh") for sharding in given)
+
+
+def _is_typed(aval: Any) -> bool:
+    sharding = getattr(aval, "sharding", None)
+    return sharding is not None and not sharding.mesh.empty
+
+
+def _calls_back(jaxpr: Any) -> bool:
+    return any(
+        "callback" in eqn.primitive.name
+        or "debug" in eqn.primitive.name
+        or any(map(_calls_back, core.jaxprs_in_params(eqn.params)))
+        for eqn in jaxpr.eqns
+    )
 
 
 def _changed(jaxpr: Any) -> Any:
@@ -47,17 +100,22 @@ def _changed(jaxpr: Any) -> Any:
 
 
 def _equation(eqn: Any) -> Any:
-    if eqn.primitive.name == _NAME:
-        avals = tuple(core.ShapedArray(v.aval.shape, v.aval.dtype) for v in eqn.outvars)
+    inner = list(core.jaxprs_in_params(eqn.params))
+    if _is_over(eqn) and not (inner and eqn.primitive.name != _COMPUTATION):
+        avals = tuple(_plain(v.aval) for v in eqn.outvars)
         return eqn.replace(primitive=_stand_in, params={"avals": avals}, effects=core.no_effects)
-    if not any(map(_has, core.jaxprs_in_params(eqn.params))):
+    if not _is_over(eqn) and not any(map(_has, inner)):
         return eqn
-    return eqn.replace(params={name: _value(value) for name, value in eqn.params.items()})
+    params = {name: _value(value) for name, value in eqn.params.items()}
+    for side in ("in_shardings", "out_shardings"):
+        if side in params:
+            params[side] = tuple(UNSPECIFIED if hasattr(one, "mesh") else one for one in params[side])
+    return eqn.replace(params=params)
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, core.ClosedJaxpr):
-        return without_meshes(value)
+        return value.replace(jaxpr=_changed(value.jaxpr)) if _has(value.jaxpr) else value
     if isinstance(value, core.Jaxpr):
         return _changed(value) if _has(value) else value
     if isinstance(value, tuple | list):

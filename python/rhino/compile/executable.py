@@ -45,6 +45,28 @@ class MemoryAnalysis:
     temp_bytes: int
     alias_bytes: int
 
+    # As jax spells them.
+
+    @property
+    def argument_size_in_bytes(self) -> int:
+        """`argument_bytes`."""
+        return self.argument_bytes
+
+    @property
+    def output_size_in_bytes(self) -> int:
+        """`output_bytes`."""
+        return self.output_bytes
+
+    @property
+    def temp_size_in_bytes(self) -> int:
+        """`temp_bytes`."""
+        return self.temp_bytes
+
+    @property
+    def alias_size_in_bytes(self) -> int:
+        """`alias_bytes`."""
+        return self.alias_bytes
+
 
 class Executable:
     """A compiled program: XLA's answer to an annotated module on `devices` devices of a target.
@@ -87,6 +109,14 @@ class Executable:
     def hlo_text(self) -> str:
         """The optimized, partitioned program of one device."""
         return self._hlo
+
+    def as_text(self) -> str:
+        """`hlo_text()`, as `jax.stages.Compiled` spells it."""
+        return self._hlo
+
+    def cost_analysis(self) -> dict[str, float]:
+        """What XLA counts in the program of one device, as of `jax.stages.Compiled`: "flops", "bytes accessed", ..."""
+        return dict(self.compiled.cost_analysis() or {})
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `rhino compile --json`; bytes are integers, times are seconds."""

@@ -162,11 +162,31 @@ class Argument:
     alias: int = -1
 
 
+# Operations that do nothing but lay a value out.
+CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """What a given sharding leaves open.
+
+    Attributes:
+      dims: by dimension, whether further axes may split it.
+      axes: of the mesh it was written for; others are free.
+      whole: axes that split no dimension in any case.
+    """
+
+    dims: tuple[bool, ...]
+    axes: tuple[str, ...]
+    whole: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Graph:
     """The whole program. `outputs` are the value indices @main returns, in order.
 
-    `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension.
+    `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension;
+    `loose` what those of them that do not fix everything leave open.
     `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1; its trip count is their number.
     `axes` are those, with their sizes, that a mesh of the program must have, next to each other and in this order.
     """
@@ -176,6 +196,7 @@ class Graph:
     arguments: list[Argument] = field(default_factory=list)
     outputs: tuple[int, ...] = ()
     pins: dict[int, tuple[str, Dims]] = field(default_factory=dict)
+    loose: dict[int, Loose] = field(default_factory=dict)
     microbatch_loop: int = -1
     axes: tuple[tuple[str, int], ...] = ()
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 
+from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.report import rows
 from rhino.report.measured import Measured
@@ -38,6 +40,19 @@ def page(plan: Plan, measured: Measured | None = None) -> str:
         + "\n".join(section for section in sections if section)
         + f"\n</main>\n<script>\n{_asset('page.js')}</script>\n</body>\n</html>\n"
     )
+
+
+def frame(plan: Plan) -> str:
+    """The page inside another one, a notebook's: framed, so that neither's style is the other's."""
+    return f'<iframe srcdoc="{escape(page(plan))}" style="width:100%;height:600px;border:0"></iframe>'
+
+
+def write(text: str, path: Path) -> None:
+    """Write a page. RhinoError if the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RhinoError(f"{path}: cannot write: {error.strerror}", "give a path that can be written") from None
 
 
 def _asset(name: str) -> str:

@@ -27,6 +27,13 @@ def summary(plan: Plan, measured: Measured | None = None) -> str:
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
+def short(plan: Plan) -> str:
+    """The plan in one line."""
+    predicted = plan.predicted
+    time, peak = seconds(predicted.step_time_s), nbytes(predicted.peak_bytes)
+    return f"<Plan for {plan.cluster}: {plan.shape_name}, {len(plan.arguments)} arguments, {time} a step, peak {peak}>"
+
+
 def print_summary(plan: Plan, console: Console, measured: Measured | None = None) -> None:
     """Print the summary on a console."""
     for part in _parts(plan, measured):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from rhino.graph.data import Graph, Op
+from rhino.graph.data import CONSTRAINTS, Graph, Op
 from rhino.graph.fusion import is_invariant
 from rhino.search.problem import Node, Problem, leading
 from rhino.search.views import join_views
@@ -21,7 +21,7 @@ _HEAVY = frozenset(
         "dot_general", "dot", "convolution", "gather", "scatter", "sort", "reduce_window", "select_and_scatter",
         "fft", "cholesky", "triangular_solve", "dynamic_gather",
     )
-) | {"sdy.sharding_constraint", "sdy.reshard"}  # fmt: skip
+) | frozenset(CONSTRAINTS)  # fmt: skip
 _SOURCES = ("stablehlo.constant", "stablehlo.iota")
 
 

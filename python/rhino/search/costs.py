@@ -58,7 +58,8 @@ class Costs:
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
     insides: Mapping[int, Inside] = field(default_factory=dict)
-    batches: dict[int, list[int]] = field(default_factory=dict)
+    given: dict[int, list[int]] = field(default_factory=dict)
+    whole: list[int] = field(default_factory=list)
     masks: dict[int, dict[int, float]] = field(default_factory=dict)
     known: dict[tuple[float, Layout, Layout, Form, Orders], tuple[float, tuple[Step, ...]]] = field(
         default_factory=dict
@@ -181,7 +182,7 @@ class Costs:
 
     def layout(self, end: End, states: States) -> Layout:
         """Where the value is at one end of a transfer when its node is in `states`."""
-        return tuple(end.view[s] for s in states)
+        return tuple(map(end.view.__getitem__, states))
 
     def node(self, k: int, states: States) -> float:
         """Compute seconds of one member of class k, plus what its losses cost to gather."""
@@ -227,17 +228,28 @@ class Costs:
 
     def _input(self, k: int, states: States) -> float:
         """Seconds to bring the batch arguments of a cone from the host."""
-        problem = self.problem
-        if not self.batches:
-            self.batches[-1] = []
-            for argument in problem.graph.arguments:
-                if argument.role == "batch":
-                    self.batches.setdefault(problem.node_of[argument.value], []).append(argument.value)
-        total = 0.0
-        for v in self.batches.get(self.quotient.nodes[k], ()):
-            parts = prod(m for m, s in zip(self.sizes, states, strict=True) if s > 0 and s - 1 in problem.classes[v])
-            total += problem.graph.values[v].nbytes / parts / self.host_bytes_s
-        return total
+        batches = [a for a in self._arguments(k) if self.problem.graph.arguments[a].role == "batch"]
+        return sum(self._kept(a, states) for a in batches) / self.host_bytes_s
+
+    def stored(self, k: int, states: States) -> float:
+        """What one member of class k has a device store of the program's arguments, as a share of all their bytes."""
+        return sum([self._kept(a, states) / self.whole[0] for a in self._arguments(k)])
+
+    def _arguments(self, k: int) -> Sequence[int]:
+        """Indices of the arguments in one member of class k."""
+        graph = self.problem.graph
+        if not self.whole:
+            self.whole.append(max(1, sum(graph.values[a.value].nbytes for a in graph.arguments)))
+            for index, argument in enumerate(graph.arguments):
+                self.given.setdefault(self.problem.node_of[argument.value], []).append(index)
+        return self.given.get(self.quotient.nodes[k], ())
+
+    def _kept(self, argument: int, states: States) -> float:
+        """Bytes of an argument on one device."""
+        v = self.problem.graph.arguments[argument].value
+        classes = self.problem.classes[v]
+        parts = prod(m for m, s in zip(self.sizes, states, strict=True) if s > 0 and s - 1 in classes)
+        return self.problem.graph.values[v].nbytes / parts
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[Step, ...], int]]:
         """Collectives that no transfer has: (seconds, steps, trips).

@@ -12,6 +12,7 @@ from math import inf, prod
 
 from rhino.search.costs import Costs, States
 from rhino.search.cuts import Cut, impossible, row
+from rhino.search.pinning import Open
 from rhino.search.program import Placement, Program
 
 _MAX_ROUNDS = 6
@@ -47,7 +48,7 @@ class Setting:
     """
 
     costs: Costs
-    pinned: dict[int, States]
+    pinned: Mapping[int, Open]
     parallel: bool = False
     gap: float = 1e-3
     proved: int = 2000
@@ -108,6 +109,11 @@ class Setting:
         return found
 
 
+def _first(given: Open | None, blank: States) -> States:
+    """The states of a class before any axis is placed: what is given, else undivided."""
+    return blank if given is None else tuple(min(held) if held is not None else 0 for held in given)
+
+
 def descend(
     setting: Setting, order: Sequence[int], start: Sequence[States] | None = None, cuts: Sequence[Cut] = ()
 ) -> Descent | None:
@@ -121,7 +127,7 @@ def descend(
     """
     costs = setting.costs
     blank: States = (0,) * len(costs.sizes)
-    states = list(start) if start else [setting.pinned.get(k, blank) for k in range(len(costs.quotient.counts))]
+    states = list(start) if start else [_first(setting.pinned.get(k), blank) for k in range(len(costs.quotient.counts))]
     best, bound, idle = inf, 0.0, 0
     for turn in range(_MAX_ROUNDS * len(order)):
         # Before every axis is placed once, the others hold everything replicated: too early to judge memory.

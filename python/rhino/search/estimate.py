@@ -39,21 +39,23 @@ class Event:
 class Estimated:
     """`op_seconds` and `op_parts`: per heavy op, seconds of one execution on one device, and into how many it is split.
 
-    `events` are the collectives, the most expensive first.
+    `events` are the collectives, the most expensive first. `clashes` are as `Pinned` has them.
     """
 
     predicted: Prediction
     op_seconds: dict[int, float]
     op_parts: dict[int, int]
     events: tuple[Event, ...]
+    clashes: tuple[tuple[str, str], ...] = ()
 
 
-def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Estimated:
+def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], strict: bool = True) -> Estimated:
     """Predicts an annotated program.
 
     Args:
       graph: with the module's shardings as pins.
       mesh: (axis, size) pairs, outermost first.
+      strict: as of `pinned_states`.
 
     Raises:
       RhinoError: the mesh does not have the cluster's devices, or shardings inside one cone contradict each other.
@@ -70,8 +72,8 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
     comm = RingModel(cluster, sizes)
     undivided, matmuls = op_seconds(graph, cluster), matmul_seconds(graph, cluster)
     costs = Costs.on(problem, quotient, cluster, comm, undivided, matmuls, names)
-    pinned = pinned_states(problem, quotient, sizes, names)
-    setting = Setting(costs, pinned)
+    pinned = pinned_states(problem, quotient, sizes, names, strict)
+    setting = Setting(costs, pinned.states)
     start = start_from_nothing(setting)
     if start is None:
         raise RhinoError("the shardings cannot be met together")
@@ -105,4 +107,5 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) ->
                 one = costs.comm.time(step.kind, step.axes, step.nbytes)
                 events.append(Event(transfer.op, step.kind, axes, sent, one, costs.trips(tied, source, target)))
     events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
-    return Estimated(predict(costs, found.states, lifetimes(graph)), seconds, parts, tuple(events))
+    predicted = predict(costs, found.states, lifetimes(graph))
+    return Estimated(predicted, seconds, parts, tuple(events), pinned.clashes)

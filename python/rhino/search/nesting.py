@@ -13,6 +13,7 @@ from itertools import permutations
 from rhino.search.costs import Costs, States, stacked
 from rhino.search.layout import Layout, Order
 from rhino.search.manual import nested
+from rhino.search.pinning import deciding
 from rhino.search.problem import REPLICATED, Transfer
 
 _ROUNDS = 3
@@ -126,12 +127,16 @@ def _pinned(costs: Costs, states: Sequence[States]) -> dict[int, Order]:
     problem, quotient = costs.problem, costs.quotient
     found: dict[int, Order] = {}
     names = costs.names
+    nodes = deciding(problem)
     for v, (_, dims) in problem.graph.pins.items():
-        k = quotient.klass[problem.node_of[v]] if problem.node_of[v] >= 0 else -1
-        if k < 0 or k in found or not stacks(states[k]):
+        holding = [problem.node_of[v], nodes.get(problem.graph.values[v].producer, -1)]
+        classes = [quotient.klass[n] for n in holding if n >= 0]
+        classes = [k for k in classes if k not in found and stacks(states[k])]
+        if not classes:
             continue
         given = [names.index(axis) for on in dims for axis in on if axis in names]
-        found[k] = (*given, *(a for a in range(len(costs.sizes)) if a not in given))
+        order = (*given, *(a for a in range(len(costs.sizes)) if a not in given))
+        found.update(dict.fromkeys(classes, order))
     return found
 
 

@@ -50,9 +50,11 @@ class Outcome:
 
     @property
     def best(self) -> tuple[Prediction, Candidate]:
-        """Of plans as fast as the fastest one the one on the mesh with the fewest axes."""
+        """Of plans as fast as the fastest one: on the mesh with the fewest axes, and of those the smallest."""
         fast = [e for e in self.ranked.values() if e[0].step_time_s <= self.least_s * (1 + self.same)]
-        return min(fast, key=lambda e: (len(e[1].setting.costs.sizes), e[0].step_time_s, e[1].name))
+        return min(
+            fast, key=lambda e: (len(e[1].setting.costs.sizes), e[0].memory.peak_bytes, e[0].step_time_s, e[1].name)
+        )
 
     @property
     def share(self) -> float:

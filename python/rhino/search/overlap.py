@@ -5,6 +5,10 @@ Owns the model of overlap that the search minimises and the prediction reports: 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from rhino.cost.roofline import MATMULS
+from rhino.graph.data import Graph, Op
 from rhino.search.problem import Problem, Transfer
 from rhino.search.symmetry import Quotient
 
@@ -21,14 +25,66 @@ def hidden_seconds(compute_s: float, overlappable_s: float, window: float) -> fl
 
 
 def hideable_transfers(problem: Problem, quotient: Quotient) -> frozenset[int]:
-    """Indices of the tied transfers that move parameters or gradients: nothing waits for them but the update."""
+    """Indices of the tied transfers that move parameters or gradients: nothing waits for them but the update.
+
+    What a cache gets from activations has a donated argument in its cone too, but the step's answer waits for it.
+    """
     persistent = persistent_classes(problem, quotient)
+    waited = _waited(problem.graph)
 
     def moves(transfer: Transfer) -> bool:
         end = transfer.sources[0] if transfer.kind == "use" else transfer.targets[0]
-        return end.node in persistent or _reads_persistent(problem, quotient, transfer, persistent)
+        stored = end.node in persistent or _reads_persistent(problem, quotient, transfer, persistent)
+        return stored and not waited[transfer.value]
 
     return frozenset(transfer.index for transfer, _ in quotient.transfers if moves(transfer))
+
+
+def _waited(graph: Graph) -> list[bool]:
+    """Per value, whether it comes from products, and a product that leads to the step's answer waits for it.
+
+    The answer is the outputs that are not an argument's next value. What only the next trip of a loop reads, this one
+    need not wait for.
+    """
+    kept = {graph.outputs[a.alias] for a in graph.arguments if a.alias >= 0}
+    answers, read, made = ([False] * len(graph.values) for _ in range(3))
+    for v in graph.outputs:
+        answers[v] |= v not in kept
+    edges = list(_edges(graph))
+    for heavy, sources, targets in edges:
+        if heavy or any(made[v] for v in sources):
+            for v in targets:
+                made[v] = True
+    for heavy, sources, targets in reversed(edges):
+        leads = any(answers[v] for v in targets)
+        awaited = (leads and heavy) or any(read[v] for v in targets)
+        for v in sources:
+            answers[v] |= leads
+            read[v] |= awaited
+    return [m and r for m, r in zip(made, read, strict=True)]
+
+
+def _edges(graph: Graph) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:
+    """Which values follow from which, in program order: (by a product, sources, targets); ties one by one."""
+    ends: dict[int, list[Op]] = {}
+    for op in graph.ops:
+        yield from _ends(ends.pop(op.index, []))
+        if not op.ties:
+            heavy = op.name in MATMULS or op.kernel is not None or op.manual is not None
+            yield heavy, op.operands, op.results
+        elif op.name == "stablehlo.while":
+            for given, cond, body, _, _ in op.ties:
+                yield False, (given,), (cond, body)
+        if op.ties:
+            # Inner regions end before outer ones.
+            ends.setdefault(max(op.region_end, op.index + 1), []).insert(0, op)
+    yield from _ends(ends.pop(len(graph.ops), []))
+
+
+def _ends(ops: Sequence[Op]) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:
+    for op in ops:
+        for tie in op.ties:
+            yield False, tie[-2:-1] if op.name == "stablehlo.while" else tie[:-1], tie[-1:]
 
 
 def persistent_classes(problem: Problem, quotient: Quotient) -> frozenset[int]:

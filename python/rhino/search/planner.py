@@ -196,7 +196,7 @@ class _Search:
         costs = Costs.on(self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, names)
         if options.comm is not None:
             costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False, window=0.0)
-        pinned = pinned_states(self.problem, self.quotient, shape, names)
+        pinned = pinned_states(self.problem, self.quotient, shape, names).states
         return Setting(costs, pinned, options.parallel_dots, *effort, self.spent_s)
 
     def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: Level, effort: Effort) -> None:

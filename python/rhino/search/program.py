@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf, prod
 
+from rhino.cost.roofline import MATMULS
 from rhino.errors import RhinoError
 from rhino.search.costs import Costs, States
 from rhino.search.layout import Layout
 from rhino.search.milp import Milp
 from rhino.search.overlap import WON
+from rhino.search.pinning import Open, allows
 from rhino.search.problem import End, Transfer
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
 _TIE_BREAK = 1e-8
+# What keeping every argument whole on each device costs, as a share of computing divided perfectly: plans closer than
+# that are as fast, and of those the one that stores the least is taken.
+_STORED_WHOLE = 1e-5
 # A conversion (from, to), and a place it may happen: class and group of states at its source and at its target.
 Key = tuple[Layout, Layout]
 Term = tuple[int, int, int, int]
@@ -49,11 +54,11 @@ def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[S
     ]
 
     def divides(states: States) -> bool:
-        return all(
-            node.limits[s - 1] % prod(n for n, t in zip(sizes, states, strict=True) if t == s) == 0
-            for s in states
-            if s > 0
-        )
+        parts: dict[int, int] = {}
+        for s, n in zip(states, sizes, strict=True):
+            if s > 0:
+                parts[s] = parts.get(s, 1) * n
+        return all(node.limits[s - 1] % n == 0 for s, n in parts.items())
 
     return [states for states in product(*choices) if divides(states)]
 
@@ -66,7 +71,7 @@ class Program:
         costs: Costs,
         axes: Sequence[int],
         states: Sequence[States],
-        pinned: dict[int, States],
+        pinned: Mapping[int, Open],
         parallel: bool,
         banned: Mapping[int, frozenset[States]] | None = None,
     ) -> None:
@@ -88,11 +93,13 @@ class Program:
             for k in range(len(costs.quotient.counts))
         ]
         tie_s = _TIE_BREAK * max((sum(seconds) for found in parts for seconds in found.values()), default=0.0)
-        for count, found in zip(costs.quotient.counts, parts, strict=True):
+        self.stored_s = _STORED_WHOLE * sum(costs.seconds) / prod(costs.sizes)
+        for k, (count, found) in enumerate(zip(costs.quotient.counts, parts, strict=True)):
             xs: dict[States, int] = {}
             for s, (compute_s, lost_s) in found.items():
                 # Equal costs are common (which dim of a gathered parameter?): the major one, and the same every time.
-                x = xs[s] = self.milp.variable(count * (compute_s + lost_s + tie_s * sum(s)), True)
+                tied_s = tie_s * sum(s) + self.stored_s * costs.stored(k, s)
+                x = xs[s] = self.milp.variable(count * (compute_s + lost_s + tied_s), True)
                 self.computing[x] = count * compute_s
             self.x.append(xs)
             self.milp.row(1, 1, [(v, 1.0) for v in xs.values()])
@@ -111,11 +118,11 @@ class Program:
         self._overlap()
 
     def _allowed(
-        self, k: int, axes: Sequence[int], fixed: States, pinned: dict[int, States], parallel: bool
+        self, k: int, axes: Sequence[int], fixed: States, pinned: Mapping[int, Open], parallel: bool
     ) -> list[States]:
         allowed = feasible(self.costs, k, axes, fixed)
         if k in pinned:
-            allowed = [s for s in allowed if all(s[a] == pinned[k][a] for a in axes)]
+            allowed = [s for s in allowed if allows(pinned[k], s, axes)]
             if not allowed:
                 raise RhinoError("a given sharding does not divide its dimension", "drop it or choose another mesh")
         # Published conventions forbid replicated dots; it is an option for comparing with them.
@@ -127,8 +134,7 @@ class Program:
 
     def _is_dot(self, k: int) -> bool:
         node = self.costs.problem.nodes[self.costs.quotient.nodes[k]]
-        names = ("stablehlo.dot_general", "stablehlo.convolution")
-        return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in names
+        return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in MATMULS
 
     def _group(self) -> None:
         """For two classes that meet, their states by what they look like to each other."""
@@ -144,9 +150,11 @@ class Program:
             )
 
     def _alike(self, k: int, ends: list[End]) -> list[Group]:
+        # Per state of one axis, what all ends see of it.
+        seen = list(zip(*[end.view for end in ends], strict=True))
         found: dict[tuple[Layout, ...], Group] = {}
         for s in self.x[k]:
-            found.setdefault(tuple([self.costs.layout(end, s) for end in ends]), []).append(s)
+            found.setdefault(tuple([seen[state] for state in s]), []).append(s)
         return list(found.values())
 
     def _meeting(self, u: int, w: int) -> tuple[list[Group], list[Group]]:
@@ -296,4 +304,8 @@ class Program:
             return None
         # The first of the largest: rounding is the same every time.
         chosen = tuple(max(x, key=lambda s, x=x: found.values[x[s]]) for x in self.x)  # type: ignore[misc]
-        return Placement(chosen, found.objective, found.bound)
+        stored_s = sum(
+            self.stored_s * count * self.costs.stored(k, s)
+            for k, (count, s) in enumerate(zip(self.costs.quotient.counts, chosen, strict=True))
+        )
+        return Placement(chosen, found.objective - stored_s, found.bound - self.stored_s)

@@ -50,16 +50,24 @@ class Solution:
     def dims(self, value: int) -> Dims | None:
         """Axes per dimension of a value, outermost first; None where any layout will do."""
         problem = self.problem
-        if value in problem.graph.pins:
-            # The order of axes on one dimension is the user's too.
-            return problem.graph.pins[value][1]
         n = problem.node_of[value]
+        pinned = problem.graph.pins.get(value)
+        if pinned is not None and (n < 0 or self._is(value, pinned[1])):
+            # The order of axes on one dimension is the user's too.
+            return pinned[1]
         if n < 0:
             shape = problem.graph.values[value].shape
             return ((),) * len(shape) if 0 in shape or not shape else None
         states = self.states[self.costs.quotient.klass[n]]
         view = problem.view(value)
         return self._named(value, tuple(view[s] for s in states))
+
+    def _is(self, value: int, dims: Dims) -> bool:
+        """Whether a value is split by these axes, in whatever order."""
+        n = self.problem.node_of[value]
+        view, states = self.problem.view(value), self.states[self.costs.quotient.klass[n]]
+        found = {(axis, view[s]) for (axis, _), s in zip(self.mesh, states, strict=True) if s > 0 and view[s] >= 0}
+        return found == {(axis, d) for d, axes in enumerate(dims) for axis in axes}
 
     def factors(self, op: int) -> tuple[tuple[str, ...], ...]:
         """For an op with a decision of its own, the axes that split each factor of its rule, outermost first."""

@@ -97,9 +97,13 @@ def _node_label(problem: Problem, n: int) -> object:
 def _marks(problem: Problem) -> list[list[object]]:
     """What sets a node apart beyond its structure: shardings the user gave, and data that comes from the host."""
     marks: list[list[object]] = [[] for _ in problem.nodes]
+    nodes = {node.ops[0]: node.index for node in problem.nodes if node.kind == "op"}
     for v, (_, dims) in problem.graph.pins.items():
+        given = (dims, problem.graph.loose.get(v))
         if problem.node_of[v] >= 0:
-            marks[problem.node_of[v]].append((problem.classes[v], dims))
+            marks[problem.node_of[v]].append((problem.classes[v], *given))
+        if (producer := problem.graph.values[v].producer) in nodes:
+            marks[nodes[producer]].append(given)
     for argument in problem.graph.arguments:
         if argument.role == "batch" and problem.node_of[argument.value] >= 0:
             marks[problem.node_of[argument.value]].append(argument.role)

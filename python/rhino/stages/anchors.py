@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rhino.cost.roofline import MATMULS
 from rhino.stages.phases import Phases
 from rhino.stages.step import Step, bits
-
-_HEAVY = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 
 
 def captured_parameters(step: Step) -> dict[int, int]:
@@ -100,7 +99,7 @@ class _Anchors:
         read = step.reads[item]
         kept = [v for v in read if v in self.made]
         found = [_nearest(readers.of_value[v], least) for v in read if v in readers.captured and v in readers.of_value]
-        heavy = step.graph.ops[item].name in _HEAVY
+        heavy = step.graph.ops[item].name in MATMULS
         reaches = self.phases.reaches[item]
         if reaches and not reaches & (reaches - 1):
             units = readers.of_parameter.get(next(bits(reaches)), [])

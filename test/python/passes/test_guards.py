@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from jaxlib import version
 
 from rhino.dialect.context import make_context, parse_text
 from rhino.passes import guards
@@ -96,3 +97,12 @@ def test_a_refusal_says_where() -> None:
     with pytest.raises(PassError, match="'sdy-propagation-pipeline' needs a function @main"):
         guards.check("sdy-propagation-pipeline", module)
     guards.check("cse", module)
+
+
+def test_constraints_are_applied_without_main_where_jaxlib_can() -> None:
+    module = parse_text("func.func @a() {\n  return\n}\nfunc.func @b() {\n  return\n}\n", make_context())
+    if version.__version_info__ >= (0, 11):
+        with pytest.raises(PassError, match="'sdy-apply-sharding-constraints' needs a function @main"):
+            guards.check("sdy-apply-sharding-constraints", module)
+    else:
+        guards.check("sdy-apply-sharding-constraints", module)

@@ -24,6 +24,7 @@ from rhino.search.costs import Costs, States
 from rhino.search.descent import Setting, descend, jointly, start_from_nothing
 from rhino.search.milp import Milp
 from rhino.search.overlap import hideable_transfers
+from rhino.search.pinning import Open
 from rhino.search.planner import Options, plan_sharding
 from rhino.search.program import Program
 
@@ -42,6 +43,11 @@ thorough = settings(
 def line(*sizes: int, reduce_scatter: bool = True) -> AlphaBeta:
     axes = range(len(sizes))
     return AlphaBeta(sizes, [ALPHA * (1 + a) for a in axes], [BETA / (1 + 3 * a) for a in axes], reduce_scatter)
+
+
+def fixed(pinned: dict[int, States]) -> dict[int, Open]:
+    """As a search takes them: one state for each axis."""
+    return {k: tuple(frozenset({s}) for s in states) for k, states in pinned.items()}
 
 
 def least(costs: Costs, pinned: dict[int, States]) -> float:
@@ -67,7 +73,7 @@ def test_one_axis_is_exact(data: st.DataObject, graph: Graph, per_flop: float, m
     costs = costs_of(graph, line(4, reduce_scatter=scatter), seconds_of(graph, per_flop), merge=merge)
     pinned = given_states(data.draw, costs)
     expected = least(costs, pinned)
-    found = descend(Setting(costs, pinned), [0])
+    found = descend(Setting(costs, fixed(pinned)), [0])
     assert found is not None
     assert found.objective == pytest.approx(expected, rel=1e-5, abs=1e-4)
     # The program's objective is what the plan really costs.
@@ -75,7 +81,7 @@ def test_one_axis_is_exact(data: st.DataObject, graph: Graph, per_flop: float, m
 
 
 def two_orders(costs: Costs, pinned: dict[int, States]) -> float:
-    found = [descend(Setting(costs, pinned), order) for order in ([0, 1], [1, 0])]
+    found = [descend(Setting(costs, fixed(pinned)), order) for order in ([0, 1], [1, 0])]
     assert all(f is not None for f in found)
     for f in found:
         assert f is not None
@@ -113,8 +119,9 @@ def test_all_axes_at_once_are_exact(
     data: st.DataObject, graph: Graph, per_flop: float, mesh: tuple[int, ...], merge: bool
 ) -> None:
     costs = costs_of(graph, line(*mesh), seconds_of(graph, per_flop), tie=False, merge=merge)
-    setting = Setting(costs, given_states(data.draw, costs))
-    expected = least_total(costs, setting.pinned)
+    pinned = given_states(data.draw, costs)
+    setting = Setting(costs, fixed(pinned))
+    expected = least_total(costs, pinned)
     start = start_from_nothing(setting)
     assert start is not None
     found = jointly(setting, start)
@@ -136,8 +143,9 @@ def test_elimination_finds_what_enumeration_does(data: st.DataObject, graph: Gra
 def test_overlap_is_exact(data: st.DataObject, graph: Graph, per_flop: float, mesh: tuple[int, ...]) -> None:
     costs = costs_of(graph, line(*mesh), seconds_of(graph, per_flop), tie=False)
     costs = replace(costs, window=0.5, hideable=hideable_transfers(costs.problem, costs.quotient))
-    setting = Setting(costs, given_states(data.draw, costs))
-    expected = least(costs, setting.pinned)
+    pinned = given_states(data.draw, costs)
+    setting = Setting(costs, fixed(pinned))
+    expected = least(costs, pinned)
     start = start_from_nothing(setting)
     assert start is not None
     found = jointly(setting, start)

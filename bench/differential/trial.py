@@ -1,0 +1,195 @@
+"""One program on one cluster: planned, compiled for CPU devices, run, and compared with one device.
+
+Owns what counts as right. Runs in a process that may die; see `child`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from bench.differential.clusters import Place
+from bench.differential.program import data, facts_of, mlir_name, numpy_type
+from rhino.compile import compile_module
+from rhino.compile.module import parse, read
+from rhino.errors import RhinoError
+from rhino.plan_module import Request, parse_module, plan_module
+
+# Compiling takes most of the time, and how fast the result is does not matter.
+_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+# The roundings of a few operations, in units of the largest element, where nothing is known of the program.
+_ROUNDINGS = 256
+# What `rhino.passes.diagnostics.describe_exception` makes of an exception that is not meant for users.
+_INTERNAL = re.compile(r"unexpected \w+(Error|Exception|Stop\w+)\b|\bINTERNAL\b|Traceback")
+
+_limits: Any = ml_dtypes.finfo  # it has no types
+
+Arrays = Sequence[np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one program on one cluster.
+
+    Attributes:
+      kind: "right", "wrong", "refused" (a RhinoError with a place in the program), "unlocated" (one without),
+        "failed" (any other exception), "died" (the process ended), "hung", "skipped" (one device cannot do it either).
+      detail: the largest error, the refusal's text, the exception.
+      split: how many arguments and results are not whole on every device.
+    """
+
+    kind: str
+    detail: str = ""
+    split: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A program with the arguments it is run on.
+
+    Attributes:
+      text: a StableHLO module with @main.
+      tolerances: largest absolute error of each result, from what its operations round; None where nothing is known:
+        then `_ROUNDINGS` of the result's type, in units of its largest element.
+    """
+
+    name: str
+    text: str
+    arguments: Arrays
+    tolerances: tuple[float, ...] | None = None
+
+
+def reference(case: Case) -> list[np.ndarray[Any, Any]]:
+    """What XLA computes on one device, from the program as it is."""
+    return [np.asarray(out) for out in compile_module(case.text, "cpu", options=_FAST)(*case.arguments)]
+
+
+def interpreted(case: Case) -> list[np.ndarray[Any, Any]] | None:
+    """What StableHLO's interpreter computes; None where it does not know an operation or a type."""
+    module = parse_module(case.text, case.name)
+    try:
+        with module.context:
+            shaped = [_attribute(a) for a in case.arguments]
+            return [_array(out) for out in stablehlo.eval_module(module, shaped)]
+    except (ValueError, TypeError, NotImplementedError, RuntimeError, ir.MLIRError):
+        return None
+
+
+def case_of_text(name: str, text: str) -> Case:
+    """A program as `Program.text` writes it, its arguments drawn as it says."""
+    facts = facts_of(text)
+    signature = read(parse(text))
+    kinds = facts["arguments"] if facts else [[None, None, 1.0]] * len(signature.arguments)
+    random = np.random.default_rng(facts["seed"] if facts else 0)
+    drawn = []
+    for spec, (dtype, bound, error) in zip(signature.arguments, kinds, strict=True):
+        drawn.append(data(spec.shape, dtype or mlir_name(spec.dtype), bound, error, random))
+    return Case(name, text, drawn, tuple(facts["tolerances"]) if facts else None)
+
+
+def interpret(case: Case, expected: Arrays) -> Outcome:
+    """Whether StableHLO's interpreter, which may end the process, says what XLA says on one device."""
+    found = interpreted(case)
+    if found is None:
+        return Outcome("skipped", "the interpreter does not know it")
+    problem = difference(found, expected, case.tolerances)
+    return Outcome("wrong" if problem else "right", problem)
+
+
+def _attribute(array: np.ndarray[Any, Any]) -> ir.DenseElementsAttr:
+    """As MLIR's own constant; ValueError for types that its buffers do not have."""
+    if array.dtype == bool:
+        packed = np.packbits(array.ravel(), bitorder="little")
+        return ir.DenseElementsAttr.get(packed, type=ir.IntegerType.get_signless(1), shape=array.shape)
+    signless = array.dtype.kind != "u"
+    kind = None if signless else ir.IntegerType.get_unsigned(8 * array.dtype.itemsize)
+    return ir.DenseElementsAttr.get(array, signless=signless, type=kind)
+
+
+def _array(found: ir.DenseElementsAttr) -> np.ndarray[Any, Any]:
+    """Its elements; ValueError for types that numpy does not have. Of complex numbers MLIR ends the process."""
+    if "complex" in str(found.type):
+        raise ValueError("complex")
+    kind = str(ir.RankedTensorType(found.type).element_type)
+    return np.array(found).view(numpy_type(kind))
+
+
+def attempt(case: Case, expected: Arrays, place: Place) -> Outcome:
+    """Plan, compile, run, compare. Lets nothing out but what is no Exception."""
+    try:
+        module = parse_module(case.text, case.name)
+        # Text names no file; the place of an operation is then its line here.
+        planned = plan_module(module, Request(place.cluster, mesh=place.mesh, stages=1)).plan
+        executable = compile_module(str(module), "cpu", options=_FAST)
+        found = [np.asarray(out) for out in executable(*case.arguments)]
+    except RhinoError as error:
+        text = str(error).splitlines()[0][:400]
+        located = re.match(r"\S+:\d+:\d+: ", text) is not None and not is_internal(text)
+        return Outcome("refused" if located else "unlocated", text)
+    except Exception as error:  # whatever it is, it is what this looks for
+        return Outcome("failed", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:400]}")
+    split = sum(any(t.sharding) for t in (*planned.arguments, *planned.outputs))
+    problem = difference(found, expected, case.tolerances)
+    return Outcome("wrong" if problem else "right", problem, split)
+
+
+def is_internal(text: str) -> bool:
+    """Whether an error's text is not meant for users."""
+    return _INTERNAL.search(text) is not None
+
+
+def difference(found: Arrays, expected: Arrays, tolerances: Sequence[float] | None) -> str:
+    """What is wrong with the first result that is, or ""."""
+    for index, (got, want) in enumerate(zip(found, expected, strict=True)):
+        limit = tolerances[index] if tolerances is not None else tolerance(want)
+        problem = _difference(got, want, limit)
+        if problem:
+            return f"result {index}: {problem}"
+    return ""
+
+
+def _difference(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], limit: float) -> str:
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    a, b = _wide(got), _wide(want)
+    with np.errstate(invalid="ignore", over="ignore"):
+        same = (a == b) | ((a != a) & (b != b)) | (np.abs(a - b) <= limit)
+    if same.all():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(~same)[0])
+    return f"{int((~same).sum())} of {same.size} differ by more than {limit:.3g}; at {list(at)} {a[at]} for {b[at]}"
+
+
+def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    if array.dtype.kind in "iu":
+        return array.astype(object) if array.dtype.itemsize == 8 else array.astype(np.int64)
+    return array.astype(np.float64)
+
+
+def tolerance(want: np.ndarray[Any, Any]) -> float:
+    """`_ROUNDINGS` of the type, in units of the largest finite element; 0 for integers."""
+    if want.dtype.kind in "biu" or not want.size:
+        return 0.0
+    try:
+        unit = float(_limits(want.dtype).eps)
+    except ValueError:  # int4
+        return 0.0
+    sizes = np.abs(_wide(want))
+    return _ROUNDINGS * unit * float(np.max(sizes[np.isfinite(sizes)], initial=0.0)) if sizes.size else 0.0
+
+
+def devices() -> None:
+    """Eight CPU devices and 64-bit types, before the first use of jax."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_enable_x64", True)
