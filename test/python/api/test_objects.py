@@ -191,7 +191,7 @@ def test_init_does_not_take_objects(step: Any) -> None:
 
 
 def test_experts_plan_steps_over_objects() -> None:
-    plan = rhino.experts.plan("zero-3", train_step, "dgx-h100:1", *nnx.eval_shape(make), _metrics(), X)
+    plan = rhino.experts.plan("zero3", train_step, "dgx-h100:1", *nnx.eval_shape(make), _metrics(), X)
     assert len(plan.outputs) > len(plan.arguments) // 2  # the state that is updated, not the loss alone
     assert {t.name: t.role for t in plan.arguments}["optimizer.opt_state[0].nu.layers[0].kernel"] == "opt_state"
 
