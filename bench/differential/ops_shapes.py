@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from bench.differential.gen import ANY, FLOATS, NUMBERS, Gen, Unsuitable, array
-from bench.differential.program import Value, integer_bits, is_float, is_integer, type_text
+from bench.differential.gen import ANY, NUMBERS, Gen, Unsuitable, array
+from bench.differential.program import Value, integer_bits, type_text
 
 
 def _same(v: Value, shape: tuple[int, ...]) -> tuple[tuple[int, ...], str, float, float]:
@@ -98,7 +98,9 @@ def pad(g: Gen) -> None:
         between.append(inside)
         shape.append(size)
     _room(tuple(shape))
-    text = f"{{edge_padding_low = {array(low)}, edge_padding_high = {array(high)}, interior_padding = {array(between)}}}"
+    text = (
+        f"{{edge_padding_low = {array(low)}, edge_padding_high = {array(high)}, interior_padding = {array(between)}}}"
+    )
     result = (tuple(shape), v.dtype, max(v.bound, fill.bound), max(v.error, fill.error))
     g.emit("stablehlo.pad", [v, fill], [result], text)
 
@@ -195,4 +197,3 @@ def rng_bits(g: Gen) -> None:
 
 ALL = (broadcast_in_dim, broadcast_in_dim, reshape, reshape, transpose, reverse, slice_, pad, concatenate, iota,
        constant, dynamic_slice, dynamic_update_slice, sort, rng_bits)  # fmt: skip
-_ = (FLOATS, is_float, is_integer)

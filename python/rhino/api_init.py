@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.tree_util import tree_flatten_with_path
 
 from rhino.api_build import Built
@@ -42,6 +43,21 @@ def make_state(built: Built, init_fn: Callable[..., Any], args: tuple[Any, ...],
 
     arrays = jax.jit(init, out_shardings=list(built.binding.flat_in[leaves]))(*args, **kwargs)
     return merge(jax.tree.unflatten(tree, wrap(arrays, layouts)))
+
+
+def from_anywhere(values: Any, devices: frozenset[Any]) -> Any:
+    """Arrays that are bound to other devices than these (a key made under a mesh, say), as values of the host."""
+
+    def there(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array) or not leaf.committed or leaf.sharding.device_set == devices:
+            return leaf
+        if not leaf.is_fully_addressable:
+            return leaf
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(np.asarray(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        return np.asarray(leaf)
+
+    return jax.tree.map(there, values)
 
 
 def place_state(built: Built, state: Any) -> Any:

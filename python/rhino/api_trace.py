@@ -18,11 +18,14 @@ from jaxlib.mlir import ir
 from rhino.api_foreign import check_arguments, held_unchanged
 from rhino.api_objects import object_paths, path_name
 from rhino.api_signature import Call, Signature, abstract
+from rhino.compile._jax_callbacks import Callbacks, callbacks_of
 from rhino.compile._jax_kernels import Kernels, as_on
 from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.local_kernels import Platform
 from rhino.dialect import functions
+from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
+from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError
 
 
@@ -55,6 +58,7 @@ class Trace:
       kept: of a step over objects, the leaves that it only reads; see `rhino.api_objects`.
       bytecode: the module as jax lowered it for one device, kernels as calls.
       kernels: what these calls stand for.
+      callbacks: the Python functions that the module calls.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Trace:
     kept: tuple[int, ...]
     bytecode: bytes
     kernels: Kernels
+    callbacks: Callbacks
 
 
 def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str = "cpu") -> Trace:
@@ -113,6 +118,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         info=(traced.args_info, traced.out_info),
         bytecode=to_bytecode(lowered.compiler_ir("stablehlo")),
         kernels=kernels,
+        callbacks=callbacks_of(lowered),
     )
 
 
@@ -144,16 +150,26 @@ def import_module(trace: Trace) -> ir.Module:
     main = functions.find(module, "main")
     assert main is not None
     attributes = functions.argument_attributes(main)
+    if token := next((op for op in callbacks_in(module) if any(map(_is_token, (*op.operands, *op.results)))), None):
+        raise RhinoError(
+            f"{location_text(token.location)}: an ordered callback cannot be planned: jax runs ordered effects on one "
+            "device only",
+            "call it with ordered=False, which is the default",
+        )
     if len(attributes) != len(trace.leaves):
         raise RhinoError(
             f"{trace.name} lowers to {len(attributes)} arguments, but takes {len(trace.leaves)} arrays",
-            "ordered effects, such as jax.debug.print(..., ordered=True), cannot be planned",
+            "ordered effects cannot be planned: leave them out of the step",
         )
     for given, leaf in zip(attributes, trace.leaves, strict=True):
         given["rhino.name"] = ir.StringAttr.get(leaf.name, module.context)
     functions.set_argument_attributes(main, attributes)
     _drop_converts(module)
     return module
+
+
+def _is_token(value: ir.Value) -> bool:
+    return str(value.type) == "!stablehlo.token"
 
 
 def _drop_converts(module: ir.Module) -> None:
