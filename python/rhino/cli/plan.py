@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files, kernels
+from rhino.cli.supervised import task
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -101,8 +102,10 @@ def run(args: argparse.Namespace) -> int:
         args.statistics,
         args.annotations,
     )
+    task(f"{files.shown(args.file)}: reading")
     data, path = files.read_program(args.file, cluster.device.xla_target)
     module = parse_module(data, files.shown(args.file), path, args.function)
+    task(f"{files.shown(args.file)}: planning")
     planned = _plan(module, request, quiet=args.quiet)
     for said in planned.diagnostics if not args.quiet else ():
         if said.severity == "warning":
