@@ -28,12 +28,12 @@ def offered(op: Any, rule: Rule) -> Rule:
     if op.name == "stablehlo.convolution" and (cut := _windows(op, rule)):
         reduction = tuple(f for f in rule.reduction if f not in cut)
         rule = dataclasses.replace(rule, reduction=reduction, replicate=(*rule.replicate, *sorted(cut)))
-    if not _in_parts(op):
+    if not in_parts(op):
         rule = dataclasses.replace(rule, replicate=(*rule.replicate, *rule.reduction))
     return rule
 
 
-def _in_parts(op: Any) -> bool:
+def in_parts(op: Any) -> bool:
     """Whether devices may each have a part of what an operation sums, and then combine their results."""
     dtypes = tuple(str(result.type.element_type) for result in op.results)
     if op.name in _CONTRACTING:

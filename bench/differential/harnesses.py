@@ -36,9 +36,17 @@ def case_of(name: str) -> Case:
     arguments = harness.dyn_args_maker(np.random.RandomState(0))
     lowered = jax.jit(harness.dyn_fun, keep_unused=True).lower(*arguments)
     flat = [
-        np.asarray(jax.random.key_data(a) if isinstance(a, jax.Array) and jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else a)
+        np.asarray(
+            jax.random.key_data(a)
+            if isinstance(a, jax.Array) and jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key)
+            else a
+        )
         for a in jax.tree.leaves(arguments)
     ]
-    flat = [np.asarray(a, s.dtype) if s.dtype != jax.dtypes.prng_key and not jax.dtypes.issubdtype(s.dtype, jax.dtypes.prng_key) else a
-            for a, s in zip(flat, jax.tree.leaves(lowered.in_avals), strict=True)]
+    flat = [
+        np.asarray(a, s.dtype)
+        if s.dtype != jax.dtypes.prng_key and not jax.dtypes.issubdtype(s.dtype, jax.dtypes.prng_key)
+        else a
+        for a, s in zip(flat, jax.tree.leaves(lowered.in_avals), strict=True)
+    ]
     return Case(name, lowered.as_text(), flat)

@@ -98,7 +98,9 @@ def pad(g: Gen) -> None:
         between.append(inside)
         shape.append(size)
     _room(tuple(shape))
-    text = f"{{edge_padding_low = {array(low)}, edge_padding_high = {array(high)}, interior_padding = {array(between)}}}"
+    text = (
+        f"{{edge_padding_low = {array(low)}, edge_padding_high = {array(high)}, interior_padding = {array(between)}}}"
+    )
     result = (tuple(shape), v.dtype, max(v.bound, fill.bound), max(v.error, fill.error))
     g.emit("stablehlo.pad", [v, fill], [result], text)
 

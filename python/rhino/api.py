@@ -16,17 +16,19 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from rhino.api_build import Built, Settings, build
-from rhino.api_init import make_state, place_state
+from rhino.api_init import from_anywhere, make_state, place_state
 from rhino.api_objects import close, has_objects, opened, plain, pure
 from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
 from rhino.api_stages import BoundStep, Lowered, Traced
 from rhino.api_trace import name_of, trace
 from rhino.cluster import Cluster
+from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text, stage_count
+from rhino.progress import Progress
 
 _LEVELS = ("O0", "O1", "O2")
 
@@ -49,6 +51,7 @@ class Parallelized:
         self._built: dict[Any, Built] = {}
         self._latest: Built | None = None
         self._running: Built | None = None
+        self._updates = False  # whether it was called with objects
 
     def __repr__(self) -> str:
         where = "this process's devices" if self._cluster is None else f"{self._cluster.name}"
@@ -135,10 +138,16 @@ class Parallelized:
           RhinoError: there is no plan yet, or none of its arguments looks like the result of `init_fn`.
         """
         built = self._planned("init")
-        if isinstance(built, BuiltPipeline):
-            built.prepare(self.cluster)
-            return built.make_state(init_fn, args, kwargs)
-        return make_state(built, init_fn, args, kwargs)
+        init_fn = without_layouts(init_fn, built.trace.jaxpr, args, kwargs)
+        with no_mesh():
+            if isinstance(built, BuiltPipeline):
+                built.prepare(self.cluster)
+            with Progress("making the state", quiet=built.is_quiet):
+                if isinstance(built, BuiltPipeline):
+                    args, kwargs = from_anywhere((args, kwargs), frozenset())
+                    return built.make_state(init_fn, args, kwargs)
+                args, kwargs = from_anywhere((args, kwargs), frozenset(built.binding.mesh.devices.flat))
+                return make_state(built, init_fn, args, kwargs)
 
     def place(self, state: Any) -> Any:
         """A state from elsewhere, a checkpoint say, split and stored over the devices as the latest plan wants it.
@@ -149,10 +158,11 @@ class Parallelized:
           RhinoError: there is no plan yet, or none of its arguments looks like the state.
         """
         built = self._planned("place")
-        if isinstance(built, BuiltPipeline):
-            built.prepare(self.cluster)
-            return built.place_state(state)
-        return place_state(built, state)
+        with no_mesh():
+            if isinstance(built, BuiltPipeline):
+                built.prepare(self.cluster)
+            with Progress("placing the state", quiet=built.is_quiet):
+                return built.place_state(state) if isinstance(built, BuiltPipeline) else place_state(built, state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on global arrays: those placed otherwise than planned are moved first, donated ones consumed.
@@ -163,49 +173,52 @@ class Parallelized:
         if jax.config.jax_disable_jit:
             return self._fn(*plain(args), **plain(kwargs))
         call = self._signature.bind(args, kwargs)
+        if self._updates and has_objects((call.traced_args, call.traced_kwargs)):
+            return self._update(call)
         leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
         built = self._running
         if built is None or not built.accepts(leaves, tree, call.statics):
             if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-                # Inside another transformation the step is just a function.
-                return self._fn(*plain(args), **plain(kwargs))
+                return self._plainly(call)
             if has_objects((call.traced_args, call.traced_kwargs)):
-                with opened(call, self) as call:
-                    return self._update(call)
+                return self._update(call)
             built = self._ready(call)
         if built.job is not None:
             built.job.link.start_step()
-        return built.run(call, leaves)
+        with no_mesh():
+            return built.run(call, leaves)
 
-    def _update(self, call: Call) -> Any:
-        """A call with pytrees for its objects, which it updates."""
-        leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
-        built = self._running
-        if built is None or not built.accepts(leaves, tree, call.statics):
-            built = self._ready(call)
-        if built.job is not None:
-            built.job.link.start_step()
-        if built.kept:
-            # What the step only reads stays where it was put for it.
-            leaves = built.placed(leaves)
-            args, kwargs = jax.tree.unflatten(tree, leaves)
-            call = replace(call, traced_args=args, traced_kwargs=kwargs)
-        return close(built.run(call, leaves), leaves, self)
+    def _plainly(self, call: Call) -> Any:
+        """Inside another transformation the step is just a function."""
+        return self._fn(*plain(call.args), **plain(call.kwargs))
 
-    @property
-    def _pure(self) -> Callable[..., Any]:
-        return pure(self._fn, self._signature, self)
-
-    def _caller(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an executable of pytrees with objects, and update them."""
-        with self._opened(args, kwargs) as call:
-            given = (*call.traced_args, call.traced_kwargs) if call.traced_kwargs else call.traced_args
-            return close(run(*given), jax.tree.leaves((call.traced_args, call.traced_kwargs)), self)
+    def _update(self, given: Call) -> Any:
+        """A call over objects, which it updates."""
+        with opened(given, self) as call:
+            leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
+            built = self._running
+            if built is None or not built.accepts(leaves, tree, call.statics):
+                built = None if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else self._ready(call)
+            if built is not None:
+                self._updates = True
+                if built.job is not None:
+                    built.job.link.start_step()
+                if built.kept:
+                    # What the step only reads stays where it was put for it.
+                    with no_mesh():
+                        leaves = built.placed(leaves)
+                    args, kwargs = jax.tree.unflatten(tree, leaves)
+                    call = replace(call, traced_args=args, traced_kwargs=kwargs)
+                with no_mesh():
+                    results = built.run(call, leaves)
+                return close(results, leaves, self)
+        return self._plainly(given)
 
     def _ready(self, call: Call) -> Built:
         """The planned and compiled call."""
         built = self._lookup(call, follow=self._running)
-        built.prepare(self.cluster)
+        with no_mesh():
+            built.prepare(self.cluster)
         self._running = built
         return built
 
@@ -218,6 +231,16 @@ class Parallelized:
                 yield call
         else:
             yield call
+
+    @property
+    def _pure(self) -> Callable[..., Any]:
+        return pure(self._fn, self._signature, self)
+
+    def _caller(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an executable of pytrees with objects, and update them."""
+        with self._opened(args, kwargs) as call:
+            given = (*call.traced_args, call.traced_kwargs) if call.traced_kwargs else call.traced_args
+            return close(run(*given), jax.tree.leaves((call.traced_args, call.traced_kwargs)), self)
 
     def _planned(self, what: str) -> Built:
         if self._latest is None:

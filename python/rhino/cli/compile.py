@@ -6,17 +6,15 @@ Owns this command's options and outputs. Knows nothing of how modules are compil
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files
 from rhino.cli.supervised import task
 from rhino.compile.target import TARGETS, check_target
 from rhino.errors import RhinoError
+from rhino.progress import Progress
 
 if TYPE_CHECKING:
     from rhino.compile.executable import Executable
@@ -72,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         prefer_cpu()
     if in_fragments(main_of(module)):
         return _fragments(args, source)
-    with _spinner(f"compiling for {args.target}", args.quiet):
+    with Progress(f"compiling for {args.target}", args.quiet):
         executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts)
         executable.collectives()
     if args.hlo:
@@ -91,7 +89,7 @@ def _fragments(args: argparse.Namespace, source: str | bytes) -> int:
 
     if args.hlo:
         raise RhinoError("--hlo is of one program, and the module is in fragments", "leave it out")
-    with _spinner(f"compiling for {args.target}", args.quiet):
+    with Progress(f"compiling for {args.target}", args.quiet):
         executable = compile_fragments(source, args.target, args.devices)
     if args.json:
         files.write(args.json, json.dumps(to_json(executable), indent=1) + "\n")
@@ -141,21 +139,6 @@ def _human(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
         value /= 1024
     return f"{value:.2f} TiB"
-
-
-@contextlib.contextmanager
-def _spinner(what: str, quiet: bool) -> Iterator[None]:
-    """Time elapsed on standard error, where a person watches; XLA does not say how far it is."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
 
 
 def _count(text: str) -> int:

@@ -207,20 +207,6 @@ def test_help_and_version_load_nothing() -> None:
         assert word in done.stdout
 
 
-def test_progress_starts_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rhino.cli import plan
-
-    clock = iter([0.0, 0.5, 2.0, 3.0])
-    monkeypatch.setattr(plan.time, "monotonic", lambda: next(clock))
-    with plan._Progress() as progress:
-        progress(1, 4, "mesh 8")
-        assert progress._bar is None
-        progress(2, 4, "mesh 2x4")
-        assert progress._bar is not None
-        task = progress._bar.tasks[0]
-        assert (task.completed, task.total, task.description) == (2, 4, "mesh 2x4")
-
-
 def test_fused_parameters_are_stored_strided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "fused.mlir").write_text(FUSED)
     out, data, saved, again = (tmp_path / name for name in ("out.mlir", "p.json", "saved.json", "again.json"))
