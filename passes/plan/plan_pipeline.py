@@ -28,7 +28,9 @@ class PlanPipeline(Pass):
     rhino-plan-sharding, rhino-plan-stages, rhino-form-fragments, rhino-replicate-fragments and rhino-schedule would,
     one after the other.
 
-    Requires: as rhino-plan-sharding; a step that rhino-split-microbatch accepts.
+    A step that rhino-split-microbatch refuses is one micro-batch, with a warning, unless more are asked for.
+
+    Requires: as rhino-plan-sharding; with `microbatches`, a step that rhino-split-microbatch accepts.
 
     Ensures: @main is in fragments over the meshes of its stages; `rhino.schedule` has the tasks of every group,
     `rhino.plan` and `rhino.cluster` say what was chosen, what it is predicted to take, and what lost.
@@ -74,7 +76,14 @@ class PlanPipeline(Pass):
             raise PassError(
                 main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
             )
-        programs = SplitPrograms.of(module, self.level, self.statistics)
+        programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches)
+        if programs.uncut is not None:
+            why = programs.uncut.diagnostic
+            log.warning(
+                main,
+                f"a pipeline of one micro-batch, in which stages wait for each other: {why.position}: {why.message}",
+                [note.message for note in why.notes if note.position == why.position],
+            )
         options = Options(
             level=self.level,
             memory_limit=self.memory_limit or None,

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from rhino.api_trace import is_key
 from rhino.compile._jax import key_implementation, weakly_typed
@@ -25,12 +26,20 @@ def as_user(array: Any, aval: Any) -> Any:
     """An array that the runtime made, as jax would return it: bits of keys as keys, weak types as weak."""
     if is_key(aval):
         bits = array.original() if isinstance(array, StagedArray) else array
-        return jax.random.wrap_key_data(bits, impl=key_implementation(aval.dtype))
+        return jax.random.wrap_key_data(_whole_words(bits), impl=key_implementation(aval.dtype))
     if is_plain(aval):
         return array
     if isinstance(array, StagedArray):
         return StagedArray(array.pieces, replace(array.layout, aval=aval))
     return weakly_typed(array)
+
+
+def _whole_words(bits: jax.Array) -> jax.Array:
+    """The bits of keys with all words of a key on one device, as jax wants them; a stage may have them split."""
+    spec = (*bits.sharding.spec, *[None] * bits.ndim)[: bits.ndim]
+    if spec[-1] is None:
+        return bits
+    return jax.device_put(bits, NamedSharding(bits.sharding.mesh, PartitionSpec(*spec[:-1])))
 
 
 def as_taken(leaf: Any) -> Any:

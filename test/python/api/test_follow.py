@@ -112,9 +112,7 @@ def test_a_loaded_plan_is_for_its_cluster(step: Any, tmp_path: Path) -> None:
     small = replace(cluster, device=replace(cluster.device, memory_bytes=h100.predicted.peak_bytes - 1))
     with pytest.raises(rhino.RhinoError, match=r"the plan needs .* of a device, which has .*; plan again"):
         plan_on(small, loaded)
-    with pytest.raises(
-        rhino.RhinoError, match="the plan is for cluster 'ours:1', and that is no preset here"
-    ):
+    with pytest.raises(rhino.RhinoError, match="the plan is for cluster 'ours:1', and that is no preset here"):
         plan_on(None, replace(loaded, cluster="ours:1"))
 
 
