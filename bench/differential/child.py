@@ -1,4 +1,4 @@
-"""A process that tries programs until it dies: told one a line on standard input, one answer a cluster on standard output.
+"""A process that tries programs until it dies: told one a line on standard input, it answers a line for each cluster.
 
 Owns the way from a request to its outcomes. Whoever asks counts the answers: those that do not come are its death.
 """
@@ -25,6 +25,13 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         _answer(answers, {"ready": request["name"]})
+        if request["from"] == "step":
+            from bench.differential import steps
+
+            recipe = steps.of_seed(request["seed"])
+            for place in request["places"]:
+                _answer(answers, asdict(steps.attempt(recipe, place)))
+            continue
         try:
             case = _case(request)
             expected = trial.reference(case)

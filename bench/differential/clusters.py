@@ -47,13 +47,18 @@ def _cluster(name: str, devices: int, bandwidth: float, latency_s: float, hosts:
     )
 
 
+def cluster_of(devices: int) -> Cluster:
+    """So many devices on links that cost nothing."""
+    return _cluster(f"free-{devices}", devices, 1e15, 1e-15)
+
+
 def places() -> dict[str, Place]:
     """All of them, by name."""
-    free = _cluster("free", 8, 1e15, 1e-15)
+    free = cluster_of(8)
     found = (
         Place("free-2x4", free, "2x4"),
         Place("free-2x2x2", free, "2x2x2"),
-        Place("free-3x2", _cluster("six", 6, 1e15, 1e-15), "3x2"),
+        Place("free-3x2", cluster_of(6), "3x2"),
         Place("hosts", _cluster("hosts", 8, 1e4, 1e-4, hosts=2), ""),
         Place("cpu", Cluster.load("cpu"), ""),
     )

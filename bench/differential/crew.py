@@ -19,12 +19,20 @@ from typing import IO, Any
 
 from bench._common import ROOT
 
+ARGV = (sys.executable, "-m", "bench.differential.child")
+
 
 class Child:
-    """One process of `bench.differential.child` at a time."""
+    """One process of `bench.differential.child` at a time.
 
-    def __init__(self, timeout_s: float = 120.0, lives: int = 400) -> None:
-        self._timeout_s, self._lives = timeout_s, lives
+    Args:
+      timeout_s: without an answer for so long it hangs.
+      lives: after so many programs it is replaced: what XLA and jax keep of each adds up.
+      argv: what to start.
+    """
+
+    def __init__(self, timeout_s: float = 180.0, lives: int = 400, argv: Sequence[str] = ARGV) -> None:
+        self._timeout_s, self._lives, self._argv = timeout_s, lives, argv
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._asked = 0
@@ -71,13 +79,17 @@ class Child:
     def _started(self) -> subprocess.Popen[bytes]:
         self._asked += 1
         if self._asked % self._lives == 0:
-            self.close()  # what XLA and jax keep of every program adds up
+            self.close()
         if self._process is None:
-            self._errors = tempfile.TemporaryFile()
-            argv = [sys.executable, "-m", "bench.differential.child"]
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=ROOT, env=environment
+                self._argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                cwd=ROOT,
+                env=environment,
             )
         return self._process
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bench.differential import ops_algebra, ops_elementwise, ops_indexed, ops_regions, ops_shapes, ops_sums
 from bench.differential.gen import Gen, Unsuitable
-from bench.differential.program import LARGEST, Program
+from bench.differential.program import Program
 
 Draws = Callable[[Gen], None]
 
@@ -76,6 +76,3 @@ def of_seed(number: int, count: int, least: int = 1, most: int = 12) -> list[Pro
 
     collect()
     return found
-
-
-_ = LARGEST

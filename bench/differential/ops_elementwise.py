@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import exp, log
 
 from bench.differential.gen import ANY, COMPLEX, FLOATS, INTEGERS, NUMBERS, Gen, Unsuitable, rounded
-from bench.differential.program import EPSILON, LARGEST, Value, integer_bits, is_float, is_integer
+from bench.differential.program import LARGEST, Value, integer_bits, is_float, is_integer
 
 _REAL = tuple(dict.fromkeys(FLOATS))
 _SMOOTH = ("tanh", "logistic", "sine", "cosine", "exponential", "exponential_minus_one")
@@ -274,4 +274,3 @@ def barrier(g: Gen) -> None:
 
 ALL = (unary, smooth, positive, arithmetic, arithmetic, extremes, division, bits, compare, select, clamp, convert,
        convert, bitcast, parts, reduce_precision, map_, chlo, barrier)  # fmt: skip
-_ = EPSILON

@@ -71,7 +71,7 @@ def loop(g: Gen, grow: Callable[[Gen, int], None]) -> None:
         return [*next_, *out]
 
     regions = [g.region(tested, test)[0], g.region(bodied, body)[0]]
-    results = [((), "i32", 8.0, 0.0)]
+    results: list[tuple[tuple[int, ...], str, float, float]] = [((), "i32", 8.0, 0.0)]
     for c, more in zip(carried, added, strict=True):
         bound, error = 2.0**64 if c.dtype != "i1" else 1.0, 0.0
         if more is not None:

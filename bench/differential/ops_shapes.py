@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from bench.differential.gen import ANY, FLOATS, NUMBERS, Gen, Unsuitable, array
-from bench.differential.program import Value, integer_bits, is_float, is_integer, type_text
+from bench.differential.gen import ANY, NUMBERS, Gen, Unsuitable, array
+from bench.differential.program import Value, integer_bits, type_text
 
 
 def _same(v: Value, shape: tuple[int, ...]) -> tuple[tuple[int, ...], str, float, float]:
@@ -197,4 +197,3 @@ def rng_bits(g: Gen) -> None:
 
 ALL = (broadcast_in_dim, broadcast_in_dim, reshape, reshape, transpose, reverse, slice_, pad, concatenate, iota,
        constant, dynamic_slice, dynamic_update_slice, sort, rng_bits)  # fmt: skip
-_ = (FLOATS, is_float, is_integer)

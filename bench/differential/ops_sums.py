@@ -58,6 +58,7 @@ class Reducer:
 
 def reducer(g: Gen, dtype: str) -> tuple[Reducer, Value]:
     """One for a type and what it starts with: the neutral element mostly."""
+    names: tuple[str, ...]
     if dtype == "i1":
         names = ("or", "and", "xor", "maximum", "minimum", "add", "multiply")
     elif is_integer(dtype):
@@ -301,14 +302,13 @@ def convolution(g: Gen) -> None:
         labels = [labels[i] for i in g.order(len(labels))] if g.maybe() else [first, *labels[2:], second]
         return f"[{', '.join(labels)}]", tuple(sizes[label] for label in labels)
 
-    of = lambda sizes: {str(i): n for i, n in enumerate(sizes)}  # noqa: E731
+    def of(sizes: list[int]) -> dict[str, int]:
+        return {str(i): n for i, n in enumerate(sizes)}
+
     lhs, lhs_shape = laid_out("b", "f", {"b": batch, "f": inside * groups, **of(image)})
     rhs, rhs_shape = laid_out("o", "i", {"o": outside, "i": inside, **of(window)})
     out, out_shape = laid_out("b", "f", {"b": batch // batch_groups, "f": outside, **of(result)})
-    if g.maybe(10):
-        a = g.argument(lhs_shape, dtype)
-    else:
-        a = g.value((dtype,), shape=lhs_shape)
+    a = g.argument(lhs_shape, dtype) if g.maybe(10) else g.value((dtype,), shape=lhs_shape)
     b = g.value((dtype,), shape=rhs_shape)
     k = inside * prod(window) * (batch_groups if batch_groups > 1 else 1)
     reversed_ = ", ".join("true" if g.maybe(15) else "false" for _ in range(spatial))

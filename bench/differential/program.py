@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+_limits: Any = ml_dtypes.iinfo  # it has no types
 _NAME = re.compile(r"%[A-Za-z_]\w*(?:#\d+)?")
 _HEADER = "// differential: "
 
@@ -194,15 +195,16 @@ def data(shape: Sequence[int], dtype: str, bound: float | None, error: float, ra
     if dtype == "i1":
         return np.asarray(random.integers(0, 2, shape), bool)
     if is_integer(dtype):
-        info = ml_dtypes.iinfo(kind)
+        info: Any = _limits(kind)
         top = int(info.max) if bound is None else int(min(bound, info.max))
         low = 0 if dtype.startswith("u") else max(-top, int(info.min))
-        return np.asarray(random.integers(low, top, shape, dtype=np.int64, endpoint=True)).astype(kind)
-    top = 4.0 if bound is None else bound
+        wide = np.uint64 if dtype.startswith("u") else np.int64
+        return np.asarray(random.integers(low, top, shape, dtype=wide, endpoint=True)).astype(kind)
+    size = 4.0 if bound is None else bound
     if kind.kind == "c":
-        parts = [_floats(shape, top, error, random) for _ in range(2)]
+        parts = [_floats(shape, size, error, random) for _ in range(2)]
         return np.asarray(parts[0] + 1j * parts[1]).astype(kind)
-    return np.asarray(_floats(shape, top, error, random)).astype(kind)
+    return np.asarray(_floats(shape, size, error, random)).astype(kind)
 
 
 def _floats(shape: Sequence[int], top: float, error: float, random: Any) -> np.ndarray[Any, Any]:

@@ -17,7 +17,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from bench.differential.clusters import Place
-from bench.differential.program import data, facts_of, mlir_name
+from bench.differential.program import data, facts_of, mlir_name, numpy_type
 from rhino.compile import compile_module
 from rhino.compile.module import parse, read
 from rhino.errors import RhinoError
@@ -29,6 +29,8 @@ _FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes
 _ROUNDINGS = 256
 # What `rhino.passes.diagnostics.describe_exception` makes of an exception that is not meant for users.
 _INTERNAL = re.compile(r"unexpected \w+(Error|Exception|Stop\w+)\b|\bINTERNAL\b|Traceback")
+
+_limits: Any = ml_dtypes.finfo  # it has no types
 
 Arrays = Sequence[np.ndarray[Any, Any]]
 
@@ -103,14 +105,21 @@ def interpret(case: Case, expected: Arrays) -> Outcome:
 
 
 def _attribute(array: np.ndarray[Any, Any]) -> ir.DenseElementsAttr:
+    """As MLIR's own constant; ValueError for types that its buffers do not have."""
     if array.dtype == bool:
         packed = np.packbits(array.ravel(), bitorder="little")
         return ir.DenseElementsAttr.get(packed, type=ir.IntegerType.get_signless(1), shape=array.shape)
-    return ir.DenseElementsAttr.get(array)
+    signless = array.dtype.kind != "u"
+    kind = None if signless else ir.IntegerType.get_unsigned(8 * array.dtype.itemsize)
+    return ir.DenseElementsAttr.get(array, signless=signless, type=kind)
 
 
 def _array(found: ir.DenseElementsAttr) -> np.ndarray[Any, Any]:
-    return np.array(found)
+    """Its elements; ValueError for types that numpy does not have. Of complex numbers MLIR ends the process."""
+    if "complex" in str(found.type):
+        raise ValueError("complex")
+    kind = str(ir.RankedTensorType(found.type).element_type)
+    return np.array(found).view(numpy_type(kind))
 
 
 def attempt(case: Case, expected: Arrays, place: Place) -> Outcome:
@@ -123,13 +132,18 @@ def attempt(case: Case, expected: Arrays, place: Place) -> Outcome:
         found = [np.asarray(out) for out in executable(*case.arguments)]
     except RhinoError as error:
         text = str(error).splitlines()[0][:400]
-        located = re.match(r"\S+:\d+:\d+: ", text) is not None and not _INTERNAL.search(text)
+        located = re.match(r"\S+:\d+:\d+: ", text) is not None and not is_internal(text)
         return Outcome("refused" if located else "unlocated", text)
     except Exception as error:  # whatever it is, it is what this looks for
         return Outcome("failed", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:400]}")
     split = sum(any(t.sharding) for t in (*planned.arguments, *planned.outputs))
     problem = difference(found, expected, case.tolerances)
     return Outcome("wrong" if problem else "right", problem, split)
+
+
+def is_internal(text: str) -> bool:
+    """Whether an error's text is not meant for users."""
+    return _INTERNAL.search(text) is not None
 
 
 def difference(found: Arrays, expected: Arrays, tolerances: Sequence[float] | None) -> str:
@@ -167,7 +181,7 @@ def tolerance(want: np.ndarray[Any, Any]) -> float:
     if want.dtype.kind in "biu" or not want.size:
         return 0.0
     try:
-        unit = float(ml_dtypes.finfo(want.dtype).eps)
+        unit = float(_limits(want.dtype).eps)
     except ValueError:  # int4
         return 0.0
     sizes = np.abs(_wide(want))

@@ -140,6 +140,7 @@ class _Run:
         from jaxlib.mlir import ir
 
         from rhino.cli.opt_reports import IRPrinter, Selection, Tasks
+        from rhino.dialect.functions import make_main
         from rhino.passes.pass_manager import PipelineError, native_diagnostics
 
         arguments = self.arguments
@@ -148,6 +149,8 @@ class _Run:
         try:
             with native_diagnostics(context, sink):
                 module = part.parse(context)
+            if arguments.flags.get("function"):
+                make_main(module, arguments.flags["function"])
         except ir.MLIRError:
             return None
         self.seconds.append(("Parser", time.perf_counter() - start))
@@ -167,7 +170,11 @@ class _Run:
         return output
 
     def serialize(self, module: ir.Module) -> bytes:
-        """The module as text or bytecode."""
+        """The module as text, bytecode or a portable artifact."""
+        if self.arguments.has("emit-portable-artifact"):
+            from rhino.dialect.context import to_portable
+
+            return to_portable(module, self.arguments.flags["emit-portable-artifact"])
         if self.arguments.has("emit-bytecode"):
             from rhino.dialect.context import to_bytecode
 

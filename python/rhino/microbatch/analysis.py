@@ -39,7 +39,12 @@ _ASK = (
     f"{ONE}; or give statistics=micro-batch, with which each takes its own sums for "
     "those of the batch, and results are not those of one device"
 )
+<<<<<<< HEAD
 _SUMS = f"{ONE}; statistics=micro-batch takes only sums from a micro-batch for all examples"
+=======
+_CALLED = "call the function before the step and pass what it returns, or run the step without stages"
+_SUMS = "run the step as one micro-batch; statistics=micro-batch takes only sums from a micro-batch for all examples"
+>>>>>>> main
 
 
 def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool = False) -> Plan:
@@ -160,6 +165,11 @@ class _Main:
             self.flow.zero(scope, op)
             scope.forms.update(dict.fromkeys(op.results, WHOLE))
             self.before.append(k)
+        elif k in self.facts.host:
+            # It sees whole values, and once: results of the step, as it were.
+            scope.forms.update(dict.fromkeys(op.results, AFTER))
+            self.after.append(k)
+            self.trace(k)
         elif op.name == BARRIER:
             self.barrier(k, forms)
         elif not any(isinstance(f, After) for f in forms) and not (
@@ -244,6 +254,9 @@ class _Main:
         if made >= 0:
             notes.append((made, f"'{self.graph.ops[made].name}' combines all examples here"))
         remedy = _SUMS if self.estimates.allowed else _ASK if self.adds_up(made) else _AFTER_ALL
+        if made in self.facts.host:
+            message = f"not sync-free: '{name}' needs, for every example, what a callback returns that sees all of them"
+            return NotSyncFree(k, made, message, ((made, "it is called here"), (None, _CALLED)))
         message = f"not sync-free: '{name}' needs, for every example, a value that is known after all examples"
         return NotSyncFree(k, made, message, (*notes, (None, remedy)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,25 @@ def test_a_batch_that_cannot_be_cut_as_asked_is_refused_truly() -> None:
         rhino.parallelize(make_step(0.9), cluster="cpu:1", stages=2, microbatches=4).plan(
             jax.eval_shape(init, jax.random.key(0)), make_batch(6)
         )
+
+
+@pytest.mark.long
+def test_a_batch_that_no_pipeline_takes_is_one_program() -> None:
+    def step(w: Any, x: jax.Array) -> Any:
+        def loss(w: Any) -> jax.Array:
+            y = jnp.tanh(x @ w[0]) @ w[1]
+            return ((y - (y.mean(0) if len(x) < 4 else 0)) ** 2).mean()  # small batches need each other
+
+        value, grads = jax.value_and_grad(loss)(w)
+        return jax.tree.map(lambda a, g: a - 0.1 * g, w, grads), value
+
+    random = np.random.default_rng(0)
+    ours: Any = [random.normal(size=(CLASSES, CLASSES)).astype(np.float32) for _ in range(2)]
+    theirs = ours
+    parallel = rhino.parallelize(step, cluster="cpu:1", donate_argnums=(0,), stages=2, microbatches=2)
+    for size in (8, 3, 8):
+        x = random.normal(size=(size, CLASSES))
+        with pytest.warns(rhino.RhinoWarning, match="not sync-free") if size == 3 else contextlib.nullcontext():
+            ours, value = parallel(ours, x)
+        theirs, expected = jax.jit(step)(theirs, x)
+        close((ours, value), (theirs, expected))
