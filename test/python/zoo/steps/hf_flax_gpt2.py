@@ -32,4 +32,5 @@ def case() -> Case:
         return optax.apply_updates(params, updates), opt_state, loss
 
     batches = [(jax.random.randint(jax.random.key(i), (8, 8), 0, 64, jnp.int32),) for i in range(2)]
-    return Case(step, (model.params, tx.init(model.params)), batches, rtol=1e-3)
+    # A bias of keys has no gradient but rounding, which Adafactor divides by its own size.
+    return Case(step, (model.params, tx.init(model.params)), batches, rtol=1e-3, atol=1e-3)
