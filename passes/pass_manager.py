@@ -51,13 +51,17 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
+_WHOLE = "see current operation"  # MLIR's note with the operation and all that is in it
+
+
 class PipelineError(RhinoError):
     """A pass failed, or the pipeline cannot be built. `diagnostics` holds every error reported, first one first."""
 
     def __init__(self, diagnostics: Sequence[Diagnostic], source: str = "") -> None:
         first = diagnostics[0]
         # Remedies are notes at the same place; others point elsewhere.
-        here = [note for note in first.notes if note.position == first.position] or [*first.notes]
+        notes = [note for note in first.notes if not note.message.startswith(_WHOLE)]
+        here = [note for note in notes if note.position == first.position] or notes
         super().__init__(str(first), "; ".join(note.message for note in here))
         self.diagnostics = tuple(diagnostics)
         self.source = source
