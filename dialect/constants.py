@@ -24,12 +24,31 @@ def splat(kind: Any, value: float) -> Any:
         # The bindings know no attributes of complex numbers.
         real = ir.RankedTensorType.get(kind.shape, element.element_type)
         return stablehlo.ComplexOp(splat(real, value), splat(real, 0)).result
+    return stablehlo.ConstantOp(_filled(kind, value)).result
+
+
+def _filled(kind: Any, value: float) -> Any:
+    """The attribute of such a constant, of no complex type."""
+    element = kind.element_type
     if isinstance(element, ir.IntegerType):
         # They take signed 64 bits, whatever the type.
         attribute: Any = ir.IntegerAttr.get(element, int(value) - (2**64 if value >= 2**63 else 0))
     else:
         attribute = ir.FloatAttr.get(element, float(value))
-    return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(kind, attribute)).result
+    return ir.DenseElementsAttr.get_splat(kind, attribute)
+
+
+def is_identity(op: ir.Operation, kind: str) -> bool:
+    """Whether an operation is a constant that changes nothing when accumulated."""
+    if kind in ("add", "xor"):
+        return is_zeros(op)
+    if kind == "multiply":
+        return is_ones(op)
+    element = op.results[0].type.element_type
+    if op.name != "stablehlo.constant" or not has_identity(kind, element):
+        return False
+    with op.location:
+        return bool(op.attributes["value"] == _filled(op.results[0].type, identity(kind, element)))
 
 
 def is_zeros(op: ir.Operation) -> bool:
@@ -61,6 +80,13 @@ def _printed(op: ir.Operation) -> str:
         text = str(value) if isinstance(value, ir.DenseElementsAttr) and value.is_splat else ""
     found = _SPLAT.search(text)
     return found[1] if found else ""
+
+
+def has_identity(kind: str, element: Any) -> bool:
+    """Whether an element type has a number that changes nothing when accumulated: infinity, for a maximum of floats."""
+    if kind in ("maximum", "minimum"):
+        return isinstance(element, (ir.IntegerType, ir.BF16Type, ir.F16Type, ir.F32Type, ir.F64Type))
+    return str(element) != "f8E8M0FNU"  # powers of two
 
 
 def identity(kind: str, element: Any) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.constants import is_ones, is_zeros
+from rhino.dialect.constants import is_identity
 
 REDUCING = frozenset(
     {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"}
@@ -64,13 +64,15 @@ def starts(op: ir.Operation) -> range:
 
 
 def starts_neutral(op: ir.Operation, i: int, kind: str) -> bool:
-    """Whether result i may be started more than once: from what changes nothing, or it is no matter how often."""
-    if kind not in ("add", "multiply", "xor"):
+    """Whether result i starts from a constant that changes nothing; assumed where the reducer is no operation."""
+    if kind in ("", SELECT):
         return True
-    v = op.operands[starts(op)[i]]
+    v, converted = op.operands[starts(op)[i]], False
     while isinstance(v, ir.OpResult) and v.owner.operation.name in _SAME_NUMBER:
+        converted |= v.owner.operation.name == "stablehlo.convert"
         v = v.owner.operation.operands[0]
     if not isinstance(v, ir.OpResult):
         return False
-    made = v.owner.operation
-    return is_ones(made) if kind == "multiply" else is_zeros(made)
+    bound = kind in ("maximum", "minimum", "and") and isinstance(v.type.element_type, ir.IntegerType)
+    # The least of eight bits is not the least of more.
+    return is_identity(v.owner.operation, kind) and not (converted and bound)

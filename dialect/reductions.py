@@ -8,23 +8,25 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
-from rhino.dialect.constants import splat
+from rhino.dialect.constants import has_identity, identity, splat
 from rhino.dialect.functions import walk
 from rhino.dialect.reducers import kinds, starts, starts_neutral
 from rhino.dialect.sdy import SHARDING
 
-_APPLY = {"add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "xor": stablehlo.XorOp}
+_APPLY = {
+    "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp, "minimum": stablehlo.MinOp,
+    "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
+}  # fmt: skip
 # A scatter starts from a tensor; XLA lets one device have it, and the others start from what changes nothing.
 _FROM_SCALARS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
-_NO_ZERO = "f8E8M0FNU"
 
 
 def start_neutral(root: ir.Operation) -> int:
-    """Lets every sum, product and xor below an operation start from 0 or 1, and combines it with its start afterwards.
+    """Lets reductions below an operation start from what changes nothing, and be combined with their start afterwards.
 
     XLA takes the start for neutral: each device starts its part from it, and a reduction of joined tensors each of
-    them, so that it counts several times. Padding counts as nothing, as in XLA (in StableHLO's text it is the start).
-    Returns how many operations it changed.
+    them, so that it counts several times; where a part is a single row, it is left out. Padding counts as nothing, as
+    in XLA (in StableHLO's text it is the start). Returns how many operations it changed.
     """
     return sum(start_apart(op) for op in [op for op in walk(root) if op.name in _FROM_SCALARS])
 
@@ -35,7 +37,7 @@ def start_apart(op: ir.Operation) -> bool:
         (i, kind)
         for i, (kind, result) in enumerate(zip(kinds(op), op.results, strict=True))
         if not starts_neutral(op, i, kind)
-        and str(result.type.element_type) != _NO_ZERO
+        and has_identity(kind, op.operands[starts(op)[i]].type.element_type)
         and result.type.has_static_shape  # the importer refuses others
     ]
     for i, kind in given:
@@ -48,11 +50,14 @@ def _start_after(op: ir.Operation, i: int, kind: str) -> None:
     start = op.operands[at]
     with op.context, op.location:
         with ir.InsertionPoint(op):
-            op.operands[at] = splat(start.type, 1 if kind == "multiply" else 0)
+            op.operands[at] = splat(start.type, identity(kind, start.type.element_type))
         with ir.InsertionPoint.after(op):
-            everywhere = start
-            if start.type != result.type:
-                everywhere = stablehlo.BroadcastInDimOp(result.type, start, ir.DenseI64ArrayAttr.get([])).result
+            everywhere, element = start, result.type.element_type
+            if start.type.element_type != element:  # the reducer may work in a wider type
+                wide = ir.RankedTensorType.get(start.type.shape, element)
+                everywhere = stablehlo.ConvertOp(wide, start).result
+            if start.type.shape != result.type.shape:
+                everywhere = stablehlo.BroadcastInDimOp(result.type, everywhere, ir.DenseI64ArrayAttr.get([])).result
             whole = _APPLY[kind](everywhere, result)
             if SHARDING in op.attributes:
                 given = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings[i]

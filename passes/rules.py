@@ -10,6 +10,8 @@ import dataclasses
 import re
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
 from rhino.graph.data import Rule
 from rhino.graph.partial import combined
@@ -28,12 +30,15 @@ def offered(op: Any, rule: Rule) -> Rule:
     if op.name == "stablehlo.convolution" and (cut := _windows(op, rule)):
         reduction = tuple(f for f in rule.reduction if f not in cut)
         rule = dataclasses.replace(rule, reduction=reduction, replicate=(*rule.replicate, *sorted(cut)))
-    if not _in_parts(op):
+    if op.name == "stablehlo.convolution" and _grouped_batch(op):
+        # XLA (0.10.2) adds up over the devices of axes that split nothing of it, too.
+        rule = dataclasses.replace(rule, entire=rule.reduction)
+    if not in_parts(op):
         rule = dataclasses.replace(rule, replicate=(*rule.replicate, *rule.reduction))
     return rule
 
 
-def _in_parts(op: Any) -> bool:
+def in_parts(op: Any) -> bool:
     """Whether devices may each have a part of what an operation sums, and then combine their results."""
     dtypes = tuple(str(result.type.element_type) for result in op.results)
     if op.name in _CONTRACTING:
@@ -55,6 +60,11 @@ def _windows(op: Any, rule: Rule) -> set[int]:
     _, kernel, result = (part.strip(" []").split(", ") for part in re.split("x(?=\\[)|->", dimension_numbers(op)))
     moving = [d for d in kernel if d.isdigit() and op.results[0].type.shape[result.index(d)] > 1]
     return {f for d in moving for f in rule.operands[1][kernel.index(d)] if f in rule.reduction}
+
+
+def _grouped_batch(op: Any) -> bool:
+    """Whether a convolution takes its groups from the batch, as kernel gradients of grouped convolutions do."""
+    return "batch_group_count" in op.attributes and ir.IntegerAttr(op.attributes["batch_group_count"]).value > 1
 
 
 def dimension_numbers(op: Any) -> str:

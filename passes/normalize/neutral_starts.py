@@ -1,4 +1,4 @@
-"""The pass rhino-neutral-starts: sums and products start from 0 and 1, so that they can be done in parts."""
+"""The pass rhino-neutral-starts: reductions start from what changes nothing, so that they can be done in parts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rhino.passes.registry import Pass, PassLog, register
 
 @register
 class NeutralStarts(Pass):
-    """Let sums, products and xor start from what changes nothing, and combine them with their start afterwards.
+    """Let reductions start from what changes nothing, and combine them with their start afterwards.
 
     XLA takes the start of a reduction for neutral. Where a reduction is split over devices, or reads tensors that were
-    joined, each part starts from it, which counts several times then. Maxima, minima, `and` and `or` may start several
-    times and stay. Of windows the padding counts as nothing, as XLA has it.
+    joined, each part starts from it, which counts several times then, or from nothing if it is a single row. Of windows
+    the padding counts as nothing, as XLA has it.
 
     Requires: nothing.
 
-    Ensures: every `stablehlo.reduce`, `reduce_window` and `select_and_scatter` that adds or multiplies starts from 0
-    or 1.
+    Ensures: every `stablehlo.reduce`, `reduce_window` and `select_and_scatter` whose reducer is one operation (add,
+    multiply, maximum, minimum, and, or, xor) starts from its neutral element; for several results, each.
 
     Example:
       ```mlir

@@ -32,6 +32,7 @@ class SplitPrograms:
     """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split.
 
     `own` is the number of micro-batches that the step has a loop over itself, 0 for none: it is cut as often then.
+    `batch`: examples that can be told apart, 1 where they need each other, then `uncut` says why.
     `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode.
     """
 
@@ -42,10 +43,14 @@ class SplitPrograms:
     cut: dict[int, bytes] = field(default_factory=dict)
     known: dict[int, Prepared | None] = field(default_factory=dict)
     refused: dict[int, PassError] = field(default_factory=dict)
+    uncut: PassError | None = None
 
     @classmethod
-    def of(cls, module: ir.Module, level: str, statistics: str = "batch") -> SplitPrograms:
-        """Of a normalised module, which stays as it is.
+    def of(cls, module: ir.Module, level: str, statistics: str = "batch", microbatches: int = 0) -> SplitPrograms:
+        """Of a normalised module, which stays as it is. A step that no number of slices suits is one slice.
+
+        Args:
+          microbatches: those asked for, 0 for any number: with more than one, a step must be cut.
 
         Raises:
           PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
@@ -66,9 +71,11 @@ class SplitPrograms:
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:
                 return found
-        if reason is not None:
-            raise reason
-        raise list(found.refused.values())[-1]  # of fewer, larger parts: the finer ones may only not have divided
+        # Of fewer, larger parts: the finer ones may only not have divided.
+        uncut = reason or list(found.refused.values())[-1]
+        if microbatches > 1 or found.prepared(1) is None:
+            raise uncut
+        return cls(found.bytecode, 1, statistics, own, found.cut, {1: found.known[1]}, found.refused, uncut)
 
     @property
     def example(self) -> Prepared:

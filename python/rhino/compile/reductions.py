@@ -1,9 +1,11 @@
 """Reductions made fit for XLA's partitioner, whoever split their operands: a plan, propagation or the user.
 
-Owns what no device may share. What devices can combine is in `rhino.graph.partial`.
+Owns the constraints on what no devices may share. What they can is in `rhino.graph.partial`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy, stablehlo
@@ -11,7 +13,10 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 from rhino.dialect.functions import walk
 from rhino.dialect.reducers import kinds
 from rhino.dialect.reductions import start_neutral
-from rhino.graph.partial import combined
+from rhino.passes.rules import in_parts
+
+# XLA makes a reduction of a window over a whole dimension. What other scatters combine it gathers by itself.
+_ACROSS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.dot_general")
 
 
 def share_reductions(root: ir.Operation, mesh: str) -> None:
@@ -21,20 +26,31 @@ def share_reductions(root: ir.Operation, mesh: str) -> None:
     something else.
     """
     start_neutral(root)
-    for op in [op for op in walk(root) if op.name == "stablehlo.reduce"]:
-        found = kinds(op)
-        if not combined(found, tuple(str(result.type.element_type) for result in op.results)):
-            _keep_whole(op, mesh, apart="" in found)
+    for op in [op for op in walk(root) if op.name in _ACROSS]:
+        if not in_parts(op):
+            _keep_whole(op, mesh)
 
 
-def _keep_whole(op: ir.Operation, mesh: str, apart: bool) -> None:
-    """Constrains the operands; `apart` from what joins them, as XLA would begin at the start again for each part."""
-    reduced = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+def _keep_whole(op: ir.Operation, mesh: str) -> None:
+    # Apart from what joins an operand's parts: XLA would begin at the start of another reducer again for each.
+    apart = op.name != "stablehlo.dot_general" and "" in kinds(op)
     with op.context, op.location, ir.InsertionPoint(op):
-        for i in range(len(op.results)):
-            dims = [
-                sdy.DimensionShardingAttr.get([], is_closed=d in reduced) for d in range(len(op.operands[i].type.shape))
-            ]
+        for i, reduced in enumerate(_reduced(op)):
+            rank = len(op.operands[i].type.shape)
+            dims = [sdy.DimensionShardingAttr.get([], is_closed=d in reduced) for d in range(rank)]
             sharding = sdy.TensorShardingAttr.get(ir.FlatSymbolRefAttr.get(mesh), dims)
             whole = sdy.ShardingConstraintOp(op.operands[i], sharding).result
             op.operands[i] = stablehlo.OptimizationBarrierOp([whole]).results[0] if apart else whole
+
+
+def _reduced(op: ir.Operation) -> Sequence[Sequence[int]]:
+    """Per operand the dimensions that are reduced."""
+    if op.name == "stablehlo.dot_general":
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        return numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    if op.name == "stablehlo.reduce":
+        reduced = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    else:
+        shapes = zip(op.operands[0].type.shape, op.results[0].type.shape, strict=True)
+        reduced = [d for d, (size, left) in enumerate(shapes) if left == 1 < size]
+    return [reduced] * len(op.results)

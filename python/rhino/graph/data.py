@@ -43,6 +43,7 @@ class Rule:
     reduction: tuple[int, ...] = ()
     replicate: tuple[int, ...] = ()
     permutation: tuple[int, ...] = ()
+    entire: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

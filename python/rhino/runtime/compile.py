@@ -52,6 +52,7 @@ def compile_fragments(
     target: str,
     devices: Sequence[Any] | None = None,
     options: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
     callbacks: Callbacks | None = None,
 ) -> Compiled:
     """Compiles the module of every fragment.
@@ -59,6 +60,7 @@ def compile_fragments(
     Args:
       donated: per fragment, the operands whose buffers it may reuse.
       devices: what the program's meshes count; by default the target's.
+      progress: called as (done, total, label) for each distinct program.
       callbacks: what calls of Python functions in the modules refer to.
 
     Raises:
@@ -92,7 +94,11 @@ def compile_fragments(
     # XLA lets go of the interpreter while it compiles. Its CPU compiler uses all cores by itself.
     workers = 1 if target == "cpu" else max(1, min(len(distinct), os.cpu_count() or 1))
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        compiled = dict(zip(distinct, pool.map(work, distinct), strict=True))
+        compiled = {}
+        for index, made in zip(distinct, pool.map(work, distinct), strict=True):
+            compiled[index] = made
+            if progress is not None:
+                progress(len(compiled), len(distinct), "compiling the stages")
     there: dict[tuple[int, int], Executable] = {(i, program.fragments[i].group): e for i, e in compiled.items()}
     executables: list[Executable | None] = []
     for fragment, origin in zip(program.fragments, programs, strict=True):

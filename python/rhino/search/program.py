@@ -45,7 +45,10 @@ class Placement:
 
 
 def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[States]:
-    """States of class k when `axes` may change: sizes divide, together with the other axes on the same dimension."""
+    """States of class k when `axes` may change: sizes divide, together with the other axes on the same dimension.
+
+    A factor that is `entire` is split only where all axes split something.
+    """
     node = costs.problem.nodes[costs.quotient.nodes[k]]
     sizes = costs.sizes
     choices = [
@@ -60,7 +63,13 @@ def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[S
                 parts[s] = parts.get(s, 1) * n
         return all(node.limits[s - 1] % n == 0 for s, n in parts.items())
 
-    return [states for states in product(*choices) if divides(states)]
+    rule = costs.problem.graph.ops[node.ops[0]].rule if node.kind == "op" else None
+    entire = {s for s, f in enumerate(node.factors, 1) if rule is not None and f in rule.entire}
+
+    def complete(states: States) -> bool:
+        return entire.isdisjoint(states) or all(s > 0 for n, s in zip(sizes, states, strict=True) if n > 1)
+
+    return [states for states in product(*choices) if divides(states) and complete(states)]
 
 
 class Program:

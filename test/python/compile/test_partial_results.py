@@ -5,7 +5,7 @@ Every reducer and type is there, those that the catalogue has not too: these mus
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import jax
 import ml_dtypes
@@ -31,8 +31,8 @@ BITS = ("and", "or", "xor")
 OTHER = "other"
 
 
-def cases() -> Iterator[tuple[str, str]]:
-    for dtype in TYPES:
+def cases(types: Iterable[str] = TYPES) -> Iterator[tuple[str, str]]:
+    for dtype in types:
         for kind in (*NUMPY, OTHER):
             if kind in BITS and (dtype in FLOATS or dtype in COMPLEX or dtype in SMALL):
                 continue
@@ -41,8 +41,8 @@ def cases() -> Iterator[tuple[str, str]]:
             yield kind, dtype
 
 
-def reduction(i: int, kind: str, dtype: str) -> str:
-    """Reduces %x<i>, from 1 whatever the reducer."""
+def reduction(i: int, kind: str, dtype: str, window: bool) -> str:
+    """Reduces %x<i>, from 1 whatever the reducer; by one window over all rows, which XLA makes a reduction."""
     scalar, wide = f"tensor<{dtype}>", f"tensor<{ROWS}x{COLUMNS}x{dtype}>"
     one = "true" if dtype == "i1" else "(1.0, 0.0)" if dtype in COMPLEX else "1.0" if "f" in dtype else "1"
     body = f"%s = stablehlo.{kind} %a, %b : {scalar}"
@@ -55,12 +55,20 @@ def reduction(i: int, kind: str, dtype: str) -> str:
     if dtype in SMALL:
         lines.append(f"%y{i} = stablehlo.convert %x{i} : (tensor<{ROWS}x{COLUMNS}xf32>) -> {wide}")
         given = f"%y{i}"
-    lines.append(f"""%one{i} = stablehlo.constant dense<{one}> : {scalar}
-    %r{i} = stablehlo.reduce({given} init: %one{i}) across dimensions = [0] : ({wide}, {scalar}) -> {row(dtype)}
-     reducer(%a: {scalar}, %b: {scalar}) {{
+    region = f"""({{
+    ^bb0(%a: {scalar}, %b: {scalar}):
       {body}
       stablehlo.return %s : {scalar}
-    }}""")
+    }})"""
+    lines.append(f"%one{i} = stablehlo.constant dense<{one}> : {scalar}")
+    if window:
+        one_row = f"tensor<1x{COLUMNS}x{dtype}>"
+        lines.append(f"""%w{i} = "stablehlo.reduce_window"({given}, %one{i}) {region}
+    {{window_dimensions = array<i64: {ROWS}, 1>}} : ({wide}, {scalar}) -> {one_row}
+    %r{i} = stablehlo.reshape %w{i} : ({one_row}) -> {row(dtype)}""")
+    else:
+        lines.append(f"""%r{i} = "stablehlo.reduce"({given}, %one{i}) {region}
+    {{dimensions = array<i64: 0>}} : ({wide}, {scalar}) -> {row(dtype)}""")
     if dtype in SMALL:
         lines.append(f"%z{i} = stablehlo.convert %r{i} : ({row(dtype)}) -> {row('f32')}")
     return "\n    ".join(lines)
@@ -70,7 +78,7 @@ def row(dtype: str) -> str:
     return f"tensor<{COLUMNS}x{dtype}>"
 
 
-def module(chosen: list[tuple[str, str]], devices: int) -> str:
+def module(chosen: list[tuple[str, str]], window: bool) -> str:
     """Every case with its rows over all devices."""
     arguments, results, names, lines = [], [], [], []
     for i, (kind, dtype) in enumerate(chosen):
@@ -79,8 +87,8 @@ def module(chosen: list[tuple[str, str]], devices: int) -> str:
         arguments.append(f"%x{i}: tensor<{ROWS}x{COLUMNS}x{outside}> {sharding}")
         results.append(row(outside))
         names.append(f"%{'z' if dtype in SMALL else 'r'}{i}")
-        lines.append(reduction(i, kind, dtype))
-    return f"""sdy.mesh @mesh = <["x"={devices}]>
+        lines.append(reduction(i, kind, dtype, window))
+    return f"""sdy.mesh @mesh = <["x"=8]>
 func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
     {chr(10).join(lines)}
     return {", ".join(names)} : {", ".join(results)}
@@ -104,11 +112,16 @@ def expected(kind: str, x: np.ndarray) -> np.ndarray:
     return total
 
 
-def test_every_reducer_of_every_type_on_eight_devices() -> None:
+WINDOWED = ("i1", "i32", "bf16", "f32")
+BOTH = pytest.mark.parametrize(("types", "window"), [(tuple(TYPES), False), (WINDOWED, True)], ids=["reduce", "window"])
+
+
+@BOTH
+def test_every_reducer_of_every_type_on_eight_devices(types: tuple[str, ...], window: bool) -> None:
     """Before: 7 of the starts for "add", "Unsupported reduction computation", and an abort for bfloat16."""
-    chosen = list(cases())
+    chosen = list(cases(types))
     with jax.enable_x64(True):
-        executable = compile_module(module(chosen, 8), "cpu")
+        executable = compile_module(module(chosen, window), "cpu")
         given = [values(kind, dtype) for kind, dtype in chosen]
         got = [np.asarray(out) for out in executable(*given)]
     for (kind, dtype), x, out in zip(chosen, given, got, strict=True):
@@ -119,7 +132,8 @@ def test_every_reducer_of_every_type_on_eight_devices() -> None:
 
 
 @pytest.mark.long
-def test_every_reducer_of_every_type_compiles_for_gpus() -> None:
+@BOTH
+def test_every_reducer_of_every_type_compiles_for_gpus(types: tuple[str, ...], window: bool) -> None:
     """Before: the process ended."""
-    executable = compile_module(module(list(cases()), 8), "h100")
+    executable = compile_module(module(list(cases(types)), window), "h100")
     assert "all-reduce" in executable.hlo_text()

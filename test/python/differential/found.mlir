@@ -1,0 +1,26 @@
+// Programs that the differential test found and cut down, side by side: each was wrong, or did not compile, when found.
+func.func @main(
+    %batch_groups: tensor<4x12x2xf32>, %batch_groups_kernel: tensor<2x3x2xf32>,
+    %strided: tensor<8x8x2xf32>, %strided_kernel: tensor<8x3x6xf32>,
+    %start: tensor<i32>, %rows: tensor<12x3xi32>,
+    %lowest: tensor<f32>, %square: tensor<8x8xf32>)
+    -> (tensor<10x2x2xf32>, tensor<4x1x6xf32>, tensor<3xi32>, tensor<8xf32>) {
+  // Sums over features were those of idle axes, too.
+  %0 = "stablehlo.convolution"(%batch_groups, %batch_groups_kernel) {window_strides = array<i64: 1>,
+      padding = dense<[[2, 0]]> : tensor<1x2xi64>, lhs_dilation = array<i64: 1>, rhs_dilation = array<i64: 2>,
+      window_reversal = array<i1: true>, dimension_numbers = #stablehlo.conv<[b, 0, f]x[o, 0, i]->[0, f, b]>,
+      feature_group_count = 1 : i64, batch_group_count = 2 : i64}
+      : (tensor<4x12x2xf32>, tensor<2x3x2xf32>) -> tensor<10x2x2xf32>
+  %1 = "stablehlo.convolution"(%strided, %strided_kernel) {window_strides = array<i64: 3>,
+      padding = dense<[[3, 2]]> : tensor<1x2xi64>, lhs_dilation = array<i64: 1>, rhs_dilation = array<i64: 1>,
+      window_reversal = array<i1: false>, dimension_numbers = #stablehlo.conv<[0, f, b]x[i, 0, o]->[0, b, f]>,
+      feature_group_count = 1 : i64, batch_group_count = 2 : i64}
+      : (tensor<8x8x2xf32>, tensor<8x3x6xf32>) -> tensor<4x1x6xf32>
+  // The start counted on every device.
+  %2 = stablehlo.reduce(%rows init: %start) applies stablehlo.add across dimensions = [0]
+      : (tensor<12x3xi32>, tensor<i32>) -> tensor<3xi32>
+  // The start was dropped.
+  %3 = stablehlo.reduce(%square init: %lowest) applies stablehlo.minimum across dimensions = [0]
+      : (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
+  return %0, %1, %2, %3 : tensor<10x2x2xf32>, tensor<4x1x6xf32>, tensor<3xi32>, tensor<8xf32>
+}

@@ -1,0 +1,84 @@
+"""Programs are cut down to the operations that matter, and joined ones keep apart."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from bench.differential.generate import of_seed
+from bench.differential.program import Program, data, facts_of, joined
+from bench.differential.shrink import smallest
+from bench.differential.trial import difference
+from rhino.plan_module import parse_module
+
+
+@cache
+def programs() -> list[Program]:
+    return of_seed(5, 60)
+
+
+def with_op(name: str, least: int) -> Program:
+    return next(p for p in programs() if name in [op.name for op in p.ops] and len(p.ops) >= least)
+
+
+@pytest.mark.parametrize("name", ["stablehlo.reduce", "stablehlo.dot_general", "stablehlo.scatter"])
+def test_one_operation_is_left_of_many(name: str) -> None:
+    program = with_op(name, 6)
+    asked = []
+
+    def fails(part: Program) -> bool:
+        asked.append(part)
+        return name in [op.name for op in part.ops]
+
+    small = smallest(program, fails)
+    assert name in [op.name for op in small.ops]
+    assert len(small.ops) < len(program.ops)
+    assert len(asked) <= 120
+    for part in asked:
+        parse_module(part.text(), "part.mlir")  # each is a program
+
+
+def test_nothing_is_asked_more_often_than_allowed() -> None:
+    asked = []
+    smallest(with_op("stablehlo.reduce", 6), lambda p: bool(asked.append(p)), attempts=3)
+    assert len(asked) == 3
+
+
+def test_joined_programs_keep_arguments_results_and_tolerances() -> None:
+    programs = of_seed(7, 4)
+    facts = facts_of(joined(programs).text())
+    assert facts is not None
+    assert facts["tolerances"] == [o.error for p in programs for o in p.outputs]
+    assert len(facts["arguments"]) == sum(len(p.arguments) for p in programs)
+
+
+def test_exact_arguments_are_whole_numbers_within_their_bound() -> None:
+    random = np.random.default_rng(0)
+    for dtype, bound in (("f32", 3.0), ("bf16", 2.0), ("ui64", 2.0**64), ("i8", 100.0), ("complex<f32>", 3.0)):
+        drawn = data((5, 7), dtype, bound, 0.0, random)
+        assert drawn.shape == (5, 7)
+        wide = drawn.astype(np.complex128)
+        assert (wide == np.round(wide)).all()
+        assert np.abs(wide.real).max() <= bound
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "limit", "wrong"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0, False),
+        ([1.0, 2.1], [1.0, 2.0], 0.05, True),
+        ([1.0, 2.1], [1.0, 2.0], 0.2, False),
+        ([np.nan, np.inf], [np.nan, np.inf], 0.0, False),
+        ([np.nan, 1.0], [0.0, 1.0], 1.0, True),
+        ([-np.inf], [np.inf], 1.0, True),
+    ],
+)
+def test_difference(got: list[float], want: list[float], limit: float, wrong: bool) -> None:
+    assert bool(difference([np.asarray(got)], [np.asarray(want)], [limit])) == wrong
+
+
+def test_a_result_of_another_shape_or_type_is_wrong() -> None:
+    assert "instead of" in difference([np.zeros(2)], [np.zeros(3)], [1.0])
+    assert "instead of" in difference([np.zeros(2, np.float32)], [np.zeros(2)], [1.0])
