@@ -146,6 +146,7 @@ class Parallelized:
                 if isinstance(built, BuiltPipeline):
                     args, kwargs = from_anywhere((args, kwargs), frozenset())
                     return built.make_state(init_fn, args, kwargs)
+                assert built.binding.mesh is not None  # `_planned` has looked
                 args, kwargs = from_anywhere((args, kwargs), frozenset(built.binding.mesh.devices.flat))
                 return make_state(built, init_fn, args, kwargs)
 
