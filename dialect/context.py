@@ -74,7 +74,7 @@ def parse_bytes(data: bytes, context: ir.Context) -> ir.Module:
     try:
         return stablehlo.deserialize_portable_artifact(context, data)
     except ValueError as error:
-        raise ir.MLIRError(f"not a portable artifact that this jaxlib reads: {error}", []) from None
+        raise ir.MLIRError(f"not a portable artifact that this jaxlib reads: {error}") from None
 
 
 def to_portable(module: ir.Module, version: str = "") -> bytes:

@@ -149,8 +149,8 @@ class Parallelized:
                 if isinstance(built, BuiltPipeline):
                     args, kwargs = from_anywhere((args, kwargs), frozenset())
                     return built.make_state(init_fn, args, kwargs)
-                assert built.binding.mesh is not None  # `_planned` has looked
-                args, kwargs = from_anywhere((args, kwargs), frozenset(built.binding.mesh.devices.flat))
+                mesh = built.binding.mesh
+                args, kwargs = from_anywhere((args, kwargs), frozenset(mesh.devices.flat if mesh is not None else ()))
                 return make_state(built, init_fn, args, kwargs)
 
     def place(self, state: Any) -> Any:

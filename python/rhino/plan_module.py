@@ -194,7 +194,7 @@ def parse_module(data: bytes | str, where: str, path: str | None = None, functio
     raw = data.encode() if isinstance(data, str) else data
     if not raw.strip():
         raise RhinoError(f"{where}: the file is empty", "give the StableHLO text or bytecode of a step")
-    if not raw.startswith(BYTECODE_MAGIC) and b"\0" in raw[:4096]:
+    if not raw.startswith(BYTECODE_MAGIC) and not _is_text(raw):
         raise RhinoError(f"{where}: neither MLIR text nor MLIR bytecode", "give a .mlir or .mlirbc file")
     context = make_context()
     found: list[Diagnostic] = []
@@ -214,6 +214,13 @@ def parse_module(data: bytes | str, where: str, path: str | None = None, functio
     except RhinoError as error:
         raise RhinoError(f"{where}: {error.message}", error.remedy) from None
     return module
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        return "\0" not in raw.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def read_plan(module: str | bytes | ir.Module) -> Plan:

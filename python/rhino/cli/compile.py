@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files
+from rhino.cli.supervised import task
 from rhino.compile.target import TARGETS, check_target
 from rhino.errors import RhinoError
 from rhino.progress import Progress
@@ -56,9 +57,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json == "-" and args.hlo == "-":
         raise RhinoError("--json and --hlo cannot both go to standard output", "give one of them a file")
     files.check_writable(args.json, args.hlo)
+    task(f"{files.shown(args.file)}: reading")
     data, path = files.read_program(args.file, args.target)
     module = parse_module(data, files.shown(args.file), path, args.function)
     source = to_bytecode(module)
+    task(f"{files.shown(args.file)}: compiling for {args.target}")
     from rhino.compile import compile_module, prefer_cpu, quiet_plugins
 
     if args.target == "cuda":

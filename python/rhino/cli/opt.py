@@ -16,8 +16,8 @@ from rhino.cli.opt_arguments import Arguments, parse_arguments, print_style
 from rhino.cli.opt_diagnostics import Printer, compare, expectations
 from rhino.cli.opt_input import DEFAULT_MARKER, InputError, Part, read_parts
 from rhino.cli.supervised import supervised, task
-from rhino.errors import RhinoError
-from rhino.passes.diagnostics import Diagnostic
+from rhino.errors import RhinoError, first_line
+from rhino.passes.diagnostics import Diagnostic, Position
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -146,12 +146,20 @@ class _Run:
         arguments = self.arguments
         start = time.perf_counter()
         task(f"{part.name}: parsing")
+        reported: list[Diagnostic] = []
+
+        def hear(diagnostic: Diagnostic) -> None:
+            reported.append(diagnostic)
+            sink(diagnostic)
+
         try:
-            with native_diagnostics(context, sink):
+            with native_diagnostics(context, hear):
                 module = part.parse(context)
             if arguments.flags.get("function"):
                 make_main(module, arguments.flags["function"])
-        except ir.MLIRError:
+        except ir.MLIRError as error:
+            if not reported:  # the bytecode's readers do not always say why
+                sink(Diagnostic("error", first_line(error), Position(part.name)))
             return None
         self.seconds.append(("Parser", time.perf_counter() - start))
         hooks = [IRPrinter(Selection.of(arguments), self.style, sys.stderr), Tasks(part.name)]

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files, kernels
+from rhino.cli.supervised import task
 from rhino.progress import Progress
 
 if TYPE_CHECKING:
@@ -98,8 +99,10 @@ def run(args: argparse.Namespace) -> int:
         args.statistics,
         args.annotations,
     )
+    task(f"{files.shown(args.file)}: reading")
     data, path = files.read_program(args.file, cluster.device.xla_target)
     module = parse_module(data, files.shown(args.file), path, args.function)
+    task(f"{files.shown(args.file)}: planning")
     planned = _plan(module, request, quiet=args.quiet)
     for said in planned.diagnostics if not args.quiet else ():
         if said.severity == "warning":

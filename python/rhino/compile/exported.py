@@ -12,7 +12,9 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, to_bytecode
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, first_line
+from rhino.passes.diagnostics import Diagnostic
+from rhino.passes.pass_manager import PassManager, native_diagnostics
 
 if TYPE_CHECKING:
     import jax.export
@@ -70,10 +72,14 @@ def program_of(exported: jax.export.Exported, where: str, target: str = "") -> b
         raise RhinoError(
             f"{where}: exported for {exported.nr_devices} devices", "export the step for one device, without shardings"
         )
+    context = make_context()
+    said: list[Diagnostic] = []
     try:
-        module = parse_bytes(exported.mlir_module_serialized, make_context())
+        with native_diagnostics(context, said.append):
+            module = parse_bytes(exported.mlir_module_serialized, context)
     except ir.MLIRError as error:
-        raise RhinoError(f"{where}: {str(error).splitlines()[0]}") from None
+        text = said[0].message if said else error
+        raise RhinoError(f"{where}: the program in it is damaged: {first_line(text)}") from None
     if target:
         _settle(module, _index_of(exported.platforms, target, where))
     return to_bytecode(module)
@@ -91,8 +97,6 @@ def _index_of(platforms: Sequence[str], target: str, where: str) -> int:
 
 def _settle(module: ir.Module, platform: int) -> None:
     """Put the platform's number in the place of the argument of that name, and drop what is for other platforms."""
-    from rhino.passes.pass_manager import PassManager
-
     main = functions.find(module, "main")
     attributes = [] if main is None else functions.argument_attributes(main)
     position = next((i for i, given in enumerate(attributes) if _text(given, "jax.global_constant") == _PLATFORM), None)
