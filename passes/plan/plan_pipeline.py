@@ -10,6 +10,7 @@ from rhino.errors import RhinoError
 from rhino.joint.options import Options
 from rhino.joint.search import plan_jointly
 from rhino.joint.solution import JointSolution
+from rhino.microbatch.forms import ONE
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.plan.plan_sharding import MESH, given_mesh, sizes_of
@@ -79,10 +80,12 @@ class PlanPipeline(Pass):
         programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches)
         if programs.uncut is not None:
             why = programs.uncut.diagnostic
+            # What would help in more micro-batches; that it is one is done.
+            helps = [n.message.removeprefix(ONE).lstrip(",; ") for n in why.notes if n.position == why.position]
             log.warning(
-                main,
-                f"a pipeline of one micro-batch, in which stages wait for each other: {why.position}: {why.message}",
-                [note.message for note in why.notes if note.position == why.position],
+                why.position,
+                f"{why.message}; so the pipeline has one micro-batch, and its stages wait for each other",
+                [text for text in helps if text],
             )
         options = Options(
             level=self.level,

@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from rhino.api_build import Built, Settings, build
 from rhino.api_init import from_anywhere, make_state, place_state
-from rhino.api_objects import close, has_objects, opened, plain, pure
+from rhino.api_objects import close, has_objects, opened, over_values, plain, pure
 from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
 from rhino.api_stages import BoundStep, Lowered, Traced
@@ -103,9 +103,9 @@ class Parallelized:
         Raises:
           What jax raises when the function cannot be traced.
         """
-        with self._opened(args, kwargs) as call:
-            check_static(call)
-            fn = self._pure if call.opened else self._fn
+        given = self._signature.bind(args, kwargs)
+        check_static(given)
+        with over_values(self._fn, self._signature, given, self) as (fn, call):
             traced = trace(fn, self._signature, call, self.cluster.device.xla_target)
         return Traced(traced, lambda: self.lower(*args, **kwargs))
 
@@ -226,16 +226,8 @@ class Parallelized:
     @contextmanager
     def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Call]:
         """The call in its normal form, with pytrees for its objects."""
-        call = self._signature.bind(args, kwargs)
-        if has_objects((call.traced_args, call.traced_kwargs)):
-            with opened(call, self) as call:
-                yield call
-        else:
+        with over_values(self._fn, self._signature, self._signature.bind(args, kwargs), self) as (_, call):
             yield call
-
-    @property
-    def _pure(self) -> Callable[..., Any]:
-        return pure(self._fn, self._signature, self)
 
     def _caller(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an executable of pytrees with objects, and update them."""
@@ -260,7 +252,7 @@ class Parallelized:
         built = self._built.get(key)
         if built is None:
             source = follow or self._followed()
-            fn = self._pure if call.opened else self._fn
+            fn = pure(self._fn, self._signature, self) if call.opened else self._fn
             built = self._built[key] = build(
                 fn, self._signature, call, self.cluster, self._settings, source, own=follow is not None
             )

@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
+from rhino.api_pins import find_pins
+from rhino.api_trace import Trace
 from rhino.errors import RhinoError, RhinoWarning
-from rhino.plan import Plan
+from rhino.plan import Plan, is_pipeline
 from rhino.plan_module import Request
 
 
@@ -60,3 +62,21 @@ def plan_beside(other: Plan, request: Request, search: Callable[[Request], Plan]
             stacklevel=2,
         )
     return plan
+
+
+def check_stays(trace: Trace, plan: Plan, other: Trace, kept: Plan) -> None:
+    """Raise RhinoError if state of a pipeline over several processes would have to go to other devices than it is on.
+
+    No process has what is on the stages of others, and a call cannot know which arrays are meant to be one.
+    """
+    if not is_pipeline(kept):
+        return
+    for i, there in find_pins(trace, kept, other).items():
+        here = plan.arguments[i]
+        if here.stages != there.stages:
+            where = f"stages {', '.join(map(str, here.stages))}" if here.stages else "all devices"
+            raise RhinoError(
+                f"{trace.name} would take {here.name} on {where}, but {there.name} is on "
+                f"stages {', '.join(map(str, there.stages))}, which are other processes' here",
+                "give batches of one size; what is no step of its own, compute in the step and return it",
+            )

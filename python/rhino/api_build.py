@@ -13,7 +13,7 @@ import jax
 from jaxlib.mlir import ir
 
 from rhino.api_agreed import agree_compiled, agreed_plan, digest, read_results
-from rhino.api_beside import plan_beside
+from rhino.api_beside import check_stays, plan_beside
 from rhino.api_binding import Binding, bind
 from rhino.api_devices import is_here, local_devices, shared_job, too_few
 from rhino.api_given import check_fits, given_pins
@@ -207,6 +207,8 @@ def build(
             return _plan(traced, cluster, settings, follow, own, progress)
 
         plan = search() if job is None else agreed_plan(job, traced, cluster, _given(settings, follow), search)
+    if job is not None and follow is not None:
+        check_stays(traced, plan, follow.trace, follow.plan)
     if is_pipeline(plan):
         from rhino.api_pipeline import BuiltPipeline, PipelineStep, bind_pipeline
 

@@ -187,6 +187,18 @@ def opened(call: Call, tag: Any) -> Iterator[Call]:
         yield Call(args, call.kwargs | named, traced, named, call.names, call.statics, opened=True)
 
 
+@contextmanager
+def over_values(
+    fn: Callable[..., Any], signature: Signature, call: Call, tag: Any
+) -> Iterator[tuple[Callable[..., Any], Call]]:
+    """A step and a call of it, both over pytrees of arrays where there are objects among the arguments."""
+    if not has_objects((call.traced_args, call.traced_kwargs)):
+        yield fn, call
+        return
+    with opened(call, tag) as values:
+        yield pure(fn, signature, tag), values
+
+
 def close(results: Updated, arguments: Sequence[Any], tag: Any) -> Any:
     """Write what a step made into the caller's objects; returns the step's own result.
 

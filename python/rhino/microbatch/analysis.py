@@ -15,6 +15,7 @@ from rhino.microbatch.flow import BARRIER, Flow
 from rhino.microbatch.forms import (
     AFTER,
     ESTIMATE,
+    ONE,
     WHOLE,
     After,
     Coarser,
@@ -33,13 +34,13 @@ from rhino.microbatch.plan import Copy, Plan, Ref, Step, copied, needed
 from rhino.microbatch.scope import Scope
 from rhino.microbatch.single import whole_batch
 
-_AFTER_ALL = "run the step as one micro-batch; statistics of single examples or fixed groups would not need the rest"
+_AFTER_ALL = f"{ONE}; statistics of single examples or fixed groups would not need the rest"
 _ASK = (
-    "run the step as one micro-batch; or give statistics=micro-batch, with which each takes its own sums for "
+    f"{ONE}; or give statistics=micro-batch, with which each takes its own sums for "
     "those of the batch, and results are not those of one device"
 )
 _CALLED = "call the function before the step and pass what it returns, or run the step without stages"
-_SUMS = "run the step as one micro-batch; statistics=micro-batch takes only sums from a micro-batch for all examples"
+_SUMS = f"{ONE}; statistics=micro-batch takes only sums from a micro-batch for all examples"
 
 
 def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool = False) -> Plan:

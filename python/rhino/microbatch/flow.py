@@ -16,6 +16,7 @@ from rhino.microbatch.factors import Span, find, place, rule_of
 from rhino.microbatch.facts import Facts, Reads, Region
 from rhino.microbatch.forms import (
     ESTIMATE,
+    ONE,
     WHOLE,
     Coarser,
     Estimate,
@@ -39,8 +40,8 @@ _REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.
 _REPEATED = ("maximum", "minimum", "and", "or")
 _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
 _CALLS = "a callback in a loop or branch that works on the batch would run once per micro-batch, on a part of it"
-_CALL_AFTER = "return what it reads from the loop, and call it there; or run the step without stages"
-_REGROUP = "run the step as one micro-batch, or compute this within single examples"
+_CALL_AFTER = "return what it reads from the loop, and call it there; or run the step as one micro-batch"
+_REGROUP = f"{ONE}, or compute this within single examples"
 _TAKING = ("stablehlo.slice", "stablehlo.dynamic_slice")
 _PARTS = (
     f"{_REGROUP}; micro-batches of the step's own: write it as one lax.scan over all of them that adds up gradients, "

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import pytest
 
-from rhino.api_beside import plan_beside
+from rhino.api_beside import check_stays, plan_beside
+from rhino.api_trace import Leaf
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError, RhinoWarning
-from rhino.plan import Plan, Predicted
+from rhino.plan import Plan, Predicted, Tensor
 from rhino.plan_module import Request
 
 PIPELINE = Plan("O1", "cpu:1", (("x", 4),), 2, 4, "1f1b", (), (), Predicted(), groups=2)
@@ -51,3 +55,16 @@ def test_one_program_for_the_step_itself_is_worth_a_warning() -> None:
         plan_beside(PIPELINE, REQUEST, _searching(lambda request: request.stages == 1)[1], "train")
     with pytest.raises(RhinoError, match=r"no pipeline of 2 stages .* \(1 stages cannot be\); pad the batch"):
         plan_beside(PIPELINE, REQUEST, _searching(lambda request: False)[1], "train")
+
+
+def test_state_on_other_processes_cannot_move() -> None:
+    leaf = Leaf("params['w']", "params", ("['w']",), jax.ShapeDtypeStruct((4,), "float32"))
+    state = Leaf("state.params['w']", "state", (".params", "['w']"), leaf.aval)
+    here, there = SimpleNamespace(name="norm", leaves=(leaf,)), SimpleNamespace(leaves=(state,))
+
+    def with_argument(stages: tuple[int, ...]) -> Plan:
+        return replace(PIPELINE, arguments=(Tensor(state.name, "param", (4,), "f32", ((),), stages=stages),))
+
+    check_stays(here, with_argument((1,)), there, with_argument((1,)))  # type: ignore[arg-type]
+    with pytest.raises(RhinoError, match=r"norm would take .* on all devices, but .* is on stages 1, which"):
+        check_stays(here, with_argument(()), there, with_argument((1,)))  # type: ignore[arg-type]

@@ -19,7 +19,9 @@ CLASSES = 8
 def init(key: jax.Array) -> dict[str, Any]:
     keys = jax.random.split(key, 4)
     params = {f"w{i}": jax.random.normal(k, (CLASSES, CLASSES)) for i, k in enumerate(keys)}
-    return {"params": params, "ema": params, "lr": 0.1, "step": 0, "key": jax.random.key(7)}
+    # Keys of "rbg" have four numbers, which a plan may split.
+    state = {"params": params, "ema": params, "lr": 0.1, "step": 0, "key": jax.random.key(7)}
+    return {**state, "rbg": jax.random.key(8, impl="rbg")}
 
 
 def loss_of(params: Any, x: jax.Array, label: jax.Array) -> jax.Array:
@@ -37,7 +39,7 @@ def make_step(momentum: float) -> Any:
         params = jax.tree.map(lambda p, g: p - state["lr"] * g, state["params"], grads)
         ema = jax.tree.map(lambda e, p: momentum * e + (1 - momentum) * p, state["ema"], params)
         made = {"params": params, "ema": ema, "lr": state["lr"] * 0.5, "step": state["step"] + 1, "key": key}
-        return made, {"loss": loss}
+        return {**made, "rbg": jax.random.fold_in(state["rbg"], 1)}, {"loss": loss}
 
     return step
 
@@ -81,11 +83,13 @@ def test_the_last_smaller_batch_runs_on_the_same_stages(trained: dict[str, Any])
 def test_types_come_back_as_from_jit(trained: dict[str, Any]) -> None:
     # One plan for all whole batches, and one for the smaller: no type has changed from step to step.
     assert trained["built"] == [1, 1, 2, 2]
-    for name in ("lr", "step", "key"):
+    for name in ("lr", "step", "key", "rbg"):
         ours, theirs = trained["state"][name], trained["alone"][name]
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
         assert getattr(ours, "weak_type", None) == getattr(theirs, "weak_type", None)
-    assert (jax.random.bits(trained["state"]["key"]) == jax.random.bits(trained["alone"]["key"])).all()
+    for name in ("key", "rbg"):
+        ours, theirs = (jax.random.key_data(trained[of][name]) for of in ("state", "alone"))
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_rate_set_by_hand_between_steps_needs_no_new_plan(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,13 @@ from bench.differential.trial import difference
 from rhino.plan_module import parse_module
 
 
+@cache
+def programs() -> list[Program]:
+    return of_seed(5, 60)
+
+
 def with_op(name: str, least: int) -> Program:
-    return next(p for p in of_seed(5, 80) if name in [op.name for op in p.ops] and len(p.ops) >= least)
+    return next(p for p in programs() if name in [op.name for op in p.ops] and len(p.ops) >= least)
 
 
 @pytest.mark.parametrize("name", ["stablehlo.reduce", "stablehlo.dot_general", "stablehlo.scatter"])

@@ -11,8 +11,8 @@ import optax
 from zoo.harness import About, Case, Refused
 
 ABOUT = About(
-    "JAX", "CLIP: contrastive loss over the batch", ci=("one",),
-    stages=Refused("not sync-free", "every example meets every other"),
+    "JAX", "CLIP: contrastive loss over the batch", ci=("stages",),
+    stages=Refused("brings examples together with other examples", "every example meets every other"),
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "complex64 parameters, conjugated gradients")
+ABOUT = About("JAX", "complex64 parameters, conjugated gradients", ci=("one",))
 
 
 def step(params: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> Any:

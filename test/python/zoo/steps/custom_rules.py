@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "custom_jvp, custom_vjp (straight-through), stop_gradient")
+ABOUT = About("JAX", "custom_jvp, custom_vjp (straight-through), stop_gradient", ci=("mesh",))
 
 
 @jax.custom_jvp

@@ -7,9 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from zoo.harness import About, Case
+from zoo.harness import About, Case, Refused
 
-ABOUT = About("JAX", "jax.debug.print in a step and in a scan")
+ABOUT = About(
+    "JAX", "jax.debug.print in a step and in a scan",
+    stages=Refused("not sync-free", "it prints a mean of all examples"),
+)  # fmt: skip
 
 
 def step(w: jax.Array, x: jax.Array) -> Any:

@@ -10,7 +10,7 @@ import optax
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "Fourier neural operator: rfft2, complex parameters, Adam", ci=("one",))
+ABOUT = About("JAX", "Fourier neural operator: rfft2, complex parameters, Adam")
 
 
 def case() -> Case:

@@ -10,7 +10,7 @@ import optax
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "GAN: two models, two optimizers, one step", ci=("one",))
+ABOUT = About("JAX", "GAN: two models, two optimizers, one step")
 
 
 class State(NamedTuple):

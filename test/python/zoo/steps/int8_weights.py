@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "int8 weights, int32 products, scales per channel", ci=("one",))
+ABOUT = About("JAX", "int8 weights, int32 products, scales per channel", ci=("mesh",))
 
 
 def step(params: list[dict[str, jax.Array]], x: jax.Array) -> Any:

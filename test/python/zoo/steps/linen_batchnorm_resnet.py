@@ -13,7 +13,7 @@ from flax.training import train_state
 from zoo.harness import About, Case, Refused
 
 ABOUT = About(
-    "Linen", "ResNet with BatchNorm, SGD with momentum", ci=("one",),
+    "Linen", "ResNet with BatchNorm, SGD with momentum",
     stages=Refused("not sync-free", "statistics of the batch"),
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from flax.training.train_state import TrainState
 
 from zoo.harness import About, Case
 
-ABOUT = About("Linen", "MLP, dropout, TrainState, Adam", ci=("one", "stages"))
+ABOUT = About("Linen", "MLP, dropout, TrainState, Adam", ci=("stages",))
 
 
 class MLP(nn.Module):

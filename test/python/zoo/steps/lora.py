@@ -10,7 +10,7 @@ import optax
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "LoRA: frozen bf16 base, low-rank factors", ci=("stages",))
+ABOUT = About("JAX", "LoRA: frozen bf16 base, low-rank factors")
 
 
 def case() -> Case:

@@ -11,7 +11,7 @@ import optax
 from zoo.common import classes, mlp_loss, mlp_params
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "float16 with dynamic loss scaling", ci=("stages",))
+ABOUT = About("JAX", "float16 with dynamic loss scaling")
 
 
 def case() -> Case:

@@ -10,7 +10,7 @@ import optax
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "Mamba: associative_scan, depthwise convolution", ci=("one",))
+ABOUT = About("JAX", "Mamba: associative_scan, depthwise convolution")
 D, N = 16, 4
 
 

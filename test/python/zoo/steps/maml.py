@@ -10,7 +10,7 @@ import optax
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "MAML: gradient through gradient steps, vmap over tasks", ci=("one",))
+ABOUT = About("JAX", "MAML: gradient through gradient steps, vmap over tasks")
 
 
 def model(p: dict[str, jax.Array], x: jax.Array) -> jax.Array:

@@ -11,8 +11,8 @@ import optax
 from zoo.harness import About, Case, Refused
 
 ABOUT = About(
-    "JAX", "MoE: top-2 routing with capacity, balance loss", ci=("one",),
-    stages=Refused("not sync-free", "tokens of all examples compete for places"),
+    "JAX", "MoE: top-2 routing with capacity, balance loss",
+    stages=Refused("needs all examples at once", "tokens of all examples compete for places"),
 )  # fmt: skip
 EXPERTS, CAPACITY, WIDTH = 4, 24, 16
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "dataclass, NamedTuple, None and Python numbers in the state", ci=("one", "stages"))
+ABOUT = About("JAX", "dataclass, NamedTuple, None and Python numbers in the state", ci=("stages",))
 
 
 class Moments(NamedTuple):

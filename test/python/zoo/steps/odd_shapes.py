@@ -10,7 +10,7 @@ import optax
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "odd sizes: batch 10, widths 13 and 7, vocabulary 101", ci=("one",))
+ABOUT = About("JAX", "odd sizes: batch 10, widths 13 and 7, vocabulary 101")
 
 
 def case() -> Case:

@@ -7,7 +7,7 @@ import optax
 from zoo.common import trained_mlp
 from zoo.harness import About, Case
 
-ABOUT = About("Optax", "Adafactor, factored moments", ci=("stages",))
+ABOUT = About("Optax", "Adafactor, factored moments")
 
 
 def case() -> Case:

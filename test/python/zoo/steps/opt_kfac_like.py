@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from zoo.harness import About, Case
+from zoo.harness import About, Case, Refused
 
-ABOUT = About("JAX", "Levenberg-Marquardt: jacrev, cho_solve, ravel_pytree")
+ABOUT = About(
+    "JAX", "Levenberg-Marquardt: jacrev, cho_solve, ravel_pytree",
+    stages=Refused("not sync-free", "normal equations of all residuals are solved"),
+)  # fmt: skip
 
 
 def step(params: Any, x: jax.Array, y: jax.Array) -> Any:

@@ -7,7 +7,7 @@ import optax
 from zoo.common import trained_mlp
 from zoo.harness import About, Case
 
-ABOUT = About("Optax", "MultiSteps: accumulation over calls, update under cond", ci=("one", "stages"))
+ABOUT = About("Optax", "MultiSteps: accumulation over calls, update under cond", ci=("one",))
 
 
 def case() -> Case:

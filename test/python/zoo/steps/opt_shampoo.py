@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from zoo.common import classes, mlp_loss, mlp_params
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "Shampoo: preconditioners by eigh", ci=("one",))
+ABOUT = About("JAX", "Shampoo: preconditioners by eigh", ci=("mesh",))
 
 
 def root(m: jax.Array) -> jax.Array:

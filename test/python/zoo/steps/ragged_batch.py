@@ -10,7 +10,7 @@ import optax
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "padded sequences: masks from lengths, mean of valid tokens", ci=("stages",))
+ABOUT = About("JAX", "padded sequences: masks from lengths, mean of valid tokens")
 
 
 def case() -> Case:

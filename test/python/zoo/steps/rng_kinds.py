@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "keys: threefry, rbg, unsafe_rbg, typed and raw", ci=("one",))
+ABOUT = About("JAX", "keys: threefry, rbg, unsafe_rbg, typed and raw", ci=("stages",))
 
 
 def step(state: dict[str, Any], x: jax.Array) -> Any:

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from zoo.harness import About, Case
 
-ABOUT = About("JAX", "shard_map with pmean over the author's mesh of one device")
+ABOUT = About("JAX", "shard_map with pmean over the author's mesh of one device", ci=("one",))
 
 
 def case() -> Case:

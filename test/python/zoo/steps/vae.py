@@ -11,7 +11,7 @@ import optax
 
 from zoo.harness import About, Case
 
-ABOUT = About("Linen", "VAE: reparameterisation, KL, binary cross-entropy", ci=("stages",))
+ABOUT = About("Linen", "VAE: reparameterisation, KL, binary cross-entropy")
 
 
 class VAE(nn.Module):

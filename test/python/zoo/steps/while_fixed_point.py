@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from zoo.harness import About, Case, Refused
 
 ABOUT = About(
-    "JAX", "deep equilibrium: while_loop, implicit gradient", ci=("one",),
-    stages=Refused("", "the loop ends when all examples have converged"),
+    "JAX", "deep equilibrium: while_loop, implicit gradient", ci=("mesh",),
+    stages=Refused("how often this loop runs depends", "the loop ends when all examples have converged"),
 )  # fmt: skip
 
 

@@ -1,0 +1,62 @@
+"""Slices whose starts only the run knows give on 8 devices what they give on one, out of range too."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from rhino.compile import Executable, compile_module
+
+SLICE = """
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(%x: tensor<5xf32>, %at: tensor<i32>) -> (tensor<2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) {
+  %0 = stablehlo.dynamic_slice %x, %at, sizes = [2] {
+    sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}]>]>} : (tensor<5xf32>, tensor<i32>) -> tensor<2xf32>
+  return %0 : tensor<2xf32>
+}
+"""
+SCATTER = """
+sdy.mesh @mesh = <["x"=4, "y"=2]>
+func.func @main(%x: tensor<4xi32>, %new: tensor<1xi32>, %at: tensor<1x1xi32>)
+    -> (tensor<4xi32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}) {
+  %0 = sdy.sharding_constraint %x <@mesh, [{"y"}]> : tensor<4xi32>
+  %1 = "stablehlo.scatter"(%0, %at, %new) ({
+    ^bb0(%old: tensor<i32>, %put: tensor<i32>):
+      stablehlo.return %put : tensor<i32>
+  }) {scatter_dimension_numbers = #stablehlo.scatter<
+        inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>,
+      sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y"}]>]>}
+      : (tensor<4xi32>, tensor<1x1xi32>, tensor<1xi32>) -> tensor<4xi32>
+  return %1 : tensor<4xi32>
+}
+"""
+
+
+@cache
+def slicing() -> Executable:
+    return compile_module(SLICE)
+
+
+@cache
+def scattering() -> Executable:
+    return compile_module(SCATTER)
+
+
+@pytest.mark.parametrize("start", [-3, 1, 3, 4, 9])
+def test_a_slice_that_is_cut_again(start: int) -> None:
+    x = np.arange(5, dtype=np.float32)
+    at = min(max(start, 0), 3)
+    (found,) = slicing()(x, np.asarray(start, np.int32))
+    np.testing.assert_array_equal(found, x[at : at + 2])
+
+
+@pytest.mark.parametrize("at", [-1, 0, 1, 3, 4])
+def test_one_element_of_a_split_tensor_is_set(at: int) -> None:
+    x = np.arange(10, 14, dtype=np.int32)
+    want = x.copy()
+    if 0 <= at < 4:
+        want[at] = 99
+    (found,) = scattering()(x, np.asarray([99], np.int32), np.asarray([[at]], np.int32))
+    np.testing.assert_array_equal(found, want)
