@@ -6,9 +6,12 @@ Owns these few traversals, which MLIR's bindings spell differently each time. Kn
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from jaxlib.mlir import ir
+
+from rhino.errors import RhinoError
 
 
 def all_functions(module: ir.Module) -> list[ir.Operation]:
@@ -27,6 +30,52 @@ def find(module: ir.Module, name: str) -> ir.Operation | None:
 def name_of(function: ir.Operation) -> str:
     """The symbol name of a function, without the at sign."""
     return str(function.attributes["sym_name"].value)
+
+
+def make_main(module: ir.Module, name: str = "") -> None:
+    """Have the step be called @main, as jax calls it: the function `name`, by default the only public one with a body.
+
+    Nothing happens where there is a @main and no name is given, or where there is no public function. Of a module with
+    another @main, that one is renamed and made private.
+
+    Raises:
+      RhinoError: there is no such function, or several that may be meant; all are listed.
+    """
+    bodies = [f for f in all_functions(module) if len(f.regions[0].blocks)]
+    public = [f for f in bodies if _is_public(f)]
+    listed = ", ".join(f"@{name_of(f)}" for f in public) or "none"
+    if name:
+        chosen = next((f for f in bodies if name_of(f) == name), None)
+        if chosen is None:
+            raise RhinoError(f"the module has no function @{name} with a body", f"its public functions: {listed}")
+    elif find(module, "main") is not None or not public:
+        return
+    elif len(public) > 1:
+        remedy = f"say which one is the step: --function {name_of(public[0])}"
+        raise RhinoError(f"the module has no function @main but several public ones: {listed}", remedy)
+    else:
+        chosen = public[0]
+    if name_of(chosen) == "main":
+        return
+    former = find(module, "main")
+    if former is not None:
+        taken = {op.attributes["sym_name"].value for op in module.body.operations if "sym_name" in op.attributes}
+        free = next(f"main_{i}" for i in count() if f"main_{i}" not in taken)
+        _rename(module, former, free)
+        former.attributes["sym_visibility"] = ir.StringAttr.get("private", module.context)
+    _rename(module, chosen, "main")
+    if "sym_visibility" in chosen.attributes:
+        del chosen.attributes["sym_visibility"]
+
+
+def _is_public(function: ir.Operation) -> bool:
+    return "sym_visibility" not in function.attributes or function.attributes["sym_visibility"].value == "public"
+
+
+def _rename(module: ir.Module, function: ir.Operation, name: str) -> None:
+    old = name_of(function)
+    ir.SymbolTable.replace_all_symbol_uses(old, name, module.operation)
+    function.attributes["sym_name"] = ir.StringAttr.get(name, module.context)
 
 
 def walk(op: ir.Operation) -> Iterator[ir.Operation]:

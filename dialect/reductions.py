@@ -37,7 +37,7 @@ def start_apart(op: ir.Operation) -> bool:
         (i, kind)
         for i, (kind, result) in enumerate(zip(kinds(op), op.results, strict=True))
         if not starts_neutral(op, i, kind)
-        and has_identity(kind, result.type.element_type)
+        and has_identity(kind, op.operands[starts(op)[i]].type.element_type)
         and result.type.has_static_shape  # the importer refuses others
     ]
     for i, kind in given:
@@ -52,9 +52,12 @@ def _start_after(op: ir.Operation, i: int, kind: str) -> None:
         with ir.InsertionPoint(op):
             op.operands[at] = splat(start.type, identity(kind, start.type.element_type))
         with ir.InsertionPoint.after(op):
-            everywhere = start
-            if start.type != result.type:
-                everywhere = stablehlo.BroadcastInDimOp(result.type, start, ir.DenseI64ArrayAttr.get([])).result
+            everywhere, element = start, result.type.element_type
+            if start.type.element_type != element:  # the reducer may work in a wider type
+                wide = ir.RankedTensorType.get(start.type.shape, element)
+                everywhere = stablehlo.ConvertOp(wide, start).result
+            if start.type.shape != result.type.shape:
+                everywhere = stablehlo.BroadcastInDimOp(result.type, everywhere, ir.DenseI64ArrayAttr.get([])).result
             whole = _APPLY[kind](everywhere, result)
             if SHARDING in op.attributes:
                 given = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings[i]

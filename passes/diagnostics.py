@@ -83,9 +83,13 @@ def _first_file(location: ir.Location) -> Position | None:
 
 def from_mlir(diagnostic: ir.Diagnostic) -> Diagnostic:
     """A copy of a diagnostic of the C++ side, which lives only as long as its handler runs."""
+    try:
+        message = diagnostic.message
+    except (RuntimeError, UnicodeDecodeError):  # it quotes damaged bytecode
+        message = "damaged: a name in it is no text"
     return Diagnostic(
         diagnostic.severity.name.lower(),
-        diagnostic.message,
+        message,
         position_of(diagnostic.location),
         tuple(from_mlir(note) for note in diagnostic.notes),
     )

@@ -5,12 +5,17 @@ Owns these checks and their messages.
 
 from __future__ import annotations
 
+from math import prod
+
 from jaxlib.mlir import ir
 
 from rhino.cluster import Cluster
 from rhino.dialect import functions
 from rhino.errors import RhinoError
 from rhino.passes.diagnostics import PassError
+
+_MOST_ELEMENTS = 1 << 60  # bytes are counted in 64 bits
+_CONCRETE = "lower the step with concrete shapes"
 
 
 def main_function(module: ir.Module, pass_name: str) -> ir.Operation:
@@ -33,24 +38,36 @@ def topology_cluster(topology: str, pass_name: str) -> Cluster:
 
 
 def require_static_shapes(main: ir.Operation, pass_name: str) -> None:
-    """Raise PassError at the first argument or operation of @main with a dynamic shape. Linear in operations."""
-    dynamic: dict[ir.Type, bool] = {}
+    """Raise PassError where @main takes or returns no tensor, or at the first shape that is dynamic or too large.
 
-    def is_dynamic(value_type: ir.Type) -> bool:
-        known = dynamic.get(value_type)
+    Linear in operations.
+    """
+    block = main.regions[0].blocks[0]
+    boundary = [(f"argument {i}", argument.type) for i, argument in enumerate(block.arguments)]
+    boundary += [(f"result {i}", kind) for i, kind in enumerate(main.attributes["function_type"].value.results)]
+    for what, kind in boundary:
+        if not isinstance(kind, ir.RankedTensorType):
+            message = f"'{pass_name}' needs a step of tensors, and {what} of @main is '{kind}'"
+            raise PassError(main, message, ["take and return arrays, each as an argument or result of its own"])
+    problems: dict[ir.Type, str] = {}
+
+    def problem(value_type: ir.Type) -> str:
+        known = problems.get(value_type)
         if known is None:
             shaped = isinstance(value_type, ir.RankedTensorType)
-            known = dynamic[value_type] = shaped and not value_type.has_static_shape
+            if shaped and not value_type.has_static_shape:
+                known = f"'{pass_name}' needs static shapes, got '{value_type}'"
+            elif shaped and prod(value_type.shape) >= _MOST_ELEMENTS:
+                known = f"'{value_type}' has more elements than a program can count"
+            else:
+                known = ""
+            problems[value_type] = known
         return known
 
-    def refuse(where: ir.Operation | ir.Location, value_type: ir.Type) -> PassError:
-        message = f"'{pass_name}' needs static shapes, got '{value_type}'"
-        return PassError(where, message, ["lower the step with concrete shapes"])
-
-    for argument in main.regions[0].blocks[0].arguments:
-        if is_dynamic(argument.type):
-            raise refuse(argument.location, argument.type)
+    for argument in block.arguments:
+        if found := problem(argument.type):
+            raise PassError(argument.location, found, [_CONCRETE])
     for op in functions.walk(main):
         for result in op.results:
-            if is_dynamic(result.type):
-                raise refuse(op, result.type)
+            if found := problem(result.type):
+                raise PassError(op, found, [_CONCRETE])

@@ -58,7 +58,7 @@ class PipelineError(RhinoError):
         first = diagnostics[0]
         # Remedies are notes at the same place; others point elsewhere.
         here = [note for note in first.notes if note.position == first.position] or [*first.notes]
-        super().__init__(str(first), here[0].message if here else "")
+        super().__init__(str(first), "; ".join(note.message for note in here))
         self.diagnostics = tuple(diagnostics)
         self.source = source
 

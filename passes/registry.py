@@ -28,6 +28,7 @@ TABLE = {
     "rhino-classify-args": "rhino.passes.normalize.classify_args:ClassifyArgs",
     "rhino-expose-strided-dims": "rhino.passes.normalize.expose_strided_dims:ExposeStridedDims",
     "rhino-split-scans": "rhino.passes.normalize.split_scans:SplitScans",
+    "rhino-adopt-microbatches": "rhino.passes.partition.adopt_microbatches:AdoptMicrobatches",
     "rhino-split-microbatch": "rhino.passes.partition.split_microbatch:SplitMicrobatch",
     "rhino-accumulate-in-loops": "rhino.passes.partition.accumulate_in_loops:AccumulateInLoops",
     "rhino-plan-sharding": "rhino.passes.plan.plan_sharding:PlanSharding",

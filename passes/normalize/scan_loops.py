@@ -103,19 +103,21 @@ def scalar(graph: Graph, ops: Sequence[Any], v: int) -> int | None:
 
 def read_scan(graph: Graph, ops: Sequence[Any], uses: Uses, op: Op) -> Scan | str:
     """What a while loop is, or why it is not one that can be split."""
-    counted = _Counted.of(graph, ops, op)
+    counted = Counted.of(graph, ops, op)
     if isinstance(counted, str):
         return counted
     return _Reader(graph, ops, uses, op, counted).run()
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class Counted:
+    """A loop that runs `trips` times: its counter, carried at `position`, goes from 0 in steps of 1."""
+
     position: int
     trips: int
 
     @classmethod
-    def of(cls, graph: Graph, ops: Sequence[Any], op: Op) -> _Counted | str:
+    def of(cls, graph: Graph, ops: Sequence[Any], op: Op) -> Counted | str:
         """The counter of a loop that runs a known number of trips."""
         inside = [graph.ops[i] for i in range(op.index + 1, op.region_end) if graph.ops[i].parent == op.index]
         condition = ops[op.index].regions[0].blocks[0]
@@ -133,6 +135,13 @@ class _Counted:
             return "its counter does not run from 0 in steps of 1"
         return cls(position, limit)
 
+    def values(self, graph: Graph, ops: Sequence[Any], op: Op) -> tuple[dict[int, tuple[int, int]], dict[int, Any]]:
+        """The positions of all counters, with start and step, and what only depends on them: per value, by trip."""
+        reader = _Reader(graph, ops, Uses([]), op, self)
+        for o in reader.body:
+            reader.follow(o)
+        return reader.counters, reader.known
+
 
 def _progress(graph: Graph, ops: Sequence[Any], tie: Sequence[int]) -> tuple[int, int] | None:
     """Start and step of what a loop carries, if it is a counter."""
@@ -148,7 +157,7 @@ def _progress(graph: Graph, ops: Sequence[Any], tie: Sequence[int]) -> tuple[int
 class _Reader:
     """State of reading one loop."""
 
-    def __init__(self, graph: Graph, ops: Sequence[Any], uses: Uses, op: Op, counted: _Counted) -> None:
+    def __init__(self, graph: Graph, ops: Sequence[Any], uses: Uses, op: Op, counted: Counted) -> None:
         self.graph, self.ops, self.uses, self.op, self.counted = graph, ops, uses, op, counted
         self.body = [graph.ops[i] for i in range(op.index + 1, op.region_end) if graph.ops[i].parent == op.index]
         progress = {position: _progress(graph, ops, tie) for position, tie in enumerate(op.ties)}

@@ -104,7 +104,9 @@ class Pieces:
         owner = whole.owner
         is_argument = isinstance(owner, ir.Block)
         at = ir.InsertionPoint(owner.operations[0]) if is_argument else ir.InsertionPoint.after(owner)
-        with self.values[v].location, at:
+        # An argument has no line in the user's file; what reads it has.
+        reader = next(iter(self.values[v].uses), None) if is_argument else None
+        with self.values[v].location if reader is None else reader.owner.location, at:
             found = []
             for start, stop in itertools.pairwise(edges):
                 low, high = [0] * len(shape), list(shape)

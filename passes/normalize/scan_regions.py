@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.dialect.loops import attributes_of
 from rhino.dialect.sdy import SHARDING
 from rhino.graph.data import Op
 from rhino.passes.normalize.scan_flow import BARRIER, Cut
@@ -62,7 +63,7 @@ def open_region(pieces: Pieces, op: Op, positions: Mapping[int, Cut]) -> Opened:
         cut = positions.get(position)
         kinds += [pieces.values[v].type] if cut is None else pieces.piece_types(v, cut)
     # A sharding names results by position.
-    attributes = {named.name: named.attr for named in handle.attributes if named.name != SHARDING}
+    attributes = {name: attribute for name, attribute in attributes_of(handle).items() if name != SHARDING}
     made = ir.Operation.create(op.name, kinds, operands, attributes, regions=len(handle.regions))
     _bind(pieces, op.results, positions, list(made.results))
     for r, region in enumerate(list(handle.regions)):

@@ -72,6 +72,8 @@ class SplitScans(Pass):
         values, ops = number_program(main)
         uses = Uses.of(graph)
         found = {op.index: read_scan(graph, ops, uses, op) for op in graph.ops if op.name == LOOP}
+        if graph.microbatch_loop >= 0:
+            found[graph.microbatch_loop] = "its trips are micro-batches"
         scans = [scan for scan in found.values() if isinstance(scan, Scan) and scan.trips > 1]
         pure = parameters_alone(graph)
         seeds = [scan for scan in scans if self.force or reads_parameters(graph, scan, pure)]

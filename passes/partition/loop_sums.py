@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
-from rhino.dialect.loops import widen
+from rhino.dialect.loops import attributes_of, widen
 from rhino.graph.data import Graph, Op
 from rhino.graph.fusion import is_elementwise
 from rhino.passes.normalize.scan_loops import LOOP, READ, Scan, Stack, Uses, read_scan
@@ -178,7 +178,7 @@ class _Sink:
                 handle.name,
                 results=[kind],
                 operands=[u if u.type == k else _spread(u, k, [0]) for u, k in zip(operands, kinds, strict=True)],
-                attributes={named.name: named.attr for named in handle.attributes},
+                attributes=attributes_of(handle),
             )
             return copy.results[0]
 

@@ -39,7 +39,8 @@ class SplitMicrobatch(Pass):
     statistics, a contrastive loss, a sort of the batch. With `statistics=micro-batch`, each micro-batch takes its own
     part of a sum, times their number, for a sum that its examples need: BatchNorm normalises by micro-batch, and so do
     its gradients. What only comes after the loop, such as running statistics, still gets the sums over all examples.
-    Results are then not those of the original, and the loop's attribute says so.
+    Results are then not those of the original, and the loop's attribute says so. With `count=1` nothing is refused for
+    this: what depends on the batch is in the loop, which runs once, but for the cheap operations at its end.
 
     Requires: a function @main with static shapes and no calls (run `rhino-inline`), roles on its arguments (run
     `rhino-classify-args`). The arguments with the role batch and its leading size are split.

@@ -11,6 +11,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
+from rhino.dialect.callbacks import is_callback
 from rhino.dialect.constants import is_zeros
 from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
 from rhino.graph.data import Graph
@@ -29,6 +30,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
     combiners: dict[int, str] = {}
     grouped: dict[int, tuple[int, ...]] = {}
     effects: set[int] = set()
+    host: set[int] = set()
     children: dict[tuple[int, Any], list[int]] = {}
     for record, op in zip(graph.ops, ops, strict=True):
         k, name = record.index, record.name
@@ -38,6 +40,8 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
             read = (ids.get(v, -1) for inner in functions.walk(op) for v in inner.operands)
             if found_inside := tuple(dict.fromkeys(v for v in read if v >= 0)):
                 captures[k] = found_inside
+        if is_callback(op):
+            host.add(k)
         if name in ("stablehlo.constant", "stablehlo.complex"):
             if is_zeros(op):
                 zeros.add(k)
@@ -68,7 +72,9 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
                     )
                 )
             regions[record.index] = tuple(found_regions)
-    return Facts(regions, frozenset(zeros), combiners, frozenset(neutral), captures, grouped, frozenset(effects))
+    return Facts(
+        regions, frozenset(zeros), combiners, frozenset(neutral), captures, grouped, frozenset(effects), frozenset(host)
+    )
 
 
 def _grouped(op: Any) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from rhino.errors import RhinoError
 from rhino.joint.options import Options
 from rhino.joint.search import plan_jointly
 from rhino.joint.solution import JointSolution
+from rhino.microbatch.forms import ONE
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.plan.plan_sharding import MESH, given_mesh, sizes_of
@@ -28,7 +29,9 @@ class PlanPipeline(Pass):
     rhino-plan-sharding, rhino-plan-stages, rhino-form-fragments, rhino-replicate-fragments and rhino-schedule would,
     one after the other.
 
-    Requires: as rhino-plan-sharding; a step that rhino-split-microbatch accepts.
+    A step that rhino-split-microbatch refuses is one micro-batch, with a warning, unless more are asked for.
+
+    Requires: as rhino-plan-sharding; with `microbatches`, a step that rhino-split-microbatch accepts.
 
     Ensures: @main is in fragments over the meshes of its stages; `rhino.schedule` has the tasks of every group,
     `rhino.plan` and `rhino.cluster` say what was chosen, what it is predicted to take, and what lost.
@@ -74,7 +77,16 @@ class PlanPipeline(Pass):
             raise PassError(
                 main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
             )
-        programs = SplitPrograms.of(module, self.level, self.statistics)
+        programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches)
+        if programs.uncut is not None:
+            why = programs.uncut.diagnostic
+            # What would help in more micro-batches; that it is one is done.
+            helps = [n.message.removeprefix(ONE).lstrip(",; ") for n in why.notes if n.position == why.position]
+            log.warning(
+                why.position,
+                f"{why.message}; so the pipeline has one micro-batch, and its stages wait for each other",
+                [text for text in helps if text],
+            )
         options = Options(
             level=self.level,
             memory_limit=self.memory_limit or None,

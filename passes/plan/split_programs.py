@@ -11,11 +11,14 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.joint.sharded import Prepared, prepare
 from rhino.passes.diagnostics import PassError, PassLog
-from rhino.passes.import_graph import import_graph
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.partition.accumulation import NoAccumulation
+from rhino.passes.partition.adopt_microbatches import adopt
 from rhino.passes.registry import build
 
 # Loops over layers become at most this many, so that stages can end between any two layers of most models.
@@ -28,34 +31,51 @@ _ATTEMPTS = 5
 class SplitPrograms:
     """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split.
 
+    `own` is the number of micro-batches that the step has a loop over itself, 0 for none: it is cut as often then.
+    `batch`: examples that can be told apart, 1 where they need each other, then `uncut` says why.
     `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode.
     """
 
     bytecode: bytes
     batch: int
     statistics: str = "batch"
+    own: int = 0
     cut: dict[int, bytes] = field(default_factory=dict)
     known: dict[int, Prepared | None] = field(default_factory=dict)
     refused: dict[int, PassError] = field(default_factory=dict)
+    uncut: PassError | None = None
 
     @classmethod
-    def of(cls, module: ir.Module, level: str, statistics: str = "batch") -> SplitPrograms:
-        """Of a normalised module, which stays as it is.
+    def of(cls, module: ir.Module, level: str, statistics: str = "batch", microbatches: int = 0) -> SplitPrograms:
+        """Of a normalised module, which stays as it is. A step that no number of slices suits is one slice.
+
+        Args:
+          microbatches: those asked for, 0 for any number: with more than one, a step must be cut.
 
         Raises:
           PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
         """
         copy = parse_bytes(to_bytecode(module), make_context())
+        main = functions.find(copy, "main")
+        assert main is not None
+        adopted = adopt(main, copy)
+        # Of a loop that is not taken the reason is given, should the step be refused.
+        reason = _not_adopted(main, adopted) if isinstance(adopted, NoAccumulation) else None
         apply("rhino-split-scans", copy, count=_PIECES[level])
         main = functions.find(copy, "main")
         assert main is not None
-        batch = _batch_size(main)
-        found = cls(to_bytecode(copy), batch, statistics)
+        own = adopted if isinstance(adopted, int) else 0
+        batch = own or _batch_size(main)
+        found = cls(to_bytecode(copy), batch, statistics, own)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:
                 return found
-        raise list(found.refused.values())[-1]  # of fewer, larger parts: the finer ones may only not have divided
+        # Of fewer, larger parts: the finer ones may only not have divided.
+        uncut = reason or list(found.refused.values())[-1]
+        if microbatches > 1 or found.prepared(1) is None:
+            raise uncut
+        return cls(found.bytecode, 1, statistics, own, found.cut, {1: found.known[1]}, found.refused, uncut)
 
     @property
     def example(self) -> Prepared:
@@ -67,7 +87,10 @@ class SplitPrograms:
         if slices in self.cut:
             return parse_bytes(self.cut[slices], make_context())
         module = parse_bytes(self.bytecode, make_context())
-        apply("rhino-split-microbatch", module, count=slices, statistics=self.statistics)
+        if not self.own:
+            apply("rhino-split-microbatch", module, count=slices, statistics=self.statistics)
+        elif slices != self.own:
+            raise _own_loop(module, self.own, slices)
         apply("rhino-accumulate-in-loops", module)
         self.cut[slices] = to_bytecode(module)
         return module
@@ -90,6 +113,18 @@ class SplitPrograms:
     def refusal(self, slices: int) -> RhinoError | None:
         """Why it cannot be cut so."""
         return self.refused.get(slices)
+
+
+def _not_adopted(main: Any, found: NoAccumulation) -> PassError:
+    return PassError(number_program(main)[1][found.op], found.message, [found.remedy])
+
+
+def _own_loop(module: ir.Module, own: int, slices: int) -> PassError:
+    loop = next(op for op in functions.walk(module.operation) if RhinoMicrobatches.name in op.attributes)
+    message = f"the step has a loop over {own} micro-batches of its own, and is not cut into {slices}"
+    return PassError(
+        loop, message, [f"ask for {own} micro-batches of all replicas together, or leave their number open"]
+    )
 
 
 def apply(name: str, module: ir.Module, **options: Any) -> None:

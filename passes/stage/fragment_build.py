@@ -20,7 +20,7 @@ from rhino.graph.data import CONSTRAINTS
 from rhino.passes.stage.fragment_data import Draft, Export, FragmentPlan
 from rhino.passes.stage.fragment_layouts import Dims
 from rhino.passes.stage.fragment_meshes import keep_mesh
-from rhino.passes.stage.staged_program import Input, Source
+from rhino.passes.stage.staged_program import Input, Node, Source
 
 MICROBATCH = "microbatch"
 _TRANSPOSED = ("backward", "weight")
@@ -205,7 +205,7 @@ class _Builder:
             mesh = self.meshes.name(group) if self.meshes.differ else ""
             content = _Content(self, dict(zip(draft.operands, block.arguments, strict=True)), mesh)
             for node in nodes:
-                content.clone(node.op)
+                content.clone(node)
             mpmd.ReturnOp([content.value(export.source) for export in exports])
         self.made.update(zip(exports, op.operation.results, strict=True))
 
@@ -285,16 +285,16 @@ class _Content:
             else:
                 node = self.program.node_of(source)
                 assert node is not None and node.home is None, f"{source} is not an operand"
-                self.clone(node.op)
+                self.clone(node)
         return self.values[source]
 
-    def clone(self, op: Any) -> None:
+    def clone(self, node: Node) -> None:
         """Clone an operation, reading the values in here."""
+        op = node.op
         if self.mesh and op.name in CONSTRAINTS and sdy.mesh_of(op.attributes["sharding"]) != self.mesh:
             self.values[op.results[0]] = self.value(op.operands[0])
             return
-        node = self.program.nodes[self.program.producer[op.results[0]]] if len(op.results) else None
-        reads = {read: self.value(read) for read in (node.reads if node is not None else op.operands)}
+        reads = {read: self.value(read) for read in node.reads}
         made = op.clone()
         for inner in (made, *functions.walk(made)):
             if RhinoStage.name in inner.attributes:

@@ -272,7 +272,11 @@ def _left_open(op: Any, value: Any) -> bool:
 
 
 def has_side_effect(op: Any) -> bool:
-    """Whether a custom call must run though nobody reads its results."""
+    """Whether an operation must run though nobody reads its results: a custom call, or what has one in its regions."""
+    return _acts(op) or (len(op.regions) > 0 and any(map(_acts, functions.walk(op))))
+
+
+def _acts(op: Any) -> bool:
     return "has_side_effect" in op.attributes and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
 
 

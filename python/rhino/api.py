@@ -16,16 +16,19 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from rhino.api_build import Built, Settings, build
-from rhino.api_init import make_state, place_state
-from rhino.api_objects import close, has_objects, opened, plain, pure
+from rhino.api_init import from_anywhere, make_state, place_state
+from rhino.api_objects import close, has_objects, opened, over_values, plain, pure
 from rhino.api_pipeline import BuiltPipeline
 from rhino.api_signature import Call, Signature, check_static, leaf_key
 from rhino.api_stages import BoundStep, Lowered, Traced
 from rhino.api_trace import name_of, trace
 from rhino.cluster import Cluster
+from rhino.compile._jax_manual import no_mesh, without_layouts
+from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.plan_options import memory_bytes, mesh_text, stage_count
+from rhino.progress import Progress
 
 _LEVELS = ("O0", "O1", "O2")
 
@@ -48,6 +51,7 @@ class Parallelized:
         self._built: dict[Any, Built] = {}
         self._latest: Built | None = None
         self._running: Built | None = None
+        self._updates = False  # whether it was called with objects
 
     def __repr__(self) -> str:
         where = "this process's devices" if self._cluster is None else f"{self._cluster.name}"
@@ -68,7 +72,7 @@ class Parallelized:
             elif self._devices is not None:
                 self._cluster = Cluster.local(self._devices)
             elif plan is not None and plan.cluster.split(":")[0] != "local":
-                self._cluster = Cluster.load(plan.cluster)
+                self._cluster = _cluster_of(plan)
             else:
                 here = Cluster.local()
                 some = plan is not None and plan.devices < here.num_devices
@@ -99,9 +103,9 @@ class Parallelized:
         Raises:
           What jax raises when the function cannot be traced.
         """
-        with self._opened(args, kwargs) as call:
-            check_static(call)
-            fn = self._pure if call.opened else self._fn
+        given = self._signature.bind(args, kwargs)
+        check_static(given)
+        with over_values(self._fn, self._signature, given, self) as (fn, call):
             traced = trace(fn, self._signature, call, self.cluster.device.xla_target)
         return Traced(traced, lambda: self.lower(*args, **kwargs))
 
@@ -134,10 +138,17 @@ class Parallelized:
           RhinoError: there is no plan yet, or none of its arguments looks like the result of `init_fn`.
         """
         built = self._planned("init")
-        if isinstance(built, BuiltPipeline):
-            built.prepare(self.cluster)
-            return built.make_state(init_fn, args, kwargs)
-        return make_state(built, init_fn, args, kwargs)
+        init_fn = without_layouts(init_fn, built.trace.jaxpr, args, kwargs)
+        with no_mesh():
+            if isinstance(built, BuiltPipeline):
+                built.prepare(self.cluster)
+            with Progress("making the state", quiet=built.is_quiet):
+                if isinstance(built, BuiltPipeline):
+                    args, kwargs = from_anywhere((args, kwargs), frozenset())
+                    return built.make_state(init_fn, args, kwargs)
+                mesh = built.binding.mesh
+                args, kwargs = from_anywhere((args, kwargs), frozenset(mesh.devices.flat if mesh is not None else ()))
+                return make_state(built, init_fn, args, kwargs)
 
     def place(self, state: Any) -> Any:
         """A state from elsewhere, a checkpoint say, split and stored over the devices as the latest plan wants it.
@@ -148,10 +159,11 @@ class Parallelized:
           RhinoError: there is no plan yet, or none of its arguments looks like the state.
         """
         built = self._planned("place")
-        if isinstance(built, BuiltPipeline):
-            built.prepare(self.cluster)
-            return built.place_state(state)
-        return place_state(built, state)
+        with no_mesh():
+            if isinstance(built, BuiltPipeline):
+                built.prepare(self.cluster)
+            with Progress("placing the state", quiet=built.is_quiet):
+                return built.place_state(state) if isinstance(built, BuiltPipeline) else place_state(built, state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on global arrays: those placed otherwise than planned are moved first, donated ones consumed.
@@ -162,61 +174,66 @@ class Parallelized:
         if jax.config.jax_disable_jit:
             return self._fn(*plain(args), **plain(kwargs))
         call = self._signature.bind(args, kwargs)
+        if self._updates and has_objects((call.traced_args, call.traced_kwargs)):
+            return self._update(call)
         leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
         built = self._running
         if built is None or not built.accepts(leaves, tree, call.statics):
             if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-                # Inside another transformation the step is just a function.
-                return self._fn(*plain(args), **plain(kwargs))
+                return self._plainly(call)
             if has_objects((call.traced_args, call.traced_kwargs)):
-                with opened(call, self) as call:
-                    return self._update(call)
+                return self._update(call)
             built = self._ready(call)
         if built.job is not None:
             built.job.link.start_step()
-        return built.run(call, leaves)
+        with no_mesh():
+            return built.run(call, leaves)
 
-    def _update(self, call: Call) -> Any:
-        """A call with pytrees for its objects, which it updates."""
-        leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
-        built = self._running
-        if built is None or not built.accepts(leaves, tree, call.statics):
-            built = self._ready(call)
-        if built.job is not None:
-            built.job.link.start_step()
-        if built.kept:
-            # What the step only reads stays where it was put for it.
-            leaves = built.placed(leaves)
-            args, kwargs = jax.tree.unflatten(tree, leaves)
-            call = replace(call, traced_args=args, traced_kwargs=kwargs)
-        return close(built.run(call, leaves), leaves, self)
+    def _plainly(self, call: Call) -> Any:
+        """Inside another transformation the step is just a function."""
+        return self._fn(*plain(call.args), **plain(call.kwargs))
 
-    @property
-    def _pure(self) -> Callable[..., Any]:
-        return pure(self._fn, self._signature, self)
-
-    def _caller(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an executable of pytrees with objects, and update them."""
-        with self._opened(args, kwargs) as call:
-            given = (*call.traced_args, call.traced_kwargs) if call.traced_kwargs else call.traced_args
-            return close(run(*given), jax.tree.leaves((call.traced_args, call.traced_kwargs)), self)
+    def _update(self, given: Call) -> Any:
+        """A call over objects, which it updates."""
+        with opened(given, self) as call:
+            leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
+            built = self._running
+            if built is None or not built.accepts(leaves, tree, call.statics):
+                built = None if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else self._ready(call)
+            if built is not None:
+                self._updates = True
+                if built.job is not None:
+                    built.job.link.start_step()
+                if built.kept:
+                    # What the step only reads stays where it was put for it.
+                    with no_mesh():
+                        leaves = built.placed(leaves)
+                    args, kwargs = jax.tree.unflatten(tree, leaves)
+                    call = replace(call, traced_args=args, traced_kwargs=kwargs)
+                with no_mesh():
+                    results = built.run(call, leaves)
+                return close(results, leaves, self)
+        return self._plainly(given)
 
     def _ready(self, call: Call) -> Built:
         """The planned and compiled call."""
         built = self._lookup(call, follow=self._running)
-        built.prepare(self.cluster)
+        with no_mesh():
+            built.prepare(self.cluster)
         self._running = built
         return built
 
     @contextmanager
     def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Call]:
         """The call in its normal form, with pytrees for its objects."""
-        call = self._signature.bind(args, kwargs)
-        if has_objects((call.traced_args, call.traced_kwargs)):
-            with opened(call, self) as call:
-                yield call
-        else:
+        with over_values(self._fn, self._signature, self._signature.bind(args, kwargs), self) as (_, call):
             yield call
+
+    def _caller(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an executable of pytrees with objects, and update them."""
+        with self._opened(args, kwargs) as call:
+            given = (*call.traced_args, call.traced_kwargs) if call.traced_kwargs else call.traced_args
+            return close(run(*given), jax.tree.leaves((call.traced_args, call.traced_kwargs)), self)
 
     def _planned(self, what: str) -> Built:
         if self._latest is None:
@@ -235,7 +252,7 @@ class Parallelized:
         built = self._built.get(key)
         if built is None:
             source = follow or self._followed()
-            fn = self._pure if call.opened else self._fn
+            fn = pure(self._fn, self._signature, self) if call.opened else self._fn
             built = self._built[key] = build(
                 fn, self._signature, call, self.cluster, self._settings, source, own=follow is not None
             )
@@ -301,7 +318,8 @@ def parallelize(
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
     Args:
-      fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`. Nothing in it says how to distribute.
+      fn: the step: pytrees of arrays in, pytrees of arrays out, as for `jax.jit`, or an `Exported` of `jax.export`.
+        Nothing in it says how to distribute.
       cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default all devices jax has,
         those of every process after `rhino.distributed.initialize`. Also what `devices` takes.
       devices: some of this process's: how many, a list like `jax.devices()[:4]`, or a `Mesh`, whose sizes are then
@@ -345,10 +363,21 @@ def parallelize(
             level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0,
             stage_count(stages), microbatches or 0, schedule or "", statistics, annotations,
         )  # fmt: skip
-        signature = Signature(function, static_argnums, donate_argnums, static_argnames, donate_argnames)
-        return Parallelized(function, where, settings, signature, some)
+        step = step_of(function)
+        signature = Signature(step, static_argnums, donate_argnums, static_argnames, donate_argnames)
+        return Parallelized(step, where, settings, signature, some)
 
     return wrap if fn is None else wrap(fn)
+
+
+def _cluster_of(plan: Plan) -> Cluster:
+    """The cluster a plan names. Raises RhinoError where only a file of the user's says what it is."""
+    try:
+        return Cluster.load(plan.cluster)
+    except RhinoError as error:
+        raise RhinoError(
+            f"the plan is for cluster {plan.cluster!r}, and that is no preset here", "give its file as cluster="
+        ) from error
 
 
 def _where(cluster: Any, devices: Any) -> tuple[Cluster | None, Any]:

@@ -13,11 +13,10 @@ import jax
 from jaxlib.mlir import ir
 
 from rhino.api_agreed import agree_compiled, agreed_plan, digest, read_results
-from rhino.api_beside import plan_beside
+from rhino.api_beside import check_stays, plan_beside
 from rhino.api_binding import Binding, bind
 from rhino.api_devices import is_here, local_devices, shared_job, too_few
 from rhino.api_given import check_fits, given_pins
-from rhino.api_objects import Updated
 from rhino.api_pins import find_pins, make_keys_whole, pin_strided, write_pins
 from rhino.api_signature import Call, Signature, leaf_key
 from rhino.api_stored import StoredExecutable, lower_stored, store, wrap
@@ -33,6 +32,7 @@ from rhino.passes.diagnostics import Diagnostic
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan_file import dumps
 from rhino.plan_module import Request, fingerprint, plan_module, read_plan, tell_warnings
+from rhino.progress import Progress
 
 if TYPE_CHECKING:
     from rhino.api import Parallelized
@@ -81,10 +81,14 @@ class Built:
     _read: tuple[int, ...] = ()
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether another process shows how far things are."""
+        return self.job is not None and self.job.process != 0
+
+    @property
     def kept(self) -> tuple[int, ...]:
         """The flat arguments that are of objects and that the step only reads; see `rhino.api_objects`."""
-        results = jax.tree.unflatten(self.trace.out_tree, self.trace.jaxpr.out_avals)
-        return tuple(at for at in results.kept if at >= 0) if isinstance(results, Updated) else ()
+        return self.trace.kept
 
     def placed(self, leaves: Sequence[Any]) -> list[Any]:
         """The flat arguments, each as the plan has it."""
@@ -98,6 +102,8 @@ class Built:
             return False
         avals = self._avals
         for i, leaf in enumerate(leaves):
+            if isinstance(leaf, jax.core.Tracer):
+                return False
             # A step returns arrays with the very same abstract value each time: no need to compare its parts.
             aval = getattr(leaf, "aval", None)
             if aval is None or aval is not avals[i]:
@@ -192,14 +198,17 @@ def build(
     Args:
       own: whether that was a call of the same step.
     """
-    traced = trace(fn, signature, call, cluster.device.xla_target)
     job = shared_job(cluster)
-    if job is None:
-        plan = _plan(traced, cluster, settings, follow, own)
-    else:
-        plan = agreed_plan(
-            job, traced, cluster, _given(settings, follow), lambda: _plan(traced, cluster, settings, follow, own)
-        )
+    name = getattr(fn, "__name__", type(fn).__name__)
+    with Progress(f"planning {name}", quiet=bool(job and job.process)) as progress:
+        traced = trace(fn, signature, call, cluster.device.xla_target)
+
+        def search() -> Plan:
+            return _plan(traced, cluster, settings, follow, own, progress)
+
+        plan = search() if job is None else agreed_plan(job, traced, cluster, _given(settings, follow), search)
+    if job is not None and follow is not None:
+        check_stays(traced, plan, follow.trace, follow.plan)
     if is_pipeline(plan):
         from rhino.api_pipeline import BuiltPipeline, PipelineStep, bind_pipeline
 
@@ -224,22 +233,22 @@ def _given(settings: Settings, follow: Built | None) -> dict[str, Any]:
     return given
 
 
-def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool) -> Plan:
+def _plan(
+    traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool, progress: Progress
+) -> Plan:
     module = import_module(traced)
     program = fingerprint(module)
     mesh, source = settings.mesh, None
     pins: dict[int, Tensor] = {}
     if settings.plan is not None and not (own and follow):
-        check_fits(settings.plan, traced, module, cluster)
-        if settings.plan.program == program and settings.plan.source is not None:
-            return settings.plan
+        fitting = check_fits(settings.plan, traced, module, cluster, settings.memory_limit_bytes)
+        if fitting.program == program and fitting.source is not None:
+            return fitting
         # Another program over the same arguments (a new learning rate): its values need annotations of their own.
-        source, pins = settings.plan, given_pins(settings.plan)
+        source, pins = fitting, given_pins(fitting)
     elif follow is not None:
-        if (follow.plan.program, follow.plan.cluster) == (
-            program,
-            cluster.name,
-        ):  # only types of jax's, such as weak ones
+        # As one program to all but jax: types that are weak or strong.
+        if (follow.plan.program, follow.plan.cluster) == (program, cluster.name):
             return follow.plan
         source, pins = follow.plan, find_pins(traced, follow.plan, follow.trace)
     stages, microbatches, schedule = settings.stages, settings.microbatches, settings.schedule
@@ -265,9 +274,13 @@ def _plan(traced: Trace, cluster: Cluster, settings: Settings, follow: Built | N
     )
     if beside:
         assert source is not None
-        return plan_beside(source, request, lambda asked: _search(import_module(traced), traced, asked, program), own)
+
+        def search(asked: Request) -> Plan:
+            return _search(import_module(traced), traced, asked, program, progress)
+
+        return plan_beside(source, request, search, traced.name if own and settings.follow is None else "")
     before = (lambda m: pin_strided(m, pins)) if source is not None else None
-    return _search(module, traced, request, program, before)
+    return _search(module, traced, request, program, progress, before)
 
 
 def _search(
@@ -275,11 +288,12 @@ def _search(
     traced: Trace,
     request: Request,
     program: str,
+    progress: Progress,
     before: Callable[[ir.Module], None] | None = None,
 ) -> Plan:
     """The plan for a request, written into the module."""
     with given(traced.kernels.bodies):
-        planned = plan_module(module, request, program=program, before_search=before)
+        planned = plan_module(module, request, progress, program=program, before_search=before)
     tell_warnings(planned.diagnostics)
     plan = planned.plan
     if is_pipeline(plan):
@@ -293,18 +307,20 @@ def executable(built: Built, cluster: Cluster, options: Mapping[str, Any] | None
     Raises:
       RhinoError: the devices are of this process's kind but too few, or XLA refuses.
     """
-    if is_pipeline(built.plan):
-        if options:
-            raise RhinoError("a pipeline is many programs: it takes no compiler options", "give stages=1, or none")
-        if built.compiled is None:
-            built.executable(cluster)  # type: ignore[attr-defined]
-            _agree(built)
-    elif options or built.compiled is None:
-        compiled = _compile(built, cluster, options)
-        if options:
-            return compiled
-        built.compiled = compiled
-        _agree(built)
+    if built.compiled is not None and not options:
+        return built.compiled
+    pipeline = is_pipeline(built.plan)
+    if pipeline and options:
+        raise RhinoError("a pipeline is many programs: it takes no compiler options", "give stages=1, or none")
+    with Progress(f"compiling {built.trace.name}", quiet=built.is_quiet) as progress:
+        if pipeline:
+            built.executable(cluster, progress)  # type: ignore[attr-defined]
+        else:
+            compiled = _compile(built, cluster, options)
+            if options:
+                return compiled
+            built.compiled = compiled
+    _agree(built)
     return built.compiled
 
 

@@ -5,14 +5,15 @@ Owns finding the argument of the step that a state is, and placing its leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.tree_util import keystr, tree_flatten_with_path
+import numpy as np
+from jax.tree_util import tree_flatten_with_path
 
 from rhino.api_build import Built
-from rhino.api_objects import has_objects, made, merge, split, states
+from rhino.api_objects import has_objects, made, merge, object_paths, path_name, split, states
 from rhino.api_signature import abstract
 from rhino.api_stored import store, wrap
 from rhino.api_strided import to_stored
@@ -42,6 +43,21 @@ def make_state(built: Built, init_fn: Callable[..., Any], args: tuple[Any, ...],
 
     arrays = jax.jit(init, out_shardings=list(built.binding.flat_in[leaves]))(*args, **kwargs)
     return merge(jax.tree.unflatten(tree, wrap(arrays, layouts)))
+
+
+def from_anywhere(values: Any, devices: frozenset[Any]) -> Any:
+    """Arrays that are bound to other devices than these (a key made under a mesh, say), as values of the host."""
+
+    def there(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array) or not leaf.committed or leaf.sharding.device_set == devices:
+            return leaf
+        if not leaf.is_fully_addressable:
+            return leaf
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(np.asarray(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        return np.asarray(leaf)
+
+    return jax.tree.map(there, values)
 
 
 def place_state(built: Built, state: Any) -> Any:
@@ -85,23 +101,26 @@ def argument_like(built: Built, state: Any, what: str) -> tuple[slice, Any]:
     structure is the state's, of objects as the step has them: so is what is made for it known to its plan.
 
     Raises:
-      RhinoError: there is none; the message names the first difference to the first argument.
+      RhinoError: there is none; the message names the first difference to the one most alike.
     """
     args, _ = jax.tree.unflatten(built.trace.in_tree, [leaf.aval for leaf in built.trace.leaves])
+    names = [leaf.name for leaf in built.trace.leaves]
     count = len(state) if type(state) in (tuple, list) else 0
     ends = [0]
     for arg in args:
         ends.append(ends[-1] + len(jax.tree.leaves(arg)))
-    for at, arg in enumerate(args):
-        if not _difference(arg, state):
-            return slice(ends[at], ends[at + 1]), _structure(arg, state)
-    for at in range(len(args) - count + 1 if count else 0):
-        together = type(state)(args[at : at + count])
-        if not _difference(together, state):
-            return slice(ends[at], ends[at + count]), _structure(together, state)
-    first = args[0] if count < 2 or type(args[0]) is type(state) or len(args) < count else type(state)(args[:count])
+    runs = [(at, 1, arg) for at, arg in enumerate(args)]
+    runs += [(at, count, type(state)(args[at : at + count])) for at in range(len(args) - count + 1) if count]
+    differences = []
+    for at, length, like in runs:
+        leaves = slice(ends[at], ends[at + length])
+        difference, alike = _difference(like, names[leaves], state)
+        if not difference:
+            return leaves, _structure(like, state)
+        differences.append((-alike, difference))
+    nearest = min(differences, key=lambda pair: pair[0])[1] if differences else "it takes none"
     raise RhinoError(
-        f"{what} no argument of the planned step: " + (_difference(first, state) if args else "it takes none"),
+        f"{what} no argument of the planned step: {nearest}",
         "plan the step with such a state: step.plan(jax.eval_shape(init_fn, ...), batch)",
     )
 
@@ -110,15 +129,19 @@ def _structure(arg: Any, state: Any) -> Any:
     return jax.tree.structure(arg if states(arg) is not arg else state)
 
 
-def _difference(arg: Any, state: Any) -> str:
-    """The first leaf in which two pytrees of abstract values differ; empty if they are alike."""
+def _difference(arg: Any, names: Sequence[str], state: Any) -> tuple[str, int]:
+    """The first leaf in which two pytrees of abstract values differ, empty if they are alike; and how many do not."""
     wanted, wanted_tree = tree_flatten_with_path(states(arg))
     made, made_tree = tree_flatten_with_path(states(state))
-    for (path, a), (other, b) in zip(wanted, made, strict=False):
+    objects = object_paths(state)
+    for i, ((path, a), (other, b), name) in enumerate(zip(wanted, made, names, strict=False)):
         if path != other:
-            return f"it has {keystr(other)} where the step has {keystr(path)}"
+            return f"it has {path_name(other, objects) or 'an array'} where the step has {name}", i
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            return f"{keystr(path)} is {b.dtype}{list(b.shape)}, and the step has {a.dtype}{list(a.shape)}"
-    if len(wanted) != len(made):
-        return f"it has {len(made)} arrays, and the step's first argument {len(wanted)}"
-    return "" if wanted_tree == made_tree else "the pytree is of another structure"
+            return f"{name} is {b.dtype}{list(b.shape)}, and the step has {a.dtype}{list(a.shape)}", i
+    alike = min(len(wanted), len(made))
+    if len(made) > len(wanted):
+        return f"it has {path_name(made[alike][0], objects)}, and the step does not", alike
+    if len(made) < len(wanted):
+        return f"the step has {names[alike]}, and it does not", alike
+    return "" if wanted_tree == made_tree else "the pytree is of another structure", alike

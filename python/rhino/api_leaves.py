@@ -10,9 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from rhino.api_trace import is_key
 from rhino.compile._jax import key_implementation, weakly_typed
+from rhino.distributed.arrays import put
+from rhino.runtime.arrays import handle, is_here
 from rhino.runtime.staged import StagedArray
 
 
@@ -25,7 +28,7 @@ def as_user(array: Any, aval: Any) -> Any:
     """An array that the runtime made, as jax would return it: bits of keys as keys, weak types as weak."""
     if is_key(aval):
         bits = array.original() if isinstance(array, StagedArray) else array
-        return jax.random.wrap_key_data(bits, impl=key_implementation(aval.dtype))
+        return jax.random.wrap_key_data(_together(bits, len(aval.shape)), impl=key_implementation(aval.dtype))
     if is_plain(aval):
         return array
     if isinstance(array, StagedArray):
@@ -39,3 +42,18 @@ def as_taken(leaf: Any) -> Any:
         dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
         return leaf if dtype == leaf.dtype else np.asarray(leaf, dtype)
     return leaf
+
+
+def key_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
+    """The sharding of an array of keys whose bits have this one: jax keeps the bits of a key together."""
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]))
+
+
+def _together(bits: jax.Array, ndim: int) -> jax.Array:
+    """The bits of keys without a split of the dimensions that are inside a key."""
+    wanted = key_sharding(bits.sharding, ndim)
+    if wanted.is_equivalent_to(bits.sharding, bits.ndim):
+        return bits
+    if not is_here(bits.sharding.device_set):
+        return handle(bits.shape, bits.dtype, wanted)
+    return put(bits, wanted)

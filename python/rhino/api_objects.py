@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.tree_util import keystr
 
 from rhino.api_signature import Call, Signature
 from rhino.api_strided import original
@@ -111,12 +112,17 @@ def object_paths(tree: Any) -> frozenset[tuple[Any, ...]]:
     return frozenset(path for path, node in nodes if _is_opened(node))
 
 
-def attributes(path: Sequence[Any]) -> str:
-    """The keys of an object's state as its user writes them: `.layers[0].kernel`."""
-    names = (str(getattr(key, "key", "")) for key in path[:-1])
+def path_name(path: Sequence[Any], objects: frozenset[tuple[Any, ...]], start: int = 0) -> str:
+    """The keys of a leaf from `start` as its user writes them: `['model'].layers[0].kernel`.
+
+    Args:
+      objects: where the pytree's `ObjectState`s are.
+    """
+    at = next((k for k in range(start, len(path)) if tuple(path[:k]) in objects), len(path))
+    # The last key inside an object is that of a variable's value.
+    names = [str(getattr(key, "key", "")) for key in path[at:-1]]
     steps = "".join(f".{name}" if name.isidentifier() else f"[{name}]" for name in names)
-    # The last key is that of a variable's value.
-    return steps if path else ""
+    return keystr(tuple(path[start:at])) + steps
 
 
 def split(tree: Any, tag: Any = None) -> Any:
@@ -179,6 +185,18 @@ def opened(call: Call, tag: Any) -> Iterator[Call]:
         left, static = iter(traced), {at for at, _ in call.statics}
         args = tuple(value if at in static else next(left) for at, value in enumerate(call.args))
         yield Call(args, call.kwargs | named, traced, named, call.names, call.statics, opened=True)
+
+
+@contextmanager
+def over_values(
+    fn: Callable[..., Any], signature: Signature, call: Call, tag: Any
+) -> Iterator[tuple[Callable[..., Any], Call]]:
+    """A step and a call of it, both over pytrees of arrays where there are objects among the arguments."""
+    if not has_objects((call.traced_args, call.traced_kwargs)):
+        yield fn, call
+        return
+    with opened(call, tag) as values:
+        yield pure(fn, signature, tag), values
 
 
 def close(results: Updated, arguments: Sequence[Any], tag: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from rhino.api_build import Built
+from rhino.api_build import Built, executable
 from rhino.api_devices import is_here, local_devices, too_few
 from rhino.api_init import argument_like, made_by
 from rhino.api_leaves import as_taken, as_user, is_plain
@@ -21,6 +21,7 @@ from rhino.api_trace import Trace
 from rhino.cluster import Cluster
 from rhino.distributed.arrays import everywhere
 from rhino.errors import RhinoError
+from rhino.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ class BuiltPipeline(Built):
     def prepare(self, cluster: Cluster) -> None:
         """Compile all fragments for the devices that are here. Raises RhinoError if they are not."""
         self._check_here(cluster)
-        self.executable(cluster)
+        executable(self, cluster)
 
-    def executable(self, cluster: Cluster) -> PipelineStep:
+    def executable(self, cluster: Cluster, progress: Progress) -> PipelineStep:
         """The compiled pipeline, for the cluster whether its devices are here or not; compiled on first use.
 
         Raises:
@@ -70,7 +71,10 @@ class BuiltPipeline(Built):
             source = self.plan.source
             assert source is not None
             target = None if devices is not None else cluster.device.xla_target
-            self.compiled = PipelineStep(build(source, devices, target, cluster=cluster), self.trace)
+            self.compiled = PipelineStep(
+                build(source, devices, target, cluster=cluster, progress=progress, callbacks=self.trace.callbacks),
+                self.trace,
+            )
         return self.compiled  # type: ignore[no-any-return]
 
     def run(self, call: Call, leaves: Sequence[Any]) -> Any:

@@ -195,7 +195,7 @@ def leaf_key(leaf: Any) -> LeafKey | None:
     if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
         return (), jax.dtypes.canonicalize_dtype(type(leaf)), not isinstance(leaf, bool)
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-    if shape is None or dtype is None:
+    if shape is None or dtype is None or type(leaf).__module__.startswith("torch"):  # whose types are none of numpy's
         return None
     # New-style PRNG keys have a dtype that numpy does not know.
     if not jax.dtypes.issubdtype(dtype, jax.dtypes.extended):

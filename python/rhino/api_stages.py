@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rhino.api_build import Built, executable, lowered
+from rhino.api_objects import Updated, states
 from rhino.api_trace import Trace
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
@@ -36,7 +37,8 @@ class _Stage:
     @property
     def out_info(self) -> Any:
         """The pytree of shapes and types that the step returns."""
-        return self._trace.info[1]
+        found = self._trace.info[1]
+        return states(found.result) if isinstance(found, Updated) else found
 
     @property
     def in_tree(self) -> Any:

@@ -15,13 +15,17 @@ import jax
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
-from rhino.api_objects import attributes, object_paths
+from rhino.api_foreign import check_arguments, held_unchanged
+from rhino.api_objects import object_paths, path_name
 from rhino.api_signature import Call, Signature, abstract
+from rhino.compile._jax_callbacks import Callbacks, callbacks_of
 from rhino.compile._jax_kernels import Kernels, as_on
 from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.local_kernels import Platform
 from rhino.dialect import functions
+from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
+from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError
 
 
@@ -51,8 +55,10 @@ class Trace:
       leaves: the flat arguments.
       donated: indices of the leaves whose buffers may be reused.
       info: pytrees of what it takes, (args, kwargs), and of what it returns, as `jax.stages.Traced` has them.
+      kept: of a step over objects, the leaves that it only reads; see `rhino.api_objects`.
       bytecode: the module as jax lowered it for one device, kernels as calls.
       kernels: what these calls stand for.
+      callbacks: the Python functions that the module calls.
     """
 
     name: str
@@ -62,8 +68,10 @@ class Trace:
     leaves: tuple[Leaf, ...]
     donated: tuple[int, ...]
     info: tuple[Any, Any]
+    kept: tuple[int, ...]
     bytecode: bytes
     kernels: Kernels
+    callbacks: Callbacks
 
 
 def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str = "cpu") -> Trace:
@@ -88,7 +96,8 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         name: jax.tree.map(abstract, value) if name in call.traced_kwargs else value
         for name, value in call.kwargs.items()
     }
-    with as_on(target), warnings.catch_warnings():
+    check_arguments(call)
+    with held_unchanged(fn), as_on(target), warnings.catch_warnings():
         # Whether a donated buffer is of use is known only when the plan is: the partitioned module decides.
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         traced = jitted.trace(*args, **kwargs)
@@ -105,9 +114,11 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         out_tree=jax.tree.structure(traced.out_info),
         leaves=tuple(_leaves(call, flat, avals)),
         donated=tuple(i for i, info in enumerate(infos) if info.donated),
+        kept=tuple(at for at in getattr(traced.out_info, "kept", ()) if at >= 0) if call.opened else (),
         info=(traced.args_info, traced.out_info),
         bytecode=to_bytecode(lowered.compiler_ir("stablehlo")),
         kernels=kernels,
+        callbacks=callbacks_of(lowered),
     )
 
 
@@ -122,9 +133,9 @@ def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -
     objects = object_paths((call.traced_args, call.traced_kwargs))
     for (path, _), aval in zip(flat, avals, strict=True):
         argument = path[1].key if path[0].idx == 1 else call.names[path[1].idx]
-        at = next((k for k in range(2, len(path)) if path[:k] in objects), len(path))
-        name = f"{argument}{keystr(path[2:at])}{attributes(path[at:])}"
-        yield Leaf(name, argument, tuple(keystr((key,)) for key in path[2:]), aval)
+        yield Leaf(
+            f"{argument}{path_name(path, objects, 2)}", argument, tuple(keystr((key,)) for key in path[2:]), aval
+        )
 
 
 def import_module(trace: Trace) -> ir.Module:
@@ -139,16 +150,26 @@ def import_module(trace: Trace) -> ir.Module:
     main = functions.find(module, "main")
     assert main is not None
     attributes = functions.argument_attributes(main)
+    if token := next((op for op in callbacks_in(module) if any(map(_is_token, (*op.operands, *op.results)))), None):
+        raise RhinoError(
+            f"{location_text(token.location)}: an ordered callback cannot be planned: jax runs ordered effects on one "
+            "device only",
+            "call it with ordered=False, which is the default",
+        )
     if len(attributes) != len(trace.leaves):
         raise RhinoError(
             f"{trace.name} lowers to {len(attributes)} arguments, but takes {len(trace.leaves)} arrays",
-            "ordered effects, such as jax.debug.print(..., ordered=True), cannot be planned",
+            "ordered effects cannot be planned: leave them out of the step",
         )
     for given, leaf in zip(attributes, trace.leaves, strict=True):
         given["rhino.name"] = ir.StringAttr.get(leaf.name, module.context)
     functions.set_argument_attributes(main, attributes)
     _drop_converts(module)
     return module
+
+
+def _is_token(value: ir.Value) -> bool:
+    return str(value.type) == "!stablehlo.token"
 
 
 def _drop_converts(module: ir.Module) -> None:

@@ -127,6 +127,19 @@ class KernelUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """What a plan's cluster is made of, whatever it is called: a kind of device ("h100"), and how many where."""
+
+    device: str
+    hosts: int
+    devices_per_host: int
+
+    def __str__(self) -> str:
+        hosts = "1 host" if self.hosts == 1 else f"{self.hosts} hosts"
+        return f"{hosts} of {self.devices_per_host} {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of one program on one cluster.
 
@@ -145,6 +158,7 @@ class Plan:
       arguments, outputs: every tensor that the step takes and returns, in the flat order of the module.
       kernels: the calls whose insides XLA does not see, as the plan has them.
       program: fingerprint of the module before planning: another program needs its own annotations.
+      machine: what the cluster is made of; None in plans of earlier versions, which have its name alone.
     """
 
     level: str
@@ -163,6 +177,7 @@ class Plan:
     program: str = ""
     statistics: str = "batch"
     kernels: tuple[KernelUse, ...] = ()
+    machine: Machine | None = None
     source: str | ir.Module | None = field(default=None, compare=False, repr=False)
     binding: Binding | None = field(default=None, compare=False, repr=False)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.plan import SCHEMA, Alternative, KernelUse, Plan, Predicted, Search, Tensor
+from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor
 from rhino.plan_strided import factors_of
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
@@ -29,6 +29,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "schema": SCHEMA,
         "level": plan.level,
         "cluster": plan.cluster,
+        **({"machine": asdict(plan.machine)} if plan.machine else {}),
         "mesh": [list(axis) for axis in plan.mesh],
         **({"meshes": [[list(axis) for axis in mesh] for mesh in plan.meshes]} if plan.meshes else {}),
         "stages": plan.stages,
@@ -120,6 +121,7 @@ def _plan(data: dict[str, Any]) -> Plan:
         program=_text(data.get("program", ""), "program"),
         statistics=_text(data.get("statistics", "batch"), "statistics"),
         kernels=_each(data, "kernels", _kernel) if "kernels" in data else (),
+        machine=_machine(_record(data["machine"], "machine")) if "machine" in data else None,
         source=_unpack(data["module"]) if "module" in data else None,
     )
 
@@ -181,6 +183,11 @@ def _predicted(data: dict[str, Any]) -> Predicted:
         else:
             values[field.name] = _whole(value, path) if field.name == "peak_bytes" else _number(value, path)
     return Predicted(**values)
+
+
+def _machine(data: dict[str, Any]) -> Machine:
+    counts = (_whole(_get(data, name, "machine"), f"machine.{name}") for name in ("hosts", "devices_per_host"))
+    return Machine(_text(_get(data, "device", "machine"), "machine.device"), *counts)
 
 
 def _search(data: dict[str, Any]) -> Search:

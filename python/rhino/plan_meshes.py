@@ -42,8 +42,23 @@ def put_aside(module: ir.Module) -> Aside:
         elif op.name == "sdy.mesh" and op.attributes["sym_name"].value in names:
             meshes.append(str(op))
             op.erase()
+    for function in functions.all_functions(module):
+        _clear_boundary(function, names)
     used = [text for text in meshes if any(f"<{text.split()[1]}," in sharding for sharding in calls.values())]
     return Aside(tuple(used), calls)
+
+
+def _clear_boundary(function: ir.Operation, names: list[str]) -> None:
+    """Take such meshes off arguments and results: jax writes them there for PRNG keys."""
+    arguments, results = functions.argument_attributes(function), functions.result_attributes(function)
+    over = [
+        given for given in (*arguments, *results) if sdy.SHARDING in given and sdy.mesh_of(given[sdy.SHARDING]) in names
+    ]
+    for given in over:
+        del given[sdy.SHARDING]
+    if over:
+        functions.set_argument_attributes(function, arguments)
+        functions.set_result_attributes(function, results)
 
 
 def put_back(module: ir.Module, aside: Aside) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import time
 import warnings
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
-from rhino.dialect.attributes import RhinoName, RhinoPlan, RhinoRole, RhinoStrided
-from rhino.dialect.context import make_context, parse_bytes, parse_file
+from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
+from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError, RhinoWarning, first_line
-from rhino.plan import SCHEMA, Alternative, KernelUse, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan_retype import ALIAS
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from rhino.passes.diagnostics import Diagnostic
     from rhino.search.outcome import Progress
 
+_NAMES = re.compile(r'rhino\.name = "[^"]*"')
+_MODULE_NAME = re.compile(r"^module @\S+ ", re.MULTILINE)
 _NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
-_BYTECODE = b"ML\xefR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,12 @@ class Planned:
 
 
 def fingerprint(module: ir.Module) -> str:
-    """SHA-256 (hex) of a module's text without locations: tells whether two traces are one program."""
-    return hashlib.sha256(str(module).encode()).hexdigest()
+    """SHA-256 (hex) of a module's text without locations: tells whether two traces are one program.
+
+    What the user calls the step and its arguments is no part of it.
+    """
+    text = _NAMES.sub('rhino.name = ""', _MODULE_NAME.sub("module ", str(module), count=1))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def plan_module(
@@ -172,12 +178,13 @@ def _topology(cluster: Cluster) -> Iterator[str]:
         yield path
 
 
-def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.Module:
-    """A module from text or bytecode, in a fresh context.
+def parse_module(data: bytes | str, where: str, path: str | None = None, function: str = "") -> ir.Module:
+    """A module from text, bytecode or a portable artifact, in a fresh context.
 
     Args:
       where: what errors call the source, a path or "<stdin>".
       path: the file that `data` was read from, if any: the module's locations then name it.
+      function: the step's function, which becomes @main; by default @main, or the only public one.
 
     Raises:
       RhinoError: "<where>:line:column: cause" for the first thing that is wrong.
@@ -187,13 +194,13 @@ def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.M
     raw = data.encode() if isinstance(data, str) else data
     if not raw.strip():
         raise RhinoError(f"{where}: the file is empty", "give the StableHLO text or bytecode of a step")
-    if not raw.startswith(_BYTECODE) and b"\0" in raw[:4096]:
+    if not raw.startswith(BYTECODE_MAGIC) and not _is_text(raw):
         raise RhinoError(f"{where}: neither MLIR text nor MLIR bytecode", "give a .mlir or .mlirbc file")
     context = make_context()
     found: list[Diagnostic] = []
     try:
         with native_diagnostics(context, found.append):
-            return parse_bytes(raw, context) if path is None else parse_file(path, context)
+            module = parse_bytes(raw, context) if path is None else parse_file(path, context)
     except ir.MLIRError as error:
         first = next((d for d in found if d.severity == "error"), None)
         if first is None:
@@ -202,6 +209,18 @@ def parse_module(data: bytes | str, where: str, path: str | None = None) -> ir.M
         raise RhinoError(f"{place}: {first_line(first.message)}") from None
     except (UnicodeDecodeError, ValueError) as error:
         raise RhinoError(f"{where}: not a module: {first_line(error)}") from None
+    try:
+        functions.make_main(module, function)
+    except RhinoError as error:
+        raise RhinoError(f"{where}: {error.message}", error.remedy) from None
+    return module
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        return "\0" not in raw.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def read_plan(module: str | bytes | ir.Module) -> Plan:
@@ -246,8 +265,16 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         program=str(data.get("program", "")),
         statistics=str(data.get("statistics", "batch")),
         kernels=tuple(_kernel(entry) for entry in data.get("kernels", ())),
+        machine=_machine(parsed),
         source=parsed,
     )
+
+
+def _machine(module: ir.Module) -> Machine | None:
+    if RhinoCluster.name not in module.operation.attributes:
+        return None
+    data = from_attr(module.operation.attributes[RhinoCluster.name])
+    return Machine(data["device"], data["hosts"], data["devices_per_host"])
 
 
 def _kernel(entry: Mapping[str, Any]) -> KernelUse:

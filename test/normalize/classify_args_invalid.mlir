@@ -29,3 +29,28 @@ func.func @main(%x: tensor<?xf32>) {
 func.func @main(%w: tensor<4xf32> {rhino.role = "wight"}) {
   return
 }
+
+// -----
+
+// expected-error @+2 {{'rhino-classify-args' needs a step of tensors, and argument 1 of @main is 'tuple<tensor<4xf32>>'}}
+// expected-note @+1 {{take and return arrays, each as an argument or result of its own}}
+func.func @main(%x: tensor<4xf32>, %y: tuple<tensor<4xf32>>) {
+  return
+}
+
+// -----
+
+// expected-error @+2 {{'rhino-classify-args' needs a step of tensors, and result 0 of @main is '!stablehlo.token'}}
+// expected-note @+1 {{take and return arrays}}
+func.func @main() -> !stablehlo.token {
+  %0 = stablehlo.create_token : !stablehlo.token
+  return %0 : !stablehlo.token
+}
+
+// -----
+
+// expected-error @+2 {{'tensor<9223372036854775807x4xi8>' has more elements than a program can count}}
+// expected-note @+1 {{lower the step with concrete shapes}}
+func.func @main(%x: tensor<9223372036854775807x4xi8>) {
+  return
+}

@@ -141,3 +141,20 @@ func.func @windows(%x: tensor<8xf32>, %y: tensor<4xf32>, %start: tensor<f32>) ->
   }) {window_dimensions = array<i64: 2>, window_strides = array<i64: 2>} : (tensor<8xf32>, tensor<4xf32>, tensor<f32>) -> tensor<8xf32>
   return %0, %1 : tensor<4xf32>, tensor<8xf32>
 }
+
+// A reducer that works in a wider type than its operand has.
+// CHECK-LABEL: func.func @wider
+// CHECK-SAME: %[[X:.*]]: tensor<8x4xbf16>, %[[S:.*]]: tensor<bf16>
+// CHECK: %[[ZERO:.*]] = stablehlo.constant dense<0.000000e+00> : tensor<bf16>
+// CHECK: %[[SUM:.*]] = stablehlo.reduce(%[[X]] init: %[[ZERO]])
+// CHECK: %[[WIDE:.*]] = stablehlo.convert %[[S]] : (tensor<bf16>) -> tensor<f32>
+// CHECK: %[[START:.*]] = stablehlo.broadcast_in_dim %[[WIDE]], dims = [] : (tensor<f32>) -> tensor<4xf32>
+// CHECK: stablehlo.add %[[START]], %[[SUM]] : tensor<4xf32>
+func.func @wider(%x: tensor<8x4xbf16>, %start: tensor<bf16>) -> tensor<4xf32> {
+  %0 = "stablehlo.reduce"(%x, %start) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %1 = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %1 : tensor<f32>
+  }) {dimensions = array<i64: 0>} : (tensor<8x4xbf16>, tensor<bf16>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

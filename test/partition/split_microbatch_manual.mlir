@@ -11,7 +11,7 @@
 // CHECK: (tensor<4x4xf32>) -> tensor<4x4xf32>
 
 // SUM: error: 'sdy.manual_computation' needs all examples at once: it works along dimension 0, which holds the batch
-// SUM: run the step without micro-batches, or compute this within single examples
+// SUM: run the step as one micro-batch, or compute this within single examples
 
 sdy.mesh @manual = <["dp"=2]>
 func.func @main(%w: tensor<4x4xf32> {rhino.role = "param"}, %x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<4x4xf32> {

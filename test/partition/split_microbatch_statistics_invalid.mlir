@@ -19,7 +19,7 @@ func.func @main(%w: tensor<8x4xf32>, %x: tensor<8x4xf32> {rhino.role = "batch"})
 // The similarity of every example to every other.
 func.func @main(%x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<8x8xf32> {
   // expected-error @+2 {{'stablehlo.dot_general' brings examples together with other examples}}
-  // expected-note @+1 {{run the step without micro-batches, or compute this within single examples}}
+  // expected-note @+1 {{run the step as one micro-batch, or compute this within single examples}}
   %0 = stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x8xf32>
   return %0 : tensor<8x8xf32>
 }
@@ -29,7 +29,7 @@ func.func @main(%x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<8x8xf32> {
 // A sort of the batch.
 func.func @main(%x: tensor<8xf32> {rhino.role = "batch"}) -> tensor<8xf32> {
   // expected-error @+2 {{'stablehlo.sort' needs all examples at once: it works along dimension 0, which holds the batch}}
-  // expected-note @+1 {{run the step without micro-batches}}
+  // expected-note @+1 {{run the step as one micro-batch}}
   %0 = "stablehlo.sort"(%x) ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %c = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>

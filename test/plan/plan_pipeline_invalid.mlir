@@ -1,5 +1,5 @@
 // What rhino-plan-pipeline refuses, and where.
-// RUN: rhino-opt %s --rhino-plan-pipeline=topology=dgx-h100:1 --verify-diagnostics --split-input-file
+// RUN: rhino-opt %s --rhino-plan-pipeline="topology=dgx-h100:1 microbatches=4" --verify-diagnostics --split-input-file
 
 // expected-error @+2 {{no argument of the step is a batch}}
 // expected-note @+1 {{run rhino-classify-args, or give rhino.role}}
@@ -18,7 +18,7 @@ func.func @main(%w: tensor<8x4xf32>, %x: tensor<8x4xf32> {rhino.role = "batch"})
   %sum = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
   %mean = stablehlo.broadcast_in_dim %sum, dims = [1] : (tensor<4xf32>) -> tensor<8x4xf32>
   // expected-error @+2 {{not sync-free: 'stablehlo.subtract' needs, for every example, a value that is known after all examples}}
-  // expected-note @+1 {{run the step without micro-batches}}
+  // expected-note @+1 {{run the step as one micro-batch}}
   %0 = stablehlo.subtract %y, %mean : tensor<8x4xf32>
   %1 = stablehlo.multiply %0, %0 : tensor<8x4xf32>
   %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>

@@ -9,10 +9,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from rhino.checkpoint._orbax import ocp
 from rhino.checkpoint.handler import StateHandler, StateRestore, StateSave
 from rhino.checkpoint.leaves import abstract_state
 from rhino.errors import RhinoError
+from rhino.progress import Progress
 
 __all__ = ["StateHandler", "StateRestore", "StateSave", "abstract_state", "restore", "save"]
 
@@ -33,7 +36,7 @@ def save(path: str | os.PathLike[str], state: Any, *, force: bool = False) -> No
     where = os.path.abspath(os.fspath(path))
     if not force and os.path.exists(where):
         raise RhinoError(f"{where} exists already", "give another path, or force=True to overwrite it")
-    with ocp.Checkpointer(StateHandler()) as checkpointer:
+    with ocp.Checkpointer(StateHandler()) as checkpointer, Progress("writing a checkpoint", jax.process_index() != 0):
         checkpointer.save(where, args=StateSave(state), force=force)
 
 
@@ -56,5 +59,5 @@ def restore(path: str | os.PathLike[str], target: Any, argument: int | Sequence[
     where = os.path.abspath(os.fspath(path))
     if not os.path.isdir(where):
         raise RhinoError(f"there is no checkpoint in {where}")
-    with ocp.Checkpointer(StateHandler()) as checkpointer:
+    with ocp.Checkpointer(StateHandler()) as checkpointer, Progress("reading a checkpoint", jax.process_index() != 0):
         return checkpointer.restore(where, args=StateRestore(target, argument))

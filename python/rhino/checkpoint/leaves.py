@@ -11,8 +11,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
+from rhino.api_leaves import key_sharding
 from rhino.api_objects import split, states
 from rhino.api_strided import StridedArray
 from rhino.checkpoint.boxes import Index, Window
@@ -175,7 +175,7 @@ def _leaves_of(built: Any, step: Any) -> Callable[[int], Any]:
                 return staged_leaf(layout)
             sharding = layout.shardings[0]
             if is_key(aval.dtype):  # the module has their bits, with a dimension more
-                sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[: len(aval.shape)]))
+                sharding = key_sharding(sharding, len(aval.shape))
             return _struct(aval, sharding)
 
         return in_stages

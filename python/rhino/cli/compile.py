@@ -6,16 +6,15 @@ Owns this command's options and outputs. Knows nothing of how modules are compil
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files
+from rhino.cli.supervised import task
 from rhino.compile.target import TARGETS, check_target
 from rhino.errors import RhinoError
+from rhino.progress import Progress
 
 if TYPE_CHECKING:
     from rhino.compile.executable import Executable
@@ -28,7 +27,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="compile an annotated module and report memory and collectives",
         description="Compile the annotated step in FILE with XLA; one device if it has no mesh.",
     )
-    parser.add_argument("file", metavar="FILE", help="StableHLO text or bytecode, or - for standard input")
+    parser.add_argument("file", metavar="FILE", help="as for rhino plan: text, bytecode, jax.export's, or -")
+    parser.add_argument(
+        "--function", default="", metavar="NAME", help="the step's function (default: main, or the only public one)"
+    )
     parser.add_argument("--target", metavar="T", default="cpu", help=f"one of {', '.join(TARGETS)} (default: cpu)")
     parser.add_argument("--devices", type=_count, metavar="N", help="check that the module is for N devices")
     parser.add_argument(
@@ -47,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Compile, then write what was asked for. RhinoError on bad input, for the caller to print."""
     # XLA logs the devices it finds, which is noise here; read when jaxlib is loaded. Its warnings stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    from rhino.dialect.context import to_bytecode
     from rhino.plan_module import parse_module
     from rhino.plan_pipeline import in_fragments, main_of
 
@@ -54,9 +57,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json == "-" and args.hlo == "-":
         raise RhinoError("--json and --hlo cannot both go to standard output", "give one of them a file")
     files.check_writable(args.json, args.hlo)
-    source = files.read(args.file)
-    # For its errors, which say file and line.
-    module = parse_module(source, "<stdin>" if args.file == "-" else args.file)
+    task(f"{files.shown(args.file)}: reading")
+    data, path = files.read_program(args.file, args.target)
+    module = parse_module(data, files.shown(args.file), path, args.function)
+    source = to_bytecode(module)
+    task(f"{files.shown(args.file)}: compiling for {args.target}")
     from rhino.compile import compile_module, prefer_cpu, quiet_plugins
 
     if args.target == "cuda":
@@ -65,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         prefer_cpu()
     if in_fragments(main_of(module)):
         return _fragments(args, source)
-    with _spinner(f"compiling for {args.target}", args.quiet):
+    with Progress(f"compiling for {args.target}", args.quiet):
         executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts)
         executable.collectives()
     if args.hlo:
@@ -84,7 +89,7 @@ def _fragments(args: argparse.Namespace, source: str | bytes) -> int:
 
     if args.hlo:
         raise RhinoError("--hlo is of one program, and the module is in fragments", "leave it out")
-    with _spinner(f"compiling for {args.target}", args.quiet):
+    with Progress(f"compiling for {args.target}", args.quiet):
         executable = compile_fragments(source, args.target, args.devices)
     if args.json:
         files.write(args.json, json.dumps(to_json(executable), indent=1) + "\n")
@@ -134,21 +139,6 @@ def _human(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
         value /= 1024
     return f"{value:.2f} TiB"
-
-
-@contextlib.contextmanager
-def _spinner(what: str, quiet: bool) -> Iterator[None]:
-    """Time elapsed on standard error, where a person watches; XLA does not say how far it is."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
 
 
 def _count(text: str) -> int:

@@ -19,7 +19,33 @@ def read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise RhinoError(f"{path}: cannot read: {error.strerror}", "give a .mlir or .mlirbc file, or -") from None
+        reason = error.strerror or str(error)
+        raise RhinoError(f"{path}: cannot read: {reason}", "give a .mlir or .mlirbc file, or -") from None
+
+
+def read_program(path: str, target: str = "") -> tuple[bytes, str | None]:
+    """The module in a file, or in standard input for `-`: text, bytecode, or what `jax.export` wrote, as bytecode.
+
+    Args:
+      target: whose platform is kept of an export for several.
+
+    Returns:
+      The bytes, and the file that has them as they are, None where there is none.
+
+    Raises:
+      RhinoError: it cannot be read, or is an export of another kind.
+    """
+    data = read(path)
+    from rhino.compile.exported import is_exported, read_exported
+
+    if is_exported(data):
+        return read_exported(data, shown(path), target), None
+    return data, None if path == "-" else path
+
+
+def shown(path: str) -> str:
+    """What errors call an input."""
+    return "<stdin>" if path == "-" else path
 
 
 def check_writable(*paths: str | None) -> None:

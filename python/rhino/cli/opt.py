@@ -16,8 +16,8 @@ from rhino.cli.opt_arguments import Arguments, parse_arguments, print_style
 from rhino.cli.opt_diagnostics import Printer, compare, expectations
 from rhino.cli.opt_input import DEFAULT_MARKER, InputError, Part, read_parts
 from rhino.cli.supervised import supervised, task
-from rhino.errors import RhinoError
-from rhino.passes.diagnostics import Diagnostic
+from rhino.errors import RhinoError, first_line
+from rhino.passes.diagnostics import Diagnostic, Position
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -140,15 +140,26 @@ class _Run:
         from jaxlib.mlir import ir
 
         from rhino.cli.opt_reports import IRPrinter, Selection, Tasks
+        from rhino.dialect.functions import make_main
         from rhino.passes.pass_manager import PipelineError, native_diagnostics
 
         arguments = self.arguments
         start = time.perf_counter()
         task(f"{part.name}: parsing")
+        reported: list[Diagnostic] = []
+
+        def hear(diagnostic: Diagnostic) -> None:
+            reported.append(diagnostic)
+            sink(diagnostic)
+
         try:
-            with native_diagnostics(context, sink):
+            with native_diagnostics(context, hear):
                 module = part.parse(context)
-        except ir.MLIRError:
+            if arguments.flags.get("function"):
+                make_main(module, arguments.flags["function"])
+        except ir.MLIRError as error:
+            if not reported:  # the bytecode's readers do not always say why
+                sink(Diagnostic("error", first_line(error), Position(part.name)))
             return None
         self.seconds.append(("Parser", time.perf_counter() - start))
         hooks = [IRPrinter(Selection.of(arguments), self.style, sys.stderr), Tasks(part.name)]
@@ -167,7 +178,11 @@ class _Run:
         return output
 
     def serialize(self, module: ir.Module) -> bytes:
-        """The module as text or bytecode."""
+        """The module as text, bytecode or a portable artifact."""
+        if self.arguments.has("emit-portable-artifact"):
+            from rhino.dialect.context import to_portable
+
+            return to_portable(module, self.arguments.flags["emit-portable-artifact"])
         if self.arguments.has("emit-bytecode"):
             from rhino.dialect.context import to_bytecode
 

@@ -30,9 +30,13 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "split-input-file": Flag(
             "process the parts between lines of the marker (`// -----`) one by one", "MARKER", True
         ),
+        "function": Flag("have the function NAME be @main, the one that passes work on", "NAME"),
         "allow-unregistered-dialect": Flag("accept operations and attributes of unknown dialects"),
         "output-split-marker": Flag("what separates the outputs of the parts (`// -----`)", "MARKER"),
         "emit-bytecode": Flag("write MLIR bytecode instead of text"),
+        "emit-portable-artifact": Flag(
+            "write a portable artifact of StableHLO's VERSION or the present", "VERSION", True
+        ),
         "mlir-print-op-generic": Flag("print operations in their generic form"),
         "mlir-print-debuginfo": Flag("print locations"),
         "mlir-pretty-debuginfo": Flag("print locations in a form for people, which cannot be parsed"),

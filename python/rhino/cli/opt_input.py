@@ -69,6 +69,11 @@ def read_parts(name: str, marker: str | None) -> list[Part]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InputError(Diagnostic("error", f"cannot read the file: {reason}", Position(shown))) from None
+    if not data.startswith(BYTECODE_MAGIC) and BYTECODE_MAGIC in data:
+        from rhino.compile.exported import is_exported, read_exported
+
+        if is_exported(data):  # loads jax, which wrote it
+            return [Part(shown, read_exported(data, shown))]
     if data.startswith(BYTECODE_MAGIC):
         return [Part(shown, data, None if name == "-" else name)]
     _check_text(data, shown)

@@ -8,18 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files, kernels
+from rhino.cli.supervised import task
+from rhino.progress import Progress
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
-    from rich.progress import Progress as Bar
 
     from rhino.plan_module import Planned
-
-_QUIET_S = 1.0  # no progress bar before this
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -30,7 +28,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         description="Find how to distribute the step in FILE over a cluster.",
     )
     parser.add_argument(
-        "file", metavar="FILE", help="StableHLO text (.mlir) or bytecode (.mlirbc), or - for standard input"
+        "file",
+        metavar="FILE",
+        help="StableHLO text (.mlir), bytecode (.mlirbc) or portable artifact, a file of jax.export, or - for standard "
+        "input",
+    )
+    parser.add_argument(
+        "--function", default="", metavar="NAME", help="the step's function (default: main, or the only public one)"
     )
     parser.add_argument("--cluster", metavar="C", required=True, help="preset[:hosts], a YAML file[:hosts], or local")
     parser.add_argument("--level", default="O1", choices=("O0", "O1", "O2"), help="how hard to search (default: O1)")
@@ -95,8 +99,10 @@ def run(args: argparse.Namespace) -> int:
         args.statistics,
         args.annotations,
     )
-    path = None if args.file == "-" else args.file
-    module = parse_module(files.read(args.file), path or "<stdin>", path)
+    task(f"{files.shown(args.file)}: reading")
+    data, path = files.read_program(args.file, cluster.device.xla_target)
+    module = parse_module(data, files.shown(args.file), path, args.function)
+    task(f"{files.shown(args.file)}: planning")
     planned = _plan(module, request, quiet=args.quiet)
     for said in planned.diagnostics if not args.quiet else ():
         if said.severity == "warning":
@@ -145,36 +151,5 @@ def _print(planned: Planned) -> None:
 def _plan(module: ir.Module, request: Any, quiet: bool) -> Planned:
     from rhino.plan_module import plan_module
 
-    if quiet or not sys.stderr.isatty():
-        return plan_module(module, request)
-    with _Progress() as progress:
+    with Progress("planning", quiet) as progress:
         return plan_module(module, request, progress)
-
-
-class _Progress:
-    """A bar with the time left on standard error, from the first report after a second on."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self._bar: Bar | None = None
-        self._task: Any = None
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def __call__(self, done: int, total: int, label: str) -> None:
-        if self._bar is None:
-            if time.monotonic() - self._start < _QUIET_S:
-                return
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(label, total=total)
-            self._bar.start()
-        self._bar.update(self._task, completed=done, total=total, description=label)

@@ -17,6 +17,7 @@ import jax.extend.core
 import numpy as np
 from jax._src import core
 from jax._src.interpreters import mlir
+from jax._src.mesh import get_abstract_mesh, get_concrete_mesh, thread_resources
 from jax._src.sharding_impls import UNSPECIFIED
 from jax.extend.core import jaxpr_as_fun
 from jaxlib.mlir import ir
@@ -38,10 +39,23 @@ def _lower(ctx: Any, *nodes: Any, avals: Any) -> Sequence[Any]:
 
 mlir.register_lowering(_stand_in, _lower)
 
+_copy = jax.extend.core.Primitive("rhino_copy")
+_copy.def_abstract_eval(lambda operand: operand)
+mlir.register_lowering(_copy, lambda ctx, operand: [operand])
+
+
+def is_mesh_set() -> bool:
+    """Whether `jax.set_mesh` or `with mesh:` are around."""
+    there = thread_resources.env.physical_mesh, get_concrete_mesh(), get_abstract_mesh()
+    return not all(mesh.empty for mesh in there)
+
 
 @contextlib.contextmanager
 def no_mesh() -> Iterator[None]:
     """Run the block as if neither `jax.set_mesh` nor `with mesh:` were around it."""
+    if not is_mesh_set():
+        yield
+        return
     empty = jax.sharding.Mesh(np.empty((), object), ())
     with contextlib.ExitStack() as stack:
         with warnings.catch_warnings():
@@ -60,9 +74,32 @@ def function_of(closed: Any) -> Callable[..., Any]:
     if not _has(closed.jaxpr):
         return jaxpr_as_fun(closed)
     if _calls_back(closed.jaxpr):
-        return jaxpr_as_fun(closed.replace(jaxpr=_changed(closed.jaxpr)))
+        return jaxpr_as_fun(closed.replace(jaxpr=_changed(closed.jaxpr, _typed)))
     avals = tuple(map(_plain, closed.out_avals))
     return lambda *args: _stand_in.bind(*args, avals=avals)
+
+
+def without_layouts(fn: Callable[..., Any], step: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
+    """A function that makes the state of a step, without the constraints it has on meshes of its own.
+
+    Args:
+      step: the closed jaxpr of the step: one without meshes has a state without.
+      args, kwargs: of the function, for its shapes.
+    """
+    if not (is_mesh_set() or _has(step.jaxpr)):
+        return fn
+    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args, **kwargs)
+    if not _has(closed.jaxpr):
+        return fn
+    flat, tree = jaxpr_as_fun(closed.replace(jaxpr=_changed(closed.jaxpr, _alike))), jax.tree.structure(shapes)
+    return lambda *args, **kwargs: jax.tree.unflatten(tree, flat(*jax.tree.leaves((args, kwargs))))
+
+
+def _alike(eqn: Any) -> Any:
+    """The equation of a constraint as one that copies; a computation stays what it is."""
+    return (
+        eqn if eqn.primitive.name == _COMPUTATION else eqn.replace(primitive=_copy, params={}, effects=core.no_effects)
+    )
 
 
 def _plain(aval: Any) -> Any:
@@ -95,29 +132,34 @@ def _calls_back(jaxpr: Any) -> bool:
     )
 
 
-def _changed(jaxpr: Any) -> Any:
-    return jaxpr.replace(eqns=[_equation(eqn) for eqn in jaxpr.eqns])
+def _changed(jaxpr: Any, change: Callable[[Any], Any]) -> Any:
+    return jaxpr.replace(eqns=[_equation(eqn, change) for eqn in jaxpr.eqns])
 
 
-def _equation(eqn: Any) -> Any:
+def _typed(eqn: Any) -> Any:
+    """An equation of the same types."""
+    avals = tuple(_plain(v.aval) for v in eqn.outvars)
+    return eqn.replace(primitive=_stand_in, params={"avals": avals}, effects=core.no_effects)
+
+
+def _equation(eqn: Any, change: Callable[[Any], Any]) -> Any:
     inner = list(core.jaxprs_in_params(eqn.params))
     if _is_over(eqn) and not (inner and eqn.primitive.name != _COMPUTATION):
-        avals = tuple(_plain(v.aval) for v in eqn.outvars)
-        return eqn.replace(primitive=_stand_in, params={"avals": avals}, effects=core.no_effects)
+        return change(eqn)
     if not _is_over(eqn) and not any(map(_has, inner)):
         return eqn
-    params = {name: _value(value) for name, value in eqn.params.items()}
+    params = {name: _value(value, change) for name, value in eqn.params.items()}
     for side in ("in_shardings", "out_shardings"):
         if side in params:
             params[side] = tuple(UNSPECIFIED if hasattr(one, "mesh") else one for one in params[side])
     return eqn.replace(params=params)
 
 
-def _value(value: Any) -> Any:
+def _value(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, core.ClosedJaxpr):
-        return value.replace(jaxpr=_changed(value.jaxpr)) if _has(value.jaxpr) else value
+        return value.replace(jaxpr=_changed(value.jaxpr, change)) if _has(value.jaxpr) else value
     if isinstance(value, core.Jaxpr):
-        return _changed(value) if _has(value) else value
+        return _changed(value, change) if _has(value) else value
     if isinstance(value, tuple | list):
-        return type(value)(map(_value, value))
+        return type(value)(_value(one, change) for one in value)
     return value

@@ -14,10 +14,13 @@ from typing import Any
 import jax
 
 from rhino.compile import _jax
+from rhino.compile._jax_callbacks import Callbacks, with_callbacks
 from rhino.compile.collectives import Collective, read_collectives
-from rhino.compile.module import Signature, read
+from rhino.compile.module import Signature, parse, read
 from rhino.compile.prepare import prepare
 from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
+from rhino.dialect.callbacks import callbacks_in
+from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError, first_line
 
 _DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
@@ -225,6 +228,7 @@ def compile_module(
     signature, bytecode = prepare_for(module, target)
     _check_devices(signature, devices)
     there = target_devices(target, signature.devices, hosts or signature.hosts)
+    _refuse_callbacks(bytecode)
     lowered = _jax.lower_signature(signature, there)
     return _compile(_jax.swap_module(lowered, bytecode), target, signature, options, bytecode)
 
@@ -235,11 +239,44 @@ def prepare_for(module: str | bytes, target: str) -> tuple[Signature, bytes]:
 
 
 def compile_prepared(
-    signature: Signature, bytecode: bytes, target: str, devices: Sequence[Any], options: Mapping[str, Any] | None = None
+    signature: Signature,
+    bytecode: bytes,
+    target: str,
+    devices: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Executable:
-    """Compiles what `prepare_for` returned for these devices, in the order of its mesh. Raises as `compile_module`."""
+    """Compiles what `prepare_for` returned for these devices, in the order of its mesh. Raises as `compile_module`.
+
+    Args:
+      callbacks: what the module's calls of Python functions refer to, if it has any.
+    """
+    if callbacks is None:
+        _refuse_callbacks(bytecode)
     lowered = _jax.swap_module(_jax.lower_signature(signature, devices), bytecode)
+    if callbacks is not None:
+        lowered = with_callbacks(lowered, callbacks)
     return _compile(lowered, check_target(target), signature, options, bytecode)
+
+
+def calls_python(bytecode: bytes) -> bool:
+    """Whether a module calls Python functions."""
+    return _callback(bytecode) is not None
+
+
+def _callback(bytecode: bytes) -> Any:
+    # Looking for the text first spares most modules a walk.
+    return next(callbacks_in(parse(bytecode)), None) if b"_python_" in bytecode else None
+
+
+def _refuse_callbacks(bytecode: bytes) -> None:
+    """Raises RhinoError if the module calls Python functions: in a file these calls point nowhere."""
+    if (found := _callback(bytecode)) is not None:
+        raise RhinoError(
+            f"{location_text(found.location)}: the module calls a Python function of the process that exported it "
+            f"(@{found.attributes['call_target_name'].value}), which is not here",
+            "export the step without jax.debug.print and other callbacks, or run it with rhino.parallelize",
+        )
 
 
 def compile_lowered(

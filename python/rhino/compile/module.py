@@ -15,7 +15,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from rhino.dialect.context import make_context
+from rhino.dialect.context import make_context, parse_bytes, parse_text
 from rhino.errors import RhinoError, first_line
 
 # Per dimension, the mesh axes that split it, the one that varies slowest first.
@@ -74,7 +74,7 @@ def parse(module: str | bytes) -> ir.Module:
     context = make_context()
     context.emit_error_diagnostics = False  # the exception says it
     try:
-        return ir.Module.parse(module, context)
+        return parse_text(module, context) if isinstance(module, str) else parse_bytes(module, context)
     except (ir.MLIRError, ValueError, UnicodeDecodeError) as error:
         lines = str(error).strip().splitlines() or ["no reason given"]
         detail = next((line.strip() for line in lines if "error:" in line), lines[-1])

@@ -150,12 +150,14 @@ def _plan_function(
 ) -> Plan:
     from rhino.api_binding import bind
     from rhino.api_devices import local_devices
+    from rhino.api_objects import over_values
     from rhino.api_signature import Signature
     from rhino.api_trace import import_module, trace
     from rhino.plan_module import fingerprint
 
     signature = Signature(fn, static, donated)
-    traced = trace(fn, signature, signature.bind(args, {}), cluster.device.xla_target)
+    with over_values(fn, signature, signature.bind(args, {}), object()) as (values_fn, call):
+        traced = trace(values_fn, signature, call, cluster.device.xla_target)
     module = import_module(traced)
     program = fingerprint(module)
     with given(traced.kernels.bodies):

@@ -15,6 +15,7 @@ from rhino.microbatch.flow import BARRIER, Flow
 from rhino.microbatch.forms import (
     AFTER,
     ESTIMATE,
+    ONE,
     WHOLE,
     After,
     Coarser,
@@ -31,22 +32,41 @@ from rhino.microbatch.forms import (
 from rhino.microbatch.linear import is_late
 from rhino.microbatch.plan import Copy, Plan, Ref, Step, copied, needed
 from rhino.microbatch.scope import Scope
+from rhino.microbatch.single import whole_batch
 
-_AFTER_ALL = "run the step without micro-batches; statistics of single examples or fixed groups would not need the rest"
+_AFTER_ALL = f"{ONE}; statistics of single examples or fixed groups would not need the rest"
 _ASK = (
-    "run the step without micro-batches; or give statistics=micro-batch, with which each takes its own sums for "
+    f"{ONE}; or give statistics=micro-batch, with which each takes its own sums for "
     "those of the batch, and results are not those of one device"
 )
-_SUMS = "run the step without micro-batches; statistics=micro-batch takes only sums from a micro-batch for all examples"
+<<<<<<< HEAD
+_SUMS = f"{ONE}; statistics=micro-batch takes only sums from a micro-batch for all examples"
+=======
+_CALLED = "call the function before the step and pass what it returns, or run the step without stages"
+_SUMS = "run the step as one micro-batch; statistics=micro-batch takes only sums from a micro-batch for all examples"
+>>>>>>> main
 
 
 def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool = False) -> Plan:
     """The plan for `count` micro-batches. With `estimates`, sums that examples need are those of their micro-batch.
 
+    One micro-batch is the batch: no step is refused for what its examples need of each other.
+
     Raises:
       Refusal: the step needs all examples at once somewhere, or the batch is not divisible.
     """
     batch = _batch_arguments(graph)
+    try:
+        return _split(graph, facts, batch, count, estimates)
+    except Loose:
+        raise
+    except Refusal as refusal:
+        if count > 1:
+            raise
+        return whole_batch(graph, facts, batch, refusal)
+
+
+def _split(graph: Graph, facts: Facts, batch: Sequence[int], count: int, estimates: bool) -> Plan:
     size = graph.values[batch[0]].shape[0]
     group, grouper = 1, -1
     early: dict[int, list[int]] = {}
@@ -145,6 +165,11 @@ class _Main:
             self.flow.zero(scope, op)
             scope.forms.update(dict.fromkeys(op.results, WHOLE))
             self.before.append(k)
+        elif k in self.facts.host:
+            # It sees whole values, and once: results of the step, as it were.
+            scope.forms.update(dict.fromkeys(op.results, AFTER))
+            self.after.append(k)
+            self.trace(k)
         elif op.name == BARRIER:
             self.barrier(k, forms)
         elif not any(isinstance(f, After) for f in forms) and not (
@@ -229,6 +254,9 @@ class _Main:
         if made >= 0:
             notes.append((made, f"'{self.graph.ops[made].name}' combines all examples here"))
         remedy = _SUMS if self.estimates.allowed else _ASK if self.adds_up(made) else _AFTER_ALL
+        if made in self.facts.host:
+            message = f"not sync-free: '{name}' needs, for every example, what a callback returns that sees all of them"
+            return NotSyncFree(k, made, message, ((made, "it is called here"), (None, _CALLED)))
         message = f"not sync-free: '{name}' needs, for every example, a value that is known after all examples"
         return NotSyncFree(k, made, message, (*notes, (None, remedy)))
 

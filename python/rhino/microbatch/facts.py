@@ -29,6 +29,7 @@ class Facts:
     `neutral`: reductions and scatters that start from a constant that changes nothing, or do not mind.
     `captures`: outside values that the region of a reduction, sort or the like reads.
     `grouped`: dimensions of a convolution's first operand that its groups divide. `effects`: ops that must run.
+    `host`: calls of Python functions, which see whole values once.
     """
 
     regions: Mapping[int, tuple[Region, ...]] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class Facts:
     captures: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     grouped: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     effects: frozenset[int] = frozenset()
+    host: frozenset[int] = frozenset()
 
 
 class Reads:

@@ -16,6 +16,7 @@ from rhino.microbatch.factors import Span, find, place, rule_of
 from rhino.microbatch.facts import Facts, Reads, Region
 from rhino.microbatch.forms import (
     ESTIMATE,
+    ONE,
     WHOLE,
     Coarser,
     Estimate,
@@ -38,7 +39,14 @@ _REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.
 # It changes nothing how often they start.
 _REPEATED = ("maximum", "minimum", "and", "or")
 _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
-_REGROUP = "run the step without micro-batches, or compute this within single examples"
+_CALLS = "a callback in a loop or branch that works on the batch would run once per micro-batch, on a part of it"
+_CALL_AFTER = "return what it reads from the loop, and call it there; or run the step as one micro-batch"
+_REGROUP = f"{ONE}, or compute this within single examples"
+_TAKING = ("stablehlo.slice", "stablehlo.dynamic_slice")
+_PARTS = (
+    f"{_REGROUP}; micro-batches of the step's own: write it as one lax.scan over all of them that adds up gradients, "
+    "which a pipeline takes for its loop, or leave it out and give microbatches"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,10 @@ class Flow:
                     op.index, f"'{op.name}' reads the batch, and its body cannot be split", ((None, _REGROUP),)
                 )
             return scope.whole(op.index)
+        if op.index in self.facts.host and (
+            op.index in self.facts.effects or any(not isinstance(scope.form(v), Whole) for v in op.operands)
+        ):
+            raise Refusal(op.index, _CALLS, ((None, _CALL_AFTER),))
         inside = self.facts.captures.get(op.index, ())
         if any(not isinstance(scope.form(v), Whole) or scope.owner(v).parent is not None for v in inside):
             raise Refusal(
@@ -252,7 +264,7 @@ class Flow:
         return Refusal(
             op.index,
             f"'{op.name}' needs all examples at once: it works along dimension {split.dim}, which holds the batch",
-            ((None, _REGROUP),),
+            ((None, _PARTS if op.name in _TAKING else _REGROUP),),
         )
 
     # Loops and branches.

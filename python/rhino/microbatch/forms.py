@@ -57,6 +57,8 @@ Form = Whole | After | Split | Partial | Estimate
 WHOLE = Whole()
 AFTER = After()
 ESTIMATE = Estimate()
+# How each remedy begins: with one micro-batch nothing is refused for what examples need of each other.
+ONE = "run the step as one micro-batch"
 
 
 class Refusal(RhinoError):

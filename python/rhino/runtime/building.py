@@ -5,12 +5,13 @@ Owns the order of these steps. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from rhino.cluster import Cluster
+from rhino.compile._jax_callbacks import Callbacks
 from rhino.compile.module import parse
 from rhino.compile.target import DEVICELESS, check_target
 from rhino.dialect.attributes import RhinoSchedule
@@ -23,6 +24,8 @@ from rhino.runtime.executor import PipelineExecutable
 from rhino.runtime.script import make_script
 from rhino.schedule import Schedule
 
+Progress = Callable[[int, int, str], None]
+
 
 def build(
     module: ir.Module | str | bytes,
@@ -34,6 +37,8 @@ def build(
     cluster: Cluster | None = None,
     strategy: str | None = None,
     scheduler: str | None = None,
+    progress: Progress | None = None,
+    callbacks: Callbacks | None = None,
 ) -> PipelineExecutable:
     """Compiles a module in fragments (`rhino-form-fragments`) in the order of its `rhino.schedule`.
 
@@ -44,6 +49,8 @@ def build(
       schedule: in place of the module's own.
       options: XLA compiler options.
       cluster, strategy, scheduler: as for `PipelineExecutable`.
+      progress: called as (done, total, label) while fragments are compiled.
+      callbacks: what calls of Python functions in the module refer to; by default such a module is refused.
 
     Raises:
       RhinoError: no fragments, no schedule, a schedule that does not fit them, too few devices, or XLA refuses.
@@ -55,7 +62,8 @@ def build(
         chosen = schedule or _schedule(parsed)
     return build_program(
         program, chosen, texts, devices, target,
-        options=options, cluster=cluster, strategy=strategy, scheduler=scheduler,
+        options=options, cluster=cluster, strategy=strategy, scheduler=scheduler, progress=progress,
+        callbacks=callbacks,
     )  # fmt: skip
 
 
@@ -70,6 +78,8 @@ def build_program(
     cluster: Cluster | None = None,
     strategy: str | None = None,
     scheduler: str | None = None,
+    progress: Progress | None = None,
+    callbacks: Callbacks | None = None,
 ) -> PipelineExecutable:
     """As `build`, of a program that was read already and the module of each of its fragments."""
     if target is None:
@@ -78,7 +88,7 @@ def build_program(
     if devices is not None and target in DEVICELESS:
         raise RhinoError(f"{target} is compiled for without devices, and {len(devices)} were given")
     script = make_script(program, schedule)
-    compiled = compile_fragments(program, modules, script.donated, target, devices, options)
+    compiled = compile_fragments(program, modules, script.donated, target, devices, options, progress, callbacks)
     return PipelineExecutable(
         program, schedule, script, compiled, target, cluster=cluster, strategy=strategy, scheduler=scheduler
     )

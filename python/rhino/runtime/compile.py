@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from jaxlib.mlir import ir
 
-from rhino.compile.executable import Executable, compile_prepared, prepare_for, target_devices
+from rhino.compile._jax_callbacks import Callbacks
+from rhino.compile.executable import Executable, calls_python, compile_prepared, prepare_for, target_devices
 from rhino.compile.module import Signature, attribute_dicts, main_function, parse
 from rhino.compile.target import DEVICELESS
 from rhino.dialect.context import to_bytecode
@@ -51,12 +52,16 @@ def compile_fragments(
     target: str,
     devices: Sequence[Any] | None = None,
     options: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Compiled:
     """Compiles the module of every fragment.
 
     Args:
       donated: per fragment, the operands whose buffers it may reuse.
       devices: what the program's meshes count; by default the target's.
+      progress: called as (done, total, label) for each distinct program.
+      callbacks: what calls of Python functions in the modules refer to.
 
     Raises:
       RhinoError: too few devices, or a fragment that XLA refuses; the message names it.
@@ -76,15 +81,24 @@ def compile_fragments(
         else:
             programs.append(fragment.index)
 
+    # XLA keeps no program with functions in its cache: only those that call one are given them.
+    used = [callbacks if calls_python(bytecode) else None for _, bytecode in prepared]
+
     def work(index: int) -> Executable:
         fragment = program.fragments[index]
-        return _named(fragment, compile_prepared, *prepared[index], target, groups[fragment.group], options)
+        return _named(
+            fragment, compile_prepared, *prepared[index], target, groups[fragment.group], options, used[index]
+        )
 
     distinct = list(first.values())
     # XLA lets go of the interpreter while it compiles. Its CPU compiler uses all cores by itself.
     workers = 1 if target == "cpu" else max(1, min(len(distinct), os.cpu_count() or 1))
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        compiled = dict(zip(distinct, pool.map(work, distinct), strict=True))
+        compiled = {}
+        for index, made in zip(distinct, pool.map(work, distinct), strict=True):
+            compiled[index] = made
+            if progress is not None:
+                progress(len(compiled), len(distinct), "compiling the stages")
     there: dict[tuple[int, int], Executable] = {(i, program.fragments[i].group): e for i, e in compiled.items()}
     executables: list[Executable | None] = []
     for fragment, origin in zip(program.fragments, programs, strict=True):

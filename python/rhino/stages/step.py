@@ -134,11 +134,13 @@ class _Reader:
     def _reads(self, op: Op) -> tuple[int, ...]:
         graph = self.graph
         found = list(op.operands)
-        if op.region_end > op.index + 1 and op.results:
-            # Values are numbered in program order: what is younger than the op's results is its regions' own.
-            for inner in graph.ops[op.index + 1 : op.region_end]:
-                found += [v for v in inner.operands if v < op.results[0]]
-            found += [v for tie in op.ties for v in tie if v < op.results[0]]
+        if op.region_end > op.index + 1:
+            # Values are numbered in program order: what is younger than the first made here is its regions' own.
+            inside = graph.ops[op.index + 1 : op.region_end]
+            first = min((v for made in (op, *inside) for v in made.results), default=len(graph.values))
+            for inner in inside:
+                found += [v for v in inner.operands if v < first]
+            found += [v for tie in op.ties for v in tie if v < first]
         return tuple(dict.fromkeys(self.alias.get(v, v) for v in found))
 
     def _clones(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from small_mlp import abstract_state, eval_step, init, make_batch, train_step
 
 import rhino
-from rhino.plan import Plan
+from rhino.plan import Machine, Plan
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,47 @@ def test_a_loaded_plan_of_a_changed_program_fixes_its_arguments_only(tmp_path: P
     found = step.plan(w, x)
     assert found.mesh == loaded.mesh and found.program != loaded.program
     assert [a.sharding for a in found.arguments] == [a.sharding for a in loaded.arguments]
+
+
+def test_names_are_no_part_of_a_loaded_plan(step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = step.plan(abstract_state(), make_batch())
+    plan.save(tmp_path / "plan.json")
+    monkeypatch.setattr("rhino.api_build.plan_module", None)
+
+    def improve(training: Any, examples: Any) -> Any:
+        return train_step(training, examples)
+
+    found = rhino.parallelize(improve, plan=Plan.load(tmp_path / "plan.json")).plan(abstract_state(), make_batch())
+    assert found.program == plan.program
+    assert [a.sharding for a in found.arguments] == [a.sharding for a in plan.arguments]
+    assert found.arguments[-1].name.startswith("examples[") and found.arguments[0].name.startswith("training.")
+    # The order is: what stands elsewhere is another argument.
+    with pytest.raises(rhino.RhinoError, match=r"another function: it has state.step where this has batch\["):
+        rhino.parallelize(lambda batch, state: train_step(state, batch), plan=plan).plan(make_batch(), abstract_state())
+
+
+def test_a_loaded_plan_is_for_its_cluster(step: Any, tmp_path: Path) -> None:
+    def plan_on(cluster: Any, plan: Plan) -> Plan:
+        return rhino.parallelize(train_step, plan=plan, cluster=cluster).plan(abstract_state(), make_batch())
+
+    h100 = rhino.parallelize(train_step, cluster="dgx-h100:1").plan(abstract_state(), make_batch())
+    h100.save(tmp_path / "plan.json")
+    loaded = Plan.load(tmp_path / "plan.json")
+    assert loaded == h100 and loaded.machine == Machine("h100", 1, 8)
+    message = r"the plan is for cluster dgx-h100:1, 1 host of 8 h100, and cluster local:1 is 1 host of 8 cpu"
+    with pytest.raises(rhino.RhinoError, match=message):
+        plan_on(rhino.Cluster.local(), loaded)
+    with pytest.raises(rhino.RhinoError, match="1 host of 8 h100, and cluster dgx-a100:1 is 1 host of 8 a100"):
+        plan_on("dgx-a100:1", loaded)
+    assert plan_on("dgx-h100:1", loaded) == h100 == plan_on(None, loaded)
+    # Another name for the same devices is no other cluster, but one with less memory is.
+    cluster = rhino.Cluster.load("dgx-h100:1")
+    assert plan_on(replace(cluster, name="ours:1"), loaded) == h100
+    small = replace(cluster, device=replace(cluster.device, memory_bytes=h100.predicted.peak_bytes - 1))
+    with pytest.raises(rhino.RhinoError, match=r"the plan needs .* of a device, which has .*; plan again"):
+        plan_on(small, loaded)
+    with pytest.raises(rhino.RhinoError, match="the plan is for cluster 'ours:1', and that is no preset here"):
+        plan_on(None, replace(loaded, cluster="ours:1"))
 
 
 def test_a_loaded_plan_that_does_not_fit_is_refused_by_name(step: Any) -> None:

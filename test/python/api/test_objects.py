@@ -190,6 +190,21 @@ def test_init_does_not_take_objects(step: Any) -> None:
         step.init(lambda rngs: Net(rngs), nnx.Rngs(0))
 
 
+def test_experts_plan_steps_over_objects() -> None:
+    plan = rhino.experts.plan("zero3", train_step, "dgx-h100:1", *nnx.eval_shape(make), _metrics(), X)
+    assert len(plan.outputs) > len(plan.arguments) // 2  # the state that is updated, not the loss alone
+    assert {t.name: t.role for t in plan.arguments}["optimizer.opt_state[0].nu.layers[0].kernel"] == "opt_state"
+
+
+def test_other_objects_are_refused_by_name(step: Any) -> None:
+    with pytest.raises(rhino.RhinoError, match=r"it has \.bias where the step has model\.drop\.rngs\.count;"):
+        step.init(lambda: nnx.Linear(3, 4, rngs=nnx.Rngs(0)))
+    model = nnx.Linear(16, 16, rngs=nnx.Rngs(0))
+    model.kernel = nnx.Param(jnp.ones((16, 16)), ref=True)
+    with pytest.raises(rhino.RhinoError, match=r"^model\.kernel is a Ref, which is no array.*give the array"):
+        rhino.parallelize(lambda model, x: model(x))(model, X)
+
+
 def test_checkpoints_hold_what_nnx_state_holds(step: Any, tmp_path: Path) -> None:
     objects = (*step.init(make), _metrics())
     step(*objects, X)

@@ -180,6 +180,10 @@ def test_without_jit_and_within_other_transformations() -> None:
     np.testing.assert_allclose(jax.jit(lambda x: square(x) + 1)(W), np.sum(W * W) + 1)
     np.testing.assert_allclose(jax.vmap(square)(W), np.sum(W * W, 1))
     assert not square._built
+    # Once it has run, too.
+    square(jax.device_put(W, square.plan(W).in_shardings[0]))
+    np.testing.assert_allclose(jax.grad(square)(W), 2 * W)
+    np.testing.assert_allclose(jax.jit(square)(W), np.sum(W * W))
 
 
 # --- what a step can be -----------------------------------------------------------------------------------------------

@@ -123,7 +123,10 @@ BAD = [
     ("module {", r"step.mlir:1:"),
     ("func.func @main( {", "step.mlir:1:"),
     ("module { func.func @main() { nonsense.op } }", "step.mlir:1:"),
-    ("module { func.func @step() { return } }", r"step.mlir:1:1: .*function @main"),
+    (
+        "module { func.func @step() { return } func.func @other() { return } }",
+        r"step.mlir: .*function @main but several public ones: @step, @other",
+    ),
     (
         "module { func.func @main(%a: tensor<?x4xf32>) -> tensor<?x4xf32> { return %a : tensor<?x4xf32> } }",
         r"step.mlir:1:26: .*static shapes",
@@ -202,20 +205,6 @@ def test_help_and_version_load_nothing() -> None:
     assert done.returncode == 0, done.stderr
     for word in ("plan", "compile", "cluster", "rhino 0."):
         assert word in done.stdout
-
-
-def test_progress_starts_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rhino.cli import plan
-
-    clock = iter([0.0, 0.5, 2.0, 3.0])
-    monkeypatch.setattr(plan.time, "monotonic", lambda: next(clock))
-    with plan._Progress() as progress:
-        progress(1, 4, "mesh 8")
-        assert progress._bar is None
-        progress(2, 4, "mesh 2x4")
-        assert progress._bar is not None
-        task = progress._bar.tasks[0]
-        assert (task.completed, task.total, task.description) == (2, 4, "mesh 2x4")
 
 
 def test_fused_parameters_are_stored_strided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

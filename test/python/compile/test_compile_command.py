@@ -60,7 +60,7 @@ def test_quiet_prints_nothing(mlp: str, capsys: pytest.CaptureFixture[str]) -> N
         (MLP, ["--json", "/no/such/folder/f.json"], "/no/such/folder/f.json: cannot write there"),
         ("module { nonsense }", [], "mlp.mlir:1:10: "),
         ("", [], "mlp.mlir: the file is empty"),
-        ("module { func.func @f() { return } }", [], "no function @main"),
+        ("module { func.func @f() { return } func.func @g() { return } }", [], "no function @main"),
         (MLP.replace("16x32", "?x32"), [], "dynamic shape"),
     ],
 )

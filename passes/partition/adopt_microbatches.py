@@ -1,0 +1,280 @@
+"""The pass rhino-adopt-microbatches: the step's own loop over micro-batches becomes the one of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoMicrobatches
+from rhino.dialect.constants import identity, is_zeros, splat
+from rhino.passes.entry import main_function
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.normalize.scan_loops import LOOP
+from rhino.passes.partition.accumulation import Accumulation, NoAccumulation, read_accumulation
+from rhino.passes.partition.sink import sink_behind
+from rhino.passes.registry import Pass, PassLog, register
+
+# What keeps a zero zero.
+_SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert")
+# Made anew where they are read rather than kept.
+_CHEAP = ("stablehlo.constant", "stablehlo.iota", "stablehlo.broadcast_in_dim", "stablehlo.custom_call")
+
+
+@register
+class AdoptMicrobatches(Pass):
+    """Take the loop over micro-batches that a step has of its own for that of rhino-split-microbatch.
+
+    Large batches are often written as a scan over parts of the batch that adds up gradients, with one update after it.
+    Its trips are the micro-batches. The loop is recognised by what it carries: sums, rows of results, counters, values
+    that never change, and what depends on nothing else that is carried, such as a key that is split in every trip (it
+    is computed ahead, in a loop of its own). It must be most of the step's work, and take part t of the batch in trip
+    t.
+
+    Requires: a function @main without calls (run `rhino-inline`), roles on its arguments (run `rhino-classify-args`).
+
+    Ensures: as rhino-split-microbatch. Results are those of the original, but for the order of additions where a sum
+    did not start from zero. A step without such a loop stays as it is; a remark says why one was not taken.
+
+    Example:
+      ```mlir
+      %1:4 = stablehlo.while(%i = %c0, %xs = %x, %p = %w, %g = %zeros) ... {
+        %2 = stablehlo.dynamic_slice %xs, %i, %c0, %c0, sizes = [1, 8, 16]
+        ...
+        %9 = stablehlo.add %g, %8
+        stablehlo.return %7, %xs, %p, %9
+      // becomes
+      %1:2 = stablehlo.while(%i = %c0, %g = %zeros) attributes {rhino.microbatches = {count = 4 : i64}} ... {
+        %2 = stablehlo.dynamic_slice %x, %i, %c0, %c0, sizes = [1, 8, 16]
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-adopt-microbatches"
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Rewrite in place, or say why not. Time is linear in operations."""
+        main = main_function(module, self.name)
+        found = adopt(main, module)
+        if isinstance(found, NoAccumulation):
+            _, ops = number_program(main)
+            log.remark(ops[found.op], found.message, [found.remedy])
+        log.count("adopted", int(isinstance(found, int)))
+
+
+def adopt(main: Any, module: ir.Module) -> int | NoAccumulation | None:
+    """Rewrites the loop; returns its number of micro-batches, or why it is not taken, or None where there is none."""
+    graph = import_graph(module)
+    if graph.microbatch_loop >= 0:
+        return None
+    _, ops = number_program(main)
+    found = read_accumulation(graph, ops)
+    if isinstance(found, Accumulation):
+        reads = {ops[k]: run for k, run in found.runs.items()}
+        with module.context, ops[found.op].location:
+            sink_behind(_Rewriter(main, ops[found.op], found, reads).run())
+        return found.trips
+    return found
+
+
+class _Rewriter:
+    """One loop, made again in front of the old one."""
+
+    def __init__(self, main: Any, loop: Any, found: Accumulation, runs: dict[Any, tuple[int, int]]) -> None:
+        self.main, self.loop, self.found, self.runs = main, loop, found, runs
+        self.body = loop.regions[1].blocks[0]
+        self.kinds = [v.type for v in loop.operands]
+        self.scalar = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+
+    def run(self) -> Any:
+        """Replaces the loop; returns the new one."""
+        loop, found = self.loop, self.found
+        with ir.InsertionPoint(loop):
+            self.zero = splat(self.scalar, 0)
+            self.outside = {self.body.arguments[p]: loop.operands[p] for p in found.fixed}
+            rows = self.run_ahead()
+            carried = [*sorted(found.sums), *sorted(found.stacks)]
+            starts = [self.start(p) for p in carried]
+            new, block, counter = self.counted([self.zero, *starts])
+            self.new = new
+            RhinoMicrobatches.attach(new, {"count": found.trips})
+            with ir.InsertionPoint(block):
+                values = self.at(counter) | dict(
+                    zip(map(self.argument, carried), list(block.arguments)[1:], strict=True)
+                )
+                for position, buffer in rows.items():
+                    values[self.argument(position)] = self.row(buffer, counter)
+                following = self.inside(values, carried)
+                step = stablehlo.AddOp(counter, splat(self.scalar, 1)).result
+                stablehlo.ReturnOp([step, *following])
+            self.hoist(block)
+            for position, result in zip(carried, list(new.results)[1:], strict=True):
+                if position in found.sums and not self.is_neutral(position):
+                    result = _COMBINE[found.sums[position]](loop.operands[position], result).result
+                loop.results[position].replace_all_uses_with(result)
+            for position in found.fixed:
+                loop.results[position].replace_all_uses_with(loop.operands[position])
+            for position, (start, step) in self.all_counters().items():
+                last = splat(self.kinds[position], start + step * found.trips)
+                loop.results[position].replace_all_uses_with(last)
+        loop.erase()
+        return new
+
+    def argument(self, position: int) -> Any:
+        return self.body.arguments[position]
+
+    def all_counters(self) -> dict[int, tuple[int, int]]:
+        return {self.found.counter: (0, 1), **self.found.counters}
+
+    def at(self, counter: Any) -> dict[Any, Any]:
+        """What the old body's arguments that are known before the loop stand for in trip `counter`."""
+        values = dict(self.outside)
+        for position, (start, step) in self.all_counters().items():
+            kind = self.kinds[position]
+            value = counter if kind == self.scalar else stablehlo.ConvertOp(kind, counter).result
+            if step != 1:
+                value = stablehlo.MulOp(value, splat(kind, step)).result
+            if start:
+                value = stablehlo.AddOp(value, splat(kind, start)).result
+            values[self.argument(position)] = value
+        return values
+
+    def counted(self, starts: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """A loop of as many trips that carries a counter and more, before the old one: it, its body, the counter."""
+        kinds = [v.type for v in starts]
+        new = ir.Operation.create(LOOP, results=kinds, operands=list(starts), regions=2)
+        places = [self.loop.location] * len(kinds)
+        cond = new.regions[0].blocks.append(*kinds, arg_locs=places)
+        with ir.InsertionPoint(cond):
+            less = stablehlo.ComparisonDirectionAttr.get("LT")
+            limit = splat(self.scalar, self.found.trips)
+            stablehlo.ReturnOp([stablehlo.CompareOp(cond.arguments[0], limit, less).result])
+        block = new.regions[1].blocks.append(*kinds, arg_locs=places)
+        return new, block, block.arguments[0]
+
+    # What is known before the examples.
+
+    def run_ahead(self) -> dict[int, Any]:
+        """Computes what depends on no sum in a loop of its own; what every trip starts with, by position."""
+        loop, ahead = self.loop, self.found.ahead
+        if not ahead:
+            return {}
+        kinds = [self.kinds[p] for p in ahead]
+        buffers = [
+            splat(ir.RankedTensorType.get([self.found.trips, *kind.shape], kind.element_type), 0) for kind in kinds
+        ]
+        new, block, counter = self.counted([self.zero, *(loop.operands[p] for p in ahead), *buffers])
+        held = list(block.arguments)[1:]
+        with ir.InsertionPoint(block):
+            values = self.at(counter) | dict(zip(map(self.argument, ahead), held, strict=False))
+            kept = [self.put(*pair, counter) for pair in zip(held[len(ahead) :], held, strict=False)]
+            wanted = [self.yielded(p) for p in ahead]
+            functions.copy_all(self.needed(wanted), values)
+            step = stablehlo.AddOp(counter, splat(self.scalar, 1)).result
+            stablehlo.ReturnOp([step, *(values.get(v, v) for v in wanted), *kept])
+        made = list(new.results)[1:]
+        for position, result in zip(ahead, made, strict=False):
+            loop.results[position].replace_all_uses_with(result)
+        return dict(zip(ahead, made[len(ahead) :], strict=True))
+
+    def needed(self, wanted: Sequence[Any]) -> list[Any]:
+        """The operations of the old body that make some values, in order."""
+        want = set(wanted)
+        found = []
+        for view in reversed(list(self.body.operations)[:-1]):
+            op = view.operation
+            if any(result in want for result in op.results):
+                found.append(op)
+                want.update(v for inner in (op, *functions.walk(op)) for v in inner.operands)
+        return found[::-1]
+
+    def put(self, buffer: Any, value: Any, counter: Any) -> Any:
+        row = stablehlo.ReshapeOp(ir.RankedTensorType.get([1, *value.type.shape], value.type.element_type), value)
+        starts = [counter, *[self.zero] * len(value.type.shape)]
+        return stablehlo.DynamicUpdateSliceOp(buffer, row, starts).result
+
+    def row(self, buffer: Any, counter: Any) -> Any:
+        shape = buffer.type.shape[1:]
+        starts = [counter, *[self.zero] * len(shape)]
+        part = stablehlo.DynamicSliceOp(buffer, starts, ir.DenseI64ArrayAttr.get([1, *shape])).result
+        return stablehlo.ReshapeOp(ir.RankedTensorType.get(shape, buffer.type.element_type), part).result
+
+    # The body.
+
+    def inside(self, values: dict[Any, Any], carried: Sequence[int]) -> list[Any]:
+        """Copies the body, and gives what the loop goes on with."""
+        for view in list(self.body.operations)[:-1]:
+            op = view.operation
+            if op in self.runs:
+                values[op.results[0]] = self.read_run(op, values)
+                continue
+            functions.copy_all([op], values)
+        return [self.total(p, values) if p in self.found.sums else values[self.yielded(p)] for p in carried]
+
+    def read_run(self, op: Any, values: dict[Any, Any]) -> Any:
+        """Run t of examples as row t of them: so they can be sharded, and the runs stay."""
+        dim, size = self.runs[op]
+        given = op.operands[0]
+        source, index = values.get(given, given), values[self.argument(self.found.counter)]
+        shape = list(source.type.shape)
+        apart = [*shape[:dim], self.found.trips, size, *shape[dim + 1 :]]
+        with op.location:
+            with ir.InsertionPoint(self.new):
+                whole = stablehlo.ReshapeOp(ir.RankedTensorType.get(apart, source.type.element_type), source).result
+            starts = [self.zero] * len(apart)
+            starts[dim] = index if index.type == self.scalar else stablehlo.ConvertOp(self.scalar, index).result
+            sizes = [*apart[:dim], 1, *apart[dim + 1 :]]
+            part = stablehlo.DynamicSliceOp(whole, starts, ir.DenseI64ArrayAttr.get(sizes)).result
+            return stablehlo.ReshapeOp(op.results[0].type, part).result
+
+    def hoist(self, block: Any) -> None:
+        """Moves what is the same in every trip, such as casts of parameters, in front of the loop."""
+        inside = {*block.arguments}
+        for op in [view.operation for view in block.operations][:-1]:
+            same = len(op.operands) and not len(op.regions) and inside.isdisjoint(op.operands)
+            if same and op.name not in _CHEAP:
+                op.move_before(self.new)
+            else:
+                inside.update(op.results)
+
+    def total(self, position: int, values: dict[Any, Any]) -> Any:
+        """The accumulator and all that the body adds to it, added up in the end."""
+        at, end = values[self.argument(position)], values[self.yielded(position)]
+        combine = _COMBINE[self.found.sums[position]]
+        chain: list[Any] = []
+        part = None
+        while at != end:
+            chain.append(next(iter(at.uses)).owner.operation)
+            added = chain[-1].operands[int(chain[-1].operands[0] == at)]
+            part = added if part is None else combine(part, added).result
+            at = chain[-1].results[0]
+        total = combine(values[self.argument(position)], part).result
+        for op in reversed(chain):
+            op.erase()
+        return total
+
+    def yielded(self, position: int) -> Any:
+        return self.body.operations[len(self.body.operations) - 1].operands[position]
+
+    # What sums start from.
+
+    def start(self, position: int) -> Any:
+        """Of a sum what changes nothing, of rows, which are all written, anything."""
+        kind = self.kinds[position]
+        how = self.found.sums.get(position, "add")
+        return splat(kind, identity(how, kind.element_type))
+
+    def is_neutral(self, position: int) -> bool:
+        """Whether a sum starts from zero in the program, too."""
+        value = self.loop.operands[position]
+        while isinstance(value, ir.OpResult) and value.owner.name in _SPREAD:
+            value = value.owner.operands[0]
+        return self.found.sums[position] == "add" and isinstance(value, ir.OpResult) and is_zeros(value.owner.operation)
+
+
+_COMBINE = {
+    "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp, "minimum": stablehlo.MinOp,
+    "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
+}  # fmt: skip

@@ -1,0 +1,46 @@
+"""Jax's private modules: the Python functions that a `Lowered` calls back, and giving them to another program.
+
+Owns that alone, for `_jax`'s reasons. Private uses were tried on 0.10.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What calls of Python functions in a program refer to: the functions by number, and what jax keeps beside them."""
+
+    functions: tuple[Any, ...] = ()
+    kept: tuple[Any, ...] = ()
+    effects: tuple[Any, ...] = ()
+
+
+def callbacks_of(lowered: jax.stages.Lowered) -> Callbacks:
+    """The Python functions that the program of a `Lowered` calls.
+
+    Private: the arguments of the compilation, which jax keeps to itself.
+    """
+    arguments = lowered._lowering.compile_args
+    return Callbacks(
+        tuple(arguments["host_callbacks"]), tuple(arguments["keepalive"]), tuple(arguments["unordered_effects"])
+    )
+
+
+def with_callbacks(lowered: jax.stages.Lowered, callbacks: Callbacks) -> jax.stages.Lowered:
+    """The same `Lowered`, whose program calls these functions by their numbers; the one given stays as it is."""
+    computation = copy.copy(lowered._lowering)
+    computation.compile_args = {
+        **computation.compile_args,
+        "host_callbacks": list(callbacks.functions),
+        "keepalive": list(callbacks.kept),
+        "unordered_effects": list(callbacks.effects),
+    }
+    called = copy.copy(lowered)
+    called._lowering = computation
+    return called
