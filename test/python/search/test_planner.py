@@ -281,3 +281,36 @@ def test_a_small_program_at_o2_is_never_slower_than_at_o1_and_keeps_its_progress
     assert second.predicted.step_time_s <= plan(training, level="O1").predicted.step_time_s
     assert second.level == "O2"
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+
+
+def test_of_plans_as_fast_the_one_that_stores_the_least() -> None:
+    """A weight that is only read, and a batch: no collective comes of storing them as their product reads them."""
+    found = plan(graph_of(lambda w, x: x @ w, spec(1024, 4096), spec(64, 1024)), mesh=(8,))
+    costs, memory = found.costs, found.predicted.memory
+    assert not found.predicted.collectives
+    assert memory.argument_bytes == (1024 * 4096 // 8 + 64 * 1024) * 4, costs.names
+
+
+def decode(layers: int, width: int, length: int) -> tuple[Any, tuple[Any, ...]]:
+    """One token after others: keys and values of those before are donated."""
+
+    def step(weights: Any, caches: Any, token: Any, at: Any) -> Any:
+        h, after = token, []
+        for layer, cache in zip(weights, caches, strict=True):
+            kept = jax.lax.dynamic_update_slice(cache, h @ layer["key"], (at, 0))
+            h = h + jax.nn.softmax(h @ kept.T) @ kept @ layer["out"]
+            after.append(kept)
+        return after, h
+
+    square = spec(width, width, dtype=jnp.bfloat16)
+    weights = [{"key": square, "out": square} for _ in range(layers)]
+    caches = [spec(length, width, dtype=jnp.bfloat16) for _ in range(layers)]
+    return step, (weights, caches, spec(1, width, dtype=jnp.bfloat16), spec(dtype=jnp.int32))
+
+
+def test_what_the_next_product_waits_for_is_not_hidden() -> None:
+    """New rows of a cache are in the cone of a donated argument, but attention reads them at once."""
+    function, arguments = decode(3, 4096, 2048)
+    found = plan(graph_of(function, *arguments, donate=(1,)), mesh=(8,))
+    assert found.predicted.comm_s > 0
+    assert found.predicted.hidden_s == 0
