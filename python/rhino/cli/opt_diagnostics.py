@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import Diagnostic, Position
+from rhino.passes.diagnostics import CURRENT_OPERATION, Diagnostic, Position
 
-_CURRENT_OPERATION = "see current operation: "
 _MAX_OPERATION_CHARACTERS = 400
 
 
@@ -63,7 +62,7 @@ class Printer:
 
 def _shorten(message: str) -> str:
     """MLIR's note with the operation at fault, which may be a whole function, cut to a few lines."""
-    if message.startswith(_CURRENT_OPERATION) and len(message) > _MAX_OPERATION_CHARACTERS:
+    if message.startswith(CURRENT_OPERATION) and len(message) > _MAX_OPERATION_CHARACTERS:
         return message[:_MAX_OPERATION_CHARACTERS].rstrip() + " ..."
     return message
 
@@ -167,7 +166,7 @@ def compare(
     flat = [each for diagnostic in reported for each in (diagnostic, *diagnostic.notes)]
     for diagnostic in flat:
         # mlir-opt does not attach the operation while it verifies; jaxlib's bindings cannot switch that off.
-        if diagnostic.severity == "note" and diagnostic.message.startswith(_CURRENT_OPERATION):
+        if diagnostic.severity == "note" and diagnostic.message.startswith(CURRENT_OPERATION):
             continue
         line = diagnostic.position.line if diagnostic.position.file in (file, "-") else 0
         alike = [e for e in wanted if e.line == line and e.pattern.search(diagnostic.message)]
