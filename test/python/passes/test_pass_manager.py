@@ -205,3 +205,11 @@ def test_positions_of_locations() -> None:
             assert position_of(location) == Position("train.py", 7, 3)
         assert position_of(ir.Location.unknown()) == Position("<unknown>")
         assert str(Position("x.mlir")) == "x.mlir:1:1"
+
+
+def test_the_whole_operation_that_mlir_prints_is_no_remedy() -> None:
+    at = Position("a.py", 3, 4)
+    whole = Diagnostic("note", 'see current operation: \n"func.func"() ({\n}) : () -> ()', at)
+    remedy = Diagnostic("note", "make it smaller", at)
+    assert PipelineError([Diagnostic("error", "too large", at, (whole, remedy))]).remedy == "make it smaller"
+    assert "func.func" not in str(PipelineError([Diagnostic("error", "too large", at, (whole,))]))
