@@ -45,7 +45,7 @@ class Auto(Pipeline):
     statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
     annotations: str = option(
         "keep",
-        "as of rhino-adopt-mesh; `planned` ones are a plan's and stay",
+        "of the user, as of rhino-adopt-mesh; planned: of another plan, on its mesh",
         ("keep", "ignore", "planned"),
     )
 
@@ -61,15 +61,15 @@ class Auto(Pipeline):
             "symbol-dce",
             "canonicalize",
             build("rhino-neutral-starts", []),
-            *self._adopt(),
+            *self._adopted(),
             build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),
             *self._plan(options),
             build("rhino-partition-kernels", []),
         ]
 
-    def _adopt(self) -> list[Pass | str]:
-        """What is done with annotations of the user."""
+    def _adopted(self) -> Sequence[Pass]:
+        """The step's own mesh put aside, unless the module has that of a plan already."""
         if self.annotations == "planned":
             return []
         options = [("annotations", self.annotations), ("topology", self.topology)]

@@ -253,7 +253,6 @@ def _plan(
         source, pins = follow.plan, find_pins(traced, follow.plan, follow.trace)
     stages, microbatches, schedule = settings.stages, settings.microbatches, settings.schedule
     beside = source is not None and is_pipeline(source)
-    annotations = settings.annotations
     if source is not None and not beside:
         found: list[Diagnostic] = []
         write_pins(module, source, pins, settings.annotations, found.append)
@@ -261,7 +260,6 @@ def _plan(
         mesh = "x".join(str(size) for _, size in source.mesh)
         # State that another step keeps is where that step has it: no pipeline.
         stages, microbatches, schedule = 1, 0, ""
-        annotations = "planned"
     request = Request(
         cluster,
         settings.level,
@@ -272,7 +270,7 @@ def _plan(
         microbatches,
         schedule,
         settings.statistics,
-        annotations,
+        "planned" if source is not None and not beside else settings.annotations,
     )
     if beside:
         assert source is not None
