@@ -253,6 +253,7 @@ def _plan(
         source, pins = follow.plan, find_pins(traced, follow.plan, follow.trace)
     stages, microbatches, schedule = settings.stages, settings.microbatches, settings.schedule
     beside = source is not None and is_pipeline(source)
+    annotations = settings.annotations
     if source is not None and not beside:
         found: list[Diagnostic] = []
         write_pins(module, source, pins, settings.annotations, found.append)
@@ -260,6 +261,7 @@ def _plan(
         mesh = "x".join(str(size) for _, size in source.mesh)
         # State that another step keeps is where that step has it: no pipeline.
         stages, microbatches, schedule = 1, 0, ""
+        annotations = "planned"
     request = Request(
         cluster,
         settings.level,
@@ -270,7 +272,7 @@ def _plan(
         microbatches,
         schedule,
         settings.statistics,
-        settings.annotations,
+        annotations,
     )
     if beside:
         assert source is not None

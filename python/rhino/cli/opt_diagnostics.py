@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import Diagnostic, Position
+from rhino.passes.diagnostics import CURRENT_OPERATION, Diagnostic, Position
 
-_CURRENT_OPERATION = "see current operation: "
 _OPERATION = re.compile(r'(?:see current operation:)?\s*(?:%[\w:, %]+ = )?"?[a-z]\w*\.\w[\w.]*"?[ (<{@]')
 _MAX_OPERATION_CHARACTERS = 400
 
@@ -64,7 +63,7 @@ class Printer:
 
 def _shorten(message: str) -> str:
     """MLIR's note with the operation at fault, which may be a whole function, cut to a few lines."""
-    if message.startswith(_CURRENT_OPERATION) and len(message) > _MAX_OPERATION_CHARACTERS:
+    if message.startswith(CURRENT_OPERATION) and len(message) > _MAX_OPERATION_CHARACTERS:
         return message[:_MAX_OPERATION_CHARACTERS].rstrip() + " ..."
     return message
 
