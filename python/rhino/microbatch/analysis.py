@@ -39,8 +39,8 @@ _ASK = (
     f"{ONE}; or give statistics=micro-batch, with which each takes its own sums for "
     "those of the batch, and results are not those of one device"
 )
-_CALLED = "call the function before the step and pass what it returns, or run the step without stages"
 _SUMS = f"{ONE}; statistics=micro-batch takes only sums from a micro-batch for all examples"
+_CALLED = "call the function before the step and pass what it returns, or run the step as one micro-batch"
 
 
 def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool = False) -> Plan:
