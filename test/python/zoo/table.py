@@ -30,7 +30,7 @@ three times in each of three ways, and returns, loss and state, what plain `jax.
 The cluster has slow devices on fast links, so that the search splits whatever can be split. {pipelines} of the steps
 run in 2 micro-batches. The other {refused} are refused then, at the line at fault: examples need each other before
 the update, or there is no batch to cut. The message says what helps, `microbatches=1`, and with that they are right,
-too; `stages=2` alone chooses it by itself and warns.
+too, but for what says refused here; `stages=2` alone chooses it by itself and warns.
 
 | step | written with | | one program | mesh | 2 stages |
 | --- | --- | --- | --- | --- | --- |
@@ -47,7 +47,7 @@ def page() -> str:
         stages = "right"
         if told.stages is not None:
             refused += 1
-            stages = f"1 micro-batch: {told.stages.limit}"
+            stages = f"{'1 micro-batch' if told.stages.options else 'refused'}: {told.stages.limit}"
         rows.append(f"| `{name}` | {told.frontend} | {told.what} | {one} | {mesh} | {stages} |")
     head = _HEAD.format(count=len(rows), pipelines=len(rows) - refused, refused=refused)
     return head + "\n".join(rows) + "\n"
