@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # reading the registry for --help must not load jaxlib
     from rhino.search.outcome import Progress
 
 Where: TypeAlias = "ir.Operation | ir.OpView | ir.Location | ir.Module | Position"
+# How MLIR begins a note with the whole operation, everything in it included.
+CURRENT_OPERATION = "see current operation: "
 
 
 @dataclass(frozen=True, slots=True)

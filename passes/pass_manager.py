@@ -20,6 +20,7 @@ from rhino.dialect.verify import verify
 from rhino.errors import RhinoError, first_line
 from rhino.passes import guards, native
 from rhino.passes.diagnostics import (
+    CURRENT_OPERATION,
     Diagnostic,
     PassError,
     PassLog,
@@ -57,7 +58,8 @@ class PipelineError(RhinoError):
     def __init__(self, diagnostics: Sequence[Diagnostic], source: str = "") -> None:
         first = diagnostics[0]
         # Remedies are notes at the same place; others point elsewhere.
-        here = [note for note in first.notes if note.position == first.position] or [*first.notes]
+        notes = [note for note in first.notes if not note.message.startswith(CURRENT_OPERATION)]
+        here = [note for note in notes if note.position == first.position] or notes
         super().__init__(str(first), "; ".join(note.message for note in here))
         self.diagnostics = tuple(diagnostics)
         self.source = source

@@ -43,7 +43,11 @@ class Auto(Pipeline):
     fewer: bool = option(False, "as of rhino-plan-pipeline: whether fewer micro-batches will do")
     schedule: str = option("", "schedule of a pipeline; searched when empty")
     statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
-    annotations: str = option("keep", "of the user, as of rhino-adopt-mesh", ("keep", "ignore"))
+    annotations: str = option(
+        "keep",
+        "of the user, as of rhino-adopt-mesh; planned: of another plan, on its mesh",
+        ("keep", "ignore", "planned"),
+    )
 
     def expand(self) -> Sequence[Pass | str]:
         """The passes in order. Raises RhinoError for options that contradict each other."""
@@ -57,18 +61,20 @@ class Auto(Pipeline):
             "symbol-dce",
             "canonicalize",
             build("rhino-neutral-starts", []),
-            build("rhino-adopt-mesh", self._adopted()),
+            *self._adopted(),
             build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),
             *self._plan(options),
             build("rhino-partition-kernels", []),
         ]
 
-    def _adopted(self) -> list[tuple[str, str]]:
-        """The options of rhino-adopt-mesh."""
+    def _adopted(self) -> Sequence[Pass]:
+        """The step's own mesh put aside, unless the module has that of a plan already."""
+        if self.annotations == "planned":
+            return []
         options = [("annotations", self.annotations), ("topology", self.topology)]
         options += [("stages", str(self.stages))] if self.stages > 1 else []
-        return [*options, ("mesh", self.mesh)] if self.mesh else options
+        return [build("rhino-adopt-mesh", [*options, ("mesh", self.mesh)] if self.mesh else options)]
 
     def _plan(self, options: list[tuple[str, str]]) -> Sequence[Pass | str]:
         """The passes that plan."""

@@ -16,6 +16,7 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from rhino.api_build import Built, Settings, build
+from rhino.api_devices import check_same_devices
 from rhino.api_init import from_anywhere, make_state, place_state
 from rhino.api_objects import close, has_objects, opened, over_values, plain, pure
 from rhino.api_pipeline import BuiltPipeline
@@ -69,6 +70,8 @@ class Parallelized:
             follow, plan = self._settings.follow, self._settings.plan
             if follow is not None:
                 self._cluster = follow.cluster
+                if self._devices is not None:
+                    check_same_devices(Cluster.local(self._devices), follow.cluster)
             elif self._devices is not None:
                 self._cluster = Cluster.local(self._devices)
             elif plan is not None and plan.cluster.split(":")[0] != "local":

@@ -270,7 +270,7 @@ def _plan(
         microbatches,
         schedule,
         settings.statistics,
-        settings.annotations,
+        "planned" if source is not None and not beside else settings.annotations,
     )
     if beside:
         assert source is not None

@@ -34,6 +34,17 @@ def local_devices(cluster: Cluster) -> list[Any] | None:
     return list(devices[: cluster.num_devices]) if len(devices) >= cluster.num_devices else None
 
 
+def check_same_devices(given: Cluster, followed: Cluster) -> None:
+    """Raise RhinoError unless the devices given are those of the step to follow, on which the state is."""
+    if local_devices(given) != local_devices(followed):
+        raise RhinoError(
+            f"devices= gives {given.num_devices} devices, and the step to follow has its state on "
+            f"{followed.num_devices} ({followed.name})"
+            + (", which are others" if given.num_devices == followed.num_devices else ""),
+            "leave devices= out: follow= says where to run",
+        )
+
+
 def shared_job(cluster: Cluster) -> Job | None:
     """The job whose processes plan and run together for this cluster; None where this process does so alone.
 

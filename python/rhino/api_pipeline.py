@@ -85,7 +85,7 @@ class BuiltPipeline(Built):
         """The flat arguments, those of objects that the step only reads on the stages that keep them."""
         found, places = list(leaves), self.compiled.executable.places
         for at in self.kept:
-            found[at] = places[at].place(found[at])
+            found[at] = as_user(places[at].place(as_taken(found[at])), self.trace.leaves[at].aval)
         return found
 
     def make_state(self, init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

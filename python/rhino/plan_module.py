@@ -45,8 +45,8 @@ class Request:
 
     `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
     `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch",
-    `annotations` "keep" or "ignore". `fewer` takes fewer micro-batches than asked for where those do not divide the
-    batch.
+    `annotations` "keep", "ignore" or "planned". `fewer` takes fewer micro-batches than asked for where those do not
+    divide the batch.
     """
 
     cluster: Cluster

@@ -1,5 +1,5 @@
 // Every way to say which line a diagnostic is on.
-// RUN: rhino-opt %s --rhino-verify --verify-diagnostics --split-input-file
+// RUN: rhino-opt %s --sdy-populate-op-sharding-rules --rhino-verify --verify-diagnostics --split-input-file
 
 func.func @same_line(%x: tensor<4xf32> {rhino.role = "weight"}) { // expected-error {{must be one of "param"}}
   return
@@ -57,6 +57,15 @@ module attributes {rhino.placement = 3 : i64} { // expected-error {{rhino.placem
   func.func @below_skips(%x: tensor<4xf32> {rhino.role = "second"}) {
     return
   }
+}
+
+// -----
+
+// Nor is that of a warning, which has no words before it.
+func.func @operation_of_a_warning(%x: tensor<8xf32>) -> tensor<8xf32> {
+  // expected-warning @+1 {{custom call @nobody is unknown to SDY sharding rule registry}}
+  %0 = stablehlo.custom_call @nobody(%x) : (tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
 }
 
 // -----

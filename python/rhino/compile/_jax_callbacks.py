@@ -21,26 +21,25 @@ class Callbacks:
     effects: tuple[Any, ...] = ()
 
 
+# What jax 0.10.2 to 0.12 call them; a version that lacks one does not need it.
+_NAMES = {"functions": "host_callbacks", "kept": "keepalive", "effects": "unordered_effects"}
+
+
 def callbacks_of(lowered: jax.stages.Lowered) -> Callbacks:
     """The Python functions that the program of a `Lowered` calls.
 
     Private: the arguments of the compilation, which jax keeps to itself.
     """
     arguments = lowered._lowering.compile_args
-    return Callbacks(
-        tuple(arguments["host_callbacks"]), tuple(arguments["keepalive"]), tuple(arguments["unordered_effects"])
-    )
+    return Callbacks(**{ours: tuple(arguments.get(theirs) or ()) for ours, theirs in _NAMES.items()})
 
 
 def with_callbacks(lowered: jax.stages.Lowered, callbacks: Callbacks) -> jax.stages.Lowered:
     """The same `Lowered`, whose program calls these functions by their numbers; the one given stays as it is."""
     computation = copy.copy(lowered._lowering)
-    computation.compile_args = {
-        **computation.compile_args,
-        "host_callbacks": list(callbacks.functions),
-        "keepalive": list(callbacks.kept),
-        "unordered_effects": list(callbacks.effects),
-    }
+    given = {theirs: list(getattr(callbacks, ours)) for ours, theirs in _NAMES.items()}
+    known = computation.compile_args
+    computation.compile_args = {**known, **{name: value for name, value in given.items() if name in known}}
     called = copy.copy(lowered)
     called._lowering = computation
     return called

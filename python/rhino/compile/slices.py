@@ -1,7 +1,8 @@
 """Slices at places that only the run knows, made fit for XLA's simplifier once its partitioner has cut them again.
 
-Owns the workaround for one fault of XLA (0.10.2): it makes one slice of a slice of a slice, and bounds the sum of both
-starts where it has to bound each. A start that is out of range then reads or keeps other elements.
+Owns the workaround for two faults of XLA (0.10.2). It makes one slice of a slice of a slice, and bounds the sum of both
+starts where it has to bound each: a start that is out of range then reads or keeps other elements. And its partitioner
+counts in 32 bits where an update goes.
 """
 
 from __future__ import annotations
@@ -13,26 +14,29 @@ from rhino.dialect.functions import walk
 
 
 def bound_slices(root: ir.Operation) -> None:
-    """Bounds the starts of slices that devices may cut again, and keeps a scatter apart from the part that it updates.
+    """Bounds starts: of slices that devices may cut again, of updates where they are not i32. Keeps scatters apart.
 
     Requires: what XLA is to constrain is constrained by `sdy.sharding_constraint`.
     """
     for op in walk(root):
         if op.name == "stablehlo.dynamic_slice":
-            _bound(op)
+            _bound(op, 1, op.results[0])
+        elif op.name == "stablehlo.dynamic_update_slice":
+            _bound(op, 2, op.operands[1])
         elif op.name == "stablehlo.scatter":
             _apart(op)
 
 
-def _bound(op: ir.Operation) -> None:
-    """A slice of one element, such as a loop over layers takes, nothing cuts again."""
-    whole, part = op.operands[0].type.shape, op.results[0].type.shape
-    for dim, (n, size) in enumerate(zip(whole, part, strict=True)):
-        start = op.operands[1 + dim]
-        if 1 < size < n and not _is_constant(start):
+def _bound(op: ir.Operation, first: int, part: ir.Value) -> None:
+    """Bounds the starts, from operand `first` on. Slices of one, as loops over layers take, nothing cuts again."""
+    for dim, (n, size) in enumerate(zip(op.operands[0].type.shape, part.type.shape, strict=True)):
+        start = op.operands[first + dim]
+        narrow = str(start.type) == "tensor<i32>"
+        needed = 1 < size < n if first == 1 else size < n and not narrow
+        if needed and not _is_constant(start):
             with op.context, op.location, ir.InsertionPoint(op):
                 low, high = (_scalar(start.type, value) for value in (0, n - size))
-                op.operands[1 + dim] = stablehlo.ClampOp(low, start, high).result
+                op.operands[first + dim] = stablehlo.ClampOp(low, start, high).result
 
 
 def _is_constant(v: ir.Value) -> bool:

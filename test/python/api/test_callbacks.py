@@ -77,7 +77,7 @@ def test_a_callback_whose_result_examples_need_is_refused_in_a_pipeline() -> Non
         return value_and_update(loss, w)[1]
 
     with pytest.raises(rhino.RhinoError, match=r"test_callbacks.py:\d+.*what a callback returns that sees all of them"):
-        rhino.parallelize(step, cluster="cpu:1", stages=2).plan(W, X)
+        rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=2).plan(W, X)
     # The remedy: without stages.
     got = rhino.parallelize(step, cluster="cpu:1", stages=1)(W, X)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, jax.jit(step)(W, X))
@@ -93,7 +93,7 @@ def test_a_callback_in_a_loop_over_examples_is_refused_in_a_pipeline() -> None:
         return value_and_update(lambda w: (jax.lax.scan(body, x @ w["a"], layers)[0] ** 2).mean(), w)[1]
 
     with pytest.raises(rhino.RhinoError, match=r"test_callbacks.py:\d+.*would run once per micro-batch"):
-        rhino.parallelize(step, cluster="cpu:1", stages=2).plan(W, X)
+        rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=2).plan(W, X)
 
 
 def test_ordered_callbacks_are_refused_where_they_are() -> None:

@@ -56,6 +56,17 @@ def test_a_plan_of_some_devices_is_used_on_as_many() -> None:
     assert other == plan and other.module == plan.module
 
 
+def test_following_steps_run_where_the_state_is() -> None:
+    train = rhino.parallelize(scale, devices=4)
+    train.plan(W, W)
+    same = rhino.parallelize(lambda state: state + 1, follow=train, devices=jax.devices()[:4])
+    np.testing.assert_allclose(same(W), W + 1)
+    assert same.cluster.num_devices == 4
+    for devices in (2, jax.devices()[4:]):
+        with pytest.raises(rhino.RhinoError, match=r"has its state on 4 \(local:1\).*leave devices= out"):
+            rhino.parallelize(lambda state: state + 1, follow=train, devices=devices).plan(W)
+
+
 @pytest.mark.slow
 def test_a_pipeline_of_some_devices() -> None:
     def train(params: Any, batch: Any) -> Any:

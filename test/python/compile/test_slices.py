@@ -60,3 +60,28 @@ def test_one_element_of_a_split_tensor_is_set(at: int) -> None:
         want[at] = 99
     (found,) = scattering()(x, np.asarray([99], np.int32), np.asarray([[at]], np.int32))
     np.testing.assert_array_equal(found, want)
+
+
+UPDATE = """
+sdy.mesh @mesh = <["x"=4, "y"=2]>
+func.func @main(%x: tensor<6xi8> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}]>}, %new: tensor<1xi8>, %at: tensor<i64>)
+    -> (tensor<6xi8> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}]>}) {
+  %0 = stablehlo.dynamic_update_slice %x, %new, %at {
+    sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y"}]>]>}
+    : (tensor<6xi8>, tensor<1xi8>, tensor<i64>) -> tensor<6xi8>
+  return %0 : tensor<6xi8>
+}
+"""
+
+
+@cache
+def updating() -> Executable:
+    return compile_module(UPDATE)
+
+
+@pytest.mark.parametrize("at", [-(2**40), 2, 2**32 + 1, 2**62])
+def test_an_update_beyond_32_bits(at: int) -> None:
+    want = np.arange(6, dtype=np.int8)
+    want[min(max(at, 0), 5)] = 99
+    (found,) = updating()(np.arange(6, dtype=np.int8), np.asarray([99], np.int8), np.asarray(at, np.int64))
+    np.testing.assert_array_equal(found, want)

@@ -137,7 +137,7 @@ def training_loop(w: Tree, s: Tree, x: jax.Array, y: jax.Array) -> tuple[Any, ..
 
 
 def test_a_loop_of_several_updates_is_refused_where_it_is() -> None:
-    step = rhino.parallelize(training_loop, cluster="cpu:1", stages=2)
+    step = rhino.parallelize(training_loop, cluster="cpu:1", stages=2, microbatches=2)
     with pytest.raises(rhino.RhinoError, match=r"test_own_loop.py:\d+.*is not a sum over the parts.*leave the loop to"):
         step.plan(W, OPTIMIZER.init(W), X, Y)
 
@@ -155,4 +155,4 @@ def test_a_loop_written_out_in_python_is_refused_with_what_to_do() -> None:
         return update(w, s, grads, value)
 
     with pytest.raises(rhino.RhinoError, match=r"test_own_loop.py:\d+.*write it as one lax.scan"):
-        rhino.parallelize(step, cluster="cpu:1", stages=2).plan(W, OPTIMIZER.init(W), X, Y)
+        rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=2).plan(W, OPTIMIZER.init(W), X, Y)

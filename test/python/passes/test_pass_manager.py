@@ -205,3 +205,15 @@ def test_positions_of_locations() -> None:
             assert position_of(location) == Position("train.py", 7, 3)
         assert position_of(ir.Location.unknown()) == Position("<unknown>")
         assert str(Position("x.mlir")) == "x.mlir:1:1"
+
+
+def test_an_error_of_mlir_shows_no_program() -> None:
+    """MLIR's verifier adds a note with the whole operation: of a function all that it holds."""
+    context = make_context()
+    module = parse_text("func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> }", context)
+    functions.set_argument_attributes(
+        functions.find(module, "main"), [{"sdy.sharding": ir.Attribute.parse("#sdy.sharding<@none, [{}]>", context)}]
+    )
+    with pytest.raises(PipelineError, match="unknown mesh: @none") as raised:
+        PassManager(context).add("canonicalize").run(module)
+    assert "tensor<" not in str(raised.value)

@@ -32,8 +32,11 @@ from rhino.graph import Graph
 from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate, given_mesh
 from rhino.search import Options, Solution, plan_sharding
+from rhino.search.cones import build_problem
 from rhino.search.estimate import estimate
 from rhino.search.meshes import mesh_shapes
+from rhino.search.overlap import hideable_transfers
+from rhino.search.symmetry import tie_repeats
 
 HOST = host(8)
 
@@ -281,3 +284,37 @@ def test_a_small_program_at_o2_is_never_slower_than_at_o1_and_keeps_its_progress
     assert second.predicted.step_time_s <= plan(training, level="O1").predicted.step_time_s
     assert second.level == "O2"
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+
+
+def test_of_plans_as_fast_the_one_that_stores_the_least() -> None:
+    """A weight that is only read, and a batch: no collective comes of storing them as their product reads them."""
+    found = plan(graph_of(lambda w, x: x @ w, spec(1024, 4096), spec(64, 1024)), mesh=(8,))
+    costs, memory = found.costs, found.predicted.memory
+    assert not found.predicted.collectives
+    assert memory.argument_bytes == (1024 * 4096 // 8 + 64 * 1024) * 4, costs.names
+
+
+def decode(layers: int, width: int, heads: int, length: int) -> tuple[Any, tuple[Any, ...]]:
+    """One token after others: the rows of those before are donated."""
+
+    def step(weights: Any, caches: Any, token: Any, at: Any) -> Any:
+        h, after = token, []
+        for layer, cache in zip(weights, caches, strict=True):
+            query, row = ((h @ layer[name]).reshape(1, heads, -1) for name in ("query", "key"))
+            kept = jax.lax.dynamic_update_slice(cache, row, (at, 0, 0))
+            scores = jax.nn.softmax(jnp.einsum("bhd,thd->bht", query, kept))
+            h = h + jnp.einsum("bht,thd->bhd", scores, kept).reshape(1, -1) @ layer["out"]
+            after.append(kept)
+        return after, h
+
+    weights = [{name: spec(width, width) for name in ("query", "key", "out")} for _ in range(layers)]
+    caches = [spec(length, heads, width // heads) for _ in range(layers)]
+    return step, (weights, caches, spec(1, width), spec(dtype=jnp.int32))
+
+
+def test_what_the_next_product_waits_for_is_not_hidden(training: Graph) -> None:
+    """New rows of a cache are in the cone of a donated argument, but attention reads them at once."""
+    function, arguments = decode(2, 64, 4, 32)
+    for graph, hidden in ((graph_of(function, *arguments, donate=(1,)), False), (training, True)):
+        problem = build_problem(graph)
+        assert bool(hideable_transfers(problem, tie_repeats(problem))) == hidden
