@@ -152,16 +152,17 @@ def test_a_whole_function_in_a_note_is_cut() -> None:
 TEXT = """\
 // expected-error @below {{one}}
 // expected-note-re @below {{two{{s+}}[x]}}
-op  // expected-warning {{three}} expected-remark 2 {{four}}
+op
 // expected-error @above {{five}}
 // expected-error @unknown {{six}}
 // expected-error @-1 {{seven}}
+op  // expected-warning {{three}} expected-remark 2 {{four}}
 """
 REPORTED = [
     Diagnostic("error", "say one", Position("f", 3), (Diagnostic("note", "twosss[x]", Position("f", 3)),)),
-    Diagnostic("warning", "three", Position("-", 3)),
-    Diagnostic("remark", "four", Position("f", 3)),
-    Diagnostic("remark", "four again", Position("f", 3)),
+    Diagnostic("warning", "three", Position("-", 7)),
+    Diagnostic("remark", "four", Position("f", 7)),
+    Diagnostic("remark", "four again", Position("f", 7)),
     Diagnostic("error", "five", Position("f", 3)),
     Diagnostic("error", "six", Position("<unknown>")),
     Diagnostic("error", "seven", Position("f", 5)),
