@@ -112,7 +112,7 @@ def plan_module(
     program = program or fingerprint(module)
     aside = put_aside(module)
     manager, hooks = PassManager(module.context), [BeforeSearch()]
-    with _topology(request.cluster) as topology:
+    with topology_of(request.cluster) as topology:
         auto = Auto(
             topology=topology,
             level=request.level,
@@ -164,7 +164,7 @@ def _keep_names(module: ir.Module) -> None:
 
 
 @contextmanager
-def _topology(cluster: Cluster) -> Iterator[str]:
+def topology_of(cluster: Cluster) -> Iterator[str]:
     """The text by which a pass's option names the cluster: a preset's name, or a file that lives during the run."""
     from rhino.cluster.catalog import preset_names, read_preset
 

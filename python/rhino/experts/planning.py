@@ -26,7 +26,7 @@ from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
 from rhino.passes.registry import Pipeline, build
 from rhino.plan import Plan
 from rhino.plan_meshes import put_aside, put_back
-from rhino.plan_module import parse_module, read_plan
+from rhino.plan_module import parse_module, read_plan, topology_of
 from rhino.plan_options import memory_bytes
 from rhino.search import Solution
 from rhino.search.solution import Alternative
@@ -43,6 +43,9 @@ class Program:
     @classmethod
     def of(cls, module: ir.Module, topology: str) -> Program:
         """Runs what comes before planning in `rhino-auto`, in place, and reads the program.
+
+        Args:
+          topology: the cluster, as passes take it (`Cluster.load`).
 
         Raises:
           RhinoError: a pass failed, or the module has shardings of its own.
@@ -113,7 +116,8 @@ def _plan_module(
     from rhino.plan_module import fingerprint
 
     program = program or fingerprint(module)
-    read_in = Program.of(module, cluster.name)
+    with topology_of(cluster) as topology:
+        read_in = Program.of(module, topology)
     outcome = consult(name, read_in.facts, cluster, level=level, memory_limit=limit)
     if outcome.best is None or outcome.best.solution is None:
         raise RhinoError(
