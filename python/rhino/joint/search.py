@@ -331,7 +331,7 @@ class _Search:
         if refused is not None and not any(a.peak_bytes for a in self.losers):
             return RhinoError(
                 f"no pipeline is possible on {self.cluster.name}: {refused.name}: {refused.why}",
-                "ask for another number of stages or micro-batches, or leave them to the search",
+                "ask for another number of stages or micro-batches, or plan it as one program (stages=1)",
             )
         tight = min((a for a in self.losers if a.peak_bytes), key=lambda a: a.peak_bytes, default=None)
         needs = f": {tight.name} needs {bytes_text(tight.peak_bytes)}" if tight else ""

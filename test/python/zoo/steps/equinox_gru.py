@@ -9,9 +9,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from zoo.harness import About, Case
+from zoo.harness import About, Case, Refused
 
-ABOUT = About("Equinox", "GRU by lax.scan, RMSProp")
+ABOUT = About(
+    "Equinox", "GRU by lax.scan, RMSProp",
+    stages=Refused("can be divided into 1 units at most", "all of it is one loop over time", {"stages": 1}),
+)  # fmt: skip
 
 
 class RNN(eqx.Module):

@@ -19,7 +19,9 @@ def case() -> Case:
     def block(x: jax.Array) -> jax.Array:
         init = hk.initializers.VarianceScaling(0.5)
         h = hk.LayerNorm(-1, True, True)(x)
-        x = x + hk.MultiHeadAttention(4, 8, w_init=init, model_size=32)(h, h, h, jnp.tril(jnp.ones((1, 1, 8, 8))))
+        x = x + hk.MultiHeadAttention(4, 8, with_bias=False, w_init=init, model_size=32)(
+            h, h, h, jnp.tril(jnp.ones((1, 1, 8, 8)))
+        )
         return x + hk.nets.MLP([64, 32], activation=jax.nn.gelu)(hk.LayerNorm(-1, True, True)(x))
 
     def forward(tokens: jax.Array) -> jax.Array:

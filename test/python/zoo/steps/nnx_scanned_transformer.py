@@ -16,7 +16,7 @@ ABOUT = About("NNX", "transformer: nnx.vmap, nnx.scan, nnx.remat")
 class Block(nnx.Module):
     def __init__(self, rngs: nnx.Rngs) -> None:
         self.norm = nnx.RMSNorm(32, rngs=rngs)
-        self.attention = nnx.MultiHeadAttention(4, 32, decode=False, rngs=rngs)
+        self.attention = nnx.MultiHeadAttention(4, 32, use_bias=False, decode=False, rngs=rngs)
         self.up = nnx.Linear(32, 64, rngs=rngs)
         self.down = nnx.Linear(64, 32, rngs=rngs)
 
