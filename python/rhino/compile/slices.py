@@ -12,9 +12,12 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.functions import walk
 
+# What jax makes of a counter that may be negative.
+_SCALAR = frozenset(f"stablehlo.{name}" for name in ("add", "subtract", "compare", "select", "clamp", "convert"))
+
 
 def bound_slices(root: ir.Operation) -> None:
-    """Bounds starts: of slices that devices may cut again, of updates where they are not i32. Keeps scatters apart.
+    """Bounds starts: of slices that devices may cut again, of updates that may be out of range. Keeps scatters apart.
 
     Requires: what XLA is to constrain is constrained by `sdy.sharding_constraint`.
     """
@@ -28,11 +31,13 @@ def bound_slices(root: ir.Operation) -> None:
 
 
 def _bound(op: ir.Operation, first: int, part: ir.Value) -> None:
-    """Bounds the starts, from operand `first` on. Slices of one, as loops over layers take, nothing cuts again."""
+    """Bounds the starts, from operand `first` on. Slices of one, as loops over layers take, nothing cuts again.
+
+    An update of one beyond the end is lost where its dimension is split; what a loop counts is in range.
+    """
     for dim, (n, size) in enumerate(zip(op.operands[0].type.shape, part.type.shape, strict=True)):
         start = op.operands[first + dim]
-        narrow = str(start.type) == "tensor<i32>"
-        needed = 1 < size < n if first == 1 else size < n and not narrow
+        needed = 1 < size < n or (first == 2 and size < n and not _is_counted(start))
         if needed and not _is_constant(start):
             with op.context, op.location, ir.InsertionPoint(op):
                 low, high = (_scalar(start.type, value) for value in (0, n - size))
@@ -41,6 +46,25 @@ def _bound(op: ir.Operation, first: int, part: ir.Value) -> None:
 
 def _is_constant(v: ir.Value) -> bool:
     return isinstance(v, ir.OpResult) and v.owner.operation.name == "stablehlo.constant"
+
+
+def _is_counted(v: ir.Value) -> bool:
+    """Whether an i32 is made of constants and of what the loop around it adds a constant to in each trip."""
+    if str(v.type) not in ("tensor<i32>", "tensor<i1>"):
+        return False
+    if isinstance(v, ir.OpResult):
+        op = v.owner.operation
+        return _is_constant(v) or (op.name in _SCALAR and all(_is_counted(o) for o in op.operands))
+    block = ir.BlockArgument(v).owner
+    last = list(block.operations)[-1].operation
+    if block.owner.operation.name != "stablehlo.while" or len(last.operands) != len(block.arguments):
+        return False
+    after = last.operands[ir.BlockArgument(v).arg_number]
+    if not isinstance(after, ir.OpResult) or after.owner.operation.name != "stablehlo.add":
+        return False
+    return any(o == v for o in after.owner.operation.operands) and any(
+        _is_constant(o) for o in after.owner.operation.operands
+    )
 
 
 def _scalar(kind: ir.Type, value: int) -> ir.Value:

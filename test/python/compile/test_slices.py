@@ -85,3 +85,30 @@ def test_an_update_beyond_32_bits(at: int) -> None:
     want[min(max(at, 0), 5)] = 99
     (found,) = updating()(np.arange(6, dtype=np.int8), np.asarray([99], np.int8), np.asarray(at, np.int64))
     np.testing.assert_array_equal(found, want)
+
+
+CACHE = """
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(%x: tensor<16x2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}, %row: tensor<1x2xf32>,
+                %at: tensor<i32>)
+    -> (tensor<16x2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %0 = stablehlo.dynamic_update_slice %x, %row, %at, %zero
+      : (tensor<16x2xf32>, tensor<1x2xf32>, tensor<i32>, tensor<i32>) -> tensor<16x2xf32>
+  return %0 : tensor<16x2xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("at", [-2, 3, 15, 16, 100])
+def test_a_row_beyond_the_end_of_a_cache_is_the_last(at: int) -> None:
+    x = np.zeros((16, 2), np.float32)
+    want = x.copy()
+    want[min(max(at, 0), 15)] = 1
+    (found,) = _caching()(x, np.ones((1, 2), np.float32), np.asarray(at, np.int32))
+    np.testing.assert_array_equal(found, want)
+
+
+@cache
+def _caching() -> Executable:
+    return compile_module(CACHE)
