@@ -1,8 +1,8 @@
 """Slices at places that only the run knows, made fit for XLA's simplifier once its partitioner has cut them again.
 
-Owns the workaround for two faults of XLA (0.10.2). It makes one slice of a slice of a slice, and bounds the sum of both
-starts where it has to bound each: a start that is out of range then reads or keeps other elements. And its partitioner
-counts in 32 bits where an update goes.
+Owns the workaround for three faults of XLA (0.10.2). It makes one slice of a slice of a slice, and bounds the sum of
+both starts where it has to bound each: a start that is out of range then reads or keeps other elements. Its partitioner
+counts in 32 bits where an update goes, and drops one that begins beyond the end of a split dimension.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from rhino.compile.ranges import range_of
 from rhino.dialect.functions import walk
-
-# What jax makes of a counter that may be negative.
-_SCALAR = frozenset(f"stablehlo.{name}" for name in ("add", "subtract", "compare", "select", "clamp", "convert"))
 
 
 def bound_slices(root: ir.Operation) -> None:
@@ -33,38 +31,21 @@ def bound_slices(root: ir.Operation) -> None:
 def _bound(op: ir.Operation, first: int, part: ir.Value) -> None:
     """Bounds the starts, from operand `first` on. Slices of one, as loops over layers take, nothing cuts again.
 
-    An update of one beyond the end is lost where its dimension is split; what a loop counts is in range.
+    An update of one beyond the end is lost where its dimension is split.
     """
     for dim, (n, size) in enumerate(zip(op.operands[0].type.shape, part.type.shape, strict=True)):
         start = op.operands[first + dim]
-        needed = 1 < size < n or (first == 2 and size < n and not _is_counted(start))
-        if needed and not _is_constant(start):
+        needed = 1 < size < n or (first == 2 and size < n)
+        if needed and not _is_within(start, n - size):
             with op.context, op.location, ir.InsertionPoint(op):
                 low, high = (_scalar(start.type, value) for value in (0, n - size))
                 op.operands[first + dim] = stablehlo.ClampOp(low, start, high).result
 
 
-def _is_constant(v: ir.Value) -> bool:
-    return isinstance(v, ir.OpResult) and v.owner.operation.name == "stablehlo.constant"
-
-
-def _is_counted(v: ir.Value) -> bool:
-    """Whether an i32 is made of constants and of what the loop around it adds a constant to in each trip."""
-    if str(v.type) not in ("tensor<i32>", "tensor<i1>"):
-        return False
-    if isinstance(v, ir.OpResult):
-        op = v.owner.operation
-        return _is_constant(v) or (op.name in _SCALAR and all(_is_counted(o) for o in op.operands))
-    block = ir.BlockArgument(v).owner
-    last = list(block.operations)[-1].operation
-    if block.owner.operation.name != "stablehlo.while" or len(last.operands) != len(block.arguments):
-        return False
-    after = last.operands[ir.BlockArgument(v).arg_number]
-    if not isinstance(after, ir.OpResult) or after.owner.operation.name != "stablehlo.add":
-        return False
-    return any(o == v for o in after.owner.operation.operands) and any(
-        _is_constant(o) for o in after.owner.operation.operands
-    )
+def _is_within(start: ir.Value, last: int) -> bool:
+    """Whether a start is known to be in range, as those are that a loop over layers counts."""
+    found = range_of(start)
+    return found is not None and found[0] >= 0 and found[1] <= last
 
 
 def _scalar(kind: ir.Type, value: int) -> ir.Value:
