@@ -10,7 +10,7 @@ import pytest
 from bench.differential.generate import of_seed
 from bench.differential.program import Program, data, facts_of, joined
 from bench.differential.shrink import smallest
-from bench.differential.trial import difference
+from bench.differential.trial import difference, verdict
 from rhino.plan_module import parse_module
 
 
@@ -82,3 +82,23 @@ def test_difference(got: list[float], want: list[float], limit: float, wrong: bo
 def test_a_result_of_another_shape_or_type_is_wrong() -> None:
     assert "instead of" in difference([np.zeros(2)], [np.zeros(3)], [1.0])
     assert "instead of" in difference([np.zeros(2, np.float32)], [np.zeros(2)], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("found", "second", "kind"),
+    [
+        ([[1, 2], [3, 4]], [[1, 9], [3, 4]], "right"),
+        ([[1, 9], [3, 4]], [[1, 9], [3, 4]], "disputed"),
+        ([[1, 9], [3, 4]], [[1, 9], [3, 5]], "disputed"),  # each result by one of the two
+        ([[1, 9], [3, 4]], [[7, 9], [3, 4]], "wrong"),  # a mixture of both is neither
+        ([[1, 9], [3, 4]], None, "wrong"),
+    ],
+)
+def test_a_result_is_wrong_if_it_is_right_by_neither_reference(
+    found: list[list[int]], second: list[list[int]] | None, kind: str
+) -> None:
+    one_device = [np.asarray([1, 2]), np.asarray([3, 4])]
+    other = None if second is None else list(map(np.asarray, second))
+    outcome = verdict(list(map(np.asarray, found)), one_device, other, (0.0, 0.0))
+    assert outcome.kind == kind
+    assert outcome.detail.startswith("result 0: 1 of 2") == (kind != "right")
