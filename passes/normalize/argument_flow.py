@@ -47,6 +47,8 @@ class ArgumentFlow:
     leading dimensions), "data" (left-hand side with its leading dimension kept, image, index), "spread" (broadcast that
     keeps the leading dimension), or "" if there is none.
     `becomes`: the outputs of its type that are made of its elements.
+    `beside`: where the first use is as the right-hand side of a product that keeps the leading dimension, the arguments
+    whose elements are the left-hand side: `einsum` may write the weight there.
     """
 
     shape: tuple[int, ...]
@@ -56,6 +58,7 @@ class ArgumentFlow:
     computes: bool = False
     first_use: str = ""
     becomes: frozenset[int] = frozenset()
+    beside: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ def program_flow(module: ir.Module, main: ir.Operation) -> ProgramFlow:
         computes = bool(walk.computes >> i & 1)
         shape, dtype = walk.shape(types[i])
         first_use = walk.first_use.get(i, "")
-        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, frozenset(becomes[i])))
+        beside = frozenset(_members(walk.beside.get(i, 0)))
+        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, frozenset(becomes[i]), beside))
     return ProgramFlow(tuple(flows), tuple(everything for _, everything in outputs))
 
 
@@ -109,6 +113,7 @@ class _Walk:
         self.sets: dict[Any, _Sets] = {}
         self.computes = 0
         self.first_use: dict[int, str] = {}
+        self.beside: dict[int, int] = {}
         self.shapes: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.leading = [self.shape(a.type)[0][:1] for a in arguments]
         self.undecided = (1 << len(arguments)) - 1
@@ -230,6 +235,8 @@ class _Walk:
                 use = self.role_in(op, name, position, i)
                 if use:
                     self.first_use[i] = use
+                    if position == 1 and self.keeps_leading(op, name, i):
+                        self.beside[i] = given[0][0]
                 else:
                     self.undecided |= 1 << i
 
@@ -247,6 +254,13 @@ class _Walk:
         if name in ("stablehlo.gather", "stablehlo.dynamic_gather"):
             return "weight" if position == 0 else "data"
         return ""
+
+    def keeps_leading(self, op: Any, name: str, argument: int) -> bool:
+        """Whether a product has the leading dimension of an argument that is its right-hand side."""
+        if name not in ("stablehlo.dot_general", "stablehlo.dot"):
+            return False
+        shape = self.shape(op.operands[1].type)[0]
+        return shape[:1] == self.leading[argument] and 0 not in self.contracting(op, name)[1]
 
     def contracting(self, op: Any, name: str) -> tuple[list[int], list[int]]:
         """The contracting dimensions of the left-hand and of the right-hand side."""
