@@ -35,7 +35,6 @@ def main() -> None:
         try:
             case = _case(request)
             expected = trial.reference(case)
-            second = trial.interpreted(case) if request.get("second") else None
         except Exception as error:  # then there is nothing to compare with
             text = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
             for _ in request["places"]:
@@ -45,7 +44,7 @@ def main() -> None:
             if name == INTERPRETER:
                 outcome = trial.interpret(case, expected)
             else:
-                outcome = trial.attempt(case, expected, known[name], second)
+                outcome = trial.attempt(case, expected, known[name], request.get("second", False))
             _answer(answers, asdict(outcome))
 
 
