@@ -209,18 +209,19 @@ class _Trial:
         return found
 
     def _show(self, name: str, program: Any, place: str, found: Mapping[str, Any]) -> None:
-        """Cut the first failures of a cause down, and write them; disputed ones too."""
-        if found["kind"] in GOOD - {"disputed"} or self._tally.causes[cause(found)] > _SHOWN:
+        """Write what fails or is disputed, the first of a cause cut down."""
+        if found["kind"] in GOOD - {"disputed"}:
             return
 
         def fails(part: Any) -> bool:
             return cause(self.outcomes(part, [place])[0][1]) == cause(found)
 
-        small = smallest(program, fails)
+        first = self._tally.causes[cause(found)] <= _SHOWN
+        small = smallest(program, fails) if first else program
         self._out.mkdir(parents=True, exist_ok=True)
         path = self._out / f"{name}-{place}.mlir"
         path.write_text(small.text(), encoding="utf-8")
-        note(f"{found['kind']} on {place}: {found['detail']}\n{small.text()}({path})")
+        note(f"{found['kind']} on {place}: {found['detail']}\n{small.text() if first else ''}({path})")
 
 
 if __name__ == "__main__":
