@@ -27,7 +27,7 @@ from bench.differential.shrink import smallest
 PLACES = ("free-2x4", "free-2x2x2", "free-3x2")
 INTERPRETER = "interpreter"
 _TOGETHER = 5  # programs that are planned and compiled as one
-_SHOWN = 3  # failures of one cause that are cut down
+_SHOWN = 9  # failures of one cause that are cut down
 
 
 def main() -> int:
