@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoReturned
 
 # Results keep the elements of operand 0 (and what is merged in), possibly moved, cut or converted.
 _LAYOUT = frozenset(
@@ -47,6 +48,7 @@ class ArgumentFlow:
     leading dimensions), "data" (left-hand side with its leading dimension kept, image, index), "spread" (broadcast that
     keeps the leading dimension), or "" if there is none.
     `becomes`: the outputs of its type that are made of its elements.
+    `block`: the tree that it is a leaf of, -1 if nobody says; `returned`: the outputs in its place of trees like that.
     """
 
     shape: tuple[int, ...]
@@ -56,6 +58,8 @@ class ArgumentFlow:
     computes: bool = False
     first_use: str = ""
     becomes: frozenset[int] = frozenset()
+    block: int = -1
+    returned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,10 @@ def program_flow(module: ir.Module, main: ir.Operation) -> ProgramFlow:
         computes = bool(walk.computes >> i & 1)
         shape, dtype = walk.shape(types[i])
         first_use = walk.first_use.get(i, "")
-        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, frozenset(becomes[i])))
+        place = RhinoReturned.from_attr(attributes[RhinoReturned.name]) if RhinoReturned.name in attributes else {}
+        block, returned = place.get("block", -1), tuple(place.get("results", ()))
+        own = frozenset(becomes[i])
+        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, own, block, returned))
     return ProgramFlow(tuple(flows), tuple(everything for _, everything in outputs))
 
 
