@@ -91,8 +91,8 @@ def program_flow(module: ir.Module, main: ir.Operation) -> ProgramFlow:
         first_use = walk.first_use.get(i, "")
         place = RhinoReturned.from_attr(attributes[RhinoReturned.name]) if RhinoReturned.name in attributes else {}
         block, returned = place.get("block", -1), tuple(place.get("results", ()))
-        own = frozenset(becomes[i])
-        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, own, block, returned))
+        source = frozenset(becomes[i])
+        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, source, block, returned))
     return ProgramFlow(tuple(flows), tuple(everything for _, everything in outputs))
 
 

@@ -22,10 +22,10 @@ class ClassifyArgs(Pass):
     `tf.aliasing_output`, or, when donated as `jax.buffer_donor` or not at all, the source of the elements of an output
     of its own type. Where `rhino.returned` gives the places of arguments in pytrees, a tree is state if results of a
     tree just like it are made of most of its leaves, whether others are donated or not. State that enters the
-    computation and on which the loss depends is a parameter, other state is optimizer state; that includes step counts and the
-    running statistics of BatchNorm, which training updates but does not read. What is not returned is a parameter when
-    used as a weight, and batch when it has the leading dimension of the data. Scalars that are not state, PRNG keys and
-    the rest are other.
+    computation and on which the loss depends is a parameter, other state is optimizer state; that includes step counts
+    and the running statistics of BatchNorm, which training updates but does not read. What is not returned is a
+    parameter when used as a weight, and batch when it has the leading dimension of the data. Scalars that are not
+    state, PRNG keys and the rest are other.
 
     Requires: a function @main with static shapes. Calls are looked through, so `rhino-inline` may come later.
 
