@@ -104,10 +104,11 @@ class _Run:
         context = make_context(self.arguments.has("allow-unregistered-dialect"))
         verify_each = flags.get("verify-each", "true") not in ("false", "0")
         try:
+            # This process is supervised already, and what passes print on their way is wanted.
             if "pass-pipeline" in flags:
-                manager = PassManager.parse(flags["pass-pipeline"], context, verify_each)
+                manager = PassManager.parse(flags["pass-pipeline"], context, verify_each, isolate=False)
             else:
-                manager = PassManager(context, verify_each)
+                manager = PassManager(context, verify_each, isolate=False)
                 for text in self.arguments.passes:
                     manager.add(text)
         except PipelineError as error:
