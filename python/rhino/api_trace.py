@@ -6,12 +6,14 @@ Owns tracing and lowering through jax's public stages. Knows nothing of plans, c
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.extend.source_info_util import register_exclusion
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
@@ -27,6 +29,9 @@ from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError
+
+# What jax lowers is then at the lines of the user's program that led to it, and at none of this package's.
+register_exclusion(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,8 @@ def plan_module(
 
 def tell_warnings(diagnostics: Iterable[Diagnostic]) -> None:
     """Give the warnings of passes as Python's, at the lines of the user's program that they are of."""
-    for one in diagnostics:
+    # Of two that say the same of one place one is enough.
+    for one in dict.fromkeys(diagnostics):
         if one.severity == "warning":
             text = "; ".join((one.message, *(note.message for note in one.notes)))
             warnings.warn_explicit(text, RhinoWarning, one.position.file, max(one.position.line, 1))
