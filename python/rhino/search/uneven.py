@@ -22,12 +22,16 @@ Odd = tuple[tuple[int, int], ...]
 # Of what all devices hold, at most a quarter is padding.
 _MOST = 4 / 3
 # Ops with decisions of their own that XLA splits so and is right: `test/python/search/test_uneven.py`.
-_OWN = frozenset({"stablehlo.dot_general", *CONSTRAINTS})
+_OWN = frozenset(CONSTRAINTS) | frozenset(
+    f"stablehlo.{name}"
+    for name in ("dot_general", "convolution", "gather", "scatter", "sort", "reduce_window", "select_and_scatter")
+)
 # Ops of a cone that move elements, and along other dimensions only.
 _MOVING = frozenset(
     f"stablehlo.{name}"
-    for name in ("broadcast_in_dim", "transpose", "reshape", "reduce", "slice", "concatenate", "optimization_barrier")
-)
+    for name in ("broadcast_in_dim", "transpose", "reshape", "reduce", "slice", "concatenate", "pad", "reverse",
+                 "dynamic_slice", "dynamic_update_slice", "optimization_barrier")
+)  # fmt: skip
 
 
 def pays(size: int, n: int) -> bool:
