@@ -12,7 +12,7 @@ from bench.differential.generate import of_seed
 from bench.differential.interpreter import interpreted
 from bench.differential.program import Program, data, facts_of, joined
 from bench.differential.shrink import smallest
-from bench.differential.trial import differences, verdict
+from bench.differential.trial import case_of_text, differences, verdict
 from rhino.plan_module import parse_module
 
 
@@ -54,6 +54,15 @@ def test_joined_programs_keep_arguments_results_and_tolerances() -> None:
     assert facts is not None
     assert facts["tolerances"] == [o.error for p in programs for o in p.outputs]
     assert len(facts["arguments"]) == sum(len(p.arguments) for p in programs)
+
+
+def test_arguments_keep_their_elements_when_others_are_cut_away() -> None:
+    program = with_op("stablehlo.reduce", 6)
+    parts = [program.only([output]) for output in program.outputs]
+    small = next(p for p in parts if p.arguments and p.arguments[0] != program.arguments[0])
+    whole, part = (case_of_text("program", p.text()).arguments for p in (program, small))
+    for argument, got in zip(small.arguments, part, strict=True):
+        np.testing.assert_array_equal(got, whole[program.arguments.index(argument)])
 
 
 def test_exact_arguments_are_whole_numbers_within_their_bound() -> None:
