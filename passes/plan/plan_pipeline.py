@@ -19,7 +19,7 @@ from rhino.passes.plan.plan_sharding import MESH, given_mesh
 from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.passes.plan.write_pipeline import write_pipeline
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.replicate_fragments import AXIS
+from rhino.passes.stage.replicated import AXIS
 from rhino.search.meshes import names_around, read_mesh
 
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
