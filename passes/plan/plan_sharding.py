@@ -29,7 +29,7 @@ from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
 from rhino.search.kernels import kernel_uses
-from rhino.search.meshes import mesh_around, meshes_around
+from rhino.search.meshes import mesh_around, meshes_around, names_around, read_mesh
 from rhino.search.pinning import pinned_states
 from rhino.search.solution import Alternative
 
@@ -72,7 +72,7 @@ class PlanSharding(Pass):
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = option("O1", "search effort; O0 propagates the shardings that are there", ("O0", "O1", "O2"))
-    mesh: str = option("", "sizes of the mesh axes, outermost first, as in 2x4; all shapes are tried when empty")
+    mesh: str = option("", "axes, outermost first, as in 2x4 or data=2,model=4; all shapes are tried when empty")
     memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
     budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
 
@@ -108,7 +108,7 @@ class PlanSharding(Pass):
         own = tuple(sdy_attributes.mesh_axes(module).get(MANUAL_MESH, ()))
         if not own:
             return []
-        sizes = sizes_of(self.mesh)
+        sizes, _ = read_mesh(self.mesh)
         mesh = mesh_around(own, sizes, cluster) if sizes else meshes_around(own, cluster, "O1")[0]
         for function in functions.all_functions(module):
             for op in outermost(function):
@@ -126,11 +126,13 @@ class PlanSharding(Pass):
         graph = import_graph(module)
         given = given_mesh(module)
         _check_pins(main, graph, bool(given))
-        sizes = tuple(n for _, n in given) if given else sizes_of(self.mesh)
+        sizes, names = read_mesh(self.mesh)
+        if given:
+            sizes, names = tuple(n for _, n in given), tuple(axis for axis, _ in given)
         options = Options(
             level=self.level,
             mesh=sizes or None,
-            axes=tuple(axis for axis, _ in given),
+            axes=names if given else names_around(graph.axes, sizes, names),
             memory_limit=self.memory_limit or None,
             budget_s=self.budget or None,
         )
@@ -146,13 +148,6 @@ class PlanSharding(Pass):
         log.count("decisions", len(solution.problem.nodes))
         log.count("tied-decisions", len(solution.costs.quotient.nodes))
         return solution
-
-
-def sizes_of(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split("x")) if text else ()
-    except ValueError:
-        raise RhinoError(f"mesh '{text}' is not sizes joined by x", "write 8, 2x4 or 4x2x2") from None
 
 
 def given_mesh(module: ir.Module) -> list[tuple[str, int]]:
