@@ -92,8 +92,9 @@ class PlanSharding(Pass):
             raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
         check(_PROPAGATE, module)
         passmanager.PassManager.parse(_PROPAGATE, module.context).run(module.operation)
+        graph = import_graph(module, read_op_shardings=True)
         try:
-            found = estimate(import_graph(module, read_op_shardings=True), cluster, mesh, strict=False)
+            found = estimate(graph, cluster, mesh, strict=False)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         if found.clashes:
