@@ -45,8 +45,8 @@ def _batched(op: ir.Operation) -> bool:
         width = part.type.shape[vector]
         dims = where[at : at + width]
         counted = counts(part) if width == 1 and dims[0] in dropped else None
-        free = counted is not None and counted != vector and counted not in batches.values()
-        if free and shape[dims[0]] == indices.type.shape[counted]:
+        free = counted not in (vector, *batches.values())
+        if counted is not None and free and shape[dims[0]] == indices.type.shape[counted]:
             batches[dims[0]] = counted
         else:
             kept += dims

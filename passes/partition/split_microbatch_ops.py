@@ -163,7 +163,7 @@ def _slice(op: Any, new: Any, copy: Copy) -> None:
     form = copy.results[0][1]
     if isinstance(form, Split):
         starts, limits = (list(ir.DenseI64ArrayAttr(op.attributes[f"{end}_indices"])) for end in ("start", "limit"))
-        starts[form.dim] = _share(copy, op, new, starts[form.dim])
+        starts[form.dim] = _share(form.dim, op, new, starts[form.dim])
         limits[form.dim] = starts[form.dim] + new.results[0].type.shape[form.dim]
         new.attributes["start_indices"] = ir.DenseI64ArrayAttr.get(starts)
         new.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
@@ -175,13 +175,12 @@ def _pad(op: Any, new: Any, copy: Copy) -> None:
     if isinstance(form, Split):
         for name in ("edge_padding_low", "edge_padding_high"):
             edges = list(ir.DenseI64ArrayAttr(op.attributes[name]))
-            edges[form.dim] = _share(copy, op, new, edges[form.dim])
+            edges[form.dim] = _share(form.dim, op, new, edges[form.dim])
             new.attributes[name] = ir.DenseI64ArrayAttr.get(edges)
 
 
-def _share(copy: Copy, op: Any, new: Any, size: int) -> int:
+def _share(dim: int, op: Any, new: Any, size: int) -> int:
     """Of a number of rows along the batch, those of a micro-batch."""
-    dim = copy.results[0][1].dim
     return int(size * new.results[0].type.shape[dim] // op.results[0].type.shape[dim])
 
 

@@ -1,4 +1,4 @@
-"""A step with a ring of four devices inside: `shard_map` over an `AbstractMesh`, `ppermute` and `axis_index`."""
+"""A step with a ring of four devices inside: attention by `shard_map` over a mesh of its own, and `ppermute`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from zoo.harness import About, Case
@@ -36,7 +36,7 @@ def ring_attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
 
 
 def step(params: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> Any:
-    mesh = AbstractMesh((RING,), ("ring",), axis_types=(AxisType.Auto,))
+    mesh = jax.make_mesh((RING,), ("ring",), axis_types=(AxisType.Auto,), devices=jax.devices()[:RING])
     attend = jax.shard_map(ring_attention, mesh=mesh, in_specs=P(None, "ring"), out_specs=P(None, "ring"))
 
     def loss_fn(p: dict[str, jax.Array]) -> jax.Array:
