@@ -107,8 +107,9 @@ class Program:
         ]
         tie_s = _TIE_BREAK * max((sum(seconds) for found in parts for seconds in found.values()), default=0.0)
         everywhere = tuple(range(len(costs.sizes)))
-        nbytes = sum(graph.values[a.value].nbytes for a in graph.arguments)
-        gathered_s = costs.comm.time("all-gather", everywhere, nbytes)
+        gathered_s = costs.comm.time(
+            "all-gather", everywhere, sum(graph.values[a.value].nbytes for a in graph.arguments)
+        )
         self.stored_s = max(_STORED_WHOLE * sum(costs.seconds) / prod(costs.sizes), _STORED_GATHERED * gathered_s)
         for k, (count, found) in enumerate(zip(costs.quotient.counts, parts, strict=True)):
             xs: dict[States, int] = {}
