@@ -262,6 +262,13 @@ class Writer:
                             made = changed[given, reader.block] = self._through(given, stops)
                     reader.operands[slot] = made
 
+        for at, slot in self.solution.loose:
+            if self.mine(at):
+                reader = self.ops[at]
+                whole = ((),) * len(self.graph.values[self.graph.ops[at].operands[slot]].shape)
+                with self.module.context, reader.location, ir.InsertionPoint(reader):
+                    reader.operands[slot] = self._through(reader.operands[slot], [whole])
+
     @cached_property
     def left(self) -> dict[int, tuple[Dims, ...]]:
         """As `Solution.outputs`, of the operations it writes."""
