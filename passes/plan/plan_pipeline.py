@@ -18,6 +18,8 @@ from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.passes.plan.write_pipeline import write_pipeline
 from rhino.passes.registry import Pass, option, register
 
+_UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
+
 
 @register
 class PlanPipeline(Pass):
@@ -103,6 +105,12 @@ class PlanPipeline(Pass):
             if isinstance(error, PassError):
                 raise
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        write_pipeline(module, programs, cluster, solution, log)
+        try:
+            write_pipeline(module, programs, cluster, solution, log)
+        except RhinoError as error:
+            # These passes check annotations that were written by the search: what they say is not about the step.
+            where = error.diagnostic.position if isinstance(error, PassError) else main
+            message = f"the pipeline of {solution.best.shape.stages} stages that was found cannot be cut here"
+            raise PassError(where, message, [_UNWRITTEN]) from error
         log.count("candidates", solution.candidates)
         return solution
