@@ -30,6 +30,7 @@ from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
 from rhino.search.kernels import kernel_uses
 from rhino.search.meshes import mesh_around, meshes_around
+from rhino.search.padding import Unsplit, describe, gains, unsplit
 from rhino.search.pinning import pinned_states
 from rhino.search.solution import Alternative
 
@@ -140,7 +141,12 @@ class PlanSharding(Pass):
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
-        summarise(module, cluster, solution)
+        missed = unsplit(graph, cluster, options, solution, log.progress)
+        now = solution.predicted.step_time_s, solution.predicted.memory.peak_bytes
+        for one in missed:
+            if gains(one, *now):
+                log.remark(main, describe(one, cluster.num_devices, *now))
+        summarise(module, cluster, solution, missed)
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
         log.count("decisions", len(solution.problem.nodes))
@@ -325,8 +331,10 @@ class Propagated:
     gap: float = 0.0
 
 
-def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagated) -> None:
-    """Writes `rhino.plan` and `rhino.cluster`."""
+def summarise(
+    module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
+) -> None:
+    """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
     kernels = [asdict(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
     memory = predicted.memory
@@ -360,6 +368,7 @@ def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagat
                 for a in solution.alternatives
             ],
             **({"kernels": kernels} if kernels else {}),
+            **({"unsplit": [asdict(one) for one in missed]} if missed else {}),
         },
     )
     attach_cluster(module, cluster)

@@ -17,7 +17,7 @@ from rhino.search.layout import Layout, Order, Placed, Route, Step, shards
 from rhino.search.nesting import nest
 from rhino.search.overlap import hidden_seconds
 from rhino.search.problem import PARTIAL, REPLICATED, End, Transfer
-from rhino.search.uneven import share, ways
+from rhino.search.uneven import share
 
 # Ops that XLA partitions by where their result is, and exchanges halos for, unless told otherwise.
 _CUTTING = ("stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse")
@@ -227,11 +227,7 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
     for copy in copies(costs, states, [tuple(range(len(costs.sizes)))] * len(states)):
         if graph.ops[copy.readers[-1][0]].name.startswith("sdy."):
             continue  # a constraint's result is the copy
-        nbytes = _split(costs, copy.value, copy.layout)
-        held.append((copy.value, nbytes, copy.readers[0][0], copy.readers[-1][0]))
-        if (more := _padding(costs, states, copy)) > 1:
-            # What was gathered is cut to size, into another buffer.
-            held.append((copy.value, round(nbytes * more), copy.readers[0][0], copy.readers[0][0]))
+        held.append((copy.value, _split(costs, copy.value, copy.layout), copy.readers[0][0], copy.readers[-1][0]))
     for transfer in problem.transfers:
         if transfer.kind != "define" or transfer.targets[0].node < 0:
             continue
@@ -245,17 +241,6 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
         nbytes = share(extra.nbytes, held_in)
         held.append((extra.value, nbytes, extra.first, extra.last))
     return local, held
-
-
-def _padding(costs: Costs, states: Sequence[States], copy: Copy) -> float:
-    """By how much padding enlarges a value that is gathered for a copy; 1 where no parts differ."""
-    problem, v = costs.problem, copy.value
-    start = tuple(problem.view(v)[s] for s in states[costs.quotient.klass[problem.node_of[v]]])
-    shape = problem.graph.values[v].shape
-    gathered = [
-        (d, n) for d, n, to in zip(start, costs.sizes, copy.layout, strict=True) if d >= 0 and d not in copy.layout
-    ]
-    return prod(n / ways(shape[d], n) for d, n in gathered)
 
 
 def partial_span(costs: Costs, life: Lifetimes, transfer: Transfer, source: End) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from rhino.search.layout import Layout, Order, Placed
 from rhino.search.nesting import nest
 from rhino.search.problem import Node, Problem
 from rhino.search.routes import placements
-from rhino.search.uneven import is_right
+from rhino.search.uneven import even_operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class Solution:
         return [
             (op.index, slot)
             for op in graph.ops
-            if not op.ties and op.manual is None and not is_right(graph, op)
-            for slot, v in enumerate(op.operands)
-            if node_of[v] < 0 and graph.values[v].shape
+            if not op.ties and op.manual is None
+            for slot in even_operands(graph, op)
+            if node_of[op.operands[slot]] < 0 and graph.values[op.operands[slot]].shape
         ]
 
     def _is_uneven(self, node: Node) -> bool:
