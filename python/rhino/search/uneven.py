@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from rhino.graph.data import CONSTRAINTS, Op
+from rhino.graph.data import CONSTRAINTS, Graph, Op
 from rhino.graph.fusion import is_elementwise
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ _MOST = 4 / 3
 # Ops with decisions of their own that XLA splits so and is right: `test/python/search/test_uneven.py`.
 _OWN = frozenset(CONSTRAINTS) | frozenset(
     f"stablehlo.{name}"
-    for name in ("dot_general", "convolution", "gather", "scatter", "sort", "reduce_window", "select_and_scatter")
+    for name in ("dot_general", "convolution", "gather", "sort", "reduce_window", "select_and_scatter")
 )
+_SCATTER = "stablehlo.scatter"
 # Ops of a cone that move elements, and along other dimensions only.
 _MOVING = frozenset(
     f"stablehlo.{name}"
@@ -55,6 +56,28 @@ def padded(odd: Odd, splits: Iterable[tuple[int, Sequence[int]]], sizes: Sequenc
     return prod(n / ways(size, n) for d, size in odd if (n := prod(sizes[a] for a in on.get(d, ()))) > 1)
 
 
+def even_operands(graph: Graph, op: Op) -> Sequence[int]:
+    """The positions of operands that XLA must not split into parts that differ: what it makes of them is wrong.
+
+    It applies the padding of a scatter's indices and updates, too.
+    """
+    if is_right(graph, op):
+        return ()
+    return range(len(op.operands) // 2 if op.name == _SCATTER else 0, len(op.operands))
+
+
+def is_right(graph: Graph, op: Op) -> bool:
+    """Whether XLA is right where it splits values that an op reads or makes into parts that differ."""
+    return op.kernel is None and (op.name in _OWN or op.name in _MOVING or is_elementwise(graph, op))
+
+
+def _is_right_along(graph: Graph, op: Op, factor: int) -> bool:
+    """Whether it is right where one factor is so: of a scatter, those that its indices do not have."""
+    if op.name == _SCATTER and op.rule is not None:
+        return all(factor not in dim for dim in op.rule.operands[len(op.operands) // 2])
+    return is_right(graph, op)
+
+
 def mark(problem: Problem) -> None:
     """Sets `Node.uneven` of every decision."""
     graph = problem.graph
@@ -72,11 +95,11 @@ def mark(problem: Problem) -> None:
     for node in problem.nodes:
         if node.kind == "op":
             op = graph.ops[node.ops[0]]
-            node.uneven = tuple(op.name in _OWN and _alone(problem, op, f) for f in node.factors)
+            node.uneven = tuple(_is_right_along(graph, op, f) and _alone(problem, op, f) for f in node.factors)
             continue
         for o in node.ops:
             op = graph.ops[o]
-            if op.name not in _MOVING and not is_elementwise(graph, op):
+            if not is_right(graph, op):
                 ends = [v for v in (*op.operands, *op.results) if problem.node_of[v] == node.index]
                 bad.update((node.index, c) for v in ends for c in problem.classes[v])
         node.uneven = tuple((node.index, c) not in bad for c in range(len(node.limits)))
