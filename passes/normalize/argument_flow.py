@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoReturned
 
 # Results keep the elements of operand 0 (and what is merged in), possibly moved, cut or converted.
 _LAYOUT = frozenset(
@@ -49,6 +50,7 @@ class ArgumentFlow:
     `becomes`: the outputs of its type that are made of its elements.
     `beside`: where the first use is as the right-hand side of a product that keeps the leading dimension, the arguments
     whose elements are the left-hand side: `einsum` may write the weight there.
+    `block`: the tree that it is a leaf of, -1 if nobody says; `returned`: the outputs in its place of trees like that.
     """
 
     shape: tuple[int, ...]
@@ -59,6 +61,8 @@ class ArgumentFlow:
     first_use: str = ""
     becomes: frozenset[int] = frozenset()
     beside: frozenset[int] = frozenset()
+    block: int = -1
+    returned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,10 @@ def program_flow(module: ir.Module, main: ir.Operation) -> ProgramFlow:
         shape, dtype = walk.shape(types[i])
         first_use = walk.first_use.get(i, "")
         beside = frozenset(_members(walk.beside.get(i, 0)))
-        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, frozenset(becomes[i]), beside))
+        place = RhinoReturned.from_attr(attributes[RhinoReturned.name]) if RhinoReturned.name in attributes else {}
+        block, returned = place.get("block", -1), tuple(place.get("results", ()))
+        source = frozenset(becomes[i])
+        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, source, beside, block, returned))
     return ProgramFlow(tuple(flows), tuple(everything for _, everything in outputs))
 
 

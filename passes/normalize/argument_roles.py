@@ -2,8 +2,9 @@
 
 Owns the rules, in one place and in words:
 - *State* is what the step returns updated: an aliased argument that its output depends on, or, without aliasing, one
-  whose elements make up an output of its type. State that enters the computation and on which some output beside the
-  state depends (the loss) is a parameter; all other state is optimizer state, running statistics and step counts too.
+  whose elements make up an output of its type; where pytrees are known, a tree of which that holds for most leaves.
+  State that enters the computation and on which some output beside the state depends (the loss) is a parameter; all
+  other state is optimizer state, running statistics and step counts too.
 - What is not state but is used as a weight (a kernel, a table, a bias) is a parameter: frozen ones, those of an
   evaluation step, and its running statistics. What enters as data, with the data's leading dimension, is the batch; so
   is what has that dimension and is multiplied with state from the right: `einsum` writes either operand there.
@@ -76,6 +77,8 @@ def _used(program: ProgramFlow) -> int:
 def _find_state(program: ProgramFlow) -> list[frozenset[int]]:
     """For each argument the outputs that return it updated; none if it is not state."""
     flows = program.arguments
+    if all(flow.block >= 0 for flow in flows):
+        return _find_state_by_trees(program)
     state = [flow.becomes for flow in flows]
     for i, flow in enumerate(flows):
         if flow.alias >= 0 and program.outputs[flow.alias] >> i & 1:
@@ -95,6 +98,53 @@ def _find_state(program: ProgramFlow) -> list[frozenset[int]]:
     if any(state[i] and _enters(flow) for i, flow in enumerate(flows)):
         return state
     return [frozenset() for _ in flows]
+
+
+def _find_state_by_trees(program: ProgramFlow) -> list[frozenset[int]]:
+    """The same where the trees of the arguments are known: a tree is state as a whole, or is not."""
+    flows = program.arguments
+    state: list[frozenset[int]] = [frozenset()] * len(flows)
+    trees: dict[int, list[int]] = {}
+    for i, flow in enumerate(flows):
+        trees.setdefault(flow.block, []).append(i)
+    for members in trees.values():
+        for outputs in zip(*(flows[i].returned for i in members), strict=False):
+            if _returns(program, members, outputs):
+                for i, o in zip(members, outputs, strict=True):
+                    state[i] |= {o}
+        if not flows[members[0]].returned and all(_may_be_state(flows[i]) for i in members):
+            for i in members:
+                state[i] = flows[i].becomes
+
+    def drop(tree: Sequence[int]) -> None:
+        for i in tree:
+            state[i] = frozenset()
+
+    # x + f(x) of an inference step looks like an update; a training step has data that it does not return.
+    if all(state[i] for i, flow in enumerate(flows) if flow.first_use == "data"):
+        for members in trees.values():
+            if {flows[i].first_use for i in members} - {""} == {"data"}:
+                drop(members)
+    # Sums of gradients that are returned are like the parameters; data that is only scaled is like none.
+    if not any(state[i] and _enters(flow) for i, flow in enumerate(flows)):
+        weights = {(flow.shape, flow.dtype) for flow in flows if flow.first_use == "weight"}
+        for members in trees.values():
+            if not weights.issuperset((flows[i].shape, flows[i].dtype) for i in members if flows[i].shape):
+                drop(members)
+    return state
+
+
+def _returns(program: ProgramFlow, members: Sequence[int], outputs: Sequence[int]) -> bool:
+    """Whether results are most of a tree, updated: made of its elements, or dependent on what was given away."""
+    flows = program.arguments
+    made = sum(o in flows[i].becomes for i, o in zip(members, outputs, strict=True))
+    kept = sum(flows[i].donated and bool(program.outputs[o] >> i & 1) for i, o in zip(members, outputs, strict=True))
+    return 2 * max(made, kept) >= len(members)
+
+
+def _may_be_state(flow: ArgumentFlow) -> bool:
+    """Whether an argument that no results of a like tree stand for may be state by itself."""
+    return bool(flow.becomes) and flow.first_use != "data"
 
 
 def _is_float(flow: ArgumentFlow) -> bool:

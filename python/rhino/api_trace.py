@@ -9,7 +9,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
@@ -19,12 +19,14 @@ from jaxlib.mlir import ir
 
 from rhino.api_foreign import check_arguments, held_unchanged
 from rhino.api_objects import object_paths, path_name
+from rhino.api_returned import Place, places
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_callbacks import Callbacks, callbacks_of
 from rhino.compile._jax_kernels import Kernels, as_on
 from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.local_kernels import Platform
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoReturned
 from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.dialect.locations import location_text
@@ -73,6 +75,7 @@ class Trace:
     in_tree: Any
     out_tree: Any
     leaves: tuple[Leaf, ...]
+    places: tuple[Place, ...]
     donated: tuple[int, ...]
     info: tuple[Any, Any]
     kept: tuple[int, ...]
@@ -112,6 +115,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
     infos = jax.tree.leaves(traced.args_info)
     avals = traced.jaxpr.in_avals
     flat, in_tree = tree_flatten_with_path((call.traced_args, call.traced_kwargs))
+    keywords = [call.traced_kwargs[name] for name in sorted(call.traced_kwargs)]  # as jax flattens them
     if len(flat) != len(avals):
         raise RhinoError(f"jax traced {len(avals)} arguments, but the call has {len(flat)} arrays")
     return Trace(
@@ -121,6 +125,12 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         in_tree=in_tree,
         out_tree=jax.tree.structure(traced.out_info),
         leaves=tuple(_leaves(call, flat, avals)),
+        places=places(
+            [jax.tree.structure(value) for value in (*call.traced_args, *keywords)],
+            [(a.shape, a.dtype) for a in avals],
+            jax.tree.structure(traced.out_info),
+            [(a.shape, a.dtype) for a in jax.tree.leaves(traced.out_info)],
+        ),
         donated=tuple(i for i, info in enumerate(infos) if info.donated),
         kept=tuple(at for at in getattr(traced.out_info, "kept", ()) if at >= 0) if call.opened else (),
         info=(traced.args_info, traced.out_info),
@@ -181,8 +191,9 @@ def import_module(trace: Trace) -> ir.Module:
             f"{trace.name} lowers to {len(attributes)} arguments, but takes {len(trace.leaves)} arrays",
             "ordered effects cannot be planned: leave them out of the step",
         )
-    for given, leaf in zip(attributes, trace.leaves, strict=True):
+    for given, leaf, place in zip(attributes, trace.leaves, trace.places, strict=True):
         given["rhino.name"] = ir.StringAttr.get(leaf.name, module.context)
+        given[RhinoReturned.name] = RhinoReturned.to_attr(asdict(place), module.context)
     functions.set_argument_attributes(main, attributes)
     _drop_converts(module)
     return module
