@@ -114,7 +114,7 @@ class PlanPipeline(Pass):
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         try:
             write_pipeline(module, programs, cluster, solution, log)
-        except RhinoError as error:
+        except (RhinoError, ir.MLIRError) as error:
             # These passes check annotations that were written by the search: what they say is not about the step.
             where = error.diagnostic.position if isinstance(error, PassError) else main
             message = f"the pipeline of {solution.best.shape.stages} stages that was found cannot be cut here"
