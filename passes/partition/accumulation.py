@@ -172,8 +172,8 @@ class _Reader:
         return NoAccumulation(
             self.op.index,
             f"this loop over {self.counted.trips} parts of the batch cannot be the micro-batches of a pipeline: value "
-            f"{position} that it carries, a tensor<{kind}>, is not a sum over the parts, nor a running mean s = c * s + "
-            "x with a constant c: each needs that of the part before",
+            f"{position} that it carries, a tensor<{kind}>, is not a sum over the parts, nor a running mean s = c * s "
+            "+ x with a constant c: each needs that of the part before",
             "carry sums only and update the parameters once, after the loop; or leave the loop to Python, with a step "
             "of one update",
         )
