@@ -238,6 +238,18 @@ _KERNEL = Record(
     },
     extensible=True,
 )
+_UNSPLIT = Record(
+    {
+        "name": Field(String(), "an argument"),
+        "dim": Field(Int(0), "one of its dimensions"),
+        "size": Field(Int(1), "the size of that"),
+        "parts": Field(Int(1), "into how many parts it is stored"),
+        "padded": Field(Int(1), "the next size that all devices divide"),
+        "step_time_s": Field(Float(0), "what a step would take with that size"),
+        "peak_bytes": Field(Int(0), "the memory it would take on one device"),
+    },
+    extensible=True,
+)
 
 
 class RhinoPlan(RhinoAttribute):
@@ -272,6 +284,7 @@ class RhinoPlan(RhinoAttribute):
             ),
             "alternatives": Field(ListOf(_ALTERNATIVE), "the best plans that lost", optional=True),
             "kernels": Field(ListOf(_KERNEL), "calls of kernels, those that are split alike together", optional=True),
+            "unsplit": Field(ListOf(_UNSPLIT), "dimensions whose sizes the devices do not divide", optional=True),
         },
         extensible=True,
     )

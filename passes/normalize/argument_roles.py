@@ -6,7 +6,8 @@ Owns the rules, in one place and in words:
   State that enters the computation and on which some output beside the state depends (the loss) is a parameter; all
   other state is optimizer state, running statistics and step counts too.
 - What is not state but is used as a weight (a kernel, a table, a bias) is a parameter: frozen ones, those of an
-  evaluation step, and its running statistics. What enters as data, with the data's leading dimension, is the batch.
+  evaluation step, and its running statistics. What enters as data, with the data's leading dimension, is the batch; so
+  is what has that dimension and is multiplied with state from the right: `einsum` writes either operand there.
 - PRNG keys, scalars that are not state, and what fits nowhere are other.
 """
 
@@ -49,7 +50,7 @@ def decide(program: ProgramFlow) -> list[Decision]:
     decisions = []
     for i, flow in enumerate(flows):
         if not state[i]:
-            decisions.append(_other_role(flow, leading, bool(used >> i & 1)))
+            decisions.append(_other_role(flow, leading, bool(used >> i & 1), _is_swapped(flow, state)))
         elif loss_depends:
             decisions.append(_state_role(flow, bool(loss_depends >> i & 1), "the loss"))
         else:
@@ -169,12 +170,18 @@ def _state_role(flow: ArgumentFlow, matters: bool, what: str) -> Decision:
     return Decision("opt_state", f"returned updated, and {what} does not depend on it")
 
 
-def _other_role(flow: ArgumentFlow, leading: int, used: bool) -> Decision:
+def _is_swapped(flow: ArgumentFlow, state: Sequence[frozenset[int]]) -> bool:
+    """Whether it is first used as a right-hand side where the left-hand side is state, so that it may well be data."""
+    return bool(flow.beside) and all(state[k] for k in flow.beside)
+
+
+def _other_role(flow: ArgumentFlow, leading: int, used: bool, swapped: bool) -> Decision:
+    """The role of what is no state."""
     if _is_key(flow):
         return Decision("other", "random key")
     if not flow.shape:
         return Decision("other", "scalar")
-    if _is_float(flow) and flow.first_use == "weight":
+    if _is_float(flow) and flow.first_use == "weight" and not (swapped and flow.shape[0] == leading):
         return Decision("param", "not returned, and used as a weight")
     if flow.shape[0] == leading and prod(flow.shape) > 0 and used:
         return Decision("batch", f"not returned, with the data's leading dimension {leading}")
@@ -186,10 +193,15 @@ def _other_role(flow: ArgumentFlow, leading: int, used: bool) -> Decision:
 def _batch_size(program: ProgramFlow, state: Sequence[frozenset[int]]) -> int:
     """The leading dimension of the data: that of most of its elements, or -1 without data."""
     votes: Counter[int] = Counter()
+    doubtful: Counter[int] = Counter()
     used = _used(program)
     for i, flow in enumerate(program.arguments):
         weight = _is_float(flow) and flow.first_use == "weight"
-        if not state[i] and flow.shape and not weight and not _is_key(flow) and used >> i & 1:
-            # Data that is looked up or contracted says more about the batch than a mask or a table of constants.
-            votes[flow.shape[0]] += prod(flow.shape) * (1000 if flow.first_use == "data" else 1)
+        if not state[i] and flow.shape and not _is_key(flow) and used >> i & 1:
+            if not weight:
+                # Data that is looked up or contracted says more about the batch than a mask or a table of constants.
+                votes[flow.shape[0]] += prod(flow.shape) * (1000 if flow.first_use == "data" else 1)
+            elif _is_swapped(flow, state):
+                doubtful[flow.shape[0]] += prod(flow.shape)
+    votes = votes or doubtful
     return max(votes, key=lambda size: (votes[size], size)) if votes else -1

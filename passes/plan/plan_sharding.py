@@ -30,6 +30,7 @@ from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
 from rhino.search.kernels import kernel_uses
 from rhino.search.meshes import mesh_around, meshes_around, names_around, read_mesh
+from rhino.search.padding import Unsplit, describe, gains, unsplit
 from rhino.search.pinning import pinned_states
 from rhino.search.solution import Alternative
 
@@ -92,8 +93,9 @@ class PlanSharding(Pass):
             raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
         check(_PROPAGATE, module)
         passmanager.PassManager.parse(_PROPAGATE, module.context).run(module.operation)
+        graph = import_graph(module, read_op_shardings=True)
         try:
-            found = estimate(import_graph(module, read_op_shardings=True), cluster, mesh, strict=False)
+            found = estimate(graph, cluster, mesh, strict=False)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         if found.clashes:
@@ -142,7 +144,12 @@ class PlanSharding(Pass):
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
-        summarise(module, cluster, solution)
+        missed = unsplit(graph, cluster, options, solution, log.progress)
+        now = solution.predicted.step_time_s, solution.predicted.memory.peak_bytes
+        for one in missed:
+            if gains(one, *now):
+                log.remark(main, describe(one, cluster.num_devices, *now))
+        summarise(module, cluster, solution, missed)
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
         log.count("decisions", len(solution.problem.nodes))
@@ -257,6 +264,13 @@ class Writer:
                             made = changed[given, reader.block] = self._through(given, stops)
                     reader.operands[slot] = made
 
+        for at, slot in self.solution.loose:
+            if self.mine(at):
+                reader = self.ops[at]
+                whole = ((),) * len(self.graph.values[self.graph.ops[at].operands[slot]].shape)
+                with self.module.context, reader.location, ir.InsertionPoint(reader):
+                    reader.operands[slot] = self._through(reader.operands[slot], [whole])
+
     @cached_property
     def left(self) -> dict[int, tuple[Dims, ...]]:
         """As `Solution.outputs`, of the operations it writes."""
@@ -313,8 +327,10 @@ class Propagated:
     gap: float = 0.0
 
 
-def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagated) -> None:
-    """Writes `rhino.plan` and `rhino.cluster`."""
+def summarise(
+    module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
+) -> None:
+    """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
     kernels = [asdict(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
     memory = predicted.memory
@@ -348,6 +364,7 @@ def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagat
                 for a in solution.alternatives
             ],
             **({"kernels": kernels} if kernels else {}),
+            **({"unsplit": [asdict(one) for one in missed]} if missed else {}),
         },
     )
     attach_cluster(module, cluster)

@@ -57,6 +57,7 @@ class Trace:
 
     Attributes:
       name: the function's name.
+      place: the file and line where it is defined; ("", 0) where that is not known.
       jaxpr: the closed jaxpr, flat.
       in_tree: of (traced positional arguments, traced keyword arguments).
       leaves: the flat arguments.
@@ -69,6 +70,7 @@ class Trace:
     """
 
     name: str
+    place: tuple[str, int]
     jaxpr: Any
     in_tree: Any
     out_tree: Any
@@ -118,6 +120,7 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
         raise RhinoError(f"jax traced {len(avals)} arguments, but the call has {len(flat)} arrays")
     return Trace(
         name=name_of(fn),
+        place=place_of(fn),
         jaxpr=traced.jaxpr,
         in_tree=in_tree,
         out_tree=jax.tree.structure(traced.out_info),
@@ -144,6 +147,14 @@ def name_of(fn: Any) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
+def place_of(fn: Any) -> tuple[str, int]:
+    """The file and line of the function behind partials, decorators and callable objects; ("", 0) of a built-in one."""
+    while isinstance(fn, functools.partial) or hasattr(fn, "__wrapped__"):
+        fn = fn.func if isinstance(fn, functools.partial) else fn.__wrapped__
+    code = getattr(fn if hasattr(fn, "__code__") else type(fn).__call__, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+
 def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -> Iterator[Leaf]:
     objects = object_paths((call.traced_args, call.traced_kwargs))
     for (path, _), aval in zip(flat, avals, strict=True):
@@ -156,6 +167,7 @@ def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -
 def import_module(trace: Trace) -> ir.Module:
     """The traced program as a module in a fresh rhino context, `rhino.name` on every argument.
 
+    Where jax says nothing of @main's place, it is that of the function: what is wrong with all of it is said there.
     Weak types leave no trace in it, so that a Python number and an array make one program.
 
     Raises:
@@ -164,6 +176,9 @@ def import_module(trace: Trace) -> ir.Module:
     module = parse_bytes(trace.bytecode, make_context())
     main = functions.find(module, "main")
     assert main is not None
+    file, line = trace.place
+    if file:
+        main.location = ir.Location.file(file, line, 1, module.context)
     attributes = functions.argument_attributes(main)
     if token := next((op for op in callbacks_in(module) if any(map(_is_token, (*op.operands, *op.results)))), None):
         raise RhinoError(

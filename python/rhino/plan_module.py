@@ -24,7 +24,7 @@ from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, par
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError, RhinoWarning, first_line
-from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor, Unsplit
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan_retype import ALIAS
@@ -269,6 +269,9 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         statistics=str(data.get("statistics", "batch")),
         kernels=tuple(_kernel(entry) for entry in data.get("kernels", ())),
         machine=_machine(parsed),
+        unsplit=tuple(
+            Unsplit(**{name: entry[name] for name in Unsplit.__slots__}) for entry in data.get("unsplit", ())
+        ),
         source=parsed,
     )
 

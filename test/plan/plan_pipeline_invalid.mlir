@@ -43,3 +43,12 @@ sdy.mesh @mesh = <["x"=8]>
 func.func @main(%x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<8x4xf32> {
   return %x : tensor<8x4xf32>
 }
+
+// -----
+
+// A step that computes nothing takes no time on any device.
+// expected-error-re @+2 {{no pipeline is possible on dgx-h100:1: {{.*}} the micro-batch loop has nothing to divide into stages}}
+// expected-note @+1 {{ask for another number of stages or micro-batches, or plan it as one program (stages=1)}}
+func.func @main(%x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<8x4xf32> {
+  return %x : tensor<8x4xf32>
+}

@@ -110,7 +110,7 @@ class _Search:
         self.steps = Steps(progress)
         if options.mesh:
             checked_mesh(options.mesh, cluster, max(len(graph.axes), len(options.axes)))
-        self.problem = options.prepared[0] if options.prepared else build_problem(graph)
+        self.problem = options.prepared[0] if options.prepared else build_problem(graph, uneven=True)
         self.clock.append(time.perf_counter())
         self.small = options.level == "O2" and len(self.problem.nodes) <= FEW
         tied = options.prepared[1] if options.prepared else None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,30 @@ def test_bad_requests(options: dict[str, Any], message: str) -> None:
 
     with pytest.raises(rhino.RhinoError, match=message):
         rhino.parallelize(step, cluster="cpu:1", donate_argnums=(0,), **options).plan(np.ones((8, 8)), np.ones((8, 8)))
+
+
+class _Trainer:
+    def __call__(self, w: jax.Array, x: jax.Array) -> jax.Array:
+        return w - 0.1 * jax.grad(lambda w: ((x @ w) ** 2).sum())(w)
+
+    def step(self, w: jax.Array, x: jax.Array) -> jax.Array:
+        return self(w, x)
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        (_Trainer(), _Trainer.__call__),
+        (functools.partial(_Trainer().step), _Trainer.step),
+        (functools.wraps(_Trainer().step)(lambda w, x: _Trainer()(w, x)), _Trainer.step),
+    ],
+)
+def test_what_is_wrong_with_the_whole_step_is_said_at_its_function(step: Any, line: Any) -> None:
+    """jax gives @main no location."""
+    piped = rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=3)
+    place = re.escape(f"{__file__}:{line.__code__.co_firstlineno}:1: ")
+    with pytest.raises(rhino.RhinoError, match=f"^{place}a batch of 8 examples cannot be cut into 3 equal"):
+        piped.plan(np.ones((8, 8), np.float32), np.ones((8, 8), np.float32))
 
 
 def normalising_step(parts: int) -> Any:

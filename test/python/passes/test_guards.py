@@ -28,6 +28,7 @@ BODY = '{ %0 = stablehlo.add %a, %a : TYPE return %0 : TYPE }'
 def function(name, type='tensor<4xf32>', sharding='', body=BODY):
     return f'func.func @{name}(%a: {type} {sharding}) -> {type} ' + body.replace('TYPE', type) + ' '
 CALL = '{ %0 = func.call @g(%a) : (tensor<4xf32>) -> tensor<4xf32> return %0 : tensor<4xf32> }'
+COMPOSE = 'stablehlo.composite "x.y" %a {decomposition = @g} :'
 MODULES = {
     'empty': 'module {}',
     'two functions, no main': function('f') + function('g'),
@@ -39,19 +40,25 @@ MODULES = {
     'call': MESH + function('main', sharding=ON, body=CALL) + function('g').replace('@g', 'private @g'),
     'dynamic shape': MESH + function('main', 'tensor<?xf32>', ON),
     'uneven shards': MESH + function('main', 'tensor<15xf32>', ON),
+    'a declaration called': MESH
+        + 'func.func private @g(tensor<4xf32>) -> tensor<4xf32> ' + function('main', sharding=ON, body=CALL),
+    'a declaration composed': MESH + 'func.func private @g(tensor<4xf32>) -> tensor<4xf32> '
+        + function('main', sharding=ON, body=CALL.replace('func.call @g(%a) :', COMPOSE)),
+    'recursion': MESH + function('main', sharding=ON, body=CALL)
+        + function('g', body=CALL).replace('@g(%a: ', 'private @g(%a: ', 1),
     'two meshes': MESH + 'sdy.mesh @n = <["x"=4]> ' + function('main', sharding=ON)
         + function('g', sharding='{sdy.sharding = #sdy.sharding<@n, [{"x"}]>}').replace('@g', 'private @g'),
 }
 context = make_context()
 died, ran = [], 0
-for name in native.PASSES:
+for name in (*native.PASSES, 'sdy-add-func-data-flow-edges', 'sdy-flatten-call-graph', 'sdy-import-func-calls'):
     for kind, text in MODULES.items():
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             try:
-                PassManager(context).add(name).run(parse_text(text, context))
+                PassManager(context, isolate=False).add(name).run(parse_text(text, context))
             except PipelineError:
                 pass
             except BaseException:
@@ -90,6 +97,42 @@ def test_full_reshards_run_once() -> None:
     assert guards.check_order(full, [part, "cse"]) is None
     assert guards.check_order(part, [full]) is None
     assert "must run once" in (guards.check_order(full, ["cse", full]) or "")
+
+
+DECLARED = "func.func private @e(tensor<f32>) -> tensor<f32>\n"
+
+
+def _calls(name: str, callee: str, kind: str = "") -> str:
+    call = f"  %0 = func.call @{callee}(%a) : (tensor<f32>) -> tensor<f32>\n"
+    return f"func.func {kind} @{name}(%a: tensor<f32>) -> tensor<f32> {{\n{call}  return %0 : tensor<f32>\n}}\n"
+
+
+def test_calls_that_jaxlib_cannot_follow() -> None:
+    module = parse_text(DECLARED + _calls("main", "e"), make_context())
+    for name in ("sdy-propagation-pipeline", "sdy-import-pipeline"):
+        with pytest.raises(PassError, match=f"'{name}' cannot run where a function is called that has no body, @e"):
+            guards.check(name, module)
+    guards.check("sdy-flatten-call-graph", module)
+    module = parse_text(_calls("main", "f") + _calls("f", "g") + _calls("g", "f"), make_context())
+    for name in ("sdy-propagation-pipeline", "sdy-flatten-call-graph", "sdy-import-func-calls"):
+        with pytest.raises(PassError, match="cannot run on functions that call themselves, such as @f") as caught:
+            guards.check(name, module)
+        assert caught.value.diagnostic.position.line == 10
+    guards.check("sdy-import-pipeline", module)
+
+
+def test_only_what_is_run_is_followed() -> None:
+    dead = _calls("f", "g", "private") + _calls("g", "f", "private") + _calls("h", "e", "private")
+    text = DECLARED + "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  return %a : tensor<f32>\n}\n" + dead
+    guards.check("sdy-propagation-pipeline", parse_text(text, make_context()))
+
+
+def test_declarations_are_in_nobodys_way_where_jaxlib_does_not_look_at_them() -> None:
+    module = parse_text(DECLARED + _calls("main", "e"), make_context())
+    for name in ("basic", "aggressive", "op-priority"):
+        guards.check(f"sdy-{name}-propagate", module)
+    with pytest.raises(PassError, match="cannot run on a module with a function that has no body, @e"):
+        guards.check("sdy-user-priority-propagate", module)
 
 
 def test_a_refusal_says_where() -> None:
