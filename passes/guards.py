@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from jaxlib import version
 from jaxlib.mlir import ir
@@ -30,6 +31,19 @@ _NEED_BODIES = frozenset(
     sdy-inline-meshes sdy-lift-inlined-meshes sdy-update-non-divisible-input-output-shardings sdy-close-shardings
     sdy-propagate-to-func-results""".split()
 )
+# They look a mesh up by its name, and a mesh written inside a sharding has none.
+_NEED_NAMED_MESHES = frozenset(
+    """sdy-basic-propagate sdy-aggressive-propagate sdy-op-priority-propagate sdy-user-priority-propagate
+    sdy-export-pipeline sdy-insert-explicit-reshards""".split()
+)
+_SHARDINGS = ("arg_attrs", "res_attrs", "sdy.sharding", "sharding", "in_shardings", "out_shardings", "out_sharding")
+# They index tables by the number of a sharding group, and count devices in 32 bits.
+_NUMBER_GROUPS = frozenset(n for n in _NEED_NAMED_MESHES if n.endswith("-propagate"))
+_MOST_GROUPS = 2**20
+_COUNT_DEVICES = frozenset(
+    {"sdy-propagation-pipeline", "sdy-export-pipeline", "sdy-update-non-divisible-input-output-shardings"}
+)
+_MOST_DEVICES = 2**31 - 1
 # They go into what is called: without a body it is a null pointer, and recursion fills the stack.
 _NEED_CALLEES = frozenset({"sdy-propagation-pipeline", "sdy-import-pipeline"})
 _NO_RECURSION = frozenset({"sdy-propagation-pipeline", "sdy-flatten-call-graph", "sdy-import-func-calls"})
@@ -51,6 +65,10 @@ def check(step: str, module: ir.Module) -> None:
             _check_bodies(name, module)
         if name in _NEED_CALLEES or name in _NO_RECURSION:
             _check_calls(name, module)
+        if name in _NEED_NAMED_MESHES:
+            _check_shardings(name, module)
+        if name in _COUNT_DEVICES:
+            _check_devices(name, module)
         if name == "sdy-convert-global-to-local":
             _check_divisible(name, module)
             _check_windows(name, module)
@@ -134,6 +152,28 @@ def _check_calls(name: str, module: ir.Module) -> None:
                 raise PassError(call, message, ["define the function, or call it as a stablehlo.custom_call"])
             elif symbol in named and symbol not in done:
                 enter(symbol)
+
+
+def _check_shardings(name: str, module: ir.Module) -> None:
+    for function in functions.all_functions(module):
+        for op in (function, *functions.walk(function)):
+            if any("<mesh<" in str(op.attributes[key]) for key in _SHARDINGS if key in op.attributes):
+                message = f"'{name}' needs meshes with a name, and here is one inside a sharding"
+                raise PassError(op, message, ["run sdy-lift-inlined-meshes first"])
+            if op.name == "sdy.sharding_group" and name in _NUMBER_GROUPS:
+                number = ir.IntegerAttr(op.attributes["group_id"]).value
+                if not 0 <= number <= _MOST_GROUPS:
+                    message = f"'{name}' takes sharding groups from 0 to {_MOST_GROUPS}, and this is {number}"
+                    raise PassError(op, message, ["run sdy-sharding-group-import first, which numbers them"])
+
+
+def _check_devices(name: str, module: ir.Module) -> None:
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            devices = prod(size for _, size in sdy.axes_of_mesh(op.attributes["mesh"]))
+            if devices > _MOST_DEVICES:
+                message = f"'{name}' takes meshes of {_MOST_DEVICES} devices at most, and this has {devices}"
+                raise PassError(op.operation, message, ["give the mesh the sizes of real axes"])
 
 
 def _check_divisible(name: str, module: ir.Module) -> None:
