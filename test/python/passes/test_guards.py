@@ -167,6 +167,13 @@ def test_declarations_are_in_nobodys_way_where_jaxlib_does_not_look_at_them() ->
             "takes meshes of 2147483647 devices at most, and this has 4294967296",
             "give the mesh the sizes of real axes",
         ),
+        (
+            "sdy-propagation-pipeline",
+            'func.func @f(%a: tensor<4xf32>) { %0 = sdy.sharding_constraint %a <mesh<["x"=4294967296]>, [{"x"}]> : '
+            "tensor<4xf32> return }",
+            "takes meshes of 2147483647 devices at most, and this has 4294967296",
+            "give the mesh the sizes of real axes",
+        ),
     ],
 )
 def test_shardings_that_jaxlib_takes_in_other_passes_only(step: str, text: str, message: str, remedy: str) -> None:
