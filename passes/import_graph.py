@@ -176,7 +176,7 @@ class _Importer:
             record.ties = tuple(zip(operands, record.results, strict=True))
         elif name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot"):
             record.where = location_text(op.location)
-        elif name == "stablehlo.reduce":
+        elif name in ("stablehlo.reduce", "stablehlo.scatter"):
             record.tag = ",".join(kinds(op))
         elif name == "stablehlo.custom_call":
             record.tag = ir.StringAttr(op.attributes["call_target_name"]).value

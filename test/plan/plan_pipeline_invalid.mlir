@@ -1,8 +1,8 @@
 // What rhino-plan-pipeline refuses, and where.
 // RUN: rhino-opt %s --rhino-plan-pipeline="topology=dgx-h100:1 microbatches=4" --verify-diagnostics --split-input-file
 
-// expected-error @+2 {{no argument of the step is a batch}}
-// expected-note @+1 {{run rhino-classify-args, or give rhino.role}}
+// expected-error @+2 {{no argument of the step is a batch, which micro-batches are cut from}}
+// expected-note @+1 {{plan it as one program (stages=1)}}
 func.func @main(%w: tensor<8x4xf32> {rhino.role = "param"}) -> tensor<8x4xf32> {
   %0 = stablehlo.tanh %w : tensor<8x4xf32>
   return %0 : tensor<8x4xf32>

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rhino.graph.data import Graph, Op
-from rhino.graph.fusion import buffers, is_elementwise, is_fusible, materialised
+from rhino.graph.fusion import absorbed, buffers, is_elementwise, is_fusible, materialised
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Lifetimes:
 
 def lifetimes(graph: Graph) -> Lifetimes:
     """One backward sweep: a value not written to memory keeps what it is computed from alive for its readers."""
-    real, owner = materialised(graph), buffers(graph)
+    real, owner, late = materialised(graph), buffers(graph), absorbed(graph)
     count = len(graph.ops)
     reads = [-1] * len(graph.values)
     first_reads = [count] * len(graph.values)
     for v in graph.outputs:
         reads[v] = count
     for op in reversed(graph.ops):
-        fused = is_fusible(op) and bool(op.results) and not real[op.results[0]]
+        fused = (is_fusible(op) or op.index in late) and bool(op.results) and not real[op.results[0]]
         when = max(op.index, reads[op.results[0]]) if fused else op.index
         soonest = first_reads[op.results[0]] if fused else op.index
         for v in op.operands:
@@ -77,8 +77,12 @@ def lifetimes(graph: Graph) -> Lifetimes:
         # A block argument is born with its loop, whose result shares the buffer.
         first[root] = min(first.get(root, count), value.producer if value.producer >= 0 else count)
         last[root] = max(last.get(root, -1), reads[v], value.producer)
+    # XLA writes nothing over what a scatter then works on.
+    kept = set(late.values())
     for op in graph.ops:
         for root in overwritten(graph, op, real, owner):
+            if not kept.isdisjoint(op.results):
+                break
             if last.get(root) == op.index and first[root] < op.index:
                 last[root] -= 1
                 break

@@ -44,14 +44,18 @@ def materialised(graph: Graph) -> list[bool]:
     """For each value, whether it gets memory of its own."""
     real = [True] * len(graph.values)
     splats = _splats(graph)
+    late = absorbed(graph)
     for op in graph.ops:
-        if is_fusible(op):
+        if is_fusible(op) or op.index in late:
             for v in op.results:
                 real[v] = False
     for op in graph.ops:
         if op.name in _READS_MEMORY or op.kernel is not None:
-            for v in op.operands:
+            for v in op.operands[op.index in late :]:
                 real[v] = True
+    for v in late.values():
+        real[v] = True
+    for op in graph.ops:
         for tie in op.ties:
             # XLA sinks constants that a loop only carries into its body.
             for v in tie:
@@ -63,6 +67,31 @@ def materialised(graph: Graph) -> list[bool]:
         if op.name == "stablehlo.constant" and op.tag == "splat":
             real[op.results[0]] = False
     return real
+
+
+def absorbed(graph: Graph) -> dict[int, int]:
+    """Scatters that add to what is added to something else, by index, each with the value they work on in the end.
+
+    XLA adds that to the operand instead, moves the scatter behind all further sums and transpositions, and lets it work
+    there in place: the gradient of a cross-entropy by labels is one buffer, not one for each of its parts.
+    """
+    if not any(op.name == "stablehlo.scatter" for op in graph.ops):
+        return {}
+    users = graph.users()
+    returned = set(graph.outputs)
+    found: dict[int, int] = {}
+    for op in graph.ops:
+        if op.name != "stablehlo.scatter" or op.tag != "add" or op.kernel is not None:
+            continue
+        v, summed = op.results[0], False
+        while v not in returned and len(users[v]) == 1:
+            reader = graph.ops[users[v][0]]
+            if reader.parent != op.parent or reader.name not in ("stablehlo.add", "stablehlo.transpose"):
+                break
+            v, summed = reader.results[0], summed or reader.name == "stablehlo.add"
+        if summed:
+            found[op.index] = v
+    return found
 
 
 def is_invariant(op: Op, tie: tuple[int, ...]) -> bool:

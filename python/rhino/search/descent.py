@@ -42,9 +42,9 @@ class Setting:
     `pinned` are the user's shardings; `parallel` forbids replicated dots, as published tables do; programs of up to
     `proved` pairs of states are solved to their optimum, others as soon as they are within the share `gap` of it. Two
     axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
-    many. `spent_s` collects the seconds each program took; `known_size` holds the size of the program over all axes
-    once it was counted, which is the same for all states, `placed` what was found without memory rows. A class takes
-    none of the states `banned` for it. Plans slower than `cutoff` seconds do not matter.
+    many. `spent_s` collects the seconds each program took; `known_size` the sizes of programs that were counted: that
+    over all axes is the same for all states, and no smaller than one over some. `placed` holds what was found without
+    memory rows. A class takes none of the states `banned` for it. Plans slower than `cutoff` seconds do not matter.
     """
 
     costs: Costs
@@ -90,11 +90,12 @@ class Setting:
         if max(self.known_size, default=0) > self.largest:
             return None
         program = self._program(range(len(self.costs.sizes)), states)
-        self.known_size[:] = [program.size]
         return None if program.size > self.largest else self._solve(program, cuts, self.cutoff)
 
     def _program(self, axes: Sequence[int], states: Sequence[States]) -> Program:
-        return Program(self.costs, axes, states, self.pinned, self.parallel, self.banned)
+        program = Program(self.costs, axes, states, self.pinned, self.parallel, self.banned)
+        self.known_size[:] = [max(program.size, *self.known_size)] if self.known_size else [program.size]
+        return program
 
     def _solve(self, program: Program, cuts: Sequence[Cut], cutoff: float = inf) -> Placement | None:
         start = time.perf_counter()

@@ -5,7 +5,7 @@ Owns the solver's interface: problem in, solution out, status explicit, nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -14,8 +14,8 @@ import highspy
 import numpy as np
 
 _OPTIMAL = highspy.HighsModelStatus.kOptimal
-# How far from its optimum the multiplier of the penalty is moved to each side, as a share of its slope.
-_NUDGE = 1e-4
+# How close to its largest value the relaxation's price is brought, as a share of the gap that is wanted.
+_CLOSE = 0.1
 # Relaxations with more columns go to the interior-point solver. Those are of several axes; measured on ones of 100,000
 # columns it is twice as fast as the simplex method, on 180,000 four times, and on 60,000 of one axis five times slower.
 _MANY = 90_000
@@ -89,8 +89,31 @@ class Milp:
         return _Solver(self, time_limit_s, gap).run(start, prove, cutoff)
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The optimum at one price: what it costs without the penalty, and what the penalty exceeds zero by, in seconds."""
+
+    values: Any
+    price: float
+    shown: float
+    over: float
+
+    @property
+    def value(self) -> float:
+        return self.shown + self.price * self.over
+
+
+@dataclass(frozen=True, slots=True)
+class _Relaxed:
+    """A bound from below, the columns that the relaxation uses, and the best integer answer seen on the way."""
+
+    bound: float
+    used: Any
+    best: Any
+
+
 class _Solver:
-    """One program in HiGHS. Its last column, if there is a penalty, is what the penalty exceeds zero by."""
+    """One program in HiGHS. The penalty is priced in the objective, and a row only where branching needs one."""
 
     def __init__(self, milp: Milp, time_limit_s: float, gap: float) -> None:
         self.milp, self.gap = milp, gap
@@ -112,16 +135,15 @@ class _Solver:
             ("presolve", "off"),
         ):  # fmt: skip
             self.highs.setOptionValue(option, value)
-        self.lp = self._program()
-        self.highs.passModel(self.lp)
 
-    def _program(self) -> Any:
+    def _program(self, penalised: bool) -> Any:
+        """The program for HiGHS; if `penalised`, with what the penalty exceeds zero by as its last column."""
         milp = self.milp
         lp = highspy.HighsLp()
         costs, starts, indices = self.costs * self.scale, milp.starts, np.array(milp.indices, dtype=np.int32)
         coefficients, highs = np.array(milp.coefficients), np.ones(len(costs))
         lows, tops = np.array(milp.lows), np.array(milp.highs)
-        if milp.penalty is not None:
+        if penalised:
             # z >= p . x / unit, as the last row and column.
             at = np.flatnonzero(self.excess)
             costs, highs = np.append(costs, self.slope * self.unit * self.scale), np.append(highs, inf)
@@ -139,26 +161,21 @@ class _Solver:
         return lp
 
     def run(self, start: Mapping[int, float] | None, prove: bool, cutoff: float) -> MilpSolution:
-        self.highs.setOptionValue("solver", "ipm" if len(self.costs) > _MANY else "choose")
-        self.highs.run()
-        self.highs.setOptionValue("solver", "choose")
-        if self.highs.getModelStatus() != _OPTIMAL:
+        """Relaxes, and branches where no answer of the relaxation is close enough."""
+        relaxed = self._relaxed(cutoff)
+        if relaxed is None:
             return MilpSolution("infeasible", inf, inf, ())
-        values = self._values()
-        bound = self._objective(values)
+        bound, rounded = relaxed.bound, relaxed.best
         if bound > cutoff:
             return MilpSolution("hopeless", inf, bound, ())
-        if not self._fractional(values):
-            return MilpSolution("optimal", bound, bound, tuple(values))
-        rounded = self._either_side()
         if rounded is not None:
             objective = self._objective(rounded)
             if objective <= bound * (1 + self.gap):
-                return MilpSolution("optimal", objective, bound, tuple(rounded))
+                return MilpSolution("optimal", objective, min(bound, objective), tuple(rounded))
             if start is None or objective < self._objective_of(start):
                 start = {int(i): float(rounded[i]) for i in np.flatnonzero(self.integers)}
         # Relaxation-enforced neighbourhood search: the program without what the relaxation leaves at zero.
-        used = (values > _USED) | ~self.integers
+        used = relaxed.used | ~self.integers
         if start is not None:
             used[[i for i, v in start.items() if v > 0.5]] = True
         near = self._branch(start, bound, used)
@@ -168,14 +185,72 @@ class _Solver:
             start = {int(i): near.values[i] for i in np.flatnonzero(self.integers)}
         return self._branch(start, bound, np.ones(len(self.costs), dtype=bool))
 
+    def _relaxed(self, cutoff: float) -> _Relaxed | None:
+        """The relaxation, at least until what it says is clear; None if it is infeasible.
+
+        Of all prices between 0 and the slope the penalty is the dearest. At a fixed price the program has no row that
+        joins all columns, is solved several times faster, and its answer is mostly integral. Its optimum is concave in
+        the price, and at its highest that of the relaxation (Lagrangian duality): every answer is a line above it,
+        and the next price is where the lines to the left and right of the top cross (Kelley's cutting planes).
+        """
+        self.highs.passModel(self._program(penalised=False))
+        self.highs.setOptionValue("solver", "ipm" if len(self.costs) > _MANY else "choose")
+        low = self._at(0.0)
+        self.highs.setOptionValue("solver", "choose")
+        if low is None:
+            return None
+        seen = [low]
+        if self.slope == 0.0 or low.over <= 0 or self._clear(seen, cutoff):
+            return self._summary(seen, (low,))
+        high = self._at(self.slope)
+        if high is None:
+            return None
+        seen.append(high)
+        if high.over >= 0:
+            return self._summary(seen, (high,))
+        while not self._clear(seen, cutoff):
+            price = (low.shown - high.shown) / (high.over - low.over)
+            found = self._at(price)
+            if found is None:
+                return None
+            seen.append(found)
+            top = low.shown + price * low.over
+            if found.value >= top - _CLOSE * self.gap * abs(top):
+                break
+            if found.over > 0:
+                low = found
+            else:
+                high = found
+        return self._summary(seen, (low, high))
+
+    def _at(self, price: float) -> _Answer | None:
+        """The optimum of the relaxation with this price per unit of the penalty, from where the last one ended."""
+        columns = np.arange(len(self.costs), dtype=np.int32)
+        priced = (self.costs + price * self.unit * self.excess) * self.scale
+        self.highs.changeColsCost(len(columns), columns, priced)
+        self.highs.run()
+        if self.highs.getModelStatus() != _OPTIMAL:
+            return None
+        values = np.array(self.highs.getSolution().col_value)
+        return _Answer(values, price, float(self.costs @ values), self.unit * float(self.excess @ values))
+
+    def _clear(self, seen: Sequence[_Answer], cutoff: float) -> bool:
+        """Whether the bound is above the cutoff already, or an integer answer close enough to it."""
+        known = self._summary(seen, seen)
+        objective = inf if known.best is None else self._objective(known.best)
+        return known.bound > cutoff or objective <= known.bound * (1 + self.gap)
+
+    def _summary(self, seen: Sequence[_Answer], ends: Sequence[_Answer]) -> _Relaxed:
+        """What these answers say; the relaxation's optimum mixes those of `ends`."""
+        whole = [answer.values for answer in seen if not self._fractional(answer.values)]
+        used = np.any([answer.values > _USED for answer in ends], axis=0)
+        return _Relaxed(max(answer.value for answer in seen), used, min(whole, key=self._objective, default=None))
+
     def _objective_of(self, start: Mapping[int, float]) -> float:
         """A bound from below of a start whose continuous variables are not known: enough to prefer a rounding."""
         values = np.zeros(len(self.costs))
         values[list(start)] = list(start.values())
         return self._objective(values)
-
-    def _values(self) -> Any:
-        return np.array(self.highs.getSolution().col_value)[: len(self.costs)]
 
     def _objective(self, values: Any) -> float:
         return float(self.costs @ values + self.slope * self.unit * max(0.0, self.excess @ values))
@@ -184,46 +259,22 @@ class _Solver:
         parts = values[self.integers]
         return bool(np.any((parts > 1e-6) & (parts < 1 - 1e-6)))
 
-    def _either_side(self) -> Any:
-        """An integer answer near the kink of the penalty, where the relaxation mixes one from each side of it.
-
-        With the penalty priced by its multiplier instead of bounded by a row, the program is mostly integral.
-        """
-        if self.milp.penalty is None:
-            return None
-        multiplier = self.highs.getSolution().row_dual[len(self.milp.lows)] / self.scale / self.unit
-        best = None
-        columns = np.arange(len(self.costs), dtype=np.int32)
-        basis = self.highs.getBasis()
-        # Free of its row, the excess is priced in the objective.
-        self.highs.changeColCost(len(self.costs), 0.0)
-        for side in (-1, 1):
-            price = min(self.slope, max(0.0, multiplier + side * _NUDGE * self.slope))
-            costs = (self.costs + price * self.unit * self.excess) * self.scale
-            self.highs.changeColsCost(len(columns), columns, costs)
-            self.highs.setBasis(basis)
-            self.highs.run()
-            values = self._values()
-            if self.highs.getModelStatus() == _OPTIMAL and not self._fractional(values):
-                best = values if best is None or self._objective(values) < self._objective(best) else best
-        return best
-
     def _branch(self, start: Mapping[int, float] | None, bound: float, allowed: Any) -> MilpSolution:
+        penalised = self.milp.penalty is not None
+        lp = self._program(penalised)
         kinds = [highspy.HighsVarType.kInteger if i else highspy.HighsVarType.kContinuous for i in self.integers]
-        if self.milp.penalty is not None:
-            kinds.append(highspy.HighsVarType.kContinuous)
-        self.lp.integrality_ = kinds
+        lp.integrality_ = [*kinds, highspy.HighsVarType.kContinuous] if penalised else kinds
         self.highs.setOptionValue("presolve", "choose")
         highs = np.where(allowed, 1.0, 0.0)
-        self.lp.col_upper_ = highs if self.milp.penalty is None else np.append(highs, inf)
-        self.highs.passModel(self.lp)
+        lp.col_upper_ = np.append(highs, inf) if penalised else highs
+        self.highs.passModel(lp)
         if start:
             self.highs.setSolution(len(start), np.array(list(start), dtype=np.int32), np.array(list(start.values())))
         self.highs.run()
         info = self.highs.getInfo()
         if info.primal_solution_status != 2:
             return MilpSolution("infeasible", inf, inf, ())
-        values = self._values()
+        values = np.array(self.highs.getSolution().col_value)[: len(self.costs)]
         status = "optimal" if self.highs.getModelStatus() == _OPTIMAL else "limit"
         if allowed.all():
             bound = max(bound, info.mip_dual_bound / self.scale)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import inf, prod
 
 from rhino.cost.roofline import MATMULS
@@ -25,6 +25,8 @@ _TIE_BREAK = 1e-8
 # What keeping every argument whole on each device costs, as a share of computing divided perfectly: plans closer than
 # that are as fast, and of those the one that stores the least is taken.
 _STORED_WHOLE = 1e-5
+# The same as a share of gathering all arguments once, where computing is next to nothing.
+_STORED_GATHERED = 1e-7
 # A conversion (from, to), and a place it may happen: class and group of states at its source and at its target.
 Key = tuple[Layout, Layout]
 Term = tuple[int, int, int, int]
@@ -57,11 +59,11 @@ def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[S
     ]
 
     def divides(states: States) -> bool:
-        parts: dict[int, int] = {}
+        parts: dict[int, tuple[int, ...]] = {}
         for s, n in zip(states, sizes, strict=True):
-            if s > 0:
-                parts[s] = parts.get(s, 1) * n
-        return all(node.limits[s - 1] % n == 0 for s, n in parts.items())
+            if s > 0 and n > 1:
+                parts[s] = (*parts.get(s, ()), n)
+        return all(node.takes(s, axes) for s, axes in parts.items())
 
     rule = costs.problem.graph.ops[node.ops[0]].rule if node.kind == "op" else None
     entire = {s for s, f in enumerate(node.factors, 1) if rule is not None and f in rule.entire}
@@ -93,16 +95,22 @@ class Program:
         self.hidden: dict[int, float] = {}
         self.groups: dict[tuple[int, int], tuple[list[Group], list[Group]]] = {}
         self.pairs: dict[tuple[int, int], dict[tuple[int, int], list[float]]] = {}
+        self.priced: dict[tuple[int, int], set[tuple[int, int]]] = {}
         self.pair_vars: dict[tuple[int, int], dict[tuple[int, int], list[int]]] = {}
         self.copies: dict[int, list[tuple[Key, list[list[Term]]]]] = {}
         self.shared: list[tuple[float, bool, tuple[int, Key], list[list[Term]]]] = []
         self.shared_vars: dict[tuple[int, Key], int] = {}
+        graph = costs.problem.graph
         parts = [
             {s: costs.node_parts(k, s) for s in self._allowed(k, axes, states[k], pinned, parallel)}
             for k in range(len(costs.quotient.counts))
         ]
         tie_s = _TIE_BREAK * max((sum(seconds) for found in parts for seconds in found.values()), default=0.0)
-        self.stored_s = _STORED_WHOLE * sum(costs.seconds) / prod(costs.sizes)
+        everywhere = tuple(range(len(costs.sizes)))
+        gathered_s = costs.comm.time(
+            "all-gather", everywhere, sum(graph.values[a.value].nbytes for a in graph.arguments)
+        )
+        self.stored_s = max(_STORED_WHOLE * sum(costs.seconds) / prod(costs.sizes), _STORED_GATHERED * gathered_s)
         for k, (count, found) in enumerate(zip(costs.quotient.counts, parts, strict=True)):
             xs: dict[States, int] = {}
             for s, (compute_s, lost_s) in found.items():
@@ -152,15 +160,18 @@ class Program:
             for source, target in product(transfer.sources, transfer.targets):
                 if target.node >= 0 and target.node != source.node:
                     views.setdefault((source.node, target.node), {})[source, target] = None
+        # Most of what meets a class sees the same of it.
+        known: dict[tuple[int, tuple[Layout, ...]], list[Group]] = {}
         for (u, w), ends in views.items():
-            self.groups[u, w] = (
-                self._alike(u, list(dict.fromkeys(s for s, _ in ends))),
-                self._alike(w, list(dict.fromkeys(t for _, t in ends))),
-            )
+            sources, targets = (tuple(dict.fromkeys(end.view for end in side)) for side in zip(*ends, strict=True))
+            for k, seen in ((u, sources), (w, targets)):
+                if (k, seen) not in known:
+                    known[k, seen] = self._alike(k, seen)
+            self.groups[u, w] = known[u, sources], known[w, targets]
 
-    def _alike(self, k: int, ends: list[End]) -> list[Group]:
+    def _alike(self, k: int, views: tuple[Layout, ...]) -> list[Group]:
         # Per state of one axis, what all ends see of it.
-        seen = list(zip(*[end.view for end in ends], strict=True))
+        seen = list(zip(*views, strict=True))
         found: dict[tuple[Layout, ...], Group] = {}
         for s in self.x[k]:
             found.setdefault(tuple([seen[state] for state in s]), []).append(s)
@@ -231,6 +242,11 @@ class Program:
                 self.milp.costs[v] += seconds
 
     def _emit(self) -> None:
+        for pair, table in self.pairs.items():
+            self.priced.setdefault(pair, set()).update(table)
+        for _, _, _, members in self.shared:
+            for u, i, w, j in chain.from_iterable(members):
+                self.priced.setdefault((u, w), set()).add((i, j))
         for u, w in self.pairs:
             self._pair(u, w)
         for seconds, hideable, key, members in self.shared:
@@ -257,16 +273,45 @@ class Program:
         elif len(ys) == 1:
             table = {(i, 0): x for i, x in enumerate(xs)}
         else:
-            table = {(i, j): [self.milp.variable(0.0)] for i in range(len(xs)) for j in range(len(ys))}
-            for i, x in enumerate(xs):
-                self.milp.row(0, 0, [*[(v, -1.0) for v in x], *[(table[i, j][0], 1.0) for j in range(len(ys))]])
-            for j, y in enumerate(ys):
-                self.milp.row(0, 0, [*[(v, -1.0) for v in y], *[(table[i, j][0], 1.0) for i in range(len(xs))]])
+            table = self._transport(xs, ys, self.priced[u, w])
         self.pair_vars[u, w] = table
         for key, seconds in self.pairs.get((u, w), {}).items():
             for hideable in (False, True):
                 if seconds[hideable]:
                     self._charge(table[key], seconds[hideable], hideable)
+        return table
+
+    def _transport(
+        self, xs: list[list[int]], ys: list[list[int]], priced: set[tuple[int, int]]
+    ) -> dict[tuple[int, int], list[int]]:
+        """Variables of the pairs of groups that are priced, with the rows of a transport from `xs` to `ys`.
+
+        Of the pairs that cost nothing, those of one row that is free throughout, and one of each other row, are what
+        the sums leave: half of all variables need not be there.
+        """
+        milp = self.milp
+        across = range(len(ys))
+        free = next((i for i in range(len(xs)) if all((i, j) not in priced for j in across)), -1)
+        table: dict[tuple[int, int], list[int]] = {}
+        # Per group on the right, what arrives there beside what is left over.
+        arrived: list[list[tuple[int, float]]] = [[(v, -1.0) for v in y] for y in ys]
+        for i, x in enumerate(xs):
+            if i == free:
+                continue
+            rest = next((j for j in across if (i, j) not in priced), -1)
+            sent: list[tuple[int, float]] = []
+            for j in across:
+                if j != rest:
+                    variable = milp.variable(0.0)
+                    table[i, j] = [variable]
+                    sent.append((variable, 1.0))
+                    arrived[j].append((variable, 1.0))
+            held = [(v, -1.0) for v in x]
+            milp.row(0 if rest < 0 else -inf, 0, [*held, *sent])
+            if rest >= 0:
+                arrived[rest].extend((v, -c) for v, c in (*held, *sent))
+        for terms in arrived:
+            milp.row(0 if free < 0 else -inf, 0, terms)
         return table
 
     def _overlap(self) -> None:

@@ -148,3 +148,32 @@ def test_loops_and_constants_move_nothing_themselves() -> None:
     for op in graph.ops:
         if op.name in ("stablehlo.while", "stablehlo.constant"):
             assert traffic_bytes(graph, op, real) == 0
+
+
+def test_gradients_by_labels_are_added_where_they_are_summed() -> None:
+    def step(x: jax.Array, y: jax.Array) -> jax.Array:
+        def loss(x: jax.Array) -> jax.Array:
+            logits = x @ y
+            places = jnp.arange(logits.shape[0])
+            picked = logits[places, places] + logits.T[places, places]
+            return (jax.nn.logsumexp(logits, 0) + jax.nn.logsumexp(logits, 1) - picked).mean()
+
+        return jax.grad(loss)(x)
+
+    graph = graph_of(step, spec(64, 8), spec(8, 64))
+    real = materialised(graph)
+    squares = [v.index for v in graph.values if v.shape == (64, 64) and real[v.index]]
+    scatters = [op for op in graph.ops if op.name == "stablehlo.scatter"]
+    # The logits, and what both dots read: each scatter works there, not on zeros of its own.
+    assert len(scatters) == 2
+    assert not any(real[op.results[0]] or real[op.operands[0]] for op in scatters)
+    assert len(squares) == 2
+
+
+def test_a_scatter_that_is_read_twice_is_a_value_of_its_own() -> None:
+    def twice(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        made = jnp.zeros((16, 8)).at[jnp.arange(4)].add(x)
+        return made + y, made * y
+
+    graph = graph_of(twice, spec(4, 8), spec(16, 8))
+    assert materialised(graph)[result(graph, "scatter")]

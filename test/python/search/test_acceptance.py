@@ -75,7 +75,9 @@ def test_two_axes_give_data_times_megatron(mesh: tuple[int, int], expected: int)
     # All axes placed at once, 4 x 8 comes out 3 % cheaper than the row: 26015.6.
     assert 0.96 * expected < cost < 1.01 * expected
     # On the other axis the loss is taken of parts, or of the whole: a reduce-scatter and a gather are an all-reduce.
-    assert (found["y"][0][:1], found["ws[0]"], found["ws[1]"]) == (("x",), COLUMN, ROW)
+    # So are gathering the hidden layer for a second split by columns, and scattering its gradient.
+    assert (found["y"][0][:1], found["ws[0]"]) == (("x",), COLUMN)
+    assert found["ws[1]"] in (ROW, COLUMN)
 
 
 def test_an_axis_that_divides_nothing_is_left_alone() -> None:
