@@ -23,6 +23,7 @@ __all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "Pipeline", "build
 TABLE = {
     "rhino-inline": "rhino.passes.normalize.inline:Inline",
     "rhino-neutral-starts": "rhino.passes.normalize.neutral_starts:NeutralStarts",
+    "rhino-delay-random": "rhino.passes.normalize.delay_random:DelayRandom",
     "rhino-adopt-mesh": "rhino.passes.manual.adopt_mesh:AdoptMesh",
     "rhino-describe-kernels": "rhino.passes.kernels.describe_kernels:DescribeKernels",
     "rhino-classify-args": "rhino.passes.normalize.classify_args:ClassifyArgs",

@@ -159,6 +159,7 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
         "symbol-dce",
         "canonicalize",
         "rhino-neutral-starts",
+        "rhino-delay-random",
         "rhino-adopt-mesh",
         "rhino-describe-kernels",
         "rhino-classify-args",
