@@ -1,22 +1,21 @@
 """What becomes of one operation inside a micro-batch: the forms of its results from those of what it reads.
 
-Owns the forward rules and the fixpoint over loops and branches. Where whole values are needed in part, it leaves a
+Owns the forward rules; those of loops and branches are in `regions`. Where whole values are needed in part, it leaves a
 demand, which `localise` meets. Asks `factors` where the batch is and `linear` what keeps sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rhino.graph.data import Graph, Op
-from rhino.microbatch import localise
+from rhino.microbatch import regions
 from rhino.microbatch.estimates import Estimates, as_estimates, as_whole
 from rhino.microbatch.factors import Span, find, place, rule_of
-from rhino.microbatch.facts import Facts, Reads, Region
+from rhino.microbatch.facts import Facts, Reads
 from rhino.microbatch.forms import (
     ESTIMATE,
-    ONE,
+    REGROUP,
     WHOLE,
     Coarser,
     Estimate,
@@ -29,7 +28,7 @@ from rhino.microbatch.forms import (
     Whole,
 )  # fmt: skip
 from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
-from rhino.microbatch.plan import Body, Copy, Ref, needed
+from rhino.microbatch.plan import Copy
 from rhino.microbatch.runs import of_runs
 from rhino.microbatch.scope import Scope
 
@@ -42,24 +41,11 @@ _REPEATED = ("maximum", "minimum", "and", "or")
 _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
 _CALLS = "a callback in a loop or branch that works on the batch would run once per micro-batch, on a part of it"
 _CALL_AFTER = "return what it reads from the loop, and call it there; or run the step as one micro-batch"
-_REGROUP = f"{ONE}, or compute this within single examples"
 _TAKING = ("stablehlo.slice", "stablehlo.dynamic_slice")
 _PARTS = (
-    f"{_REGROUP}; micro-batches of the step's own: write it as one lax.scan over all of them that adds up gradients, "
+    f"{REGROUP}; micro-batches of the step's own: write it as one lax.scan over all of them that adds up gradients, "
     "which a pipeline takes for its loop, or leave it out and give microbatches"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """A loop's carries and regions, and the ops of these that are needed."""
-
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    cond: Region
-    body: Region
-    cond_live: list[int]
-    body_live: list[int]
 
 
 class Flow:
@@ -68,7 +54,7 @@ class Flow:
     def __init__(self, graph: Graph, facts: Facts, microbatches: int, estimates: Estimates) -> None:
         self.graph, self.facts, self.microbatches, self.estimates = graph, facts, microbatches, estimates
         self.reads = Reads(graph, facts)
-        self._loops: dict[int, _Loop] = {}
+        self.loops: dict[int, regions.Loop] = {}
 
     def forms(self, scope: Scope, k: int) -> list[Form]:
         """The forms of all that op k reads."""
@@ -102,11 +88,11 @@ class Flow:
         if op.name == LOOP:
             return self.loop(scope, op, {})
         if op.name in BRANCHES:
-            return self.branches(scope, op)
+            return regions.branches(self, scope, op)
         if op.index in self.facts.regions:
             if any(not isinstance(f, Whole) for f in self.forms(scope, op.index)):
                 raise Refusal(
-                    op.index, f"'{op.name}' reads the batch, and its body cannot be split", ((None, _REGROUP),)
+                    op.index, f"'{op.name}' reads the batch, and its body cannot be split", ((None, REGROUP),)
                 )
             return scope.whole(op.index)
         if op.index in self.facts.host and (
@@ -115,9 +101,7 @@ class Flow:
             raise Refusal(op.index, _CALLS, ((None, _CALL_AFTER),))
         inside = self.facts.captures.get(op.index, ())
         if any(not isinstance(scope.form(v), Whole) or scope.owner(v).parent is not None for v in inside):
-            raise Refusal(
-                op.index, f"the body of '{op.name}' reads a value that the loop computes", ((None, _REGROUP),)
-            )
+            raise Refusal(op.index, f"the body of '{op.name}' reads a value that the loop computes", ((None, REGROUP),))
         forms = [scope.form(v) for v in op.operands]
         if op.name == BARRIER:
             return self.made(op, forms, forms)
@@ -150,6 +134,10 @@ class Flow:
         ):
             scope.zero.update(op.results)
 
+    def loop(self, scope: Scope, op: Op, forced: dict[int, Split]) -> Copy:
+        """A loop; `forced` are the parts that are needed of its results."""
+        return regions.loop(self, scope, op, forced)
+
     # Operations with a factor rule.
 
     def split(self, scope: Scope, op: Op, forms: list[Form]) -> Copy:
@@ -162,7 +150,7 @@ class Flow:
             return self.made(op, runs[0], [runs[1]])
         rule = rule_of(self.graph, op)
         if rule is None:
-            raise Refusal(k, f"'{op.name}' reads the batch, and how it works on it is not known", ((None, _REGROUP),))
+            raise Refusal(k, f"'{op.name}' reads the batch, and how it works on it is not known", ((None, REGROUP),))
         span: Span | None = None
         for i, (v, form) in enumerate(zip(op.operands, forms, strict=True)):
             if not isinstance(form, Split):
@@ -240,7 +228,7 @@ class Flow:
     def meets(self, op: Op) -> Refusal:
         """An op in which examples meet others."""
         message = f"'{op.name}' brings examples together with other examples: its operands hold them along different"
-        return Refusal(op.index, f"{message} dimensions", ((None, _REGROUP),))
+        return Refusal(op.index, f"{message} dimensions", ((None, REGROUP),))
 
     def _reduces(self, op: Op, span: Span) -> bool:
         rule = rule_of(self.graph, op)
@@ -254,7 +242,7 @@ class Flow:
             raise Refusal(
                 k,
                 f"'{op.name}' combines all examples, and not by add, multiply, maximum, minimum, and, or, xor",
-                ((None, _REGROUP),),
+                ((None, REGROUP),),
             )
         if op.name in _REDUCING:
             return Partial(kind)
@@ -270,181 +258,8 @@ class Flow:
         return Refusal(
             op.index,
             f"'{op.name}' needs all examples at once: it works along dimension {split.dim}, which holds the batch",
-            ((None, _PARTS if op.name in _TAKING else _REGROUP),),
+            ((None, _PARTS if op.name in _TAKING else REGROUP),),
         )
-
-    # Loops and branches.
-
-    def loop(self, scope: Scope, op: Op, forced: dict[int, Split]) -> Copy:
-        """A loop: the forms its carries settle on. `forced` are the parts that are needed of results."""
-        loop = self.carried(op)
-        inits = [scope.form(v) for v in loop.operands]
-        carry = [forced.get(v, f) for v, f in zip(loop.results, inits, strict=True)]
-        zero = [scope.is_zero(v) for v in loop.operands]
-        while True:
-            inner, yields, changed = self.iteration(scope, op.index, loop, carry, zero)
-            if not changed:
-                break
-        outer = self.region(scope, loop.cond, loop.cond_live, carry, zero)
-        if not isinstance(outer.form(loop.cond.yields[0]), Whole):
-            raise Refusal(op.index, "how often this loop runs depends on the batch", ((None, _REGROUP),))
-        localise.meet(self, outer, frozenset())
-        for v, form, held in zip(loop.operands, inits, carry, strict=True):
-            if isinstance(form, Whole) and isinstance(held, Split):
-                scope.demand(v, held, op.index)
-        for v, arg, result in zip(loop.operands, loop.body.args, loop.results, strict=True):
-            self.estimates.merge(result, v)
-            self.estimates.merge(result, arg)
-        read = [
-            WHOLE if isinstance(f, Whole) and isinstance(c, Partial | Estimate) else c
-            for f, c in zip(inits, carry, strict=True)
-        ]
-        bodies = (self.body(outer, loop.cond, carry, [WHOLE]), self.body(inner, loop.body, carry, yields))
-        for child in (outer, inner):
-            for (v, split), k in child.demands.items():
-                scope.demand(v, split, k)
-        operands, results = zip(loop.operands, read, strict=True), zip(loop.results, carry, strict=True)
-        return Copy(op.index, tuple(operands), tuple(results), bodies)
-
-    def carried(self, op: Op) -> _Loop:
-        """The loop without carries that nothing needs."""
-        found = self._loops.get(op.index)
-        if found is None:
-            cond, body = self.facts.regions[op.index]
-            keep = [i for i, v in enumerate(op.results) if v in self.reads.used]
-            while True:
-                wanted = tuple(body.yields[i] for i in keep)
-                live = self.reads.live(body.ops, wanted)
-                cond_live = self.reads.live(cond.ops, cond.yields)
-                read = {v for k in live for v in self.reads.of(k)} | {v for k in cond_live for v in self.reads.of(k)}
-                read.update((*wanted, *cond.yields))
-                more = [
-                    i for i, args in enumerate(zip(cond.args, body.args, strict=True)) if i in keep or read & {*args}
-                ]
-                if more == keep:
-                    break
-                keep = more
-            found = self._loops[op.index] = _Loop(
-                tuple(op.operands[i] for i in keep),
-                tuple(op.results[i] for i in keep),
-                Region(tuple(cond.args[i] for i in keep), cond.ops, cond.yields),
-                Region(tuple(body.args[i] for i in keep), body.ops, wanted),
-                cond_live,
-                live,
-            )
-        return found
-
-    def iteration(
-        self, scope: Scope, at: int, loop: _Loop, carry: list[Form], zero: list[bool]
-    ) -> tuple[Scope, list[Form], bool]:
-        """One pass over a loop's body; updates what is known of the carries, and says whether that changed."""
-        body = loop.body
-        for v, arg in zip(loop.operands, body.args, strict=True):
-            self.estimates.merge(arg, v)
-        inner = self.region(scope, body, loop.body_live, carry, zero)
-        yields: list[Form] = []
-        before = (list(carry), list(zero))
-        more = False
-        for i, v in enumerate(body.yields):
-            form, held = inner.form(v), carry[i]
-            zero[i] = zero[i] and isinstance(form, Whole) and inner.is_zero(v)
-            more |= self.estimates.allowed and self.estimates.merge(body.args[i], v)
-            estimate = isinstance(held, Estimate) and self.estimates.can(form)
-            if estimate or (isinstance(form, Whole) and isinstance(held, Split)):
-                assert isinstance(held, Split | Estimate)
-                inner.demand(v, held, at)
-                form = held
-            elif isinstance(form, Whole) and isinstance(held, Estimate):
-                pass
-            elif isinstance(held, Partial) and isinstance(form, Estimate):
-                carry[i] = form
-            elif isinstance(form, Whole) and isinstance(held, Partial):
-                if not inner.is_zero(v):
-                    raise Refusal(at, f"carry {i} of this loop is a sum over the batch, and is then replaced")
-            elif isinstance(held, Whole) and form != held:
-                if isinstance(form, Partial) and not (scope.is_zero(loop.operands[i]) and form.kind == "add"):
-                    raise Refusal(
-                        at,
-                        f"carry {i} of this loop adds up examples onto something that is not zero",
-                        ((None, "start the sum from zero, and add the rest after the loop"),),
-                    )
-                carry[i] = form
-            elif form != held:
-                if isinstance(form, Partial):
-                    raise NeedsSync(at, v)
-                raise Refusal(at, f"carry {i} of this loop holds examples along different dimensions")
-            yields.append(form)
-        for v, split in localise.meet(self, inner, frozenset(body.args)):
-            i = body.args.index(v)
-            if isinstance(carry[i], Whole):
-                carry[i] = split
-            elif carry[i] != split:
-                raise Refusal(at, f"carry {i} of this loop holds examples along different dimensions")
-        return inner, yields, more or (carry, zero) != before
-
-    def region(
-        self, scope: Scope, region: Region, live: Sequence[int], forms: Sequence[Form], zero: Sequence[bool]
-    ) -> Scope:
-        """A scope with the ops of a region analysed."""
-        inner = Scope(self.graph, scope)
-        for v, form, is_zero in zip(region.args, forms, zero, strict=True):
-            inner.forms[v] = form
-            if is_zero and not isinstance(form, Split):
-                inner.zero.add(v)
-            if isinstance(form, Estimate):
-                inner.given.add(v)
-        for k in live:
-            self.step(inner, k)
-        return inner
-
-    def body(self, inner: Scope, region: Region, forms: Sequence[Form], yields: Sequence[Form]) -> Body:
-        """The region as data, without what nothing needs."""
-        passed: tuple[Ref, ...] = tuple(
-            (v, WHOLE if isinstance(inner.form(v), Whole) and isinstance(f, Partial | Estimate) else f)
-            for v, f in zip(region.yields, yields, strict=True)
-        )
-        args: tuple[Ref, ...] = tuple(zip(region.args, forms, strict=True))
-        return Body(args, needed(inner.steps(), passed, self.facts.effects), passed)
-
-    def branches(self, scope: Scope, op: Op) -> Copy:
-        """An if or case: results are split if any branch makes them so."""
-        chosen = scope.form(op.operands[0])
-        if isinstance(chosen, Partial) and not self.estimates.can(chosen):
-            raise NeedsSync(op.index, op.operands[0])
-        if isinstance(chosen, Split):
-            raise Refusal(op.index, "which branch runs depends on the batch", ((None, _REGROUP),))
-        regions = self.facts.regions[op.index]
-        inner = [self.region(scope, r, self.reads.live(r.ops, r.yields), (), ()) for r in regions]
-        results: list[Form] = []
-        for i in range(len(op.results)):
-            found = [child.form(r.yields[i]) for child, r in zip(inner, regions, strict=True)]
-            form = next((f for f in found if not isinstance(f, Whole)), WHOLE)
-            if any(isinstance(f, Estimate) for f in found) and all(
-                isinstance(f, Whole) or self.estimates.can(f) for f in found
-            ):
-                form = ESTIMATE
-            for child, r, f in zip(inner, regions, found, strict=True):
-                if isinstance(f, Whole) and isinstance(form, Split):
-                    child.demand(r.yields[i], form, op.index)
-                elif isinstance(form, Estimate):
-                    if not isinstance(f, Whole):
-                        child.demand(r.yields[i], form, op.index)
-                elif isinstance(f, Whole) and isinstance(form, Partial):
-                    if form.kind != "add" or not child.is_zero(r.yields[i]):
-                        raise NeedsSync(op.index, r.yields[i])
-                elif f != form:
-                    raise Refusal(op.index, f"the branches give result {i} of the batch in different forms")
-            results.append(form)
-        for child in inner:
-            localise.meet(self, child, frozenset())
-            for (v, split), k in child.demands.items():
-                scope.demand(v, split, k)
-        bodies = tuple(self.body(child, r, (), results) for child, r in zip(inner, regions, strict=True))
-        for r in regions:
-            for v, result in zip(r.yields, op.results, strict=True):
-                self.estimates.merge(result, v)
-        made = self.made(op, as_estimates((chosen,)), results)
-        return Copy(op.index, made.operands, made.results, bodies)
 
 
 def _start(op: Op) -> int:

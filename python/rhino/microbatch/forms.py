@@ -59,6 +59,7 @@ AFTER = After()
 ESTIMATE = Estimate()
 # How each remedy begins: with one micro-batch nothing is refused for what examples need of each other.
 ONE = "run the step as one micro-batch"
+REGROUP = f"{ONE}, or compute this within single examples"
 
 
 class Refusal(RhinoError):
