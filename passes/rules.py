@@ -61,10 +61,24 @@ def _windows(op: Any, rule: Rule) -> set[int]:
     """The windows of a convolution, which must not be cut: XLA would exchange halos of both operands for them.
 
     A kernel gradient is a convolution with windows as large as the image; Shardy takes their dims for contracted ones.
+    Those that are as large and lie on it, once, are: of others XLA (0.10.2) adds up parts that do not belong together.
     """
     _, kernel, result = _numbers(op)
-    moving = [d for d in kernel if d.isdigit() and op.results[0].type.shape[result.index(d)] > 1]
+    sizes = op.results[0].type.shape
+    moving = [d for d in kernel if d.isdigit() and (sizes[result.index(d)] > 1 or not _covers(op, d))]
     return {f for d in moving for f in rule.operands[1][kernel.index(d)] if f in rule.reduction}
+
+
+def _covers(op: Any, dim: str) -> bool:
+    """Whether the window of a spatial dimension is the image: of its size, neither padded, dilated nor reversed."""
+    image, kernel, _ = _numbers(op)
+    at = int(dim)
+    given = op.attributes
+    padding = list(ir.DenseIntElementsAttr(given["padding"])) if "padding" in given else []
+    dilations = [ir.DenseI64ArrayAttr(given[name])[at] for name in ("lhs_dilation", "rhs_dilation") if name in given]
+    reversed_ = "window_reversal" in given and ir.DenseBoolArrayAttr(given["window_reversal"])[at]
+    same = op.operands[0].type.shape[image.index(dim)] == op.operands[1].type.shape[kernel.index(dim)]
+    return same and not any(padding[2 * at : 2 * at + 2]) and all(n == 1 for n in dilations) and not reversed_
 
 
 def _grouped_product(op: Any) -> bool:

@@ -27,20 +27,7 @@ from bench.differential.shrink import smallest
 PLACES = ("free-2x4", "free-2x2x2", "free-3x2")
 INTERPRETER = "interpreter"
 _TOGETHER = 5  # programs that are planned and compiled as one
-_SHOWN = 3  # failures of one cause that are cut down
-# What its own documentation says it lacks, and what ends the process (jaxlib 0.10.2): scatters of windows that lie
-# partly outside it applies in part, as StableHLO says and XLA does not.
-_NOT_INTERPRETED = (
-    "chlo.",
-    "cholesky",
-    "triangular",
-    "fft",
-    "batch_group",
-    "batch_norm",
-    "rng_bit",
-    "scatter",
-    "complex",
-)
+_SHOWN = 9  # failures of one cause that are cut down
 
 
 def main() -> int:
@@ -146,6 +133,7 @@ def _until(args: argparse.Namespace) -> Iterator[int]:
 
 def _random(args: argparse.Namespace, child: Child, tally: Tally) -> None:
     from bench.differential.generate import of_seed
+    from bench.differential.interpreter import is_known
     from bench.differential.program import joined
 
     places = _chosen(args, PLACES)
@@ -169,7 +157,7 @@ def _random(args: argparse.Namespace, child: Child, tally: Tally) -> None:
         for index, program in enumerate(programs):
             if time.monotonic() > end:
                 return
-            if not any(word in program.text() for word in _NOT_INTERPRETED):
+            if is_known(program.text()):
                 trial.alone(f"{number}-{index}", program, INTERPRETER)
 
 

@@ -17,7 +17,26 @@ from bench.differential.program import numpy_type
 from rhino.dialect import functions
 from rhino.plan_module import parse_module
 
+# What its own documentation says it lacks, and what ends the process (jaxlib 0.10.2); and scatters: of windows that lie
+# partly outside it applies a part, as StableHLO says and XLA does not.
+_UNKNOWN = (
+    "chlo.",
+    "cholesky",
+    "triangular",
+    "fft",
+    "batch_group",
+    "batch_norm",
+    "rng_bit",
+    "scatter",
+    "complex",
+)
+
 Array = np.ndarray[Any, Any]
+
+
+def is_known(text: str) -> bool:
+    """Whether a program has nothing that the interpreter does not know or sees otherwise than XLA."""
+    return not any(word in text for word in _UNKNOWN)
 
 
 def interpreted(text: str, arguments: Sequence[Array], wanted: Iterable[int]) -> dict[int, Array]:

@@ -82,9 +82,18 @@ def _scalar(kind: ir.Type, value: int) -> ir.Value:
 
 
 def _apart(op: ir.Operation) -> None:
-    """A scatter of one window becomes an update of a slice, which keeps what is there where the window is elsewhere."""
+    """A scatter of one window becomes an update of a slice, which keeps what is there where the window is elsewhere.
+
+    That it takes from the wrong place of what has another layout, and of constants.
+    """
     for i in range(len(op.results)):
         given = op.operands[i]
-        if isinstance(given, ir.OpResult) and given.owner.operation.name == "sdy.sharding_constraint":
+        if isinstance(given, ir.OpResult) and _is_seen_through(given.owner.operation):
             with op.context, op.location, ir.InsertionPoint(op):
                 op.operands[i] = stablehlo.OptimizationBarrierOp([given]).results[0]
+
+
+def _is_seen_through(op: ir.Operation) -> bool:
+    if op.name == "stablehlo.constant":
+        return not ir.DenseElementsAttr(op.attributes["value"]).is_splat
+    return op.name == "sdy.sharding_constraint"
