@@ -39,7 +39,11 @@ _NEED_NAMED_MESHES = frozenset(
 _SHARDINGS = ("arg_attrs", "res_attrs", "sdy.sharding", "sharding", "in_shardings", "out_shardings", "out_sharding")
 _INLINED = re.compile(r"<mesh<\[([^\]]*)\]")
 # They index tables by the number of a sharding group, and count devices in 32 bits.
-_NUMBER_GROUPS = frozenset(n for n in _NEED_NAMED_MESHES if n.endswith("-propagate"))
+_PROPAGATE = frozenset(n for n in _NEED_NAMED_MESHES if n.endswith("-propagate"))
+_FLOW = frozenset(
+    """stablehlo.while stablehlo.case stablehlo.if stablehlo.optimization_barrier sdy.manual_computation
+    sdy.named_computation""".split()
+)
 _MOST_GROUPS = 2**20
 _COUNT_DEVICES = frozenset(
     {"sdy-propagation-pipeline", "sdy-export-pipeline", "sdy-update-non-divisible-input-output-shardings"}
@@ -68,7 +72,11 @@ def check(step: str, module: ir.Module) -> None:
         if name in _NEED_CALLEES or name in _NO_RECURSION:
             _check_calls(name, module)
         if name in _NEED_NAMED_MESHES:
-            _check_shardings(name, module)
+            _check_names(name, module)
+        if name in _PROPAGATE:
+            _check_groups(name, module)
+        if name in _PROPAGATE or name == "sdy-propagation-pipeline":
+            _check_edges(name, module)
         if name in _COUNT_DEVICES:
             _check_devices(name, module)
         if name == "sdy-convert-global-to-local":
@@ -156,17 +164,42 @@ def _check_calls(name: str, module: ir.Module) -> None:
                 enter(symbol)
 
 
-def _check_shardings(name: str, module: ir.Module) -> None:
+def _check_names(name: str, module: ir.Module) -> None:
     for function in functions.all_functions(module):
         for op in (function, *functions.walk(function)):
             if _inlined_meshes(op):
                 message = f"'{name}' needs meshes with a name, and here is one inside a sharding"
                 raise PassError(op, message, ["run sdy-lift-inlined-meshes first"])
-            if op.name == "sdy.sharding_group" and name in _NUMBER_GROUPS:
-                number = ir.IntegerAttr(op.attributes["group_id"]).value
-                if not 0 <= number <= _MOST_GROUPS:
-                    message = f"'{name}' takes sharding groups from 0 to {_MOST_GROUPS}, and this is {number}"
-                    raise PassError(op, message, ["run sdy-sharding-group-import first, which numbers them"])
+
+
+def _check_groups(name: str, module: ir.Module) -> None:
+    group_of: dict[ir.Value, int] = {}
+    for function in functions.all_functions(module):
+        for op in functions.walk(function):
+            if op.name != "sdy.sharding_group":
+                continue
+            number = ir.IntegerAttr(op.attributes["group_id"]).value
+            before = group_of.setdefault(op.operands[0], number)
+            remedy = "run sdy-sharding-group-import first, which numbers them"
+            if not 0 <= number <= _MOST_GROUPS:
+                message = f"'{name}' takes sharding groups from 0 to {_MOST_GROUPS}, and this is {number}"
+                raise PassError(op, message, [remedy])
+            if before != number:
+                message = f"'{name}' takes one sharding group of a value, and this is in {before} and {number}"
+                raise PassError(op, message, [remedy])
+
+
+def _check_edges(name: str, module: ir.Module) -> None:
+    for function in functions.all_functions(module):
+        if name == "sdy-propagation-pipeline" and not functions.is_public(function):
+            continue  # what is called is inlined, and the rest dropped
+        for op in functions.walk(function):
+            if op.name == "sdy.data_flow_edge":
+                owner = op.operands[0].owner
+                owner = owner.owner if isinstance(owner, ir.Block) else owner
+                if (kind := owner.operation.name) not in _FLOW:
+                    message = f"'{name}' takes data flow edges of loops, branches and the like, not of '{kind}'"
+                    raise PassError(op, message, ["let sdy-add-data-flow-edges make them"])
 
 
 def _inlined_meshes(op: ir.Operation) -> list[str]:

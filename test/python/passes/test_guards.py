@@ -55,6 +55,12 @@ MODULES = {
         '4611686018427387904 : TYPE %0 = stablehlo.add %a, %a : TYPE return %0 : TYPE }'),
     'more devices than 32 bits count': 'sdy.mesh @mesh = <["x"=65536, "y"=65536]> '
         + function('main', sharding=ON.replace('{"x"}', '{"x", "y"}')),
+    'a value in two groups': MESH + function('main', sharding=ON, body='{ sdy.sharding_group %a group_id = 1 : TYPE '
+        'sdy.sharding_group %a group_id = 2 : TYPE %0 = stablehlo.add %a, %a : TYPE return %0 : TYPE }'),
+    'an edge of an argument': MESH + function('main', sharding=ON,
+        body='{ %0 = sdy.data_flow_edge %a : TYPE return %0 : TYPE }'),
+    'an edge of a barrier': MESH + function('main', sharding=ON, body='{ %0 = stablehlo.optimization_barrier %a : TYPE '
+        '%1 = sdy.data_flow_edge %0 : TYPE return %1 : TYPE }'),
     'a token': MESH + function('main', '!stablehlo.token', '{sdy.sharding = #sdy.sharding<@mesh, []>}',
         '{ %0 = stablehlo.after_all %a : TYPE return %0 : TYPE }'),
     'two meshes': MESH + 'sdy.mesh @n = <["x"=4]> ' + function('main', sharding=ON)
@@ -173,6 +179,19 @@ def test_declarations_are_in_nobodys_way_where_jaxlib_does_not_look_at_them() ->
             "tensor<4xf32> return }",
             "takes meshes of 2147483647 devices at most, and this has 4294967296",
             "give the mesh the sizes of real axes",
+        ),
+        (
+            "sdy-aggressive-propagate",
+            "func.func @f(%a: tensor<4xf32>) { sdy.sharding_group %a group_id = 1 : tensor<4xf32> "
+            "sdy.sharding_group %a group_id = 2 : tensor<4xf32> return }",
+            "takes one sharding group of a value, and this is in 1 and 2",
+            "run sdy-sharding-group-import first, which numbers them",
+        ),
+        (
+            "sdy-propagation-pipeline",
+            "func.func @f(%a: tensor<4xf32>) { %0 = sdy.data_flow_edge %a : tensor<4xf32> return }",
+            "takes data flow edges of loops, branches and the like, not of 'func.func'",
+            "let sdy-add-data-flow-edges make them",
         ),
     ],
 )
