@@ -11,7 +11,7 @@ import optax
 from zoo.harness import About, Case, Refused
 
 ABOUT = About(
-    "JAX", "CLIP: contrastive loss over the batch", ci=("stages",),
+    "JAX", "CLIP: contrastive loss over the batch",
     stages=Refused("brings examples together with other examples", "every example meets every other"),
 )  # fmt: skip
 

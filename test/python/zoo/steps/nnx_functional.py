@@ -11,7 +11,7 @@ from flax import nnx
 
 from zoo.harness import About, Case
 
-ABOUT = About("NNX", "split/merge, nnx.Optimizer, dropout with Rngs", ci=("one",))
+ABOUT = About("NNX", "split/merge, nnx.Optimizer, dropout with Rngs")
 
 
 class MLP(nnx.Module):
