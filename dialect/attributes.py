@@ -51,6 +51,27 @@ class RhinoName(RhinoAttribute):
             yield f"{cls.name} must not be empty"
 
 
+class RhinoReturned(RhinoAttribute):
+    """Where an argument stands in the user's pytrees, and the results in the same place of trees just like its own."""
+
+    name = "rhino.returned"
+    places = ("argument",)
+    schema = Record(
+        {
+            "block": Field(Int(0), "number of the tree that it is a leaf of"),
+            "results": Field(ListOf(Int(0)), "results in its place of trees like that one, none without such a tree"),
+        }
+    )
+    example = "rhino.returned = {block = 0 : i64, results = [2]}"
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        count = len(scene.op.attributes["function_type"].value.results)
+        for result in data["results"]:
+            if result >= count:
+                yield f"{cls.name} names result {result}, but the function has {count}"
+
+
 class RhinoCluster(RhinoAttribute):
     """The cluster the module was planned for."""
 
@@ -217,6 +238,18 @@ _KERNEL = Record(
     },
     extensible=True,
 )
+_UNSPLIT = Record(
+    {
+        "name": Field(String(), "an argument"),
+        "dim": Field(Int(0), "one of its dimensions"),
+        "size": Field(Int(1), "the size of that"),
+        "parts": Field(Int(1), "into how many parts it is stored"),
+        "padded": Field(Int(1), "the next size that all devices divide"),
+        "step_time_s": Field(Float(0), "what a step would take with that size"),
+        "peak_bytes": Field(Int(0), "the memory it would take on one device"),
+    },
+    extensible=True,
+)
 
 
 class RhinoPlan(RhinoAttribute):
@@ -251,6 +284,7 @@ class RhinoPlan(RhinoAttribute):
             ),
             "alternatives": Field(ListOf(_ALTERNATIVE), "the best plans that lost", optional=True),
             "kernels": Field(ListOf(_KERNEL), "calls of kernels, those that are split alike together", optional=True),
+            "unsplit": Field(ListOf(_UNSPLIT), "dimensions whose sizes the devices do not divide", optional=True),
         },
         extensible=True,
     )
@@ -273,8 +307,8 @@ class RhinoPlan(RhinoAttribute):
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
-        RhinoRole, RhinoName, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoCluster, RhinoPlacement,
-        RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
+        RhinoRole, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoCluster,
+        RhinoPlacement, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
     )
 }  # fmt: skip
 
@@ -293,6 +327,7 @@ __all__ = [
     "RhinoName",
     "RhinoPlacement",
     "RhinoPlan",
+    "RhinoReturned",
     "RhinoRole",
     "RhinoSchedule",
     "RhinoStage",

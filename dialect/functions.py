@@ -42,7 +42,7 @@ def make_main(module: ir.Module, name: str = "") -> None:
       RhinoError: there is no such function, or several that may be meant; all are listed.
     """
     bodies = [f for f in all_functions(module) if len(f.regions[0].blocks)]
-    public = [f for f in bodies if _is_public(f)]
+    public = [f for f in bodies if is_public(f)]
     listed = ", ".join(f"@{name_of(f)}" for f in public) or "none"
     if name:
         chosen = next((f for f in bodies if name_of(f) == name), None)
@@ -68,7 +68,8 @@ def make_main(module: ir.Module, name: str = "") -> None:
         del chosen.attributes["sym_visibility"]
 
 
-def _is_public(function: ir.Operation) -> bool:
+def is_public(function: ir.Operation) -> bool:
+    """Whether others may call a function: it is not private."""
     return "sym_visibility" not in function.attributes or function.attributes["sym_visibility"].value == "public"
 
 
@@ -76,6 +77,16 @@ def _rename(module: ir.Module, function: ir.Operation, name: str) -> None:
     old = name_of(function)
     ir.SymbolTable.replace_all_symbol_uses(old, name, module.operation)
     function.attributes["sym_name"] = ir.StringAttr.get(name, module.context)
+
+
+# Operations that call a function, and the attribute that names it.
+_CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+
+
+def calls_of(function: ir.Operation) -> list[tuple[ir.Operation, str]]:
+    """The calls and composites in a function, at any depth, each with the name of the function it calls."""
+    found = [op for op in walk(function) if op.name in _CALLEE]
+    return [(op, str(op.attributes[_CALLEE[op.name]].value)) for op in found]
 
 
 def walk(op: ir.Operation) -> Iterator[ir.Operation]:

@@ -61,3 +61,32 @@ def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
     """The attributes of an operation by name. Iterating gives names or pairs, as the version of jaxlib has it."""
     named = [op.attributes[i] for i in range(len(op.attributes))]
     return {one.name: one.attr for one in named}
+
+
+def narrow(loop: ir.Operation, positions: Sequence[int]) -> None:
+    """Takes what is carried at some positions out of a loop, whose results and arguments nothing reads there.
+
+    A new loop, with the same blocks, comes in the place of the old one, which is erased.
+    """
+    kept = [i for i in range(len(loop.operands)) if i not in positions]
+    with loop.context, loop.location, ir.InsertionPoint(loop):
+        new = ir.Operation.create(
+            loop.name,
+            results=[loop.results[i].type for i in kept],
+            operands=[loop.operands[i] for i in kept],
+            attributes=attributes_of(loop),
+            regions=len(loop.regions),
+        )
+        for old_region, region in zip(list(loop.regions), new.regions, strict=True):
+            old_region.blocks[0].append_to(region)
+        body = new.regions[1].blocks[0]
+        end = body.operations[len(body.operations) - 1].operation
+        with ir.InsertionPoint(end):
+            ir.Operation.create(end.name, operands=[end.operands[i] for i in kept])
+        end.erase()
+        for region in new.regions:
+            for i in sorted(positions, reverse=True):
+                region.blocks[0].erase_argument(i)
+    for i, result in zip(kept, new.results, strict=True):
+        loop.results[i].replace_all_uses_with(result)
+    loop.erase()

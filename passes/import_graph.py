@@ -48,7 +48,7 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
     Shardings on arguments, results and constraints become pins; those on other ops if `read_op_shardings`.
 
     Raises:
-      PassError: a tensor has a dynamic shape, or a call is left; at the op.
+      PassError: a tensor has a dynamic shape, a call or a branch between blocks is left; at the op.
     """
     with module.context:
         scratch = ir.Module.parse(to_bytecode(module))
@@ -107,7 +107,10 @@ class _Importer:
     def run(self, main: Any) -> Graph:
         graph = self.graph
         graph.axes = tuple(self.meshes.get(manual.MANUAL_MESH, ()))
-        block = main.regions[0].blocks[0]
+        block, *more = main.regions[0].blocks
+        if more:
+            remedy = "write the branches as stablehlo.case or stablehlo.while"
+            raise PassError(block.operations[len(block.operations) - 1], "@main branches between blocks", [remedy])
         given = functions.argument_attributes(main)
         for i, (arg, attrs) in enumerate(zip(block.arguments, given, strict=True)):
             value = self.value(arg, -1, -1)

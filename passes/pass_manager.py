@@ -30,6 +30,7 @@ from rhino.passes.diagnostics import (
     from_mlir,
     make_diagnostic,
 )
+from rhino.passes.isolated import run_isolated
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
 from rhino.passes.registry import TABLE, Pass, Pipeline, build, suggest
 from rhino.passes.stderr import captured_stderr
@@ -106,15 +107,17 @@ class PassManager:
     >>> PassManager(context).add("inline").add(ClassifyArgs()).add("func.func(canonicalize)").run(module)
     """
 
-    def __init__(self, context: ir.Context, verify_each: bool = True) -> None:
+    def __init__(self, context: ir.Context, verify_each: bool = True, isolate: bool = True) -> None:
+        """An empty manager. With `isolate`, C++ passes that may end the process get one of their own."""
         self._context = context
         self._verify_each = verify_each
+        self._isolate = isolate
         self._steps: list[Step] = []
 
     @classmethod
-    def parse(cls, text: str, context: ir.Context, verify_each: bool = True) -> PassManager:
+    def parse(cls, text: str, context: ir.Context, verify_each: bool = True, isolate: bool = True) -> PassManager:
         """The manager for a whole pipeline, `builtin.module(...)`. Raises PipelineError."""
-        manager = cls(context, verify_each)
+        manager = cls(context, verify_each, isolate)
         manager._add_text(text, parse_pipeline)
         return manager
 
@@ -205,6 +208,9 @@ class PassManager:
                     verify(module, log)
             else:
                 guards.check(step.text, module)
+                if self._isolate and guards.may_end_the_process(step.text):
+                    run_isolated(step.name, step.text, module, collect, self._verify_each)
+                    return None
                 manager = step.native_manager(self._context)
                 manager.enable_verifier(self._verify_each)
                 for hook in instrumentations:

@@ -22,6 +22,8 @@ __all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "Pipeline", "build
 # name -> "module:class". A row per pass, in the order of the pipeline.
 TABLE = {
     "rhino-inline": "rhino.passes.normalize.inline:Inline",
+    "rhino-forward-copies": "rhino.passes.normalize.forward_copies:ForwardCopies",
+    "rhino-batch-lookups": "rhino.passes.normalize.batch_lookups:BatchLookups",
     "rhino-neutral-starts": "rhino.passes.normalize.neutral_starts:NeutralStarts",
     "rhino-delay-random": "rhino.passes.normalize.delay_random:DelayRandom",
     "rhino-adopt-mesh": "rhino.passes.manual.adopt_mesh:AdoptMesh",

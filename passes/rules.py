@@ -25,6 +25,11 @@ def offered(op: Any, rule: Rule) -> Rule:
 
     What no back end can combine stays a sum for those who split it in time: it is in both `reduction` and `replicate`.
     """
+    if op.name == "stablehlo.convolution" and _grouped_product(op):
+        # XLA (0.10.2) takes it for a product, and its groups for as many on each device: wrong numbers, or it dies.
+        numbers = _numbers(op)
+        groups = {f for d in "oi" for f in rule.operands[1][numbers[1].index(d)]}
+        rule = dataclasses.replace(rule, replicate=(*rule.replicate, *sorted(groups - {*rule.replicate})))
     if not rule.reduction:
         return rule
     if op.name == "stablehlo.convolution" and (cut := _windows(op, rule)):
@@ -56,15 +61,48 @@ def _windows(op: Any, rule: Rule) -> set[int]:
     """The windows of a convolution, which must not be cut: XLA would exchange halos of both operands for them.
 
     A kernel gradient is a convolution with windows as large as the image; Shardy takes their dims for contracted ones.
+    Those that are as large and lie on it, once, are: of others XLA (0.10.2) adds up parts that do not belong together.
     """
-    _, kernel, result = (part.strip(" []").split(", ") for part in re.split("x(?=\\[)|->", dimension_numbers(op)))
-    moving = [d for d in kernel if d.isdigit() and op.results[0].type.shape[result.index(d)] > 1]
+    _, kernel, result = _numbers(op)
+    sizes = op.results[0].type.shape
+    moving = [d for d in kernel if d.isdigit() and (sizes[result.index(d)] > 1 or not _covers(op, d))]
     return {f for d in moving for f in rule.operands[1][kernel.index(d)] if f in rule.reduction}
+
+
+def _covers(op: Any, dim: str) -> bool:
+    """Whether the window of a spatial dimension is the image: of its size, neither padded, dilated nor reversed."""
+    image, kernel, _ = _numbers(op)
+    at = int(dim)
+    given = op.attributes
+    padding = list(ir.DenseIntElementsAttr(given["padding"])) if "padding" in given else []
+    dilations = [ir.DenseI64ArrayAttr(given[name])[at] for name in ("lhs_dilation", "rhs_dilation") if name in given]
+    reversed_ = "window_reversal" in given and ir.DenseBoolArrayAttr(given["window_reversal"])[at]
+    same = op.operands[0].type.shape[image.index(dim)] == op.operands[1].type.shape[kernel.index(dim)]
+    return same and not any(padding[2 * at : 2 * at + 2]) and all(n == 1 for n in dilations) and not reversed_
+
+
+def _grouped_product(op: Any) -> bool:
+    """Whether a convolution has groups of features and no window that moves over more than one element."""
+    if _count(op, "feature_group_count") == 1:
+        return False
+    image, kernel, _ = _numbers(op)
+    sizes, windows = op.operands[0].type.shape, op.operands[1].type.shape
+    moving = ((sizes[image.index(d)], windows[kernel.index(d)]) for d in kernel if d.isdigit())
+    return all(window in (1, size) or size == 1 for size, window in moving)
 
 
 def _grouped_batch(op: Any) -> bool:
     """Whether a convolution takes its groups from the batch, as kernel gradients of grouped convolutions do."""
-    return "batch_group_count" in op.attributes and ir.IntegerAttr(op.attributes["batch_group_count"]).value > 1
+    return _count(op, "batch_group_count") > 1
+
+
+def _count(op: Any, name: str) -> int:
+    return ir.IntegerAttr(op.attributes[name]).value if name in op.attributes else 1
+
+
+def _numbers(op: Any) -> list[list[str]]:
+    """The dimensions of a convolution's image, kernel and result, in order."""
+    return [part.strip(" []").split(", ") for part in re.split("x(?=\\[)|->", dimension_numbers(op))]
 
 
 def dimension_numbers(op: Any) -> str:

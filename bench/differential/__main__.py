@@ -27,20 +27,7 @@ from bench.differential.shrink import smallest
 PLACES = ("free-2x4", "free-2x2x2", "free-3x2")
 INTERPRETER = "interpreter"
 _TOGETHER = 5  # programs that are planned and compiled as one
-_SHOWN = 3  # failures of one cause that are cut down
-# What its own documentation says it lacks, and what ends the process (jaxlib 0.10.2): scatters of windows that lie
-# partly outside it applies in part, as StableHLO says and XLA does not.
-_NOT_INTERPRETED = (
-    "chlo.",
-    "cholesky",
-    "triangular",
-    "fft",
-    "batch_group",
-    "batch_norm",
-    "rng_bit",
-    "scatter",
-    "complex",
-)
+_SHOWN = 9  # failures of one cause that are cut down
 
 
 def main() -> int:
@@ -52,6 +39,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="for how long (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the first programs; later ones count up (default: 0)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one of N harnesses (default: all)")
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="I", help="start at harness I of jax's order (default: 0)"
+    )
     parser.add_argument("--only", default="", metavar="TEXT", help="harnesses whose name contains this")
     parser.add_argument("--places", default="", help="clusters, joined by commas (default: those that suit)")
     parser.add_argument("--json", metavar="F", type=Path, help="write the summary")
@@ -84,9 +74,19 @@ def _file(args: argparse.Namespace, child: Child, tally: Tally) -> None:
     text = args.file.read_text(encoding="utf-8")
     tally.program(())
     places = _chosen(args, PLACES)
-    for place, found in zip(places, child.outcomes(_request(args.file.name, text), places), strict=True):
+    for place, found in outcomes(child, _request(args.file.name, text), places):
         tally.outcome(place, found)
         print(f"{place}: {found['kind']} {found['detail']}")
+
+
+def outcomes(child: Child, request: Mapping[str, Any], places: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """What comes of a program at each place; the interpreter, which may end the process, says of wrong ones."""
+    found = list(child.outcomes(request, places))
+    for index, place in enumerate(places):
+        if found[index]["kind"] == "wrong" and request["from"] != "step":
+            again = next(child.outcomes({**request, "second": True}, [place]))
+            found[index] = again if again["kind"] == "disputed" else found[index]
+    return list(zip(places, found, strict=True))
 
 
 def _request(name: str, text: str) -> dict[str, Any]:
@@ -97,14 +97,14 @@ def _harnesses(args: argparse.Namespace, child: Child, tally: Tally) -> None:
     from bench.differential.harnesses import names
 
     places = _chosen(args, (*PLACES, "hosts", "cpu"))
-    chosen = [name for name in names() if args.only in name][:: args.every]
+    chosen = [name for name in names() if args.only in name][args.first :: args.every]
     end = time.monotonic() + 60 * args.minutes
     for index, name in enumerate(chosen):
         if time.monotonic() > end:
             note(f"{index} of {len(chosen)} in {args.minutes} minutes")
             return
         tally.program((name.partition("_")[0],))
-        for place, found in zip(places, child.outcomes({"from": "harness", "name": name}, places), strict=True):
+        for place, found in outcomes(child, {"from": "harness", "name": name}, places):
             tally.outcome(place, found)
             if found["kind"] not in GOOD:
                 note(f"{name} on {place}: {found['kind']}: {found['detail']}")
@@ -117,7 +117,7 @@ def _steps(args: argparse.Namespace, child: Child, tally: Tally) -> None:
     for number in _until(args):
         request = {"from": "step", "name": f"step{number}", "seed": number}
         tally.program(())
-        for place, found in zip(places, child.outcomes(request, places), strict=True):
+        for place, found in outcomes(child, request, places):
             tally.outcome(place, found)
             if found["kind"] not in GOOD:
                 note(f"step {number} with {place}: {found['kind']}: {found['detail']}")
@@ -133,6 +133,7 @@ def _until(args: argparse.Namespace) -> Iterator[int]:
 
 def _random(args: argparse.Namespace, child: Child, tally: Tally) -> None:
     from bench.differential.generate import of_seed
+    from bench.differential.interpreter import is_known
     from bench.differential.program import joined
 
     places = _chosen(args, PLACES)
@@ -156,7 +157,7 @@ def _random(args: argparse.Namespace, child: Child, tally: Tally) -> None:
         for index, program in enumerate(programs):
             if time.monotonic() > end:
                 return
-            if not any(word in program.text() for word in _NOT_INTERPRETED):
+            if is_known(program.text()):
                 trial.alone(f"{number}-{index}", program, INTERPRETER)
 
 
@@ -172,15 +173,19 @@ class _Trial:
 
     def outcomes(self, program: Any, places: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
         """What comes of a program at each place."""
-        request = _request("program", program.text())
-        return list(zip(places, self._child.outcomes(request, places), strict=True))
+        return outcomes(self._child, _request("program", program.text()), places)
 
     def each(self, name: str, programs: Sequence[Any], place: str, together: Mapping[str, Any]) -> None:
         """Try programs one by one that failed together; what fails only so is one failure."""
         found = [self.alone(f"{name}-{index}", program, place) for index, program in enumerate(programs)]
-        if all(map(_good, found)):
+        if all(one["kind"] in ("right", "disputed") for one in found):
             from bench.differential.program import joined
 
+            if not all(map(_good, found)):  # a second opinion on one may be none on all
+                programs = [program for program, one in zip(programs, found, strict=True) if _good(one)]
+                together = self.outcomes(joined(programs), [place])[0][1] if programs else found[0]
+                if together["kind"] in GOOD:
+                    return
             self._tally.outcome(place, together)
             self._show(f"{name}-together", joined(programs), place, together)
 
@@ -188,23 +193,23 @@ class _Trial:
         """Try one program and count it."""
         found = self.outcomes(program, [place])[0][1]
         self._tally.outcome(place, found)
-        if found["kind"] not in GOOD:
-            self._show(name, program, place, found)
+        self._show(name, program, place, found)
         return found
 
     def _show(self, name: str, program: Any, place: str, found: Mapping[str, Any]) -> None:
-        """Cut the first failures of a cause down, and write them."""
-        if found["kind"] in GOOD or self._tally.causes[cause(found)] > _SHOWN:
+        """Write what fails or is disputed, the first of a cause cut down."""
+        if found["kind"] in GOOD - {"disputed"}:
             return
 
         def fails(part: Any) -> bool:
             return cause(self.outcomes(part, [place])[0][1]) == cause(found)
 
-        small = smallest(program, fails)
+        first = self._tally.causes[cause(found)] <= _SHOWN
+        small = smallest(program, fails) if first else program
         self._out.mkdir(parents=True, exist_ok=True)
         path = self._out / f"{name}-{place}.mlir"
         path.write_text(small.text(), encoding="utf-8")
-        note(f"{found['kind']} on {place}: {found['detail']}\n{small.text()}({path})")
+        note(f"{found['kind']} on {place}: {found['detail']}\n{small.text() if first else ''}({path})")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def main() -> None:
             if name == INTERPRETER:
                 outcome = trial.interpret(case, expected)
             else:
-                outcome = trial.attempt(case, expected, known[name])
+                outcome = trial.attempt(case, expected, known[name], request.get("second", False))
             _answer(answers, asdict(outcome))
 
 

@@ -123,10 +123,12 @@ class Program:
         return tuple(name for op in self.ops for name in op.inner)
 
     def text(self) -> str:
-        """The module, its arguments' ranges and its results' errors in a comment that `read` understands."""
+        """The module, its arguments' ranges and its results' errors in a comment that `facts_of` understands."""
         facts = {
             "seed": self.seed,
-            "arguments": [[a.dtype, a.bound if np.isfinite(a.bound) else None, a.error] for a in self.arguments],
+            "arguments": [
+                [a.dtype, a.bound if np.isfinite(a.bound) else None, a.error, a.name] for a in self.arguments
+            ],
             "tolerances": [o.error for o in self.outputs],
         }
         taken = ", ".join(f"{a.name}: {a.type}" for a in self.arguments)

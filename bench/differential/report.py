@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Right or refused in a located line; "skipped" is what one device cannot do either.
-GOOD = frozenset({"right", "refused", "skipped"})
+# Right or refused in a located line; "skipped" is what one device cannot do either, "disputed" what the two references
+# are not of one mind about.
+GOOD = frozenset({"right", "refused", "skipped", "disputed"})
 
 
 def cause(outcome: Mapping[str, Any]) -> tuple[str, str]:
     """What failures have in common that are one: their kind, and their text without names and numbers."""
-    if outcome["kind"] == "wrong":
-        return "wrong", ""
+    if outcome["kind"] in ("wrong", "disputed"):
+        return outcome["kind"], ""
     text = re.sub(r"^\S+:\d+:\d+: ", "", outcome["detail"])
     return outcome["kind"], re.sub(r"%[\w.]+|\d+", "_", text)[:120]
 

@@ -16,8 +16,9 @@ from rhino.passes.manual.annotations import Given, Keeping, Real, rewrite, writt
 from rhino.passes.manual.collectives import Axes
 from rhino.passes.manual.forms import real_axes, run_alone, unify
 from rhino.passes.manual.read import MANUAL_MESH, mesh_name, outermost
+from rhino.passes.manual.refine import finest, recast, recast_annotations, refined
 from rhino.passes.registry import Pass, option, register
-from rhino.search.meshes import axes_text
+from rhino.search.meshes import axes_text, read_mesh
 
 _IGNORE = "give annotations=ignore, and the plan is free"
 
@@ -33,7 +34,8 @@ class AdoptMesh(Pass):
     What splits nothing is taken out: collectives in a program for one device, axes of one device, meshes without
     others, all annotations where none names an axis. Shardings on operations and on results, and Shardy's collectives,
     become constraints; its hints to propagation (barriers, groups) are dropped. Of several meshes the one of the manual
-    computations is kept, else the one with most annotations, and those whose axes it has.
+    computations is kept, else the one with most annotations, and those whose axes it has. Of several meshes of manual
+    computations the finest is kept: axes of the others must each be one of its axes or several that follow each other.
 
     Requires: calls are inlined.
 
@@ -65,9 +67,9 @@ class AdoptMesh(Pass):
     stages: int = option(0, "number of pipeline stages, where known")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
-        """Rewrite. Raises PassError at a manual computation over another mesh than the first."""
+        """Rewrite. Raises PassError at a manual computation over a mesh that has no place in the others'."""
         cluster = Cluster.load(self.topology) if self.topology else None
-        sizes = tuple(int(size) for size in self.mesh.split("x")) if self.mesh else ()
+        sizes, _ = read_mesh(self.mesh)
         adopt(module, log, self.annotations == "keep", place_in(cluster, sizes, self.stages))
 
 
@@ -138,28 +140,51 @@ def adopt(
 
 
 def _own_mesh(main: ir.Operation, module: ir.Module, meshes: dict[str, Any]) -> Real:
-    """The mesh of the manual computations; empty without any. Raises PassError if they have several."""
+    """The mesh of the manual computations, over which all of them are then; empty without any.
+
+    Raises:
+      PassError: no mesh of theirs refines the others, or one lists its devices in an order of its own.
+    """
+    computations = outermost(main)
     used: dict[str, ir.Operation] = {}
-    for op in outermost(main):
+    for op in computations:
         if real_axes(meshes.get(mesh_name(op)) or ()):
             used.setdefault(mesh_name(op), op)
-    own: Real = ()
     for name, op in used.items():
-        axes = real_axes(meshes[name])
-        if own and axes != own:
-            raise PassError(
-                op,
-                f"the manual computation is over a mesh {axes_text(axes)}, another one over {axes_text(own)}",
-                ["write both for one mesh that has all axes"],
-            )
-        own = axes
         if len(_listed_devices(module, name)):
             raise PassError(
                 op,
                 f"mesh @{name} lists its devices in an order of its own",
                 ["build the mesh with the devices in jax's order, or use jax.sharding.AbstractMesh"],
             )
-    return own
+    own = finest([real_axes(meshes[name]) for name in used]) if used else ()
+    if own is None:
+        raise _unlike([(op, real_axes(meshes[name])) for name, op in used.items()])
+    name = next((name for name in used if real_axes(meshes[name]) == own), "")
+    for old in used:
+        to = refined(real_axes(meshes[old]), own)
+        if to is None or real_axes(meshes[old]) == own:
+            continue
+        for op in computations:
+            if mesh_name(op) == old:
+                recast(op, name, to)
+        recast_annotations(main, old, name, to)
+    return tuple(own)
+
+
+def _unlike(used: list[tuple[ir.Operation, Real]]) -> PassError:
+    """Of meshes none of which refines all others, two neither of which refines the other."""
+    (first, one), (op, other) = next(
+        (a, b)
+        for k, b in enumerate(used)
+        for a in used[:k]
+        if (refined(a[1], b[1]) is None and refined(b[1], a[1]) is None) or k == len(used) - 1
+    )
+    message = (
+        f"the manual computation is over a mesh {axes_text(other)}, another one over {axes_text(one)}, and the axes of "
+        "neither are made of the other's"
+    )
+    return PassError(op, message, ["write both for one mesh that has all axes", (first, "the other one is here")])
 
 
 def _replace_meshes(module: ir.Module, main: ir.Operation, meshes: dict[str, Any], own: Axes) -> None:

@@ -20,7 +20,7 @@ from rhino.passes.manual.collectives import KINDS, Axes, Placed, spread_groups
 from rhino.passes.manual.cut import cut
 from rhino.passes.manual.read import NAME, around, manual_axes, mesh_name
 
-_PLACE = "stablehlo.partition_id"
+PLACE = "stablehlo.partition_id"
 
 
 def spread(op: ir.Operation, record: Op, own: Axes, name: str, mesh: Axes, factors: Sequence[tuple[str, ...]]) -> None:
@@ -59,7 +59,7 @@ def spread(op: ir.Operation, record: Op, own: Axes, name: str, mesh: Axes, facto
         for at in inner:
             if at.name in KINDS:
                 spread_groups(at, placed)
-            elif at.name == _PLACE:
+            elif at.name == PLACE:
                 _place(at, name, mesh, placed)
 
 
@@ -92,15 +92,15 @@ def _place(op: ir.Operation, name: str, mesh: Axes, placed: Placed) -> None:
             nested = sdy_dialect.ManualComputationOp([kind], [], none, whole, axes)
             block = nested.regions[0].blocks.append()
             with ir.InsertionPoint(block):
-                sdy_dialect.ReturnOp([_own_place(kind, placed)])
+                sdy_dialect.ReturnOp([own_place(kind, placed)])
             made = nested.results[0]
         else:
-            made = _own_place(kind, placed)
+            made = own_place(kind, placed)
     op.results[0].replace_all_uses_with(made)
     op.erase()
 
 
-def _own_place(kind: Any, placed: Placed) -> Any:
+def own_place(kind: Any, placed: Placed) -> Any:
     found = stablehlo.PartitionIdOp().result
     if placed.inner > 1:
         found = stablehlo.DivOp(found, splat(kind, placed.inner)).result

@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoReturned
 
 # Results keep the elements of operand 0 (and what is merged in), possibly moved, cut or converted.
 _LAYOUT = frozenset(
@@ -47,6 +48,9 @@ class ArgumentFlow:
     leading dimensions), "data" (left-hand side with its leading dimension kept, image, index), "spread" (broadcast that
     keeps the leading dimension), or "" if there is none.
     `becomes`: the outputs of its type that are made of its elements.
+    `beside`: where the first use is as the right-hand side of a product that keeps the leading dimension, the arguments
+    whose elements are the left-hand side: `einsum` may write the weight there.
+    `block`: the tree that it is a leaf of, -1 if nobody says; `returned`: the outputs in its place of trees like that.
     """
 
     shape: tuple[int, ...]
@@ -56,6 +60,9 @@ class ArgumentFlow:
     computes: bool = False
     first_use: str = ""
     becomes: frozenset[int] = frozenset()
+    beside: frozenset[int] = frozenset()
+    block: int = -1
+    returned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,11 @@ def program_flow(module: ir.Module, main: ir.Operation) -> ProgramFlow:
         computes = bool(walk.computes >> i & 1)
         shape, dtype = walk.shape(types[i])
         first_use = walk.first_use.get(i, "")
-        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, frozenset(becomes[i])))
+        beside = frozenset(_members(walk.beside.get(i, 0)))
+        place = RhinoReturned.from_attr(attributes[RhinoReturned.name]) if RhinoReturned.name in attributes else {}
+        block, returned = place.get("block", -1), tuple(place.get("results", ()))
+        source = frozenset(becomes[i])
+        flows.append(ArgumentFlow(shape, dtype, alias, donated, computes, first_use, source, beside, block, returned))
     return ProgramFlow(tuple(flows), tuple(everything for _, everything in outputs))
 
 
@@ -109,6 +120,7 @@ class _Walk:
         self.sets: dict[Any, _Sets] = {}
         self.computes = 0
         self.first_use: dict[int, str] = {}
+        self.beside: dict[int, int] = {}
         self.shapes: dict[Any, tuple[tuple[int, ...], str]] = {}
         self.leading = [self.shape(a.type)[0][:1] for a in arguments]
         self.undecided = (1 << len(arguments)) - 1
@@ -230,6 +242,8 @@ class _Walk:
                 use = self.role_in(op, name, position, i)
                 if use:
                     self.first_use[i] = use
+                    if position == 1 and self.keeps_leading(op, name, i):
+                        self.beside[i] = given[0][0]
                 else:
                     self.undecided |= 1 << i
 
@@ -247,6 +261,13 @@ class _Walk:
         if name in ("stablehlo.gather", "stablehlo.dynamic_gather"):
             return "weight" if position == 0 else "data"
         return ""
+
+    def keeps_leading(self, op: Any, name: str, argument: int) -> bool:
+        """Whether a product has the leading dimension of an argument that is its right-hand side."""
+        if name not in ("stablehlo.dot_general", "stablehlo.dot"):
+            return False
+        shape = self.shape(op.operands[1].type)[0]
+        return shape[:1] == self.leading[argument] and 0 not in self.contracting(op, name)[1]
 
     def contracting(self, op: Any, name: str) -> tuple[list[int], list[int]]:
         """The contracting dimensions of the left-hand and of the right-hand side."""

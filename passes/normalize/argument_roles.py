@@ -2,10 +2,12 @@
 
 Owns the rules, in one place and in words:
 - *State* is what the step returns updated: an aliased argument that its output depends on, or, without aliasing, one
-  whose elements make up an output of its type. State that enters the computation and on which some output beside the
-  state depends (the loss) is a parameter; all other state is optimizer state, running statistics and step counts too.
+  whose elements make up an output of its type; where pytrees are known, a tree of which that holds for most leaves.
+  State that enters the computation and on which some output beside the state depends (the loss) is a parameter; all
+  other state is optimizer state, running statistics and step counts too.
 - What is not state but is used as a weight (a kernel, a table, a bias) is a parameter: frozen ones, those of an
-  evaluation step, and its running statistics. What enters as data, with the data's leading dimension, is the batch.
+  evaluation step, and its running statistics. What enters as data, with the data's leading dimension, is the batch; so
+  is what has that dimension and is multiplied with state from the right: `einsum` writes either operand there.
 - PRNG keys, scalars that are not state, and what fits nowhere are other.
 """
 
@@ -48,7 +50,7 @@ def decide(program: ProgramFlow) -> list[Decision]:
     decisions = []
     for i, flow in enumerate(flows):
         if not state[i]:
-            decisions.append(_other_role(flow, leading, bool(used >> i & 1)))
+            decisions.append(_other_role(flow, leading, bool(used >> i & 1), _is_swapped(flow, state)))
         elif loss_depends:
             decisions.append(_state_role(flow, bool(loss_depends >> i & 1), "the loss"))
         else:
@@ -75,6 +77,8 @@ def _used(program: ProgramFlow) -> int:
 def _find_state(program: ProgramFlow) -> list[frozenset[int]]:
     """For each argument the outputs that return it updated; none if it is not state."""
     flows = program.arguments
+    if all(flow.block >= 0 for flow in flows):
+        return _find_state_by_trees(program)
     state = [flow.becomes for flow in flows]
     for i, flow in enumerate(flows):
         if flow.alias >= 0 and program.outputs[flow.alias] >> i & 1:
@@ -94,6 +98,53 @@ def _find_state(program: ProgramFlow) -> list[frozenset[int]]:
     if any(state[i] and _enters(flow) for i, flow in enumerate(flows)):
         return state
     return [frozenset() for _ in flows]
+
+
+def _find_state_by_trees(program: ProgramFlow) -> list[frozenset[int]]:
+    """The same where the trees of the arguments are known: a tree is state as a whole, or is not."""
+    flows = program.arguments
+    state: list[frozenset[int]] = [frozenset()] * len(flows)
+    trees: dict[int, list[int]] = {}
+    for i, flow in enumerate(flows):
+        trees.setdefault(flow.block, []).append(i)
+    for members in trees.values():
+        for outputs in zip(*(flows[i].returned for i in members), strict=False):
+            if _returns(program, members, outputs):
+                for i, o in zip(members, outputs, strict=True):
+                    state[i] |= {o}
+        if not flows[members[0]].returned and all(_may_be_state(flows[i]) for i in members):
+            for i in members:
+                state[i] = flows[i].becomes
+
+    def drop(tree: Sequence[int]) -> None:
+        for i in tree:
+            state[i] = frozenset()
+
+    # x + f(x) of an inference step looks like an update; a training step has data that it does not return.
+    if all(state[i] for i, flow in enumerate(flows) if flow.first_use == "data"):
+        for members in trees.values():
+            if {flows[i].first_use for i in members} - {""} == {"data"}:
+                drop(members)
+    # Sums of gradients that are returned are like the parameters; data that is only scaled is like none.
+    if not any(state[i] and _enters(flow) for i, flow in enumerate(flows)):
+        weights = {(flow.shape, flow.dtype) for flow in flows if flow.first_use == "weight"}
+        for members in trees.values():
+            if not weights.issuperset((flows[i].shape, flows[i].dtype) for i in members if flows[i].shape):
+                drop(members)
+    return state
+
+
+def _returns(program: ProgramFlow, members: Sequence[int], outputs: Sequence[int]) -> bool:
+    """Whether results are most of a tree, updated: made of its elements, or dependent on what was given away."""
+    flows = program.arguments
+    made = sum(o in flows[i].becomes for i, o in zip(members, outputs, strict=True))
+    kept = sum(flows[i].donated and bool(program.outputs[o] >> i & 1) for i, o in zip(members, outputs, strict=True))
+    return 2 * max(made, kept) >= len(members)
+
+
+def _may_be_state(flow: ArgumentFlow) -> bool:
+    """Whether an argument that no results of a like tree stand for may be state by itself."""
+    return bool(flow.becomes) and flow.first_use != "data"
 
 
 def _is_float(flow: ArgumentFlow) -> bool:
@@ -119,12 +170,18 @@ def _state_role(flow: ArgumentFlow, matters: bool, what: str) -> Decision:
     return Decision("opt_state", f"returned updated, and {what} does not depend on it")
 
 
-def _other_role(flow: ArgumentFlow, leading: int, used: bool) -> Decision:
+def _is_swapped(flow: ArgumentFlow, state: Sequence[frozenset[int]]) -> bool:
+    """Whether it is first used as a right-hand side where the left-hand side is state, so that it may well be data."""
+    return bool(flow.beside) and all(state[k] for k in flow.beside)
+
+
+def _other_role(flow: ArgumentFlow, leading: int, used: bool, swapped: bool) -> Decision:
+    """The role of what is no state."""
     if _is_key(flow):
         return Decision("other", "random key")
     if not flow.shape:
         return Decision("other", "scalar")
-    if _is_float(flow) and flow.first_use == "weight":
+    if _is_float(flow) and flow.first_use == "weight" and not (swapped and flow.shape[0] == leading):
         return Decision("param", "not returned, and used as a weight")
     if flow.shape[0] == leading and prod(flow.shape) > 0 and used:
         return Decision("batch", f"not returned, with the data's leading dimension {leading}")
@@ -136,10 +193,15 @@ def _other_role(flow: ArgumentFlow, leading: int, used: bool) -> Decision:
 def _batch_size(program: ProgramFlow, state: Sequence[frozenset[int]]) -> int:
     """The leading dimension of the data: that of most of its elements, or -1 without data."""
     votes: Counter[int] = Counter()
+    doubtful: Counter[int] = Counter()
     used = _used(program)
     for i, flow in enumerate(program.arguments):
         weight = _is_float(flow) and flow.first_use == "weight"
-        if not state[i] and flow.shape and not weight and not _is_key(flow) and used >> i & 1:
-            # Data that is looked up or contracted says more about the batch than a mask or a table of constants.
-            votes[flow.shape[0]] += prod(flow.shape) * (1000 if flow.first_use == "data" else 1)
+        if not state[i] and flow.shape and not _is_key(flow) and used >> i & 1:
+            if not weight:
+                # Data that is looked up or contracted says more about the batch than a mask or a table of constants.
+                votes[flow.shape[0]] += prod(flow.shape) * (1000 if flow.first_use == "data" else 1)
+            elif _is_swapped(flow, state):
+                doubtful[flow.shape[0]] += prod(flow.shape)
+    votes = votes or doubtful
     return max(votes, key=lambda size: (votes[size], size)) if votes else -1

@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoRole
+from rhino.dialect.attributes import RhinoReturned, RhinoRole
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.normalize.argument_flow import program_flow
 from rhino.passes.normalize.argument_roles import decide
@@ -20,14 +20,17 @@ class ClassifyArgs(Pass):
 
     The role follows from donation and dataflow. State is what the step returns updated: aliased by
     `tf.aliasing_output`, or, when donated as `jax.buffer_donor` or not at all, the source of the elements of an output
-    of its own type. State that enters the computation and on which the loss depends is a parameter, other state is
-    optimizer state; that includes step counts and the running statistics of BatchNorm, which training updates but does
-    not read. What is not returned is a parameter when used as a weight, and batch when it has the leading dimension of
-    the data. Scalars that are not state, PRNG keys and the rest are other.
+    of its own type. Where `rhino.returned` gives the places of arguments in pytrees, a tree is state if results of a
+    tree just like it are made of most of its leaves, whether others are donated or not. State that enters the
+    computation and on which the loss depends is a parameter, other state is optimizer state; that includes step counts
+    and the running statistics of BatchNorm, which training updates but does not read. What is not returned is a
+    parameter when used as a weight, and batch when it has the leading dimension of the data. Scalars that are not
+    state, PRNG keys and the rest are other.
 
     Requires: a function @main with static shapes. Calls are looked through, so `rhino-inline` may come later.
 
-    Ensures: every argument of @main has `rhino.role`. Roles already given are kept. Nothing else changes.
+    Ensures: every argument of @main has `rhino.role`, none `rhino.returned`. Roles already given are kept. Nothing else
+      changes.
 
     Example:
       ```mlir
@@ -49,6 +52,7 @@ class ClassifyArgs(Pass):
         attributes = functions.argument_attributes(main)
         arguments = main.regions[0].blocks[0].arguments
         for argument, given, decision in zip(arguments, attributes, decide(program_flow(module, main)), strict=True):
+            given.pop(RhinoReturned.name, None)
             if RhinoRole.name in given:
                 log.count("kept")
                 continue

@@ -41,7 +41,7 @@ class Inline(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Inline callees before their callers, so that every body is copied complete. Raises PassError on recursion."""
         named = {functions.name_of(f): f for f in functions.all_functions(module)}
-        calls = {name: [op for op in functions.walk(f) if op.name in _CALLEE] for name, f in named.items()}
+        calls = {name: functions.calls_of(f) for name, f in named.items()}
         # 1 while its callees are inlined, 2 when that is done: a callee still at 1 calls itself in the end.
         state: dict[str, int] = {}
         stack = list(reversed(named))
@@ -51,28 +51,20 @@ class Inline(Pass):
                 stack.pop()
                 continue
             state[name] = 1
-            callees = [c for c in dict.fromkeys(map(_callee, calls[name])) if c in named and c not in state]
+            callees = [c for c in dict.fromkeys(c for _, c in calls[name]) if c in named and c not in state]
             if callees:
                 stack.extend(callees)
                 continue
-            for call in calls[name]:
-                callee = named.get(_callee(call))
+            for call, symbol in calls[name]:
+                callee = named.get(symbol)
                 if callee is None:
                     continue
-                if state[_callee(call)] == 1:
-                    raise PassError(call, f"@{_callee(call)} calls itself", ["write the recursion as stablehlo.while"])
+                if state[symbol] == 1:
+                    raise PassError(call, f"@{symbol} calls itself", ["write the recursion as stablehlo.while"])
                 if len(callee.regions[0].blocks) == 1:
                     _replace(call, callee)
             state[name] = 2
             stack.pop()
-
-
-# Operations that call a function, and the attribute that names it.
-_CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-
-
-def _callee(call: ir.Operation) -> str:
-    return str(call.attributes[_CALLEE[call.name]].value)
 
 
 def _replace(call: ir.Operation, callee: ir.Operation) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.graph.data import Graph, Op
+from rhino.graph.data import Graph, Op, Rule
 from rhino.passes.normalize.scan_loops import LOOP, READ, WRITE, Scan, Stack, is_constant
 from rhino.passes.normalize.strided_program import ELEMENTWISE
 
@@ -259,26 +259,47 @@ def _is_splat(graph: Graph, ops: Sequence[Any], v: int, wanted: float) -> bool:
         return False
 
 
-def reads_parameters(graph: Graph, scan: Scan, pure: Sequence[bool]) -> bool:
-    """Whether an array the loop reads a layer of is made of parameters alone."""
-    return any(pure[stack.value] and not stack.written for stack in scan.stacks)
+def reads_parameters(scan: Scan, dims: Sequence[frozenset[int]]) -> bool:
+    """Whether what the loop reads a layer of has its layers from parameters."""
+    return any(stack.dim in dims[stack.value] and not stack.written for stack in scan.stacks)
 
 
-def parameters_alone(graph: Graph) -> list[bool]:
-    """Per value, whether it is made of nothing but parameters and constants, and of at least one parameter."""
+def parameter_dims(graph: Graph) -> list[frozenset[int]]:
+    """Per value, the dimensions that are those of parameters: all of what is made of parameters and constants alone.
+
+    Of what is made of data too, those that only leading dimensions of parameters bring, whole: one input projected for
+    all layers at once. (Heads, which layers have too, are seldom in front.)
+    """
     constant = [False] * len(graph.values)
     pure = [False] * len(graph.values)
+    leading: list[frozenset[int]] = [frozenset()] * len(graph.values)
     for argument in graph.arguments:
-        pure[argument.value] = argument.role == "param"
+        if argument.role == "param":
+            pure[argument.value] = True
+            leading[argument.value] = frozenset(range(min(1, len(graph.values[argument.value].shape))))
     for op in graph.ops:
-        if op.name == LOOP:
-            for tie in op.ties:
-                pure[tie[2]] = pure[tie[0]] and tie[2] == tie[3]
-        elif op.name == BARRIER:
-            for operand, result in op.ties:
-                pure[result] = pure[operand]
-        elif op.region_end == op.index + 1 and all(pure[v] or constant[v] for v in op.operands):
+        if op.name in (LOOP, BARRIER):
+            kept = [(tie[0], tie[2]) for tie in op.ties if tie[2] == tie[3]] if op.name == LOOP else op.ties
+            for operand, result in kept:
+                pure[result], leading[result] = pure[operand], leading[operand]
+        elif op.region_end == op.index + 1:
+            alone = all(pure[v] or constant[v] for v in op.operands)
             made = any(pure[v] for v in op.operands)
-            for v in op.results:
-                pure[v], constant[v] = made, not made
-    return pure
+            brought = _brought(op, op.rule, constant, leading) if op.rule is not None else frozenset()
+            for r, v in enumerate(op.results):
+                pure[v], constant[v] = alone and made, alone and not made
+                if brought and op.rule is not None:
+                    found = enumerate(op.rule.results[r])
+                    leading[v] = frozenset(d for d, factors in found if factors and brought.issuperset(factors))
+    return [frozenset(range(len(value.shape))) if pure[value.index] else leading[value.index] for value in graph.values]
+
+
+def _brought(op: Op, rule: Rule, constant: Sequence[bool], leading: Sequence[frozenset[int]]) -> frozenset[int]:
+    """The factors that are whole dimensions of operands, parameters' in all operands that have them."""
+    found: set[int] = set()
+    lost: set[int] = set(rule.replicate)
+    for v, mapping in zip(op.operands, rule.operands, strict=True):
+        for d, factors in enumerate(mapping):
+            if not constant[v]:
+                (found if d in leading[v] and len(factors) == 1 else lost).update(factors)
+    return frozenset(found - lost)

@@ -14,7 +14,7 @@ from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.import_graph import import_graph, number_program
-from rhino.passes.normalize.scan_flow import Flow, parameters_alone, reads_parameters, trace
+from rhino.passes.normalize.scan_flow import Flow, parameter_dims, reads_parameters, trace
 from rhino.passes.normalize.scan_loops import LOOP, Scan, Uses, read_scan
 from rhino.passes.normalize.scan_pieces import bounds
 from rhino.passes.normalize.scan_rewrite import Rewriter
@@ -32,7 +32,7 @@ class SplitScans(Pass):
     reduction over the layers, such as a gradient norm, becomes one per piece and a combination of the results. An
     operation that needs all layers at once gets them by a `concatenate` in front.
 
-    A loop is split if an array that it reads layer by layer is made of parameters alone, or if it shares such arrays
+    A loop is split if an array that it reads layer by layer has its layers from parameters, or if it shares such arrays
     with a loop that is. All others stay as they are: loops over time steps use the same parameters in each trip. So do
     loops whose counter does not run from 0 in steps of 1 to a constant. Of nested loops, the outer one is split.
 
@@ -75,8 +75,8 @@ class SplitScans(Pass):
         if graph.microbatch_loop >= 0:
             found[graph.microbatch_loop] = "its trips are micro-batches"
         scans = [scan for scan in found.values() if isinstance(scan, Scan) and scan.trips > 1]
-        pure = parameters_alone(graph)
-        seeds = [scan for scan in scans if self.force or reads_parameters(graph, scan, pure)]
+        dims = parameter_dims(graph)
+        seeds = [scan for scan in scans if self.force or reads_parameters(scan, dims)]
         candidates = _outermost(graph, scans, seeds)
         flow = Flow(graph, ops, {scan.op: scan for scan in candidates})
         if self.count > 1:

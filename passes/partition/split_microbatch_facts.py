@@ -31,6 +31,8 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
     grouped: dict[int, tuple[int, ...]] = {}
     effects: set[int] = set()
     host: set[int] = set()
+    joins: dict[int, int] = {}
+    edges: dict[int, tuple[tuple[int, int] | None, ...]] = {}
     children: dict[tuple[int, Any], list[int]] = {}
     for record, op in zip(graph.ops, ops, strict=True):
         k, name = record.index, record.name
@@ -50,6 +52,10 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
             combiners[k] = f"stablehlo.{combined[0]}" if len(combined) == 1 and combined[0] else ""
             if all(starts_neutral(op, i, kind) for i, kind in enumerate(combined)):
                 neutral.add(k)
+        elif name == "stablehlo.concatenate":
+            joins[k] = ir.IntegerAttr(op.attributes["dimension"]).value
+        elif name in ("stablehlo.slice", "stablehlo.pad"):
+            edges[k] = _edges(op)
         elif name == "stablehlo.convolution":
             if found := _grouped(op):
                 grouped[k] = found
@@ -72,9 +78,23 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
                     )
                 )
             regions[record.index] = tuple(found_regions)
-    return Facts(
-        regions, frozenset(zeros), combiners, frozenset(neutral), captures, grouped, frozenset(effects), frozenset(host)
-    )
+    kept = frozenset(zeros), combiners, frozenset(neutral), captures, grouped, frozenset(effects), frozenset(host)
+    return Facts(regions, *kept, joins, edges)
+
+
+def _edges(op: Any) -> tuple[tuple[int, int] | None, ...]:
+    """What a slice or pad adds to the two ends of each dimension; None if it has a stride or pads inside."""
+
+    def numbers(name: str) -> list[int]:
+        return list(ir.DenseI64ArrayAttr(op.attributes[name]))
+
+    if op.name == "stablehlo.pad":
+        ends = zip(numbers("edge_padding_low"), numbers("edge_padding_high"), strict=True)
+        return tuple(None if gap else end for end, gap in zip(ends, numbers("interior_padding"), strict=True))
+    starts, limits, strides = (numbers(name) for name in ("start_indices", "limit_indices", "strides"))
+    sizes = op.operands[0].type.shape
+    ends = zip((-n for n in starts), (n - size for n, size in zip(limits, sizes, strict=True)), strict=True)
+    return tuple(None if stride > 1 else end for end, stride in zip(ends, strides, strict=True))
 
 
 def _grouped(op: Any) -> tuple[int, ...]:

@@ -159,12 +159,29 @@ def _constant(op: Any, new: Any, copy: Copy) -> None:
 
 
 def _slice(op: Any, new: Any, copy: Copy) -> None:
-    """The batch is not cut: it is taken from its start to its end."""
+    """The batch is not cut: it is taken from its start to its end, or some of several runs of it are."""
     form = copy.results[0][1]
     if isinstance(form, Split):
-        limits = list(ir.DenseI64ArrayAttr(op.attributes["limit_indices"]))
-        limits[form.dim] = new.results[0].type.shape[form.dim]
+        starts, limits = (list(ir.DenseI64ArrayAttr(op.attributes[f"{end}_indices"])) for end in ("start", "limit"))
+        starts[form.dim] = _share(form.dim, op, new, starts[form.dim])
+        limits[form.dim] = starts[form.dim] + new.results[0].type.shape[form.dim]
+        new.attributes["start_indices"] = ir.DenseI64ArrayAttr.get(starts)
         new.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
+
+
+def _pad(op: Any, new: Any, copy: Copy) -> None:
+    """Runs of the batch that are added or taken away."""
+    form = copy.results[0][1]
+    if isinstance(form, Split):
+        for name in ("edge_padding_low", "edge_padding_high"):
+            edges = list(ir.DenseI64ArrayAttr(op.attributes[name]))
+            edges[form.dim] = _share(form.dim, op, new, edges[form.dim])
+            new.attributes[name] = ir.DenseI64ArrayAttr.get(edges)
+
+
+def _share(dim: int, op: Any, new: Any, size: int) -> int:
+    """Of a number of rows along the batch, those of a micro-batch."""
+    return int(size * new.results[0].type.shape[dim] // op.results[0].type.shape[dim])
 
 
 def _window(op: Any, new: Any, copy: Copy) -> None:
@@ -180,6 +197,7 @@ def _window(op: Any, new: Any, copy: Copy) -> None:
 _RESIZED: dict[str, Callable[[Any, Any, Copy], None]] = {
     "stablehlo.constant": _constant,
     "stablehlo.slice": _slice,
+    "stablehlo.pad": _pad,
     "stablehlo.dynamic_slice": _window,
     "stablehlo.gather": _window,
 }

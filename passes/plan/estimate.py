@@ -15,6 +15,7 @@ from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.plan.plan_sharding import MESH, given_mesh
 from rhino.passes.registry import Pass, option, register
 from rhino.search.estimate import Estimated, estimate
+from rhino.search.uneven import share
 
 _MIB = 2.0**20
 
@@ -65,7 +66,11 @@ class Estimate(Pass):
         for index, seconds in found.op_seconds.items():
             op = graph.ops[index]
             parts = found.op_parts[index]
-            cost = {"time_s": seconds, "flops": op.flops // parts, "bytes": int(traffic_bytes(graph, op, real) / parts)}
+            cost = {
+                "time_s": seconds,
+                "flops": share(op.flops, parts),
+                "bytes": int(traffic_bytes(graph, op, real) / parts),
+            }
             if op.trips > 1:
                 cost["trips"] = op.trips
             RhinoCost.attach(ops[index], cost)

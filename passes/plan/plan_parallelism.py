@@ -126,7 +126,7 @@ def _as_alternative(lost: dict[str, object], best: dict[str, object]) -> dict[st
         shape = "+".join(str(prod(size for _, size in group)) for group in groups)
     stages = int(str(lost["stages"]))
     name = f"{stages} stages of {shape}" if stages > 1 else f"mesh {shape}"
-    slower = _step_s(lost) / _step_s(best) - 1
+    slower = _step_s(lost) / _step_s(best) - 1 if _step_s(best) > 0 else 0.0
     return {
         "name": name,
         "step_time_s": _step_s(lost),

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.dialect import sdy
 from rhino.errors import RhinoError
 from rhino.joint.options import Options
 from rhino.joint.search import plan_jointly
@@ -13,10 +14,16 @@ from rhino.joint.solution import JointSolution
 from rhino.microbatch.forms import ONE
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
-from rhino.passes.plan.plan_sharding import MESH, given_mesh, sizes_of
+from rhino.passes.manual.read import MANUAL_MESH
+from rhino.passes.plan.plan_sharding import MESH, given_mesh
 from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.passes.plan.write_pipeline import write_pipeline
 from rhino.passes.registry import Pass, option, register
+from rhino.passes.stage.replicated import AXIS
+from rhino.search.meshes import names_around, read_mesh
+
+_ONE_PROGRAM = "or plan it as one program (stages=1)"
+_UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
 
 @register
@@ -87,10 +94,13 @@ class PlanPipeline(Pass):
                 f"{why.message}; so the pipeline has one micro-batch, and its stages wait for each other",
                 [text for text in helps if text],
             )
+        sizes, names = read_mesh(self.mesh)
+        own = tuple(sdy.mesh_axes(module).get(MANUAL_MESH, ()))
         options = Options(
             level=self.level,
             memory_limit=self.memory_limit or None,
-            mesh=sizes_of(self.mesh) or None,
+            mesh=sizes or None,
+            axes=() if AXIS in names else names_around(own, sizes, names),
             stages=self.stages,
             microbatches=self.microbatches,
             fewer=self.fewer,
@@ -102,7 +112,16 @@ class PlanPipeline(Pass):
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise
+            if programs.uncut is not None:
+                # What stands in the way of micro-batches does so here, and its remedies are what helps.
+                raise PassError(why.position, f"{why.message}; {error.message}", [*helps, _ONE_PROGRAM]) from error
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        write_pipeline(module, programs, cluster, solution, log)
+        try:
+            write_pipeline(module, programs, cluster, solution, log)
+        except (RhinoError, ir.MLIRError) as error:
+            # These passes check annotations that were written by the search: what they say is not about the step.
+            where = error.diagnostic.position if isinstance(error, PassError) else main
+            message = f"the pipeline of {solution.best.shape.stages} stages that was found cannot be cut here"
+            raise PassError(where, message, [_UNWRITTEN]) from error
         log.count("candidates", solution.candidates)
         return solution

@@ -29,7 +29,8 @@ from rhino.search import Options, Solution, plan_sharding
 from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
 from rhino.search.kernels import kernel_uses
-from rhino.search.meshes import mesh_around, meshes_around
+from rhino.search.meshes import mesh_around, meshes_around, names_around, read_mesh
+from rhino.search.padding import Unsplit, describe, gains, unsplit
 from rhino.search.pinning import pinned_states
 from rhino.search.solution import Alternative
 
@@ -72,7 +73,7 @@ class PlanSharding(Pass):
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = option("O1", "search effort; O0 propagates the shardings that are there", ("O0", "O1", "O2"))
-    mesh: str = option("", "sizes of the mesh axes, outermost first, as in 2x4; all shapes are tried when empty")
+    mesh: str = option("", "axes, outermost first, as in 2x4 or data=2,model=4; all shapes are tried when empty")
     memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
     budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
 
@@ -92,8 +93,9 @@ class PlanSharding(Pass):
             raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
         check(_PROPAGATE, module)
         passmanager.PassManager.parse(_PROPAGATE, module.context).run(module.operation)
+        graph = import_graph(module, read_op_shardings=True)
         try:
-            found = estimate(import_graph(module, read_op_shardings=True), cluster, mesh, strict=False)
+            found = estimate(graph, cluster, mesh, strict=False)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         if found.clashes:
@@ -108,7 +110,7 @@ class PlanSharding(Pass):
         own = tuple(sdy_attributes.mesh_axes(module).get(MANUAL_MESH, ()))
         if not own:
             return []
-        sizes = sizes_of(self.mesh)
+        sizes, _ = read_mesh(self.mesh)
         mesh = mesh_around(own, sizes, cluster) if sizes else meshes_around(own, cluster, "O1")[0]
         for function in functions.all_functions(module):
             for op in outermost(function):
@@ -126,11 +128,13 @@ class PlanSharding(Pass):
         graph = import_graph(module)
         given = given_mesh(module)
         _check_pins(main, graph, bool(given))
-        sizes = tuple(n for _, n in given) if given else sizes_of(self.mesh)
+        sizes, names = read_mesh(self.mesh)
+        if given:
+            sizes, names = tuple(n for _, n in given), tuple(axis for axis, _ in given)
         options = Options(
             level=self.level,
             mesh=sizes or None,
-            axes=tuple(axis for axis, _ in given),
+            axes=names if given else names_around(graph.axes, sizes, names),
             memory_limit=self.memory_limit or None,
             budget_s=self.budget or None,
         )
@@ -140,19 +144,17 @@ class PlanSharding(Pass):
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
-        summarise(module, cluster, solution)
+        missed = unsplit(graph, cluster, options, solution, log.progress)
+        now = solution.predicted.step_time_s, solution.predicted.memory.peak_bytes
+        for one in missed:
+            if gains(one, *now):
+                log.remark(main, describe(one, cluster.num_devices, *now))
+        summarise(module, cluster, solution, missed)
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
         log.count("decisions", len(solution.problem.nodes))
         log.count("tied-decisions", len(solution.costs.quotient.nodes))
         return solution
-
-
-def sizes_of(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split("x")) if text else ()
-    except ValueError:
-        raise RhinoError(f"mesh '{text}' is not sizes joined by x", "write 8, 2x4 or 4x2x2") from None
 
 
 def given_mesh(module: ir.Module) -> list[tuple[str, int]]:
@@ -262,6 +264,13 @@ class Writer:
                             made = changed[given, reader.block] = self._through(given, stops)
                     reader.operands[slot] = made
 
+        for at, slot in self.solution.loose:
+            if self.mine(at):
+                reader = self.ops[at]
+                whole = ((),) * len(self.graph.values[self.graph.ops[at].operands[slot]].shape)
+                with self.module.context, reader.location, ir.InsertionPoint(reader):
+                    reader.operands[slot] = self._through(reader.operands[slot], [whole])
+
     @cached_property
     def left(self) -> dict[int, tuple[Dims, ...]]:
         """As `Solution.outputs`, of the operations it writes."""
@@ -318,8 +327,10 @@ class Propagated:
     gap: float = 0.0
 
 
-def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagated) -> None:
-    """Writes `rhino.plan` and `rhino.cluster`."""
+def summarise(
+    module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
+) -> None:
+    """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
     kernels = [asdict(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
     memory = predicted.memory
@@ -353,6 +364,7 @@ def summarise(module: ir.Module, cluster: Cluster, solution: Solution | Propagat
                 for a in solution.alternatives
             ],
             **({"kernels": kernels} if kernels else {}),
+            **({"unsplit": [asdict(one) for one in missed]} if missed else {}),
         },
     )
     attach_cluster(module, cluster)

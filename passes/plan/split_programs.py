@@ -142,6 +142,13 @@ def _batch_size(main: Any) -> int:
         )
         if "rhino.role" in given and given["rhino.role"].value == "batch" and len(a.type.shape)
     ]
+    one_program = "plan it as one program (stages=1)"
     if not sizes:
-        raise PassError(main, "no argument of the step is a batch", ["run rhino-classify-args, or give rhino.role"])
-    return int(max(sizes)[0])
+        attributes = functions.argument_attributes(main)
+        classified = not attributes or any("rhino.role" in given for given in attributes)
+        remedy = one_program if classified else "run rhino-classify-args, or give rhino.role"
+        raise PassError(main, "no argument of the step is a batch, which micro-batches are cut from", [remedy])
+    size = int(max(sizes)[0])
+    if not size:
+        raise PassError(main, "the batch has no examples", [f"give some, or {one_program}"])
+    return size

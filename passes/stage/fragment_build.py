@@ -62,7 +62,7 @@ class _Builder:
 
     def build(self) -> None:
         plan, old = self.plan, self.program.main
-        sources = sorted(plan.owners, key=lambda source: (source.index, source.start))
+        sources = sorted(plan.owners, key=lambda source: (source.index, source.slice))
         arguments = [(source, group) for source in sources for group in sorted(plan.copies[source])]
         kinds = [self.usual_type(s, group) for s, group in arguments]
         results = [self.found_type(r.export, plan.group(r.stage)) for r in plan.results]
@@ -110,7 +110,8 @@ class _Builder:
             which["slice"] = rows
             if RhinoStrided.name in kept:
                 strided = RhinoStrided.from_attr(kept[RhinoStrided.name])
-                strided["shape"][0] = rows[0][1] - rows[0][0]
+                # No dimension up to the one that was cut is split into factors.
+                strided["shape"] = [*(stop - start for start, stop in rows), *strided["shape"][len(rows) :]]
                 kept[RhinoStrided.name] = RhinoStrided.to_attr(strided, mesh_context())
         kept[RhinoArgument.name] = RhinoArgument.to_attr(which, mesh_context())
         return kept
@@ -122,9 +123,7 @@ class _Builder:
         if not isinstance(source, Input):
             return self.counter_type if source == self.program.loop.counter else source.type
         whole = ir.RankedTensorType(self.program.arguments[source.index].type)
-        if not source.slice:
-            return whole
-        return ir.RankedTensorType.get([source.stop - source.start, *whole.shape[1:]], whole.element_type)
+        return ir.RankedTensorType.get(source.shape(whole.shape), whole.element_type) if source.slice else whole
 
     def type(self, group: int, tensor: ir.Type, dims: Dims | None) -> ir.Type:
         """The type of a tensor on a group."""

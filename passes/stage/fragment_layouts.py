@@ -96,7 +96,7 @@ class Layouts:
         if not isinstance(source, Input):
             return tuple(ir.ShapedType(source.type).shape)
         shape = ir.ShapedType(self.program.arguments[source.index].type).shape
-        return (source.stop - source.start, *shape[1:]) if source.slice else tuple(shape)
+        return source.shape(shape)
 
     def _whole(self, dims: Dims | None, shape: tuple[int, ...], mesh: str) -> Dims:
         """The layout without the axes that would cut a dimension into unequal shards."""

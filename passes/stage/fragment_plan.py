@@ -141,7 +141,7 @@ class _Planner:
         slices = {source for source in program.alias.values() if isinstance(source, Input) and source.slice}
         stored = {source.index for source in slices}
         whole = [Input(i) for i in range(len(program.arguments)) if i not in stored]
-        for source in sorted([*slices, *whole], key=lambda s: (s.index, s.start)):
+        for source in sorted([*slices, *whole], key=lambda s: (s.index, s.slice)):
             given = self.attributes[source.index]
             role = RhinoRole.from_attr(given[RhinoRole.name]) if RhinoRole.name in given else ""
             first = min(readers.get(source, [(0, 0)]))[1]
@@ -270,7 +270,7 @@ class _Planner:
         """The stage of a result any stage can compute: of the argument whose buffer it takes, or of what it reads."""
         for j, given in enumerate(self.attributes):
             if "tf.aliasing_output" in given and ir.IntegerAttr(given["tf.aliasing_output"]).value == i:
-                owner = self.plan.owners[Input(j, *(rows[0] if rows else ()))]
+                owner = self.plan.owners[Input(j, rows)]
                 return owner or 0
         homes = [self.home_of(root) for root in self.program.roots(source) if not isinstance(root, Input)]
         return next((home.stage for home in homes if home is not None), 0)

@@ -40,16 +40,14 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An argument of the original step, or its rows [start, stop) where `stop` is given."""
+    """An argument of the original step, or the part of it with [start, stop) per leading dimension, empty for all."""
 
     index: int
-    start: int = 0
-    stop: int = -1
+    slice: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def slice(self) -> tuple[tuple[int, int], ...]:
-        """[start, stop) per leading dimension, empty for all of the argument."""
-        return () if self.stop < 0 else ((self.start, self.stop),)
+    def shape(self, whole: Sequence[int]) -> tuple[int, ...]:
+        """Its shape, of an argument with the shape `whole`."""
+        return (*(stop - start for start, stop in self.slice), *whole[len(self.slice) :])
 
 
 # What fragments read from outside: an argument, or a value: of an operation with a home, of the loop, or its counter.

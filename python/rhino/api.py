@@ -6,7 +6,7 @@ Owns the public object and its cache of plans. Tracing, binding, pinning and com
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.plan import Plan
-from rhino.plan_options import memory_bytes, mesh_text, stage_count
+from rhino.plan_options import memory_bytes, mesh_of_devices, mesh_text, stage_count
 from rhino.progress import Progress
 
 _LEVELS = ("O0", "O1", "O2")
@@ -282,7 +282,7 @@ class _Options(TypedDict, total=False):
     static_argnums: int | Sequence[int]
     static_argnames: str | Sequence[str]
     memory_limit: int | float | str | None
-    mesh: Sequence[int] | str | None
+    mesh: Sequence[int] | Mapping[str, int] | str | None
     follow: Parallelized | None
     plan: Plan | None
     search_budget: float | None
@@ -308,7 +308,7 @@ def parallelize(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     memory_limit: int | float | str | None = None,
-    mesh: Sequence[int] | str | None = None,
+    mesh: Sequence[int] | Mapping[str, int] | str | None = None,
     follow: Parallelized | None = None,
     plan: Plan | None = None,
     search_budget: float | None = None,
@@ -326,12 +326,12 @@ def parallelize(
       cluster: a `Cluster`, or what `Cluster.load` takes ("dgx-h100:4", a YAML file); by default all devices jax has,
         those of every process after `rhino.distributed.initialize`. Also what `devices` takes.
       devices: some of this process's: how many, a list like `jax.devices()[:4]`, or a `Mesh`, whose sizes are then
-        those of the plan's mesh (its axes have names of their own). As `cluster=Cluster.local(devices)`.
+        those of the plan's mesh, with its axes' names; an outermost axis of as many devices as `stages` is over these.
       level: how hard to search: "O1" in seconds, "O2" more meshes and several axes at once, in a minute or two;
         "O0" does not search, it propagates the shardings that are in the step.
       donate_argnums, donate_argnames, static_argnums, static_argnames: as for `jax.jit`.
       memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; nine tenths of the device's by default.
-      mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4"; searched by default.
+      mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4", or {"data": 2, "model": 4}; searched by default.
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
       plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.
       search_budget: seconds after which the best plan so far is taken; by default the search runs to its end.
@@ -358,13 +358,15 @@ def parallelize(
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 
     where, some = _where(cluster, devices)
+    count = stage_count(stages)
+    given_mesh = mesh_text(mesh)
     if mesh is None and isinstance(some, Mesh):
-        mesh = tuple(size for size in some.devices.shape if size > 1) or (1,)
+        given_mesh = mesh_of_devices(some.shape, count)
 
     def wrap(function: Callable[..., Any]) -> Parallelized:
         settings = Settings(
-            level, memory_bytes(memory_limit), mesh_text(mesh), follow, plan, search_budget or 0.0,
-            stage_count(stages), microbatches or 0, schedule or "", statistics, annotations,
+            level, memory_bytes(memory_limit), given_mesh, follow, plan, search_budget or 0.0,
+            count, microbatches or 0, schedule or "", statistics, annotations,
         )  # fmt: skip
         step = step_of(function)
         signature = Signature(step, static_argnums, donate_argnums, static_argnames, donate_argnames)

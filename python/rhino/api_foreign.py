@@ -94,8 +94,9 @@ def _variables(fn: Callable[..., Any]) -> Iterator[tuple[Any, Any, str]]:
             found = [v for part in parts for v in getattr(part, "variables", ())]
             found += getattr(owner, "metrics_variables", ())
             yield from ((owner, v, "_value") for v in (owner, *found) if hasattr(v, "_value"))
-        elif callable(getattr(owner, "parameters", None)):
-            tensors = [*owner.parameters(), *owner.buffers()]
+        elif callable(getattr(kind := type(owner), "parameters", None)):
+            # Of the class: a JittableModule of torchax has a dictionary called buffers.
+            tensors = [*kind.parameters(owner), *kind.buffers(owner)]
             yield from ((owner, tensor, "_elem") for tensor in tensors if hasattr(tensor, "_elem"))
         elif hasattr(owner, "_elem"):
             yield owner, owner, "_elem"

@@ -6,27 +6,34 @@ Owns tracing and lowering through jax's public stages. Knows nothing of plans, c
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
+from jax.extend.source_info_util import register_exclusion
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
 from rhino.api_foreign import check_arguments, held_unchanged
 from rhino.api_objects import object_paths, path_name
+from rhino.api_returned import Place, places
 from rhino.api_signature import Call, Signature, abstract
 from rhino.compile._jax_callbacks import Callbacks, callbacks_of
 from rhino.compile._jax_kernels import Kernels, as_on
 from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.local_kernels import Platform
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoReturned
 from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError
+
+# What jax lowers is then at the lines of the user's program that led to it, and at none of this package's.
+register_exclusion(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,7 @@ class Trace:
 
     Attributes:
       name: the function's name.
+      place: the file and line where it is defined; ("", 0) where that is not known.
       jaxpr: the closed jaxpr, flat.
       in_tree: of (traced positional arguments, traced keyword arguments).
       leaves: the flat arguments.
@@ -62,10 +70,12 @@ class Trace:
     """
 
     name: str
+    place: tuple[str, int]
     jaxpr: Any
     in_tree: Any
     out_tree: Any
     leaves: tuple[Leaf, ...]
+    places: tuple[Place, ...]
     donated: tuple[int, ...]
     info: tuple[Any, Any]
     kept: tuple[int, ...]
@@ -105,14 +115,22 @@ def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str 
     infos = jax.tree.leaves(traced.args_info)
     avals = traced.jaxpr.in_avals
     flat, in_tree = tree_flatten_with_path((call.traced_args, call.traced_kwargs))
+    keywords = [call.traced_kwargs[name] for name in sorted(call.traced_kwargs)]  # as jax flattens them
     if len(flat) != len(avals):
         raise RhinoError(f"jax traced {len(avals)} arguments, but the call has {len(flat)} arrays")
     return Trace(
         name=name_of(fn),
+        place=place_of(fn),
         jaxpr=traced.jaxpr,
         in_tree=in_tree,
         out_tree=jax.tree.structure(traced.out_info),
         leaves=tuple(_leaves(call, flat, avals)),
+        places=places(
+            [jax.tree.structure(value) for value in (*call.traced_args, *keywords)],
+            [(a.shape, a.dtype) for a in avals],
+            jax.tree.structure(traced.out_info),
+            [(a.shape, a.dtype) for a in jax.tree.leaves(traced.out_info)],
+        ),
         donated=tuple(i for i, info in enumerate(infos) if info.donated),
         kept=tuple(at for at in getattr(traced.out_info, "kept", ()) if at >= 0) if call.opened else (),
         info=(traced.args_info, traced.out_info),
@@ -129,6 +147,14 @@ def name_of(fn: Any) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
+def place_of(fn: Any) -> tuple[str, int]:
+    """The file and line of the function behind partials, decorators and callable objects; ("", 0) of a built-in one."""
+    while isinstance(fn, functools.partial) or hasattr(fn, "__wrapped__"):
+        fn = fn.func if isinstance(fn, functools.partial) else fn.__wrapped__
+    code = getattr(fn if hasattr(fn, "__code__") else type(fn).__call__, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+
 def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -> Iterator[Leaf]:
     objects = object_paths((call.traced_args, call.traced_kwargs))
     for (path, _), aval in zip(flat, avals, strict=True):
@@ -141,6 +167,7 @@ def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -
 def import_module(trace: Trace) -> ir.Module:
     """The traced program as a module in a fresh rhino context, `rhino.name` on every argument.
 
+    Where jax says nothing of @main's place, it is that of the function: what is wrong with all of it is said there.
     Weak types leave no trace in it, so that a Python number and an array make one program.
 
     Raises:
@@ -149,6 +176,9 @@ def import_module(trace: Trace) -> ir.Module:
     module = parse_bytes(trace.bytecode, make_context())
     main = functions.find(module, "main")
     assert main is not None
+    file, line = trace.place
+    if file:
+        main.location = ir.Location.file(file, line, 1, module.context)
     attributes = functions.argument_attributes(main)
     if token := next((op for op in callbacks_in(module) if any(map(_is_token, (*op.operands, *op.results)))), None):
         raise RhinoError(
@@ -161,8 +191,9 @@ def import_module(trace: Trace) -> ir.Module:
             f"{trace.name} lowers to {len(attributes)} arguments, but takes {len(trace.leaves)} arrays",
             "ordered effects cannot be planned: leave them out of the step",
         )
-    for given, leaf in zip(attributes, trace.leaves, strict=True):
+    for given, leaf, place in zip(attributes, trace.leaves, trace.places, strict=True):
         given["rhino.name"] = ir.StringAttr.get(leaf.name, module.context)
+        given[RhinoReturned.name] = RhinoReturned.to_attr(asdict(place), module.context)
     functions.set_argument_attributes(main, attributes)
     _drop_converts(module)
     return module

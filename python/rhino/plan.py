@@ -127,6 +127,26 @@ class KernelUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsplit:
+    """A dimension of an argument that would be split further if its size divided: see `rhino.search.padding.Unsplit`.
+
+    Attributes:
+      name, dim, size: the argument, which dimension, and how long it is.
+      parts: into how many parts it is stored.
+      padded: the next size that all devices divide.
+      step_time_s, peak_bytes: what a plan on the same mesh would come to with that size, wherever it occurs.
+    """
+
+    name: str
+    dim: int
+    size: int
+    parts: int
+    padded: int
+    step_time_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """What a plan's cluster is made of, whatever it is called: a kind of device ("h100"), and how many where."""
 
@@ -157,6 +177,8 @@ class Plan:
       meshes: of each group, where they differ; `mesh` is then the first one's.
       arguments, outputs: every tensor that the step takes and returns, in the flat order of the module.
       kernels: the calls whose insides XLA does not see, as the plan has them.
+      unsplit: dimensions that are stored whole, or in few parts, because devices do not divide them, and what padding
+        would give; only the largest are looked at, and none of a pipeline.
       program: fingerprint of the module before planning: another program needs its own annotations.
       machine: what the cluster is made of; None in plans of earlier versions, which have its name alone.
     """
@@ -178,6 +200,7 @@ class Plan:
     statistics: str = "batch"
     kernels: tuple[KernelUse, ...] = ()
     machine: Machine | None = None
+    unsplit: tuple[Unsplit, ...] = ()
     source: str | ir.Module | None = field(default=None, compare=False, repr=False)
     binding: Binding | None = field(default=None, compare=False, repr=False)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor
+from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor, Unsplit
 from rhino.plan_strided import factors_of
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
@@ -42,6 +42,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "search": asdict(plan.search),
         "alternatives": [_without_none(asdict(entry)) for entry in plan.alternatives],
         **({"kernels": [asdict(use) for use in plan.kernels]} if plan.kernels else {}),
+        **({"unsplit": [asdict(one) for one in plan.unsplit]} if plan.unsplit else {}),
         "arguments": [_tensor_data(tensor) for tensor in plan.arguments],
         "outputs": [_without_role(_tensor_data(tensor)) for tensor in plan.outputs],
     }
@@ -122,6 +123,7 @@ def _plan(data: dict[str, Any]) -> Plan:
         statistics=_text(data.get("statistics", "batch"), "statistics"),
         kernels=_each(data, "kernels", _kernel) if "kernels" in data else (),
         machine=_machine(_record(data["machine"], "machine")) if "machine" in data else None,
+        unsplit=_each(data, "unsplit", _unsplit) if "unsplit" in data else (),
         source=_unpack(data["module"]) if "module" in data else None,
     )
 
@@ -214,6 +216,15 @@ def _kernel(entry: dict[str, Any], path: str) -> KernelUse:
         else:
             values[field.name] = _number(value, where) if field.name.endswith("_s") else _whole(value, where)
     return KernelUse(**values)
+
+
+def _unsplit(entry: dict[str, Any], path: str) -> Unsplit:
+    values: dict[str, Any] = {}
+    for field in fields(Unsplit):
+        value, where = _get(entry, field.name, path), f"{path}.{field.name}"
+        read = _text if field.name == "name" else _number if field.name == "step_time_s" else _whole
+        values[field.name] = read(value, where)
+    return Unsplit(**values)
 
 
 def _pack(text: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, par
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import RhinoError, RhinoWarning, first_line
-from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor, Unsplit
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan_retype import ALIAS
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rhino.search.outcome import Progress
 
 _NAMES = re.compile(r'rhino\.name = "[^"]*"')
+_RETURNED = re.compile(r"(, )?rhino\.returned = \{[^}]*\}")
 _MODULE_NAME = re.compile(r"^module @\S+ ", re.MULTILINE)
 _NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
 
@@ -74,9 +75,10 @@ class Planned:
 def fingerprint(module: ir.Module) -> str:
     """SHA-256 (hex) of a module's text without locations: tells whether two traces are one program.
 
-    What the user calls the step and its arguments is no part of it.
+    What the user calls the step and its arguments, and the trees they are in, is no part of it.
     """
-    text = _NAMES.sub('rhino.name = ""', _MODULE_NAME.sub("module ", str(module), count=1))
+    text = _MODULE_NAME.sub("module ", str(module), count=1)
+    text = _RETURNED.sub("", _NAMES.sub('rhino.name = ""', text))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -145,7 +147,8 @@ def plan_module(
 
 def tell_warnings(diagnostics: Iterable[Diagnostic]) -> None:
     """Give the warnings of passes as Python's, at the lines of the user's program that they are of."""
-    for one in diagnostics:
+    # Of two that say the same of one place one is enough.
+    for one in dict.fromkeys(diagnostics):
         if one.severity == "warning":
             text = "; ".join((one.message, *(note.message for note in one.notes)))
             warnings.warn_explicit(text, RhinoWarning, one.position.file, max(one.position.line, 1))
@@ -266,6 +269,9 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         statistics=str(data.get("statistics", "batch")),
         kernels=tuple(_kernel(entry) for entry in data.get("kernels", ())),
         machine=_machine(parsed),
+        unsplit=tuple(
+            Unsplit(**{name: entry[name] for name in Unsplit.__slots__}) for entry in data.get("unsplit", ())
+        ),
         source=parsed,
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rhino.errors import RhinoError
 
@@ -32,20 +33,43 @@ def memory_bytes(limit: int | float | str | None) -> int:
     return nbytes
 
 
-def mesh_text(mesh: Sequence[int] | str | None) -> str:
-    """The mesh as the pass option writes it, "2x4"; empty for None, which leaves the choice to the search.
+def mesh_text(mesh: Sequence[int] | Mapping[str, int] | str | None) -> str:
+    """The mesh as the pass option writes it, "2x4" or "data=2,model=4"; empty for None: the search chooses.
 
     Raises:
-      RhinoError: not a list of positive sizes.
+      RhinoError: not a list of positive sizes, or of axes with such sizes.
     """
     if mesh is None or mesh == "":
         return ""
-    parts = re.split(r"[x,]", mesh.lower()) if isinstance(mesh, str) else [str(size) for size in mesh]
-    if not parts or not all(re.fullmatch(r"\s*[1-9]\d*\s*", part) for part in parts):
+    named = isinstance(mesh, Mapping) or (isinstance(mesh, str) and "=" in mesh)
+    if isinstance(mesh, str):
+        parts = mesh.split(",") if named else re.split(r"[x,]", mesh.lower())
+    else:
+        parts = [f"{name}={size}" for name, size in mesh.items()] if isinstance(mesh, Mapping) else list(map(str, mesh))
+    parts = [re.sub(r"\s", "", part) for part in parts]
+    form = r"[^=,]+=[1-9]\d*" if named else r"[1-9]\d*"
+    twice = named and len({part.split("=")[0] for part in parts}) < len(parts)
+    if twice or not parts or not all(re.fullmatch(form, part) for part in parts):
         raise RhinoError(
-            f"mesh {mesh!r} is not a list of positive sizes", 'write it as (2, 4) or "2x4", outermost first'
+            f"mesh {mesh!r} is not a list of positive sizes, with names of their own or without",
+            'write it as (2, 4), "2x4" or {"data": 2, "model": 4}, outermost first',
         )
-    return "x".join(part.strip() for part in parts)
+    return (",".join if named else "x".join)(parts)
+
+
+def mesh_of_devices(sizes: Mapping[Any, int], stages: int) -> str:
+    """As `mesh_text`, of the axes of the user's `jax.sharding.Mesh`, those of one device left out.
+
+    Of a pipeline it is the mesh of a stage: what is left of it without an outermost axis over the stages, else nothing.
+    """
+    axes = [(str(name), size) for name, size in sizes.items() if size > 1]
+    if stages > 1:
+        axes = axes[1:] if axes and axes[0][1] == stages else []
+        if not axes:
+            return ""
+    if all(re.fullmatch(r"\w+", name) for name, _ in axes):
+        return mesh_text(dict(axes) or (1,))
+    return mesh_text([size for _, size in axes])
 
 
 def stage_count(stages: int | str | None) -> int:

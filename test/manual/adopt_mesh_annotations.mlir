@@ -126,3 +126,16 @@ module @part_of_another {
     return %2 : tensor<8x8xf32>
   }
 }
+
+// -----
+
+// Tokens are sharded as scalars are: over no dimension.
+// CHECK-LABEL: module @token
+// CHECK: func.func @main(%{{.*}}: tensor<8xf32>, %{{.*}}: !stablehlo.token) -> !stablehlo.token
+module @token {
+  sdy.mesh @mesh = <["x"=8]>
+  func.func @main(%x: tensor<8xf32>, %t: !stablehlo.token {sdy.sharding = #sdy.sharding<@mesh, []>}) -> !stablehlo.token {
+    %0 = stablehlo.after_all %t, %t : !stablehlo.token
+    return %0 : !stablehlo.token
+  }
+}

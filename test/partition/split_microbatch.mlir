@@ -167,3 +167,19 @@ func.func @main(%x: tensor<8xcomplex<f32>> {rhino.role = "batch"}) -> (tensor<co
   %1 = stablehlo.reduce(%x init: %made) applies stablehlo.add across dimensions = [0] : (tensor<8xcomplex<f32>>, tensor<complex<f32>>) -> tensor<complex<f32>>
   return %0, %1 : tensor<complex<f32>>, tensor<complex<f32>>
 }
+
+// -----
+
+// Two views of the batch, joined, one of them taken again, and its transpose: whole batches, of which each micro-batch
+// has its part. What is fixed is cut.
+// CHECK-LABEL: func.func @main(
+func.func @main(%x: tensor<8x3xf32> {rhino.role = "batch"}, %w: tensor<8x3xf32>) -> (tensor<8x3xf32>, tensor<16x3xf32>) {
+  // CHECK: %[[VIEWS:.*]] = stablehlo.concatenate %[[PART:.*]], %{{.*}}, %[[PART]], dim = 0 : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<6x3xf32>
+  // CHECK: stablehlo.slice %[[VIEWS]] [2:4, 0:3] : (tensor<6x3xf32>) -> tensor<2x3xf32>
+  // CHECK: stablehlo.pad %[[PART]], %{{.*}}, low = [2, 0], high = [0, 0], interior = [0, 0] : (tensor<2x3xf32>, tensor<f32>) -> tensor<4x3xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.concatenate %x, %w, %x, dim = 0 : (tensor<8x3xf32>, tensor<8x3xf32>, tensor<8x3xf32>) -> tensor<24x3xf32>
+  %1 = stablehlo.slice %0 [8:16, 0:3] : (tensor<24x3xf32>) -> tensor<8x3xf32>
+  %2 = stablehlo.pad %x, %zero, low = [8, 0], high = [0, 0], interior = [0, 0] : (tensor<8x3xf32>, tensor<f32>) -> tensor<16x3xf32>
+  return %1, %2 : tensor<8x3xf32>, tensor<16x3xf32>
+}

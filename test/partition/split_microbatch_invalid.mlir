@@ -136,3 +136,14 @@ func.func @main(%x: tensor<6xf32> {rhino.role = "batch"}) -> tensor<6xf32> {
 func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
   return %x : tensor<8xf32>
 }
+
+// -----
+
+// Half of the batch is no whole view of it.
+func.func @main(%x: tensor<8x5xf32> {rhino.role = "batch"}) -> tensor<12x5xf32> {
+  %0 = stablehlo.concatenate %x, %x, dim = 0 : (tensor<8x5xf32>, tensor<8x5xf32>) -> tensor<16x5xf32>
+  // expected-error @+2 {{'stablehlo.slice' needs all examples at once: it works along dimension 0, which holds the batch}}
+  // expected-note @+1 {{run the step as one micro-batch}}
+  %1 = stablehlo.slice %0 [4:16, 0:5] : (tensor<16x5xf32>) -> tensor<12x5xf32>
+  return %1 : tensor<12x5xf32>
+}

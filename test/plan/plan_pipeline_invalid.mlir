@@ -1,8 +1,8 @@
 // What rhino-plan-pipeline refuses, and where.
 // RUN: rhino-opt %s --rhino-plan-pipeline="topology=dgx-h100:1 microbatches=4" --verify-diagnostics --split-input-file
 
-// expected-error @+2 {{no argument of the step is a batch}}
-// expected-note @+1 {{run rhino-classify-args, or give rhino.role}}
+// expected-error @+2 {{no argument of the step is a batch, which micro-batches are cut from}}
+// expected-note @+1 {{plan it as one program (stages=1)}}
 func.func @main(%w: tensor<8x4xf32> {rhino.role = "param"}) -> tensor<8x4xf32> {
   %0 = stablehlo.tanh %w : tensor<8x4xf32>
   return %0 : tensor<8x4xf32>
@@ -40,6 +40,15 @@ func.func @main(%x: tensor<?x4xf32> {rhino.role = "batch"}) -> tensor<?x4xf32> {
 sdy.mesh @mesh = <["x"=8]>
 // expected-error @+2 {{the module has sdy.mesh @mesh over all devices, but stages have their own}}
 // expected-note @+1 {{drop it and the shardings over it, or run rhino-plan-sharding}}
+func.func @main(%x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<8x4xf32> {
+  return %x : tensor<8x4xf32>
+}
+
+// -----
+
+// A step that computes nothing takes no time on any device.
+// expected-error-re @+2 {{no pipeline is possible on dgx-h100:1: {{.*}} the micro-batch loop has nothing to divide into stages}}
+// expected-note @+1 {{ask for another number of stages or micro-batches, or plan it as one program (stages=1)}}
 func.func @main(%x: tensor<8x4xf32> {rhino.role = "batch"}) -> tensor<8x4xf32> {
   return %x : tensor<8x4xf32>
 }

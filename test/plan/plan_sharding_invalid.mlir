@@ -61,3 +61,16 @@ module @too_few {
     return %x : tensor<8xf32>
   }
 }
+
+// -----
+
+// Programs are trees of blocks, as jax makes them.
+module @branch {
+  func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+    // expected-error @+2 {{@main branches between blocks}}
+    // expected-note @+1 {{write the branches as stablehlo.case or stablehlo.while}}
+    cf.br ^end(%x : tensor<8xf32>)
+  ^end(%y: tensor<8xf32>):
+    return %y : tensor<8xf32>
+  }
+}

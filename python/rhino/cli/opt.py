@@ -104,12 +104,13 @@ class _Run:
         context = make_context(self.arguments.has("allow-unregistered-dialect"))
         verify_each = flags.get("verify-each", "true") not in ("false", "0")
         try:
+            # This process is supervised already, and what passes print on their way is wanted.
             if "pass-pipeline" in flags:
-                manager = PassManager.parse(flags["pass-pipeline"], context, verify_each)
+                manager = PassManager.parse(flags["pass-pipeline"], context, verify_each, isolate=False)
             else:
-                manager = PassManager(context, verify_each)
+                manager = PassManager(context, verify_each, isolate=False)
                 for text in self.arguments.passes:
-                    manager.add(text)
+                    self.add(text, manager)
         except PipelineError as error:
             file = error.diagnostics[0].position.file
             for diagnostic in error.diagnostics:
@@ -118,6 +119,18 @@ class _Run:
         if self.arguments.has("dump-pass-pipeline"):
             print(f"Pass Manager with {len(manager.steps)} passes:\n{manager}", file=sys.stderr, flush=True)
         return manager, context
+
+    def add(self, text: str, manager: PassManager) -> None:
+        """Append a pass given as a flag, or raise PipelineError; RhinoError if it may as well be a mistyped flag."""
+        from rhino.passes.pass_manager import PipelineError
+
+        try:
+            manager.add(text)
+        except PipelineError as error:
+            doubt = self.arguments.doubtful.get(text)
+            if doubt is None or not error.diagnostics[0].message.startswith("unknown pass"):
+                raise
+            raise doubt from None
 
     def part(self, part: Part, manager: PassManager, context: ir.Context) -> tuple[bool, bytes | None]:
         """Process one part: whether it went as it should, and its output, None when there is none."""

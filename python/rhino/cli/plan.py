@@ -41,7 +41,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--budget", type=float, default=0.0, metavar="SECONDS", help="take the best plan so far after this time"
     )
-    parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh's axes, outermost first (default: searched)")
+    help_mesh = "sizes of the mesh's axes, outermost first, or data=A,model=B (default: searched)"
+    parser.add_argument("--mesh", metavar="AxB", help=help_mesh)
     parser.add_argument(
         "--memory-limit", metavar="BYTES", help="per device, 40e9 or 40GiB (default: nine tenths of its memory)"
     )

@@ -1,27 +1,21 @@
 """Runs a command in a child process, so that C++ code which ends its process leaves one line and exit code 1.
 
-Owns the fork, what C++ writes to file descriptor 2 (Python's sys.stderr goes past it), and the wording. MLIR's and
-XLA's checks abort, and no Python runs in a process after that. It forks before anything large is loaded.
+Owns the fork, and what C++ writes to file descriptor 2 (Python's sys.stderr goes past it). MLIR's and XLA's checks
+abort, and no Python runs in a process after that. It forks before anything large is loaded.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import re
 import signal
 import sys
 import tempfile
 from collections.abc import Callable
 from typing import NoReturn
 
-# The line from which on a C++ process says nothing but that it dies, and where.
-_LAST_WORDS = re.compile(
-    r"^(?:F\d{4} |LLVM ERROR:|\*\*\* |Fatal Python error|.*Assertion .* failed|terminate called|PLEASE submit a bug"
-    r"|Stack dump|libc\+\+abi|free\(\)|double free|malloc|corrupted)",
-    re.MULTILINE,
-)
-_LOG_PREFIX = re.compile(r"^(?:LLVM ERROR: )?(?:F\d{4} [\d:.]+ +\d+ \S+\] )?(?:\*\*\* )?")
+from rhino.passes.stderr import epitaph
+
 _TASK_BYTES = 1024
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -99,11 +93,10 @@ def supervised(name: str, run: Callable[[], int], verbose: bool = False) -> int:
     if -code in (*_ENDING, signal.SIGINT, signal.SIGPIPE):  # somebody wanted it to end
         return 128 - code
     text = said.decode(errors="replace")
-    end = _LAST_WORDS.search(text)
-    start = end.start() if end else len(text)
+    before_end, message = epitaph(-code, text)
     # What came before may be wanted: dumps of the IR before the pass that ended it.
-    _show((text if verbose else text[:start]).encode())
-    print(f"{name}: error: {_epitaph(shared.task, -code, text[start:])}", file=sys.stderr)
+    _show((text if verbose else before_end).encode())
+    print(f"{name}: error: {shared.task + ': ' if shared.task else ''}{message}", file=sys.stderr)
     return 1
 
 
@@ -121,13 +114,3 @@ def _show(data: bytes) -> None:
         sys.stderr.flush()
         sys.stderr.buffer.write(data)
         sys.stderr.flush()
-
-
-def _epitaph(doing: str, number: int, last_words: str) -> str:
-    """One line: what was being done, which signal ended it, and why, as far as the C++ code said so."""
-    during, name = f"{doing}: " if doing else "", signal.Signals(number).name
-    if number == signal.SIGKILL:
-        return f"{during}the process was killed ({name}), as systems do when memory runs out"
-    first = last_words.splitlines()[0] if last_words else ""
-    reason = _LOG_PREFIX.sub("", first).strip()[:300]
-    return f"{during}C++ code ended the process ({name})" + (f": {reason}" if reason else "")

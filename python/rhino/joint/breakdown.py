@@ -67,7 +67,7 @@ def _computing(costs: Costs, states: Sequence[States], found: OpSeconds) -> None
                 shards[key] = prod(n for n, s in split if s > 0 and mask >> (s - 1) & 1)
             found.compute[o] = costs.seconds[o] / shards[key]
         for v, o, source, target in costs.lost(node.index, given):
-            found.comm[o] += costs.convert(costs.sent(v), source, target)[0] * graph.ops[o].trips
+            found.comm[o] += costs.convert(v, source, target)[0] * graph.ops[o].trips
 
 
 def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied: Sequence[int]) -> None:
@@ -116,7 +116,7 @@ def stage_traffic(costs: Costs, states: Sequence[States], stage_of_op: Sequence[
                 record(node.ops[0], steps, times)
         else:
             for v, o, source, target in costs.lost(node.index, states[k]):
-                record(o, costs.convert(costs.sent(v), source, target)[1], problem.graph.ops[o].trips)
+                record(o, costs.convert(v, source, target)[1], problem.graph.ops[o].trips)
     made = {
         transfer.index: [
             (steps, costs.trips(transfer, source, target))

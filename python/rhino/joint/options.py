@@ -19,7 +19,7 @@ class Options:
 
     Attributes:
       memory_limit: bytes per device; None is nine tenths of the device's.
-      mesh: of one replica of a stage.
+      mesh, axes: of one replica of a stage, and the names of its axes.
       fewer: whether the most micro-batches that divide the batch will do, up to those asked for. Stages are cut as for
         the latter, so that a smaller batch finds the stages of a whole one.
       budget_s: seconds after which the best plan so far is returned.
@@ -28,6 +28,7 @@ class Options:
     level: str = "O1"
     memory_limit: int | None = None
     mesh: tuple[int, ...] | None = None
+    axes: tuple[str, ...] = ()
     stages: int = 0
     microbatches: int = 0
     fewer: bool = False

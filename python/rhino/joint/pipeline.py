@@ -53,7 +53,8 @@ def stage_step(
     """
     totals = {width: _total_seconds(layouts[width]) for width in shape.kinds}
     total = totals[shape.width]
-    speeds = tuple(sum(total) / sum(totals[width]) for width in shape.widths)
+    # A step that only hands on what it is given takes no time anywhere.
+    speeds = tuple(sum(total) / sum(totals[width]) if any(totals[width]) else 1.0 for width in shape.widths)
     memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.widths, strict=False))
     n, m = shape.stages, microbatches or shape.microbatches
     start_s, byte_s = _links(shape, placement)

@@ -29,7 +29,9 @@ class Facts:
     `neutral`: reductions and scatters that start from a constant that changes nothing, or do not mind.
     `captures`: outside values that the region of a reduction, sort or the like reads.
     `grouped`: dimensions of a convolution's first operand that its groups divide. `effects`: ops that must run.
-    `host`: calls of Python functions, which see whole values once.
+    `host`: calls of Python functions, which see whole values once. `joins`: the dimension of a concatenation.
+    `edges`: what a slice or pad adds to each dimension's start and end, below zero what it takes away; None where it
+    leaves gaps.
     """
 
     regions: Mapping[int, tuple[Region, ...]] = field(default_factory=dict)
@@ -40,6 +42,8 @@ class Facts:
     grouped: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     effects: frozenset[int] = frozenset()
     host: frozenset[int] = frozenset()
+    joins: Mapping[int, int] = field(default_factory=dict)
+    edges: Mapping[int, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict)
 
 
 class Reads:

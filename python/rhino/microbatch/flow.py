@@ -30,6 +30,7 @@ from rhino.microbatch.forms import (
 )  # fmt: skip
 from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
 from rhino.microbatch.plan import Body, Copy, Ref, needed
+from rhino.microbatch.runs import of_runs
 from rhino.microbatch.scope import Scope
 
 LOOP = "stablehlo.while"
@@ -154,6 +155,11 @@ class Flow:
     def split(self, scope: Scope, op: Op, forms: list[Form]) -> Copy:
         """An op that reads a part of the batch."""
         k, values = op.index, self.graph.values
+        if runs := of_runs(self.graph, self.facts, op, forms):
+            for v, old, form in zip(op.operands, forms, runs[0], strict=True):
+                if isinstance(old, Whole) and isinstance(form, Split):
+                    scope.demand(v, form, k)
+            return self.made(op, runs[0], [runs[1]])
         rule = rule_of(self.graph, op)
         if rule is None:
             raise Refusal(k, f"'{op.name}' reads the batch, and how it works on it is not known", ((None, _REGROUP),))

@@ -31,6 +31,7 @@ def page(plan: Plan, measured: Measured | None = None) -> str:
         ),
         _tensors(plan),
         _kernels(plan),
+        _unsplit(plan),
         _alternatives(plan),
     ]
     return (
@@ -171,6 +172,14 @@ def _kernels(plan: Plan) -> str:
         body.append(_row(cells, number=(2, 3, 4)))
     head = ["kernel", "first operand", "arithmetic", "time", "sent around it", ""]
     return f"<section><h2>Kernels</h2>{_table(head, body, number=(2, 3, 4))}</section>"
+
+
+def _unsplit(plan: Plan) -> str:
+    found = rows.unsplit_lines(plan)
+    if not found:
+        return ""
+    body = "".join(f"<li>{escape(line)}</li>" for line in found)
+    return f"<section><h2>Sizes that do not divide</h2><ul>{body}</ul></section>"
 
 
 def _alternatives(plan: Plan) -> str:

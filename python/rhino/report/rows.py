@@ -160,6 +160,14 @@ def kernel_rows(plan: Plan) -> list[KernelRow]:
     ]
 
 
+def unsplit_lines(plan: Plan) -> list[str]:
+    """What was not split because of its size, and what padding would give: a line each."""
+    from rhino.search.padding import describe, gains
+
+    now = plan.predicted.step_time_s, plan.predicted.peak_bytes
+    return [describe(one, plan.devices, *now) for one in plan.unsplit if gains(one, *now)]
+
+
 @dataclass(frozen=True, slots=True)
 class AlternativeRow:
     """A candidate and its fate; the first row is the one chosen."""

@@ -72,6 +72,8 @@ def _parts(plan: Plan, measured: Measured | None) -> list[RenderableType]:
         role = tensor.role
     parts += [table, Text("")]
     parts += _kernels(plan)
+    if found := rows.unsplit_lines(plan):
+        parts += [*(Text(line, "yellow") for line in found), Text("")]
     table = _table(["candidate", "step", "peak", ""], right=(1, 2))
     for i, entry in enumerate(rows.alternative_rows(plan)):
         table.add_row(entry.name, entry.step_time, entry.peak, Text(entry.why, "green" if i == 0 else ""))

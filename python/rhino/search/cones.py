@@ -11,6 +11,7 @@ from math import gcd
 from rhino.graph.data import CONSTRAINTS, Graph, Op
 from rhino.graph.fusion import is_invariant
 from rhino.search.problem import Node, Problem, leading
+from rhino.search.uneven import mark
 from rhino.search.views import join_views
 from rhino.search.wiring import wire
 
@@ -45,14 +46,18 @@ class _UnionFind:
         return a
 
 
-def build_problem(graph: Graph, whole: Iterable[tuple[int, int]] = ()) -> Problem:
+def build_problem(graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: bool = False) -> Problem:
     """Decomposes a program in time linear in its ops.
 
     Args:
       graph: the program, calls inlined.
       whole: (value, dimension) for dimensions that nothing may split.
+      uneven: whether values inside the program may be split into parts that differ.
     """
-    return _Builder(graph, whole).build()
+    problem = _Builder(graph, whole).build()
+    if uneven:
+        mark(problem)
+    return problem
 
 
 class _Builder:

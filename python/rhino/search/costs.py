@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Literal
 
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
 from rhino.cost.memory import Lifetimes
-from rhino.graph.data import Manual, Op
-from rhino.search.layout import Form, Layout, Order, Route, Step, route
+from rhino.graph.data import Manual
+from rhino.search.layout import Form, Layout, Order, Route, Step, form_of, route
 from rhino.search.manual import Inside, insides, open_states, parts
 from rhino.search.overlap import WINDOW, hideable_transfers
 from rhino.search.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer
 from rhino.search.scratch import Scratch, scratch
 from rhino.search.symmetry import Quotient
+from rhino.search.uneven import Odd
 
 # PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
 _HOST_BYTES_S = 2.5e10
@@ -29,9 +29,10 @@ States = tuple[int, ...]
 # How axes on one dimension are nested at the ends of a conversion; None where that is still free.
 Orders = tuple[Order | None, Order | None]
 FREE: Orders = (None, None)
+# What makes conversions alike, their bytes aside: source, target, how sums were left, orders, what does not divide.
+Way = tuple[Layout, Layout, Form, Orders, Odd]
 # Of GPUs without bfloat16 arithmetic, by XLA target.
 _WIDENED: dict[str, Literal["elements", "dots"]] = {"v100": "dots", "a100": "elements"}
-_FORMS: dict[str, Form] = {"stablehlo.reduce": "reduction", "stablehlo.scatter": "scatter"}
 
 
 @dataclass(slots=True)
@@ -60,15 +61,17 @@ class Costs:
     insides: Mapping[int, Inside] = field(default_factory=dict)
     given: dict[int, list[int]] = field(default_factory=dict)
     whole: list[int] = field(default_factory=list)
-    masks: dict[int, dict[int, float]] = field(default_factory=dict)
-    known: dict[tuple[float, Layout, Layout, Form, Orders], tuple[float, tuple[Step, ...]]] = field(
-        default_factory=dict
-    )
-    routes: dict[tuple[Layout, Layout, Form, Orders], Route] = field(default_factory=dict)
+    masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
+    known: dict[tuple[float, Way], tuple[float, tuple[Step, ...]]] = field(default_factory=dict)
+    routes: dict[Way, Route] = field(default_factory=dict)
     forms: dict[int, Form] = field(default_factory=dict)
     weights: list[float] = field(default_factory=list)
     parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
     extra: list[tuple[Scratch, ...]] = field(default_factory=list)
+    uneven: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.uneven = self.problem.uneven
 
     @classmethod
     def on(
@@ -110,41 +113,49 @@ class Costs:
         return self.problem.graph.ops[node.ops[0]].manual if node.kind == "op" else None
 
     def convert(
-        self, nbytes: float, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE
+        self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE
     ) -> tuple[float, tuple[Step, ...]]:
-        """Seconds and collectives of one conversion; `orders` of the axes at both ends, where they are chosen."""
+        """Seconds and collectives of one conversion of a value; `orders` of the axes at both ends, where chosen."""
         if source == target and orders[0] == orders[1]:
             return 0.0, ()
-        key = (nbytes, source, target, form, orders)
-        found = self.known.get(key)
+        nbytes, way = self.sent(v), (source, target, form, orders, self._odd(v, source, target))
+        found = self.known.get((nbytes, way))
         if found is None:
-            steps = tuple([step.scaled(nbytes) for step in self.route(source, target, form, orders).steps])
-            found = self.known[key] = (sum(self.comm.time(s.kind, s.axes, s.nbytes) for s in steps), steps)
+            steps = tuple([step.scaled(nbytes) for step in self._route(way).steps])
+            found = self.known[nbytes, way] = (sum(self.comm.time(s.kind, s.axes, s.nbytes) for s in steps), steps)
         return found
 
-    def route(self, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:
-        """The way of a conversion, for one byte."""
-        key = (source, target, form, orders)
-        found = self.routes.get(key)
+    def route(self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:
+        """The way of a conversion of a value, for one byte."""
+        return self._route((source, target, form, orders, self._odd(v, source, target)))
+
+    def _route(self, way: Way) -> Route:
+        found = self.routes.get(way)
         if found is None:
             if not self.weights:
                 per_byte = [self.comm.affine("collective-permute", (a,))[1] for a in range(len(self.sizes))]
                 least = min([b for b in per_byte if b > 0], default=1.0)
                 self.weights.extend(max(1.0, b / least) for b in per_byte)
-            found = self.routes[key] = route(
+            source, target, form, orders, odd = way
+            found = self.routes[way] = route(
                 source, target, self.sizes, self.comm.reduce_scatter,
-                weights=self.weights, form=form, orders=orders,
+                weights=self.weights, form=form, orders=orders, odd=odd,
             )  # fmt: skip
         return found
+
+    def _odd(self, v: int, source: Layout, target: Layout) -> Odd:
+        """The dimensions of a value that one of its layouts splits into parts that differ."""
+        if not self.uneven:
+            return ()
+        shape = self.problem.graph.values[v].shape
+        found = {d for a, n in enumerate(self.sizes) for d in (source[a], target[a]) if d >= 0 and shape[d] % n}
+        return tuple((d, shape[d]) for d in sorted(found))
 
     def form(self, transfer: Transfer) -> Form:
         """What kind of op leaves the partial sums of a transfer."""
         found = self.forms.get(transfer.op)
         if found is None:
-            op = self.problem.graph.ops[transfer.op]
-            # The parts of a kernel are stacked and reduced.
-            form: Form = "reduction" if op.kernel is not None else _FORMS.get(op.name, "dot")
-            found = self.forms[transfer.op] = "batched" if _is_batched(op) else form
+            found = self.forms[transfer.op] = form_of(self.problem.graph.ops[transfer.op])
         return found
 
     def orders(
@@ -197,14 +208,13 @@ class Costs:
 
     def _node_parts(self, k: int, states: States) -> tuple[float, float]:
         node = self.problem.nodes[self.quotient.nodes[k]]
-        sizes = self.sizes
+        sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states))
         if node.kind == "op":
-            sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states))
             return self._op(node, states), sent_s
         total = 0.0
         for mask, work in self._masks(k).items():
-            total += work / prod(n for n, s in zip(sizes, states, strict=True) if s > 0 and mask >> (s - 1) & 1)
-        return total + self._input(k, states), sum(t * trips for t, _, trips in self.losses(k, states))
+            total += work / node.parts(states, self.sizes, mask)
+        return total + self._input(k, states), sent_s
 
     def _op(self, node: Node, states: States) -> float:
         """Roofline of one heavy op: arithmetic divides by all its shards, each tensor only by those that shard it."""
@@ -212,18 +222,15 @@ class Costs:
         if o in self.insides:
             divided = [work / parts(node, states, self.sizes, factors) for factors, work in self.insides[o].work]
             return sum(divided) * self.problem.graph.ops[o].trips
-        ways = prod(n for n, s in zip(self.sizes, states, strict=True) if s > 0)
-        matmul = self.matmuls.get(o)
+        ways, matmul = node.parts(states, self.sizes), self.matmuls.get(o)
         rule = self.problem.graph.ops[o].rule
         if matmul is None or rule is None:
             return self.seconds[o] / ways
         compute_s, moved = matmul
         memory_s = 0.0
         for mapping, seconds in zip((*rule.operands, *rule.results), moved, strict=True):
-            factors = {f for dim in mapping for f in dim}
-            memory_s += seconds / prod(
-                n for n, s in zip(self.sizes, states, strict=True) if s > 0 and node.factors[s - 1] in factors
-            )
+            factors = frozenset(f for dim in mapping for f in dim)
+            memory_s += seconds / parts(node, states, self.sizes, factors)
         return max(compute_s / ways, memory_s)
 
     def _input(self, k: int, states: States) -> float:
@@ -247,9 +254,8 @@ class Costs:
     def _kept(self, argument: int, states: States) -> float:
         """Bytes of an argument on one device."""
         v = self.problem.graph.arguments[argument].value
-        classes = self.problem.classes[v]
-        parts = prod(m for m, s in zip(self.sizes, states, strict=True) if s > 0 and s - 1 in classes)
-        return self.problem.graph.values[v].nbytes / parts
+        node = self.problem.nodes[self.problem.node_of[v]]
+        return self.problem.graph.values[v].nbytes / node.parts(states, self.sizes, self.problem.classes[v])
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[Step, ...], int]]:
         """Collectives that no transfer has: (seconds, steps, trips).
@@ -257,9 +263,9 @@ class Costs:
         Those of ops inside a cone that cannot keep a sharded dimension, and those inside of a manual computation.
         """
         n = self.quotient.nodes[k]
-        found = list(self._inside(self.problem.nodes[n], states))
+        found = [*self._inside(self.problem.nodes[n], states)]
         for v, op, source, target in self.lost(n, states):
-            seconds, steps = self.convert(self.sent(v), source, target)
+            seconds, steps = self.convert(v, source, target)
             found.append((seconds, steps, self.problem.graph.ops[op].trips))
         return found
 
@@ -292,7 +298,7 @@ class Costs:
         self, transfer: Transfer, source: Layout, target: Layout, orders: Orders = FREE
     ) -> tuple[float, tuple[Step, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
-        seconds, steps = self.convert(self.sent(transfer.value), source, target, self.form(transfer), orders)
+        seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders)
         return seconds * self.trips(transfer, source, target), steps
 
     def trips(self, transfer: Transfer, source: Layout, target: Layout) -> int:
@@ -312,7 +318,7 @@ class Costs:
         """Whether equal conversions by several ends of a transfer are made once: of sums, XLA adds before it sends."""
         if transfer.kind == "use":
             return True
-        route = self.route(source, target, self.form(transfer))
+        route = self.route(transfer.value, source, target, self.form(transfer))
         return self.sums_merge and not any(s.kind in ("all-to-all", "collective-permute") for s in route.steps)
 
     def scratch(self, life: Lifetimes) -> tuple[Scratch, ...]:
@@ -336,7 +342,7 @@ class Costs:
                 classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
                 yield Scratch(op.results[0], node.index, classes, nbytes, op.index, op.index)
 
-    def _masks(self, k: int) -> dict[int, float]:
+    def _masks(self, k: int) -> dict[frozenset[int], float]:
         """Work of a cone by the set of classes that divide it."""
         found = self.masks.get(k)
         if found is not None:
@@ -344,16 +350,11 @@ class Costs:
         problem = self.problem
         graph = problem.graph
         n = self.quotient.nodes[k]
-        work: dict[int, float] = defaultdict(float)
+        work: dict[frozenset[int], float] = defaultdict(float)
         for o in problem.nodes[n].ops:
             op = graph.ops[o]
             values = [v for v in (*op.results, *op.operands[:1]) if problem.node_of[v] == n]
-            mask = 0
-            for v in values:
-                for c in problem.classes[v]:
-                    if c >= 0:
-                        mask |= 1 << c
-            work[mask] += self.seconds[o]
+            work[frozenset(c for v in values for c in problem.classes[v])] += self.seconds[o]
         self.masks[k] = work
         return work
 
@@ -388,11 +389,3 @@ def stacked(layout: Layout) -> bool:
     """Whether several axes split one dimension."""
     split = [s for s in layout if s >= 0]
     return len(split) != len(set(split))
-
-
-def _is_batched(op: Op) -> bool:
-    """Whether a dot has dimensions that both operands and the result share."""
-    if op.rule is None or op.name != "stablehlo.dot_general":
-        return False
-    left, right, result = ({f for dim in m for f in dim} for m in (*op.rule.operands, op.rule.results[0]))
-    return bool(left & right & result)

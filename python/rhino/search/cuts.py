@@ -14,6 +14,7 @@ from rhino.search.costs import Costs, States
 from rhino.search.evaluate import free_parts, partial_span
 from rhino.search.layout import shards
 from rhino.search.problem import PARTIAL
+from rhino.search.uneven import share
 
 if TYPE_CHECKING:
     from rhino.search.program import Program
@@ -51,7 +52,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     for v, times in (*alive, *((a.value, 1) for a in graph.arguments)):
         n = problem.node_of[v]
         if n < 0:
-            fixed += times * (graph.values[v].nbytes // free_parts(costs, states, v))
+            fixed += times * share(graph.values[v].nbytes, free_parts(costs, states, v))
         else:
             key = (quotient.klass[n], problem.classes[v])
             values[key] = values.get(key, 0) + times * graph.values[v].nbytes
@@ -99,26 +100,23 @@ def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
     for _, x, nbytes in _held(program, cut):
         add(x, nbytes)
     for (t, k, view), count in cut.partials.items():
-        nbytes = costs.problem.graph.values[costs.problem.transfers[t].value].nbytes
+        value = costs.problem.graph.values[costs.problem.transfers[t].value]
         for s, x in program.x[k].items():
             layout = tuple(view[state] for state in s)
             if PARTIAL in layout:
-                add(x, count * nbytes / shards(layout, sizes))
+                add(x, count * value.nbytes / shards(layout, sizes, value.shape))
     for t, count in cut.copies.items():
-        nbytes = costs.problem.graph.values[costs.problem.transfers[t].value].nbytes
+        value = costs.problem.graph.values[costs.problem.transfers[t].value]
         for end, variables in program.conversions(t):
             for variable in variables:
-                add(variable, count * nbytes / shards(end, sizes))
+                add(variable, count * value.nbytes / shards(end, sizes, value.shape))
     return list(terms.items()), 1.0 - cut.fixed / unit
 
 
 def _held(program: Program, cut: Cut) -> Iterator[tuple[int, int, float]]:
     """(class, variable, bytes per device) of the cones' values alive at the cut."""
-    sizes = program.costs.sizes
+    costs = program.costs
     for (k, classes), nbytes in cut.values.items():
+        node = costs.problem.nodes[costs.quotient.nodes[k]]
         for s, x in program.x[k].items():
-            parts = 1
-            for state, size in zip(s, sizes, strict=True):
-                if state > 0 and state - 1 in classes:
-                    parts *= size
-            yield k, x, nbytes / parts
+            yield k, x, nbytes / node.parts(s, costs.sizes, classes)

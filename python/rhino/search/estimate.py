@@ -44,7 +44,7 @@ class Estimated:
 
     predicted: Prediction
     op_seconds: dict[int, float]
-    op_parts: dict[int, int]
+    op_parts: dict[int, float]
     events: tuple[Event, ...]
     clashes: tuple[tuple[str, str], ...] = ()
 
@@ -67,7 +67,7 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
             f"{cluster.num_devices}",
             "estimate for a cluster of the mesh's size",
         )
-    problem = build_problem(graph)
+    problem = build_problem(graph, uneven=True)
     quotient = tie_repeats(problem)
     comm = RingModel(cluster, sizes)
     undivided, matmuls = op_seconds(graph, cluster), matmul_seconds(graph, cluster)
@@ -79,12 +79,12 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
         raise RhinoError("the shardings cannot be met together")
     found = jointly(setting, start)
     seconds: dict[int, float] = {}
-    parts: dict[int, int] = {}
+    parts: dict[int, float] = {}
     for node in problem.nodes:
         if node.kind == "op" and graph.ops[node.ops[0]].flops:
             states = found.states[quotient.klass[node.index]]
             op = graph.ops[node.ops[0]]
-            parts[op.index] = prod(n for n, s in zip(sizes, states, strict=True) if s > 0)
+            parts[op.index] = node.parts(states, sizes)
             seconds[op.index] = costs.node(quotient.klass[node.index], states) / op.trips
     events = []
     for node in problem.nodes if graph.axes else ():

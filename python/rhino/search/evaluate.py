@@ -17,6 +17,7 @@ from rhino.search.layout import Layout, Order, Placed, Route, Step, shards
 from rhino.search.nesting import nest
 from rhino.search.overlap import hidden_seconds
 from rhino.search.problem import PARTIAL, REPLICATED, End, Transfer
+from rhino.search.uneven import share
 
 # Ops that XLA partitions by where their result is, and exchanges halos for, unless told otherwise.
 _CUTTING = ("stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse")
@@ -90,12 +91,16 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
 
 def local_bytes(costs: Costs, states: Sequence[States], v: int) -> int:
     """Bytes of a value on one device."""
-    return costs.problem.graph.values[v].nbytes // _parts(costs, states, v)
+    return share(costs.problem.graph.values[v].nbytes, _parts(costs, states, v))
 
 
-def _parts(costs: Costs, states: Sequence[States], v: int) -> int:
+def _parts(costs: Costs, states: Sequence[States], v: int) -> float:
     """Parts that a value is kept in."""
-    return prod(size for split, size in zip(split_axes(costs, states, v), costs.sizes, strict=True) if split)
+    problem = costs.problem
+    n = problem.node_of[v]
+    if n < 0:
+        return free_parts(costs, states, v)
+    return problem.nodes[n].parts(states[costs.quotient.klass[n]], costs.sizes, problem.classes[v])
 
 
 def split_axes(costs: Costs, states: Sequence[States], v: int) -> tuple[bool, ...]:
@@ -103,25 +108,27 @@ def split_axes(costs: Costs, states: Sequence[States], v: int) -> tuple[bool, ..
     problem = costs.problem
     n = problem.node_of[v]
     if n < 0:
-        return _free_axes(costs, states, v)
+        return _free(costs, states, v)[0]
     classes = problem.classes[v]
     return tuple(s > 0 and s - 1 in classes for s in states[costs.quotient.klass[n]])
 
 
-def free_parts(costs: Costs, states: Sequence[States], v: int) -> int:
+def free_parts(costs: Costs, states: Sequence[States], v: int) -> float:
     """Parts of a value any layout suits: as its readers want it."""
-    return prod(size for split, size in zip(_free_axes(costs, states, v), costs.sizes, strict=True) if split)
+    return _free(costs, states, v)[1]
 
 
-def _free_axes(costs: Costs, states: Sequence[States], v: int) -> tuple[bool, ...]:
-    """As `split_axes`, of a value any layout suits: that of the reader who wants the most parts."""
-    problem, klass = costs.problem, costs.quotient.klass
-    found, parts = (False,) * len(costs.sizes), 1
+def _free(costs: Costs, states: Sequence[States], v: int) -> tuple[tuple[bool, ...], float]:
+    """As `split_axes`, of a value any layout suits: that of the reader who wants the most parts, and these."""
+    problem, klass, shape = costs.problem, costs.quotient.klass, costs.problem.graph.values[v].shape
+    found: tuple[bool, ...] = (False,) * len(costs.sizes)
+    parts: float = 1
     for end in problem.free_reads.get(v, ()):
         layout = costs.layout(end, states[klass[end.node]])
-        if shards(layout, costs.sizes) > parts:
-            found, parts = tuple(state >= 0 for state in layout), shards(layout, costs.sizes)
-    return found
+        wanted = shards(layout, costs.sizes, shape)
+        if wanted > parts:
+            found, parts = tuple(state >= 0 for state in layout), wanted
+    return found, parts
 
 
 def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> Iterator[Copy]:
@@ -140,14 +147,15 @@ def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> 
         for target in transfer.targets:
             end = costs.layout(target, states[klass[target.node]])
             orders = costs.orders(transfer, klass[source.node], klass[target.node], start, end, states, nesting)
-            route = costs.route(start, end, "dot", orders)
+            route = costs.route(transfer.value, start, end, "dot", orders)
             if route.stops:
                 readers.setdefault((end, route), []).append((target.op, target.slot))
         for (end, route), ops in readers.items():
             yield Copy(transfer.value, end, route.stops, tuple(sorted(ops)))
     for n in problem.losses:
         for v, op, start, end in costs.lost(n, states[klass[n]]):
-            route = costs.route(start, end, "dot", costs.orders(None, klass[n], klass[n], start, end, states, nesting))
+            orders = costs.orders(None, klass[n], klass[n], start, end, states, nesting)
+            route = costs.route(v, start, end, "dot", orders)
             slots = [slot for slot, operand in enumerate(problem.graph.ops[op].operands) if operand == v]
             yield Copy(v, end, route.stops, tuple((op, slot) for slot in slots))
 
@@ -170,7 +178,7 @@ def outputs(
             kept = tuple(problem.view(source.value)[s] for s in states[klass[n]])
             made = costs.layout(source, states[klass[source.node]])
             orders = costs.orders(transfer, klass[source.node], klass[n], made, kept, states, nesting)
-            route = costs.route(made, kept, costs.form(transfer), orders)
+            route = costs.route(transfer.value, made, kept, costs.form(transfer), orders)
             if route.stops:
                 yield source.value, (route.left, *route.stops)
     for op in problem.graph.ops:
@@ -191,7 +199,7 @@ def _cut(
     kept = tuple([problem.view(v)[s] for s in states[k]])
     made = tuple([d if d < 0 or problem.classes[v][d] in known else REPLICATED for d in kept])
     if made != kept:
-        route = costs.route(made, kept, "dot", costs.orders(None, k, k, made, kept, states, nesting))
+        route = costs.route(v, made, kept, "dot", costs.orders(None, k, k, made, kept, states, nesting))
         yield v, (route.left, *route.stops)
 
 
@@ -206,14 +214,14 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
     problem, klass = costs.problem, costs.quotient.klass
     graph = problem.graph
     local = [0] * len(graph.values)
-    parts: dict[tuple[int, tuple[int, ...]], int] = {}
+    parts: dict[tuple[int, tuple[int, ...]], float] = {}
     kept = (*(v for v, _, _ in life.intervals), *(a.value for a in graph.arguments), *graph.outputs)
     for v in kept:
         n = problem.node_of[v]
         key = (klass[n], problem.classes[v]) if n >= 0 else (-1, (v,))
         if key not in parts:
             parts[key] = _parts(costs, states, v)
-        local[v] = graph.values[v].nbytes // parts[key]
+        local[v] = share(graph.values[v].nbytes, parts[key])
     held: list[tuple[int, int, int, int]] = []
     # How axes are nested changes no sizes.
     for copy in copies(costs, states, [tuple(range(len(costs.sizes)))] * len(states)):
@@ -229,7 +237,8 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
             if PARTIAL in layout and span is not None:
                 held.append((transfer.value, _split(costs, transfer.value, layout), *span))
     for extra in costs.scratch(life):
-        nbytes = extra.nbytes // extra.parts(states[klass[extra.node]], costs.sizes)
+        held_in = problem.nodes[extra.node].parts(states[klass[extra.node]], costs.sizes, extra.classes)
+        nbytes = share(extra.nbytes, held_in)
         held.append((extra.value, nbytes, extra.first, extra.last))
     return local, held
 
@@ -248,4 +257,5 @@ def partial_span(costs: Costs, life: Lifetimes, transfer: Transfer, source: End)
 
 
 def _split(costs: Costs, v: int, layout: Layout) -> int:
-    return costs.problem.graph.values[v].nbytes // shards(layout, costs.sizes)
+    value = costs.problem.graph.values[v]
+    return share(value.nbytes, shards(layout, costs.sizes, value.shape))

@@ -10,21 +10,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Literal
 
+from rhino.graph.data import Op
 from rhino.search.problem import PARTIAL, REPLICATED
 from rhino.search.routes import Layout, Order, Placed, Route, Step, cheapest, local, placements, weight
+from rhino.search.uneven import Odd, padded, ways
 
 # Ops that leave partial sums, by what XLA does with them.
 Form = Literal["dot", "batched", "reduction", "scatter"]
 
-__all__ = ["Form", "Layout", "Order", "Placed", "Route", "Step", "convert", "route", "shards"]
+_FORMS: dict[str, Form] = {"stablehlo.reduce": "reduction", "stablehlo.scatter": "scatter"}
+
+__all__ = ["Form", "Layout", "Order", "Placed", "Route", "Step", "convert", "form_of", "route", "shards"]
 
 
-def shards(layout: Layout, sizes: tuple[int, ...]) -> int:
-    """Into how many parts a value is split."""
-    total = 1
+def form_of(op: Op) -> Form:
+    """What kind of op leaves partial sums. The parts of a kernel are stacked and reduced."""
+    if op.name == "stablehlo.dot_general" and op.rule is not None:
+        left, right, result = ({f for dim in m for f in dim} for m in (*op.rule.operands, op.rule.results[0]))
+        if left & right & result:
+            return "batched"
+    return "reduction" if op.kernel is not None else _FORMS.get(op.name, "dot")
+
+
+def shards(layout: Layout, sizes: tuple[int, ...], shape: Sequence[int] = ()) -> float:
+    """Into how many parts a value is split: less where the parts of a value of this shape differ."""
+    total: float = 1
     for state, size in zip(layout, sizes, strict=True):
         if state >= 0:
-            total *= size
+            total *= ways(shape[state], size) if shape else size
     return total
 
 
@@ -48,6 +61,7 @@ def route(
     weights: Sequence[float] = (),
     form: Form = "dot",
     orders: tuple[Order | None, Order | None] = (None, None),
+    odd: Odd = (),
 ) -> Route:
     """The cheapest way from `source` to `target` for one byte.
 
@@ -58,16 +72,17 @@ def route(
         it would do in another way if told at once where the result goes, so it is told first to reduce.
       orders: how axes on one dimension are nested at both ends, major first, and partial ones by the dims whose sums
         they hold; None where that is free.
+      odd: dimensions that are split into parts that differ, and their sizes.
     """
     weights = tuple(weights) or (1.0,) * len(sizes)
     best: Route | None = None
     goals = placements(target, orders[1])
     for start in placements(tuple(REPLICATED if s == PARTIAL else s for s in source), orders[0]):
-        for steps, left, stops in _reductions(source, target, start, orders[0], sizes, reduce_scatter, form):
+        for steps, left, stops in _reductions(source, target, start, orders[0], sizes, reduce_scatter, form, odd):
             cost = sum(weight(step, sizes, weights) for step in steps)
             if best is not None and cost >= best.cost:
                 continue
-            rest = cheapest(stops[-1] if stops else left, goals, source, target, sizes, weights)
+            rest = cheapest(stops[-1] if stops else left, goals, source, target, sizes, weights, odd)
             if best is None or cost + rest.cost < best.cost - 1e-12:
                 best = Route(cost + rest.cost, (*steps, *rest.steps), left, (*stops, *rest.stops))
     assert best is not None
@@ -82,6 +97,7 @@ def _reductions(
     sizes: tuple[int, ...],
     reduce_scatter: bool,
     form: Form,
+    odd: Odd,
 ) -> Iterator[tuple[list[Step], Placed, list[Placed]]]:
     """Ways to make partial sums whole: collectives, where the first leaves the value, and further stops."""
     partial = [a for a, s in enumerate(source) if s == PARTIAL]
@@ -95,13 +111,14 @@ def _reductions(
     for a, t in enumerate(target if is_dot else ()):
         if source[a] == REPLICATED and t >= 0 and _room(sliced, t, a, source, target):
             sliced = _onto(sliced, t, (a,))
-    yield [Step("all-reduce", tuple(sorted(partial)), local(sliced, sizes))], sliced, []
+    yield [Step("all-reduce", tuple(sorted(partial)), local(sliced, sizes, odd))], sliced, []
     if order is not None:
         # The members of a group take their parts in the order in which the reduced dims are split.
         partial.sort(key=order.index)
     onto = {d: tuple(a for a in partial if target[a] == d) for d in sorted({target[a] for a in partial} - {REPLICATED})}
     rest = tuple(a for a in partial if target[a] == REPLICATED)
-    if not reduce_scatter or not onto:
+    # XLA scatters equal parts only.
+    if not reduce_scatter or not onto or any(padded(odd, [(d, axes)], sizes) > 1 for d, axes in onto.items()):
         return
     # All but dots are reduced over all axes at once, and XLA scatters all of that or nothing.
     if not is_dot and (len(onto) > 1 or free or (rest and not _splits(source, onto, rest, sizes))):
@@ -124,12 +141,12 @@ def _reductions(
             axes = tuple(sorted(onto[d])) if stops else onto[d]
             if not all(_room(now, d, a, source, target) for a in axes):
                 break
-            steps.append(Step("reduce-scatter", tuple(sorted(axes)), local(now, sizes)))
+            steps.append(Step("reduce-scatter", tuple(sorted(axes)), local(now, sizes, odd)))
             now = _onto(now, d, axes)
             stops.append(now)
         else:
             if rest:
-                steps.append(Step("all-reduce", tuple(sorted(rest)), local(now, sizes)))
+                steps.append(Step("all-reduce", tuple(sorted(rest)), local(now, sizes, odd)))
             # Told at once to divide a batching dimension further, XLA would gather all of the result.
             told = told_first or (form == "batched" and dims[0] in split)
             yield (steps, sliced, stops) if told else (steps, stops[0], stops[1:])

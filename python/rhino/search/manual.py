@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from rhino.cluster import Cluster
 from rhino.cost.memory import lifetimes, peak
@@ -71,9 +70,9 @@ def _inside(manual: Manual, cluster: Cluster) -> Inside:
     return Inside(tuple(work.items()), tuple(sent), tuple(held.items()))
 
 
-def parts(node: Node, states: Sequence[int], sizes: Sequence[int], factors: Factors) -> int:
+def parts(node: Node, states: Sequence[int], sizes: Sequence[int], factors: Factors) -> float:
     """Into how many parts the axes in `states` divide what has these factors."""
-    return prod(n for n, s in zip(sizes, states, strict=True) if s > 0 and node.factors[s - 1] in factors)
+    return node.parts(states, sizes, [i for i, f in enumerate(node.factors) if f in factors])
 
 
 def nested(manual: Manual, rule: Rule, names: Sequence[str]) -> tuple[int, ...]:

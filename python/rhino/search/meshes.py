@@ -21,6 +21,35 @@ def named(shape: Sequence[int], names: Sequence[str] = AXIS_NAMES) -> Mesh:
     return tuple(zip(names, shape, strict=False))
 
 
+def read_mesh(text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Sizes and names of a mesh written as "2x4" or "data=2,model=4"; without names in the first case.
+
+    Raises:
+      RhinoError: it is written otherwise.
+    """
+    if not text:
+        return (), ()
+    has_names = "=" in text
+    parts = [part.strip().rpartition("=") for part in (text.split(",") if has_names else text.split("x"))]
+    names = tuple(name.strip() for name, _, _ in parts) if has_names else ()
+    try:
+        sizes = tuple(int(size) for _, _, size in parts)
+    except ValueError:
+        sizes = ()
+    if not sizes or (has_names and (not all(names) or len(set(names)) < len(names))):
+        raise RhinoError(
+            f"mesh '{text}' is not sizes joined by x, nor axes with names of their own",
+            "write 8, 2x4 or 4x2x2, or data=2,model=4",
+        )
+    return sizes, names
+
+
+def names_around(axes: Mesh, sizes: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:
+    """The names, or none where the mesh with them would not have these axes next to each other."""
+    mesh = named(sizes, names)
+    return tuple(names) if any(mesh[i : i + len(axes)] == axes for i in range(len(mesh) - len(axes) + 1)) else ()
+
+
 def meshes_around(axes: Mesh, cluster: Cluster, level: str) -> list[Mesh]:
     """The meshes to try that have these axes next to each other; the others split what these leave of the cluster.
 
@@ -59,7 +88,7 @@ def mesh_around(axes: Mesh, sizes: Sequence[int], cluster: Cluster) -> Mesh:
 
 def checked_axes(axes: Mesh, mesh: Mesh) -> Mesh:
     """A given mesh. Raises RhinoError if it has not these axes next to each other, in their order."""
-    if any(mesh[i : i + len(axes)] == axes for i in range(len(mesh) - len(axes) + 1)):
+    if names_around(axes, [size for _, size in mesh], [name for name, _ in mesh]):
         return mesh
     raise RhinoError(
         f"the mesh {axes_text(mesh)} has no {axes_text(axes)}, which the step's manual computations take",

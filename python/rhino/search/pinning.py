@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from rhino.errors import RhinoError
 from rhino.graph.data import CONSTRAINTS, Dims, Graph, Loose, Op
-from rhino.search.problem import Problem, leading
+from rhino.search.problem import Node, Problem, leading
 from rhino.search.symmetry import Quotient
 
 # The states that each axis of a mesh may have; None for any.
@@ -127,7 +126,7 @@ def _constraints(
         if op.rule is not None:
             factors = [leading(op.rule, dim) for dim in op.rule.results[0]]
             states = [node.factors.index(f) + 1 if f in node.factors else 0 for f in factors]
-        if not _divides(states, dims, node.limits, sizes, names):
+        if not _divides(states, dims, node, sizes, names):
             unmet.append(v)
             continue
         found[quotient.klass[node.index]] = (_open(states, dims, graph.loose.get(v), names), name)
@@ -135,7 +134,7 @@ def _constraints(
             continue
         cone = problem.nodes[problem.node_of[v]]
         states = [c + 1 for c in problem.classes[v]]
-        if _divides(states, dims, cone.limits, sizes, names):
+        if _divides(states, dims, cone, sizes, names):
             given = _open(states, dims, graph.loose.get(v), names)
             found.setdefault(quotient.klass[cone.index], (given, name))
     return tuple(unmet)
@@ -156,11 +155,9 @@ def _open(states: Sequence[int], dims: Dims, loose: Loose | None, names: Sequenc
     return tuple(map(of, names))
 
 
-def _divides(
-    states: Sequence[int], dims: Dims, limits: Sequence[int], sizes: Sequence[int], names: Sequence[str]
-) -> bool:
+def _divides(states: Sequence[int], dims: Dims, node: Node, sizes: Sequence[int], names: Sequence[str]) -> bool:
     size: Mapping[str, int] = dict(zip(names, sizes, strict=True))
     return all(
-        not axes or (s > 0 and limits[s - 1] % prod(size[axis] for axis in axes) == 0)
+        not axes or (s > 0 and node.takes(s, [size[axis] for axis in axes if size[axis] > 1]))
         for s, axes in zip(states, dims, strict=True)
     )

@@ -109,8 +109,8 @@ class _Search:
         self.deadline = self.clock[0] + options.budget_s if options.budget_s is not None else inf
         self.steps = Steps(progress)
         if options.mesh:
-            checked_mesh(options.mesh, cluster, len(graph.axes))
-        self.problem = options.prepared[0] if options.prepared else build_problem(graph)
+            checked_mesh(options.mesh, cluster, max(len(graph.axes), len(options.axes)))
+        self.problem = options.prepared[0] if options.prepared else build_problem(graph, uneven=True)
         self.clock.append(time.perf_counter())
         self.small = options.level == "O2" and len(self.problem.nodes) <= FEW
         tied = options.prepared[1] if options.prepared else None

@@ -5,9 +5,12 @@ Built by `rhino.search.cones` and `rhino.search.wiring` (2-search section 2); kn
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from rhino.graph.data import Graph, Rule
+from rhino.search.uneven import pays, ways
 
 REPLICATED = -1
 PARTIAL = -2
@@ -17,7 +20,8 @@ PARTIAL = -2
 class Node:
     """One decision. State 0 is "replicated"; state k > 0 shards class k-1 of a cone, or factor `factors[k-1]` of an op.
 
-    `limits[k-1]` is the size that the shards of state k must divide.
+    `limits[k-1]` is the size that the shards of state k must divide, unless `uneven[k-1]`: then one axis may split it
+    into parts that differ. No `uneven` is none of them.
     """
 
     index: int
@@ -26,10 +30,28 @@ class Node:
     members: list[int] = field(default_factory=list)
     factors: tuple[int, ...] = ()
     limits: tuple[int, ...] = ()
+    uneven: tuple[bool, ...] = ()
 
     @property
     def states(self) -> int:
         return 1 + len(self.limits)
+
+    def takes(self, state: int, axes: Sequence[int]) -> bool:
+        """Whether axes of these sizes, larger than 1, can all have a state."""
+        size, n = self.limits[state - 1], prod(axes)
+        return size % n == 0 or (len(axes) == 1 and any(self.uneven[state - 1 : state]) and pays(size, n))
+
+    def parts(self, states: Sequence[int], sizes: Sequence[int], among: Container[int] | None = None) -> float:
+        """Into how many parts axes in these states divide what has the classes, or factors, at some positions.
+
+        Args:
+          among: the positions; all of them by default.
+        """
+        total: float = 1
+        for s, n in zip(states, sizes, strict=True):
+            if s > 0 and (among is None or s - 1 in among):
+                total *= ways(self.limits[s - 1], n) if self.uneven else n
+        return total
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,6 +104,11 @@ class Problem:
     classes: list[tuple[int, ...]]
     losses: dict[int, list[tuple[int, int, int]]]
     free_reads: dict[int, list[End]] = field(default_factory=dict)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether any decision may split a dimension into parts that differ."""
+        return any(True in node.uneven for node in self.nodes)
 
     def view(self, value: int) -> tuple[int, ...]:
         """Per state of the value's cone, the dimension of `value` that is sharded."""

@@ -59,11 +59,11 @@ def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[S
     ]
 
     def divides(states: States) -> bool:
-        parts: dict[int, int] = {}
+        parts: dict[int, tuple[int, ...]] = {}
         for s, n in zip(states, sizes, strict=True):
-            if s > 0:
-                parts[s] = parts.get(s, 1) * n
-        return all(node.limits[s - 1] % n == 0 for s, n in parts.items())
+            if s > 0 and n > 1:
+                parts[s] = (*parts.get(s, ()), n)
+        return all(node.takes(s, axes) for s, axes in parts.items())
 
     rule = costs.problem.graph.ops[node.ops[0]].rule if node.kind == "op" else None
     entire = {s for s, f in enumerate(node.factors, 1) if rule is not None and f in rule.entire}

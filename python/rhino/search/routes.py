@@ -14,6 +14,7 @@ from itertools import permutations, product
 from math import prod
 
 from rhino.cost.collectives import ring_bytes
+from rhino.search.uneven import Odd, padded
 
 Layout = tuple[int, ...]
 # Axes from major to minor.
@@ -55,9 +56,9 @@ class Route:
     stops: tuple[Placed, ...]
 
 
-def local(placed: Placed, sizes: Sequence[int]) -> float:
-    """The part of a value that one device holds."""
-    return 1.0 / prod(sizes[a] for _, axes in placed for a in axes)
+def local(placed: Placed, sizes: Sequence[int], odd: Odd = ()) -> float:
+    """The part of a value that one device holds, padding included."""
+    return padded(odd, placed, sizes) / prod(sizes[a] for _, axes in placed for a in axes)
 
 
 def weight(step: Step, sizes: Sequence[int], weights: Sequence[float]) -> float:
@@ -82,6 +83,7 @@ def cheapest(
     target: Layout,
     sizes: tuple[int, ...],
     weights: tuple[float, ...],
+    odd: Odd = (),
 ) -> Route:
     """The shortest path from `start` to any of `goals` through layouts whose splits occur in `source` or `target`."""
     if start in goals:
@@ -100,8 +102,9 @@ def cheapest(
 
     # Dimensions are alike: most conversions of a program are one of few.
     cost, steps, stops = _search(
-        rename(start), tuple(map(rename, goals)), relayout(source), relayout(target), sizes, weights
-    )
+        rename(start), tuple(map(rename, goals)), relayout(source), relayout(target), sizes, weights,
+        tuple((names[d], size) for d, size in odd),
+    )  # fmt: skip
     return Route(cost, steps, start, tuple(tuple(sorted((back[d], axes) for d, axes in p)) for p in stops))
 
 
@@ -113,6 +116,7 @@ def _search(
     target: Layout,
     sizes: tuple[int, ...],
     weights: tuple[float, ...],
+    odd: Odd,
 ) -> tuple[float, tuple[Step, ...], tuple[Placed, ...]]:
     best: dict[Placed, float] = {start: 0.0}
     came: dict[Placed, tuple[Placed, Step | None]] = {}
@@ -123,7 +127,7 @@ def _search(
             continue
         if now in goals:
             return cost, *_trace(start, now, came)
-        for step, after in _moves(now, goals, source, target, sizes):
+        for step, after in _moves(now, goals, source, target, sizes, odd):
             # A slice sends nothing, but is a stop.
             total = cost + (weight(step, sizes, weights) if step else _STEP / 1000)
             if total < best.get(after, float("inf")):
@@ -152,12 +156,12 @@ def _trace(
 
 
 def _moves(
-    now: Placed, goals: tuple[Placed, ...], source: Layout, target: Layout, sizes: tuple[int, ...]
+    now: Placed, goals: tuple[Placed, ...], source: Layout, target: Layout, sizes: tuple[int, ...], odd: Odd
 ) -> Iterator[tuple[Step | None, Placed]]:
     """What one step can make of a layout; None is a slice."""
     held = dict(now)
     used = {a for axes in held.values() for a in axes}
-    part = local(now, sizes)
+    part = local(now, sizes, odd)
 
     def divides(d: int, axes: Order) -> bool:
         return all(target[a] == d for a in axes) or all(source[a] == d for a in axes)
@@ -177,7 +181,8 @@ def _moves(
             to = target[axes[k]]
             # Two axes at once XLA moves one by one, and not always.
             if len(go) == 1 and to not in (d, -1) and divides(to, (*held.get(to, ()), *go)):
-                yield Step("all-to-all", go, whole), made({d: stay, to: (*held.get(to, ()), *go)})
+                wide = whole * padded(odd, [(to, go)], sizes)
+                yield Step("all-to-all", go, wide), made({d: stay, to: (*held.get(to, ()), *go)})
         for other in permutations(axes):
             if other != axes:
                 yield _permute(axes, part), made({d: other})

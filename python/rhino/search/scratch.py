@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from rhino.cost.memory import Lifetimes
 from rhino.graph.data import Graph, Op
@@ -32,10 +31,6 @@ class Scratch:
     nbytes: int
     first: int
     last: int
-
-    def parts(self, states: Sequence[int], sizes: Sequence[int]) -> int:
-        """Into how many parts they are divided when the node is in `states`."""
-        return prod(n for s, n in zip(states, sizes, strict=True) if s > 0 and s - 1 in self.classes)
 
 
 def scratch(problem: Problem, life: Lifetimes, dots: Sequence[int], dots_upcast: bool) -> tuple[Scratch, ...]:

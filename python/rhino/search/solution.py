@@ -13,8 +13,9 @@ from rhino.search.costs import Costs, States
 from rhino.search.evaluate import Copy, Prediction, copies, outputs
 from rhino.search.layout import Layout, Order, Placed
 from rhino.search.nesting import nest
-from rhino.search.problem import Problem
+from rhino.search.problem import Node, Problem
 from rhino.search.routes import placements
+from rhino.search.uneven import even_operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,27 @@ class Solution:
             if self.states[k][a] > 0:
                 found[node.factors[self.states[k][a] - 1]] += (self.mesh[a][0],)
         return tuple(found)
+
+    @cached_property
+    def loose(self) -> list[tuple[int, int]]:
+        """Operands, as (op, position), that any layout suits and that XLA must not split into parts that differ.
+
+        It would where another op reads them so, and some ops are then wrong.
+        """
+        graph, node_of = self.problem.graph, self.problem.node_of
+        if not any(map(self._is_uneven, self.problem.nodes)):
+            return []
+        return [
+            (op.index, slot)
+            for op in graph.ops
+            if not op.ties and op.manual is None
+            for slot in even_operands(graph, op)
+            if node_of[op.operands[slot]] < 0 and graph.values[op.operands[slot]].shape
+        ]
+
+    def _is_uneven(self, node: Node) -> bool:
+        states = self.states[self.costs.quotient.klass[node.index]]
+        return any(s > 0 and node.limits[s - 1] % n for (_, n), s in zip(self.mesh, states, strict=True))
 
     @cached_property
     def op_nodes(self) -> dict[int, int]:

@@ -48,5 +48,10 @@ def boundary(graph: Graph) -> frozenset[int]:
 
 def stacks(graph: Graph) -> list[tuple[int, int]]:
     """(value, dimension) of what is stored row by row: the rows of a stack are on different stages."""
-    ops = [graph.ops[o] for o in sorted(boundary(graph))]
-    return [(op.operands[0] if op.name == _SLICE else op.results[0], 0) for op in ops]
+    found = []
+    for o in sorted(boundary(graph)):
+        op = graph.ops[o]
+        whole, row = (op.operands[0], op.results[0]) if op.name == _SLICE else (op.results[0], op.operands[0])
+        sizes = zip(graph.values[whole].shape, graph.values[row].shape, strict=True)
+        found += [(whole, dim) for dim, (size, part) in enumerate(sizes) if size != part]
+    return found

@@ -83,6 +83,31 @@ def test_assigning_to_a_model_that_is_no_argument_is_refused(keras_stand_in: Non
     assert rhino.parallelize(lambda x: x.sum() + model.variables[0]._value.sum())(X).shape == ()
 
 
+class Module:
+    """In the manner of torchax's JittableModule: `buffers` is its own dictionary, and hides torch's method."""
+
+    def __init__(self) -> None:
+        self.weight = type("Tensor", (), {"_elem": np.ones(16), "name": "weight"})()
+        self.buffers = {}  # type: ignore[assignment]
+
+    def parameters(self) -> list[Any]:
+        return [self.weight]
+
+    def buffers(self) -> list[Any]:  # type: ignore[no-redef]
+        return []
+
+
+def test_a_module_may_hide_torchs_own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchax", sys.modules.get("torchax") or types.ModuleType("torchax"))
+    monkeypatch.setattr(Module, "__module__", "torchax.interop")
+    module = Module()
+
+    def step(x: Any) -> Any:
+        return (x * module.weight._elem).sum()
+
+    np.testing.assert_allclose(rhino.parallelize(step)(X[0]), X[0].sum(), rtol=1e-5)
+
+
 # --- the libraries themselves ----------------------------------------------------------------------------------------
 
 

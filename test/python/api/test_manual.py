@@ -184,3 +184,36 @@ def test_ring_attention_of_a_large_model_is_compiled_as_predicted() -> None:
     found = sent((c.kind, c.bytes) for c in compiled.collectives())
     assert plan.predicted.comm_bytes == found
     assert plan.predicted.peak_bytes == pytest.approx(compiled.memory_analysis().peak_bytes, rel=0.15)
+
+
+@pytest.mark.parametrize("other", [{"all": 8}, {"tp": 4}, {"dp": 2}], ids=str)
+def test_computations_over_meshes_that_one_refines(other: dict[str, int]) -> None:
+    def step_of(first: Any, second: Any) -> Callable[..., Any]:
+        (axis,) = other
+
+        def scores(x: jax.Array, w: jax.Array) -> jax.Array:
+            return jax.lax.psum(jnp.tanh(x @ w) * (1 + jax.lax.axis_index("sp")), "sp")
+
+        def mix(x: jax.Array) -> jax.Array:
+            place = 1 + jax.lax.axis_index(axis).astype(x.dtype)
+            return jax.lax.all_gather(x * place, axis, axis=0, tiled=True).sum(0, keepdims=True) + x
+
+        outer = jax.shard_map(scores, mesh=first, in_specs=(P(), P(None, "sp")), out_specs=P(), check_vma=False)
+        inner = jax.shard_map(mix, mesh=second, in_specs=P(axis), out_specs=P(axis), check_vma=False)
+
+        def step(params: Any, x: jax.Array) -> Any:
+            value, grads = jax.value_and_grad(lambda p: jnp.mean(inner(outer(x, p)) ** 2))(params)
+            return params - 0.1 * grads, value
+
+        return step
+
+    given = arrays(0, w=(16, 16), x=(8, 16))
+    parallel = rhino.parallelize(step_of(steps.mesh_of(data=2, sp=4), steps.mesh_of(**other)))
+    ours, value = parallel(given["w"], given["x"])
+    assert parallel.plan(given["w"], given["x"]).mesh == (("data", 2), ("sp", 4))
+    # jax runs computations over some of the devices beside others over all of them only where both meshes have all.
+    whole = jax.make_mesh((8 // sum(other.values()), *other.values()), ("rest", *other), (AxisType.Auto,) * 2)
+    meshes = [two_by_four(), whole]
+    theirs, wanted = jax.jit(step_of(*meshes))(given["w"], given["x"])
+    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)

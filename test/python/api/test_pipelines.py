@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ import pytest
 import rhino
 from examples.models import gpt
 from rhino.api_pipeline import PipelineStep
+from rhino.dialect.context import make_context, parse_bytes
+from rhino.passes.diagnostics import PassError
 from rhino.runtime import StagedArray
 
 BATCH, STEPS = 8, 2
@@ -128,6 +133,30 @@ def test_bad_requests(options: dict[str, Any], message: str) -> None:
         rhino.parallelize(step, cluster="cpu:1", donate_argnums=(0,), **options).plan(np.ones((8, 8)), np.ones((8, 8)))
 
 
+class _Trainer:
+    def __call__(self, w: jax.Array, x: jax.Array) -> jax.Array:
+        return w - 0.1 * jax.grad(lambda w: ((x @ w) ** 2).sum())(w)
+
+    def step(self, w: jax.Array, x: jax.Array) -> jax.Array:
+        return self(w, x)
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        (_Trainer(), _Trainer.__call__),
+        (functools.partial(_Trainer().step), _Trainer.step),
+        (functools.wraps(_Trainer().step)(lambda w, x: _Trainer()(w, x)), _Trainer.step),
+    ],
+)
+def test_what_is_wrong_with_the_whole_step_is_said_at_its_function(step: Any, line: Any) -> None:
+    """jax gives @main no location."""
+    piped = rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=3)
+    place = re.escape(f"{__file__}:{line.__code__.co_firstlineno}:1: ")
+    with pytest.raises(rhino.RhinoError, match=f"^{place}a batch of 8 examples cannot be cut into 3 equal"):
+        piped.plan(np.ones((8, 8), np.float32), np.ones((8, 8), np.float32))
+
+
 def normalising_step(parts: int) -> Any:
     """A step with BatchNorm in every layer, of so many parts of the batch: part i has the examples i, i + parts, .."""
 
@@ -175,3 +204,104 @@ def test_statistics_by_micro_batch_if_asked_for() -> None:
 def test_statistics_are_of_the_batch_or_of_micro_batches() -> None:
     with pytest.raises(rhino.RhinoError, match="statistics 'layer' are not available"):
         rhino.parallelize(normalising_step(1), statistics="layer")
+
+
+def test_layers_stacked_along_another_dimension_are_kept_by_stage() -> None:
+    """As MaxText stacks them, `param_scan_axis=1`: each stage has its layers of what is trained."""
+
+    def step(state: Any, batch: Any) -> Any:
+        def loss(params: Any) -> Any:
+            layers = jnp.moveaxis(params["layers"], 1, 0)
+            h, _ = jax.lax.scan(jax.checkpoint(lambda h, w: (h + jnp.tanh(h @ w), None)), batch["x"], layers)
+            return ((h @ params["head"] - batch["y"]) ** 2).mean()
+
+        value, grads = jax.value_and_grad(loss)(state["params"])
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state["momentum"], grads)
+        params = jax.tree.map(lambda p, m: p - 0.01 * m, state["params"], momentum)
+        return {"params": params, "momentum": momentum}, {
+            "loss": value,
+            "norm": sum(map(jnp.vdot, *[grads.values()] * 2)),
+        }
+
+    random = np.random.default_rng(0)
+    params = {"layers": random.normal(size=(16, 4, 16)) / 4, "head": random.normal(size=(16, 16)) / 4}
+    params = jax.tree.map(lambda p: p.astype(np.float32), params)
+    batch = {name: random.normal(size=(8, 16)).astype(np.float32) for name in "xy"}
+    ours = theirs = {"params": params, "momentum": jax.tree.map(np.zeros_like, params)}
+    parallel = rhino.parallelize(step, cluster="cpu:1", donate_argnums=(0,), stages=2, microbatches=2)
+    for _ in range(STEPS):
+        (ours, metrics), (theirs, expected) = parallel(ours, batch), jax.jit(step)(theirs, batch)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), metrics, expected)
+        assert float(sum(metrics.values())) > 0  # numbers are on the same devices, whichever stage makes them
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), ours, theirs)
+    layers = ours["momentum"]["layers"]
+    assert isinstance(layers, StagedArray) and {p.shape for p in layers.pieces} == {(16, 1, 16)}
+
+
+def test_replicas_bring_together_what_no_all_reduce_does() -> None:
+    """The largest of numbers one of which is none, and bits."""
+
+    def step(params: Any, batch: Any) -> Any:
+        def loss(params: Any) -> Any:
+            h = batch["x"]
+            for w in params:
+                h = jnp.tanh(h @ w)
+            return (h**2).mean()
+
+        value, grads = jax.value_and_grad(loss)(params)
+        seen = {"most": batch["x"].max(), "least": batch["x"].min(), "bits": jnp.bitwise_or.reduce(batch["ids"])}
+        return jax.tree.map(lambda p, g: p - g, params, grads), {"loss": value, **seen}
+
+    random = np.random.default_rng(0)
+    params = [random.normal(size=(16, 16)).astype(np.float32) / 4] * 4
+    batch = {"x": random.normal(size=(8, 16)).astype(np.float32), "ids": np.arange(8, dtype=np.int32)}
+    batch["x"][3, 5] = np.nan
+    parallel = rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=2, mesh=(2,))
+    assert parallel.plan(params, batch).mesh == (("replica", 2), ("x", 2))
+    jax.tree.map(np.testing.assert_allclose, parallel(params, batch)[1], jax.jit(step)(params, batch)[1])
+
+
+# Steps with nothing to cut: what is asked of `stages=2` is refused in words of the step, and without it they run.
+BARE = {
+    "hands on": (lambda w, x: (w, x), (8, 8), "nothing to divide into stages"),
+    "no batch": (lambda w, x: w * x, (), "no pipeline is possible|no argument of the step is a batch"),
+    "no arguments": (lambda: jnp.ones((8, 8)), None, "no argument of the step is a batch.*stages=1"),
+    "no examples": (
+        lambda w, x: (x @ w).sum(),
+        (0, 8),
+        "the batch has no examples; give some, or plan it as one program",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_steps_with_nothing_to_cut(name: str) -> None:
+    step, shape, message = BARE[name]
+    given = () if shape is None else (np.ones((8, 8), np.float32), np.ones(shape, np.float32))
+    with pytest.raises(rhino.RhinoError, match=message) as refused:
+        rhino.parallelize(step, cluster="cpu:1", stages=2).plan(*given)
+    assert "rhino-" not in str(refused.value)
+    found = rhino.parallelize(step, cluster="cpu:1")(*given)
+    jax.tree.map(np.testing.assert_array_equal, found, jax.jit(step)(*given))
+
+
+def test_what_the_search_cannot_write_is_not_told_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(module: Any, *_: Any) -> None:
+        raise PassError(module, "operation without rhino.stage reads tensors of stages 0 and 1")
+
+    def step(w: Any, x: Any) -> Any:
+        return jax.tree.map(lambda p, g: p - g, w, jax.grad(lambda w: jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]).sum())(w))
+
+    monkeypatch.setattr("rhino.passes.plan.plan_pipeline.write_pipeline", refuse)
+    w, x = [np.ones((8, 8), np.float32)] * 2, np.ones((8, 8), np.float32)
+    with pytest.raises(rhino.RhinoError, match="2 stages that was found cannot be cut here; plan it as one program"):
+        rhino.parallelize(step, cluster="cpu:1", stages=2).plan(w, x)
+    rhino.parallelize(step, cluster="cpu:1", stages=1).plan(w, x)
+
+
+def test_what_jax_lowers_is_at_lines_of_the_user() -> None:
+    step = rhino.parallelize(lambda w, x: w - jax.grad(lambda w: jnp.tanh(x @ w).sum())(w))
+    step.plan(np.ones((8, 8), np.float32), np.ones((8, 8), np.float32))
+    assert step._latest is not None
+    text = parse_bytes(step._latest.trace.bytecode, make_context()).operation.get_asm(enable_debug_info=True)
+    assert __file__ in text and str(Path(rhino.__file__).parent) + os.sep not in text

@@ -44,6 +44,39 @@ def test_some_of_the_devices() -> None:
         assert [device.id for device in used.flat] == ids and plan.devices == len(ids)
         assert {d.id for d in found.sharding.device_set} == set(ids)
         assert shape is None or used.shape == shape
+        if options.get("cluster") is mesh:
+            assert plan.in_shardings[0].mesh.axis_names == ("data", "model")
+
+
+@pytest.mark.parametrize(
+    ("axes", "options"),
+    [
+        ({"data": 2, "model": 4}, {}),
+        ({"data": 2, "model": 4}, {"mesh": "data=2, model=4"}),
+        ({"data": 2, "model": 4}, {"mesh": {"data": 2, "model": 4}}),
+        ({"a": 2, "b": 2, "c": 2}, {}),
+    ],
+)
+def test_axes_have_the_names_of_the_users_mesh(axes: dict[str, int], options: dict[str, Any], tmp_path: Path) -> None:
+    mesh = Mesh(np.array(jax.devices()).reshape(tuple(axes.values())), tuple(axes))
+    step = rhino.parallelize(scale, **(options or {"devices": mesh}))
+    plan = step.plan(W, W)
+    assert dict(plan.mesh) == axes and f"{next(iter(axes))}=2" in plan.summary()
+    assert step(W, W)[0].sharding.mesh.axis_names == tuple(axes)
+    plan.save(tmp_path / "plan.json")
+    plan = rhino.Plan.load(tmp_path / "plan.json")
+    again = rhino.parallelize(lambda state, batch: scale(state, 2 * batch), plan=plan)
+    assert dict(again.plan(W, W).mesh) == axes
+
+
+def test_an_outermost_axis_of_the_users_mesh_is_over_the_stages() -> None:
+    def train(params: Any, batch: Any) -> Any:
+        grads = jax.grad(lambda p: jnp.mean(jnp.tanh(jnp.tanh(batch @ p[0]) @ p[1]) ** 2))(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads)
+
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2, 2), ("stage", "data", "model"))
+    plan = rhino.parallelize(train, devices=mesh, stages=2, microbatches=2).plan([W, W], W)
+    assert (plan.stages, plan.mesh) == (2, (("data", 2), ("model", 2)))
 
 
 def test_a_plan_of_some_devices_is_used_on_as_many() -> None:
@@ -96,6 +129,8 @@ def test_a_pipeline_of_some_devices() -> None:
         ({"devices": ["cpu"]}, "'cpu' is no device; give a number, a list"),
         ({"devices": 2, "cluster": "cpu"}, "cluster= and devices= both say where to run"),
         ({"cluster": AbstractMesh((2,), ("x",))}, "an AbstractMesh has no devices"),
+        ({"mesh": "data=2,data=4"}, "is not a list of positive sizes, with names of their own"),
+        ({"mesh": {"data": 0}}, r"is not a list of positive sizes.*write it as \(2, 4\)"),
     ],
 )
 def test_refused_devices(options: dict[str, Any], message: str) -> None:

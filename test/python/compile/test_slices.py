@@ -112,3 +112,40 @@ def test_a_row_beyond_the_end_of_a_cache_is_the_last(at: int) -> None:
 @cache
 def _caching() -> Executable:
     return compile_module(CACHE)
+
+
+WINDOWS = """
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(%x: tensor<6x3xui8>, %at: tensor<2x4xi8>, %one: tensor<2xi8>, %row: tensor<i8>)
+    -> (tensor<4x2x3xui8> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}, {}]>},
+        tensor<2x3xui8> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+        tensor<2x3xui8> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+  %0 = "stablehlo.gather"(%x, %at) {dimension_numbers = #stablehlo.gather<
+        offset_dims = [1, 2], start_index_map = [1, 0], index_vector_dim = 0>, slice_sizes = array<i64: 2, 3>,
+      sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y"}, {}, {}]>]>}
+      : (tensor<6x3xui8>, tensor<2x4xi8>) -> tensor<4x2x3xui8>
+  %1 = sdy.sharding_constraint %0 <@mesh, [{"y"}, {"x"}, {}]> : tensor<4x2x3xui8>
+  %2 = "stablehlo.gather"(%x, %one) {dimension_numbers = #stablehlo.gather<
+        offset_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 0>, slice_sizes = array<i64: 2, 3>,
+      sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>}
+      : (tensor<6x3xui8>, tensor<2xi8>) -> tensor<2x3xui8>
+  %3 = sdy.sharding_constraint %2 <@mesh, [{"x"}, {}]> : tensor<2x3xui8>
+  %4 = "stablehlo.gather"(%x, %row) {dimension_numbers = #stablehlo.gather<
+        offset_dims = [0, 1], start_index_map = [0], index_vector_dim = 0>, slice_sizes = array<i64: 2, 3>,
+      sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>}
+      : (tensor<6x3xui8>, tensor<i8>) -> tensor<2x3xui8>
+  %5 = sdy.sharding_constraint %4 <@mesh, [{"x"}, {}]> : tensor<2x3xui8>
+  return %1, %3, %5 : tensor<4x2x3xui8>, tensor<2x3xui8>, tensor<2x3xui8>
+}
+"""
+
+
+def test_windows_that_are_cut_again() -> None:
+    """XLA makes slices of them: of one, and of those of which each device has one."""
+    x, rows = np.arange(18, dtype=np.uint8).reshape(6, 3), np.asarray([-3, 1, 5, 9], np.int8)
+    at, last = np.stack([np.zeros_like(rows), rows]), rows[-1]
+    found = compile_module(WINDOWS)(x, at, np.asarray([last, 0], np.int8), np.asarray(last))
+    begins = np.clip(rows, 0, 4)
+    np.testing.assert_array_equal(found[0], np.stack([x[a : a + 2] for a in begins]))
+    np.testing.assert_array_equal(found[1], x[4:])
+    np.testing.assert_array_equal(found[2], x[4:])

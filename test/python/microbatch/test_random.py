@@ -151,7 +151,20 @@ def tables(ws: Any, x: Any) -> Any:
     return jax.value_and_grad(loss)(ws.reshape(9, 3))
 
 
-@pytest.mark.parametrize("function", [scanned, remat, branches, extremes, positions, windows, tables])
+def views(ws: Any, x: Any) -> Any:
+    """Two views of the batch and a fixed one through the net at once, then apart again; of some only a part is used."""
+    third = jnp.arange(24, dtype=F32).reshape(8, 3)
+
+    def loss(ws: Any) -> Any:
+        h = jnp.tanh(jnp.concatenate([x, third, 2 * x]) @ ws[0])
+        one, two = h[:8], h[8:]
+        pairs = jnp.split(jnp.pad(two @ ws[1], ((8, 0), (0, 0))) + h, 3)
+        return ((one - pairs[2]) ** 2).mean() + (pairs[1] ** 2).sum() + h.reshape(3, 8, 3).std(0).sum()
+
+    return jax.value_and_grad(loss)(ws), jnp.concatenate([x, x @ ws[2]])
+
+
+@pytest.mark.parametrize("function", [scanned, remat, branches, extremes, positions, windows, tables, views])
 def test_constructs(function: Callable[..., Any]) -> None:
     random = np.random.default_rng(0)
     ws, x = random.normal(size=(3, 3, 3)).astype(np.float32), random.normal(size=(8, 3)).astype(np.float32)

@@ -28,6 +28,7 @@ BODY = '{ %0 = stablehlo.add %a, %a : TYPE return %0 : TYPE }'
 def function(name, type='tensor<4xf32>', sharding='', body=BODY):
     return f'func.func @{name}(%a: {type} {sharding}) -> {type} ' + body.replace('TYPE', type) + ' '
 CALL = '{ %0 = func.call @g(%a) : (tensor<4xf32>) -> tensor<4xf32> return %0 : tensor<4xf32> }'
+COMPOSE = 'stablehlo.composite "x.y" %a {decomposition = @g} :'
 MODULES = {
     'empty': 'module {}',
     'two functions, no main': function('f') + function('g'),
@@ -39,19 +40,36 @@ MODULES = {
     'call': MESH + function('main', sharding=ON, body=CALL) + function('g').replace('@g', 'private @g'),
     'dynamic shape': MESH + function('main', 'tensor<?xf32>', ON),
     'uneven shards': MESH + function('main', 'tensor<15xf32>', ON),
+    'a declaration called': MESH
+        + 'func.func private @g(tensor<4xf32>) -> tensor<4xf32> ' + function('main', sharding=ON, body=CALL),
+    'a declaration composed': MESH + 'func.func private @g(tensor<4xf32>) -> tensor<4xf32> '
+        + function('main', sharding=ON, body=CALL.replace('func.call @g(%a) :', COMPOSE)),
+    'recursion': MESH + function('main', sharding=ON, body=CALL)
+        + function('g', body=CALL).replace('@g(%a: ', 'private @g(%a: ', 1),
+    'a mesh inside a sharding': MESH + function('main', sharding=ON.replace('@mesh', 'mesh<["x"=2, "y"=2]>')),
+    'a mesh inside a constraint': MESH + function('main', body='{ %0 = sdy.sharding_constraint %a '
+        '<mesh<["x"=2]>, [{"x"}]> : TYPE %1 = stablehlo.add %0, %a : TYPE return %1 : TYPE }'),
+    'a negative group': MESH + function('main', sharding=ON, body='{ sdy.sharding_group %a group_id = -1 : TYPE '
+        '%0 = stablehlo.add %a, %a : TYPE sdy.sharding_group %0 group_id = 2 : TYPE return %0 : TYPE }'),
+    'a group beyond memory': MESH + function('main', sharding=ON, body='{ sdy.sharding_group %a group_id = '
+        '4611686018427387904 : TYPE %0 = stablehlo.add %a, %a : TYPE return %0 : TYPE }'),
+    'more devices than 32 bits count': 'sdy.mesh @mesh = <["x"=65536, "y"=65536]> '
+        + function('main', sharding=ON.replace('{"x"}', '{"x", "y"}')),
+    'a token': MESH + function('main', '!stablehlo.token', '{sdy.sharding = #sdy.sharding<@mesh, []>}',
+        '{ %0 = stablehlo.after_all %a : TYPE return %0 : TYPE }'),
     'two meshes': MESH + 'sdy.mesh @n = <["x"=4]> ' + function('main', sharding=ON)
         + function('g', sharding='{sdy.sharding = #sdy.sharding<@n, [{"x"}]>}').replace('@g', 'private @g'),
 }
 context = make_context()
 died, ran = [], 0
-for name in native.PASSES:
+for name in (*native.PASSES, 'sdy-add-func-data-flow-edges', 'sdy-flatten-call-graph', 'sdy-import-func-calls'):
     for kind, text in MODULES.items():
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             try:
-                PassManager(context).add(name).run(parse_text(text, context))
+                PassManager(context, isolate=False).add(name).run(parse_text(text, context))
             except PipelineError:
                 pass
             except BaseException:
@@ -90,6 +108,81 @@ def test_full_reshards_run_once() -> None:
     assert guards.check_order(full, [part, "cse"]) is None
     assert guards.check_order(part, [full]) is None
     assert "must run once" in (guards.check_order(full, ["cse", full]) or "")
+
+
+DECLARED = "func.func private @e(tensor<f32>) -> tensor<f32>\n"
+
+
+def _calls(name: str, callee: str, kind: str = "") -> str:
+    call = f"  %0 = func.call @{callee}(%a) : (tensor<f32>) -> tensor<f32>\n"
+    return f"func.func {kind} @{name}(%a: tensor<f32>) -> tensor<f32> {{\n{call}  return %0 : tensor<f32>\n}}\n"
+
+
+def test_calls_that_jaxlib_cannot_follow() -> None:
+    module = parse_text(DECLARED + _calls("main", "e"), make_context())
+    for name in ("sdy-propagation-pipeline", "sdy-import-pipeline"):
+        with pytest.raises(PassError, match=f"'{name}' cannot run where a function is called that has no body, @e"):
+            guards.check(name, module)
+    guards.check("sdy-flatten-call-graph", module)
+    module = parse_text(_calls("main", "f") + _calls("f", "g") + _calls("g", "f"), make_context())
+    for name in ("sdy-propagation-pipeline", "sdy-flatten-call-graph", "sdy-import-func-calls"):
+        with pytest.raises(PassError, match="cannot run on functions that call themselves, such as @f") as caught:
+            guards.check(name, module)
+        assert caught.value.diagnostic.position.line == 10
+    guards.check("sdy-import-pipeline", module)
+
+
+def test_only_what_is_run_is_followed() -> None:
+    dead = _calls("f", "g", "private") + _calls("g", "f", "private") + _calls("h", "e", "private")
+    text = DECLARED + "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  return %a : tensor<f32>\n}\n" + dead
+    guards.check("sdy-propagation-pipeline", parse_text(text, make_context()))
+
+
+def test_declarations_are_in_nobodys_way_where_jaxlib_does_not_look_at_them() -> None:
+    module = parse_text(DECLARED + _calls("main", "e"), make_context())
+    for name in ("basic", "aggressive", "op-priority"):
+        guards.check(f"sdy-{name}-propagate", module)
+    with pytest.raises(PassError, match="cannot run on a module with a function that has no body, @e"):
+        guards.check("sdy-user-priority-propagate", module)
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "message", "remedy"),
+    [
+        (
+            "sdy-basic-propagate",
+            'func.func @f(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<mesh<["x"=2]>, [{"x"}]>}) { return }',
+            "needs meshes with a name, and here is one inside a sharding",
+            "run sdy-lift-inlined-meshes first",
+        ),
+        (
+            "sdy-user-priority-propagate",
+            "func.func @f(%a: tensor<4xf32>) { sdy.sharding_group %a group_id = -1 : tensor<4xf32> return }",
+            "takes sharding groups from 0 to 1048576, and this is -1",
+            "run sdy-sharding-group-import first, which numbers them",
+        ),
+        (
+            "sdy-propagation-pipeline",
+            'sdy.mesh @m = <["x"=65536, "y"=65536]>',
+            "takes meshes of 2147483647 devices at most, and this has 4294967296",
+            "give the mesh the sizes of real axes",
+        ),
+        (
+            "sdy-propagation-pipeline",
+            'func.func @f(%a: tensor<4xf32>) { %0 = sdy.sharding_constraint %a <mesh<["x"=4294967296]>, [{"x"}]> : '
+            "tensor<4xf32> return }",
+            "takes meshes of 2147483647 devices at most, and this has 4294967296",
+            "give the mesh the sizes of real axes",
+        ),
+    ],
+)
+def test_shardings_that_jaxlib_takes_in_other_passes_only(step: str, text: str, message: str, remedy: str) -> None:
+    module = parse_text(text + "\nfunc.func private @main() { return }", make_context())
+    with pytest.raises(PassError, match=f"'{step}' {message}") as caught:
+        guards.check(step, module)
+    assert [note.message for note in caught.value.diagnostic.notes] == [remedy]
+    guards.check("sdy-lift-inlined-meshes", module)
+    guards.check("sdy-sharding-group-import", module)
 
 
 def test_a_refusal_says_where() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -86,17 +84,18 @@ def test_a_reader_that_stops_reading_is_no_error_message(source: Path) -> None:
     assert "BrokenPipe" not in done.stderr
 
 
-def test_help_is_fast() -> None:
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert opt("--help").returncode == 0
-        seconds.append(time.perf_counter() - start)
-    # 0.1 s on an idle machine; half a second is the promise, and a busy machine gets twice that.
-    assert statistics.median(seconds) < 1.0
+def test_help_imports_neither_jax_nor_numpy() -> None:
+    # That, not the printing, is what would take seconds.
+    program = (
+        "import sys\nfrom rhino.cli.opt import main\nassert main(['--help']) == 0\n"
+        "print(sorted({'jax', 'jaxlib', 'numpy', 'scipy'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = run(program)
+    assert "rhino-plan-sharding" in done.stdout
+    assert done.stderr.strip() == "[]", done.stderr
 
 
-def test_a_large_module_goes_round_quickly(tmp_path: Path) -> None:
+def test_a_large_module_goes_round(tmp_path: Path) -> None:
     lines = [f"  %{i + 1} = stablehlo.add %{i}, %arg0 : tensor<128x1024xf32>" for i in range(60000)]
     text = (
         "func.func @main(%arg0: tensor<128x1024xf32>) -> tensor<128x1024xf32> {\n"
@@ -107,12 +106,9 @@ def test_a_large_module_goes_round_quickly(tmp_path: Path) -> None:
     path = tmp_path / "large.mlir"
     path.write_text(text)
     assert path.stat().st_size > 3_500_000
-    start = time.perf_counter()
+    # Under a second on an idle machine; what is quadratic in 60,000 operations does not end in time.
     done = opt(str(path), "-o", str(tmp_path / "out.mlir"))
-    seconds = time.perf_counter() - start
     assert done.returncode == 0
-    # Under a second on an idle machine.
-    assert seconds < 3
     assert (tmp_path / "out.mlir").stat().st_size > 3_500_000
 
 

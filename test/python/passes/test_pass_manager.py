@@ -157,7 +157,9 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
     assert [step.name for step in manager.steps] == [
         "rhino-inline",
         "symbol-dce",
+        "rhino-forward-copies",
         "canonicalize",
+        "rhino-batch-lookups",
         "rhino-neutral-starts",
         "rhino-delay-random",
         "rhino-adopt-mesh",

@@ -96,9 +96,9 @@ class Builder:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """A small random program over matrices whose sides are 2, 8 or 16: some divide by 4, some do not."""
+    """A small random program over matrices whose sides are 2, 7, 8 or 16: some divide by 4, some do not."""
     build = Builder()
-    sides = st.sampled_from((2, 8, 8, 16))
+    sides = st.sampled_from((2, 7, 8, 8, 16))
     matrices = [build.argument(draw(sides), draw(sides)) for _ in range(draw(st.integers(1, 3)))]
     for _ in range(draw(st.integers(2, 6))):
         a = draw(st.sampled_from(matrices))
@@ -142,7 +142,7 @@ def seconds_of(graph: Graph, per_flop: float) -> list[float]:
 
 def costs_of(graph: Graph, comm: CommModel, seconds: Sequence[float], tie: bool = True, merge: bool = True) -> Costs:
     """The costs of a hand-made graph; `merge` is whether partial results are added before they are reduced."""
-    problem = build_problem(graph)
+    problem = build_problem(graph, uneven=True)
     return Costs(problem, tie_repeats(problem) if tie else untied(problem), comm, seconds, sums_merge=merge)
 
 

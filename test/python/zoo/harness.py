@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 import rhino
 
@@ -87,6 +88,8 @@ class Case:
       rtol: largest difference allowed, over the largest magnitude of the leaf.
       atol: largest difference that is allowed in any case.
       options: of `rhino.parallelize`, in every mode.
+      jit: what its users jit it with elsewhere. With `nnx.jit` the step changes its state in place, objects of NNX, and
+        returns the rest.
     """
 
     step: Callable[..., Any]
@@ -98,6 +101,7 @@ class Case:
     rtol: float = 1e-4
     atol: float = 1e-6
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    jit: Callable[..., Any] = jax.jit
 
 
 def names() -> list[str]:
@@ -125,19 +129,30 @@ def _made(name: str) -> Case:
 @functools.lru_cache(maxsize=1)
 def _expected(name: str) -> list[Any]:
     case = _made(name)
-    return _run(jax.jit(case.step, static_argnums=case.static), case)
+    return _run(case.jit(case.step, static_argnums=case.static), case)
 
 
 def _run(step: Callable[..., Any], case: Case) -> list[Any]:
     """What every call returned, the state left out of all but the last."""
-    after = case.after or returned_first(len(case.state))
-    state = jax.tree.map(lambda x: x.copy() if isinstance(x, jax.Array) else x, case.state)
+    in_place = case.jit is nnx.jit
+    after = case.after or returned_first(0 if in_place else len(case.state))
+    state = _copied_objects(case.state) if in_place else jax.tree.map(_copy, case.state)
     found = []
     for batch in case.batches:
-        state, rest = after(step(*state, *batch))
+        updated, rest = after(step(*state, *batch))
+        state = state if in_place else updated
         # At once: the next call may consume what is donated.
         found.append(_host(rest))
-    return [*found, _host(state)]
+    return [*found, _host(nnx.to_pure_dict(nnx.state(state)) if in_place else state)]
+
+
+def _copied_objects(objects: Any) -> Any:
+    structure, values = nnx.split(objects)
+    return nnx.merge(structure, jax.tree.map(_copy, values))
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.copy() if isinstance(leaf, jax.Array) else leaf
 
 
 def _host(tree: Any) -> Any:

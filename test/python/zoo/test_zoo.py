@@ -28,5 +28,11 @@ def test_step(name: str, mode: str) -> None:
 
 def test_table_is_current() -> None:
     assert table.PAGE.read_text(encoding="utf-8") == table.page(), "run python test/python/zoo/table.py"
-    assert len(harness.names()) >= 80
+    assert len(harness.names()) >= 100
     assert all(map(table.described, harness.names()))
+
+
+def test_what_is_claimed_of_pipelines() -> None:
+    cut, whole = table.pipelines()
+    assert len(cut) >= 70
+    assert len(cut) + len(whole) >= 100

@@ -11,7 +11,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "JAX", "beam search: while loop, top_k, gathered beams",
-    stages=Refused("not sync-free", "one loop is one stage's"),
+    stages=Refused("not sync-free", "the loop ends when all examples have ended"),
 )  # fmt: skip
 BEAMS, VOCABULARY, LENGTH = 3, 16, 6
 

@@ -8,12 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from zoo.harness import About, Case, Refused
+from zoo.harness import About, Case
 
-ABOUT = About(
-    "JAX", "DINO: EMA teacher, running centre, augmented views",
-    stages=Refused("'stablehlo.concatenate' needs all examples at once", "two views concatenated along the batch"),
-)  # fmt: skip
+ABOUT = About("JAX", "DINO: EMA teacher, running centre, augmented views concatenated")
 TX = optax.sgd(0.1, momentum=0.9)
 
 

@@ -11,7 +11,7 @@ from zoo.harness import About, Case, Refused
 
 ABOUT = About(
     "JAX", "cholesky, qr, svd, eigh, solve, expm, slogdet",
-    stages=Refused("not sync-free", "examples are whitened by the covariance of all of them", None),
+    stages=Refused("not sync-free", "examples are whitened by the covariance of all of them"),
 )  # fmt: skip
 
 
