@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from search_programs import adam_step, module_of
 
@@ -11,6 +13,7 @@ from rhino.cost.memory import lifetimes
 from rhino.cost.roofline import matmul_seconds, op_seconds
 from rhino.graph import Graph
 from rhino.passes.import_graph import import_graph
+from rhino.search import descent
 from rhino.search.cones import build_problem
 from rhino.search.conflicts import conflicts, reconsider
 from rhino.search.costs import Costs
@@ -18,6 +21,7 @@ from rhino.search.descent import Descent, Setting, jointly, start_from_nothing
 from rhino.search.evaluate import predict
 from rhino.search.limit import Limit, within
 from rhino.search.nesting import stacks
+from rhino.search.program import Program
 from rhino.search.symmetry import tie_repeats
 
 CLUSTER = Cluster.load("dgx-a100:2")
@@ -73,3 +77,25 @@ def test_banned_states_are_not_taken(training: Graph) -> None:
     assert second is not None
     assert second.states[k] != first.states[k]
     assert second.objective >= first.objective
+
+
+def test_a_mesh_with_too_many_pairs_on_one_axis_is_not_counted_on_both(
+    training: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = replace(setting_on(training, (4, 4)), largest=10)
+    first = start_from_nothing(setting)
+    assert first is not None
+    built: list[int] = []
+    monkeypatch.setattr(descent, "Program", lambda *_: built.append(1))
+    assert jointly(setting, first) == first
+    assert not built
+
+
+def test_pairs_that_cost_nothing_have_no_variables(training: Graph) -> None:
+    setting = setting_on(training, (4, 4))
+    blank = (0,) * 2
+    program = Program(setting.costs, (0,), [blank] * len(setting.costs.quotient.counts), {}, parallel=False)
+    program.build()
+    states = sum(map(len, program.x))
+    # Half of all pairs of states cost nothing: a layout that both sides have, and a slice of what is whole.
+    assert len(program.milp.costs) - states < 0.6 * program.size
