@@ -95,10 +95,10 @@ class Builder:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Graph:
-    """A small random program over matrices whose sides are 2, 7, 8 or 16: some divide by 4, some do not."""
+def graphs(draw: st.DrawFn, lengths: Sequence[int] = (2, 7, 8, 8, 16)) -> Graph:
+    """A small random program over matrices with sides of these lengths: some divide by 4, some do not."""
     build = Builder()
-    sides = st.sampled_from((2, 7, 8, 8, 16))
+    sides = st.sampled_from(lengths)
     matrices = [build.argument(draw(sides), draw(sides)) for _ in range(draw(st.integers(1, 3)))]
     for _ in range(draw(st.integers(2, 6))):
         a = draw(st.sampled_from(matrices))
