@@ -197,6 +197,11 @@ def mesh_axes(module: ir.Module) -> dict[str, list[tuple[str, int]]]:
     }
 
 
+def shape_of(kind: ir.Type) -> tuple[int, ...]:
+    """The dimensions that a sharding of a value has: none of a token or a tuple, as of a scalar."""
+    return tuple(kind.shape) if isinstance(kind, ir.RankedTensorType) else ()
+
+
 def sharded_values(module: ir.Module) -> Iterator[tuple[ir.Operation, tuple[int, ...], ir.Attribute]]:
     """Each sharding with the shape of its value and its op: the function, for those of arguments and results."""
     for function in functions.all_functions(module):
@@ -207,9 +212,9 @@ def sharded_values(module: ir.Module) -> Iterator[tuple[ir.Operation, tuple[int,
         ):
             for value_type, given in zip(types, attributes, strict=True):
                 if SHARDING in given:
-                    yield function, tuple(value_type.shape), given[SHARDING]
+                    yield function, shape_of(value_type), given[SHARDING]
         for op in functions.walk(function):
             if SHARDING in op.attributes:
                 for result, sharding in zip(op.results, results_of(op), strict=False):
                     if sharding is not None:
-                        yield op, tuple(result.type.shape), sharding
+                        yield op, shape_of(result.type), sharding

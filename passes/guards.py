@@ -7,7 +7,8 @@ Must be cheap: they run before every C++ pass, on modules of any size.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 
 from jaxlib import version
 from jaxlib.mlir import ir
@@ -30,14 +31,29 @@ _NEED_BODIES = frozenset(
     sdy-inline-meshes sdy-lift-inlined-meshes sdy-update-non-divisible-input-output-shardings sdy-close-shardings
     sdy-propagate-to-func-results""".split()
 )
+# They look a mesh up by its name, and a mesh written inside a sharding has none.
+_NEED_NAMED_MESHES = frozenset(
+    """sdy-basic-propagate sdy-aggressive-propagate sdy-op-priority-propagate sdy-user-priority-propagate
+    sdy-export-pipeline sdy-insert-explicit-reshards""".split()
+)
+_SHARDINGS = ("arg_attrs", "res_attrs", "sdy.sharding", "sharding", "in_shardings", "out_shardings", "out_sharding")
+_INLINED = re.compile(r"<mesh<\[([^\]]*)\]")
+# They index tables by the number of a sharding group, and count devices in 32 bits.
+_NUMBER_GROUPS = frozenset(n for n in _NEED_NAMED_MESHES if n.endswith("-propagate"))
+_MOST_GROUPS = 2**20
+_COUNT_DEVICES = frozenset(
+    {"sdy-propagation-pipeline", "sdy-export-pipeline", "sdy-update-non-divisible-input-output-shardings"}
+)
+_MOST_DEVICES = 2**31 - 1
 # They go into what is called: without a body it is a null pointer, and recursion fills the stack.
 _NEED_CALLEES = frozenset({"sdy-propagation-pipeline", "sdy-import-pipeline"})
 _NO_RECURSION = frozenset({"sdy-propagation-pipeline", "sdy-flatten-call-graph", "sdy-import-func-calls"})
 # Of jaxlib 0.12, not of 0.10: its sdy-apply-sharding-constraints looks the entry up as well.
 _NEED_ENTRY_SINCE_0_11 = frozenset({"sdy-apply-sharding-constraints"})
 _JAXLIB = tuple(version.__version_info__[:2])
-# Documented, but their checks fail on many modules that other passes did not prepare.
-_FRAGILE = frozenset({"sdy-convert-global-to-local"})
+# Documented, but their checks fail on modules that other passes did not prepare; and options that bring such checks.
+_FRAGILE = frozenset({"sdy-convert-global-to-local", "sdy-insert-explicit-reshards"})
+_FRAGILE_OPTION = re.compile(r"[{ ](debug-|enable-insert-explicit-collectives)")
 _WINDOWED = ("stablehlo.reduce_window", "stablehlo.select_and_scatter")
 _RESHARDS = "sdy-insert-explicit-reshards"
 
@@ -51,6 +67,10 @@ def check(step: str, module: ir.Module) -> None:
             _check_bodies(name, module)
         if name in _NEED_CALLEES or name in _NO_RECURSION:
             _check_calls(name, module)
+        if name in _NEED_NAMED_MESHES:
+            _check_shardings(name, module)
+        if name in _COUNT_DEVICES:
+            _check_devices(name, module)
         if name == "sdy-convert-global-to-local":
             _check_divisible(name, module)
             _check_windows(name, module)
@@ -70,10 +90,10 @@ def _adds_all_reduces(step: str) -> bool:
 def may_end_the_process(step: str) -> bool:
     """Whether a C++ step (pipeline text) may end the process in ways that `check` does not foresee.
 
-    Passes that --help documents were tried on many odd modules. Others, and the debugging options of these, rely on
-    what the passes before them leave.
+    Passes that --help documents were tried on many odd modules. Others, and some options of these, rely on what the
+    passes before them leave.
     """
-    return "{debug-" in step or " debug-" in step or any(n not in PASSES or n in _FRAGILE for n in _leaf_names(step))
+    return bool(_FRAGILE_OPTION.search(step)) or any(n not in PASSES or n in _FRAGILE for n in _leaf_names(step))
 
 
 def _leaf_names(step: str) -> list[str]:
@@ -134,6 +154,40 @@ def _check_calls(name: str, module: ir.Module) -> None:
                 raise PassError(call, message, ["define the function, or call it as a stablehlo.custom_call"])
             elif symbol in named and symbol not in done:
                 enter(symbol)
+
+
+def _check_shardings(name: str, module: ir.Module) -> None:
+    for function in functions.all_functions(module):
+        for op in (function, *functions.walk(function)):
+            if _inlined_meshes(op):
+                message = f"'{name}' needs meshes with a name, and here is one inside a sharding"
+                raise PassError(op, message, ["run sdy-lift-inlined-meshes first"])
+            if op.name == "sdy.sharding_group" and name in _NUMBER_GROUPS:
+                number = ir.IntegerAttr(op.attributes["group_id"]).value
+                if not 0 <= number <= _MOST_GROUPS:
+                    message = f"'{name}' takes sharding groups from 0 to {_MOST_GROUPS}, and this is {number}"
+                    raise PassError(op, message, ["run sdy-sharding-group-import first, which numbers them"])
+
+
+def _inlined_meshes(op: ir.Operation) -> list[str]:
+    """The axes of the meshes that are written inside the shardings of one operation, as text."""
+    texts = (str(op.attributes[key]) for key in _SHARDINGS if key in op.attributes)
+    return [axes for text in texts for axes in _INLINED.findall(text)]
+
+
+def _check_devices(name: str, module: ir.Module) -> None:
+    def check(op: ir.Operation, sizes: Iterable[int]) -> None:
+        if (devices := prod(sizes)) > _MOST_DEVICES:
+            message = f"'{name}' takes meshes of {_MOST_DEVICES} devices at most, and this has {devices}"
+            raise PassError(op, message, ["give the mesh the sizes of real axes"])
+
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            check(op.operation, [size for _, size in sdy.axes_of_mesh(op.attributes["mesh"])])
+    for function in functions.all_functions(module):
+        for inner in (function, *functions.walk(function)):
+            for axes in _inlined_meshes(inner):
+                check(inner, map(int, re.findall(r"=(\d+)", axes)))
 
 
 def _check_divisible(name: str, module: ir.Module) -> None:

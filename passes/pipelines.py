@@ -14,8 +14,8 @@ class Auto(Pipeline):
     """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
 
     Runs rhino-inline, symbol-dce, rhino-forward-copies, canonicalize, rhino-batch-lookups, rhino-neutral-starts,
-    rhino-adopt-mesh, rhino-describe-kernels, rhino-classify-args and rhino-plan-parallelism with the options given
-    here; for a given number of stages or micro-batches rhino-plan-pipeline; with stages=1 only
+    rhino-delay-random, rhino-adopt-mesh, rhino-describe-kernels, rhino-classify-args and rhino-plan-parallelism with
+    the options given here; for a given number of stages or micro-batches rhino-plan-pipeline; with stages=1 only
     rhino-expose-strided-dims and rhino-plan-sharding. In the end rhino-partition-kernels.
 
     Requires: a function @main with static shapes.
@@ -63,6 +63,7 @@ class Auto(Pipeline):
             "canonicalize",
             build("rhino-batch-lookups", []),
             build("rhino-neutral-starts", []),
+            build("rhino-delay-random", []),
             *self._adopted(),
             build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),

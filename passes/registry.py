@@ -25,6 +25,7 @@ TABLE = {
     "rhino-forward-copies": "rhino.passes.normalize.forward_copies:ForwardCopies",
     "rhino-batch-lookups": "rhino.passes.normalize.batch_lookups:BatchLookups",
     "rhino-neutral-starts": "rhino.passes.normalize.neutral_starts:NeutralStarts",
+    "rhino-delay-random": "rhino.passes.normalize.delay_random:DelayRandom",
     "rhino-adopt-mesh": "rhino.passes.manual.adopt_mesh:AdoptMesh",
     "rhino-describe-kernels": "rhino.passes.kernels.describe_kernels:DescribeKernels",
     "rhino-classify-args": "rhino.passes.normalize.classify_args:ClassifyArgs",

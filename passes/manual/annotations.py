@@ -61,23 +61,18 @@ def written(main: ir.Operation) -> list[Given]:
         if sdy.SHARDING in given:
             named = given.get("rhino.name")
             name = f"argument {named.value if named is not None else argument_name(argument, i)}"
-            shape = _shape(argument.type)
+            shape = sdy.shape_of(argument.type)
             found.append(Given(name, main, argument.location, given[sdy.SHARDING], shape, i, "argument"))
     for op in functions.walk(main):
         if op.name in CONSTRAINTS and not around(op):
-            sharding, shape = op.attributes["sharding"], _shape(op.results[0].type)
+            sharding, shape = op.attributes["sharding"], sdy.shape_of(op.results[0].type)
             found.append(Given("the constraint", op, op.location, sharding, shape, -1, "constraint"))
     types = main.attributes["function_type"].value.results
     for i, given in enumerate(functions.result_attributes(main)):
         if sdy.SHARDING in given:
-            sharding, shape = given[sdy.SHARDING], _shape(types[i])
+            sharding, shape = given[sdy.SHARDING], sdy.shape_of(types[i])
             found.append(Given(f"result {i}", main, main.location, sharding, shape, i, "result"))
     return found
-
-
-def _shape(kind: ir.Type) -> tuple[int, ...]:
-    """Tokens have shardings of no dimension, as scalars do."""
-    return tuple(kind.shape) if isinstance(kind, ir.RankedTensorType) else ()
 
 
 @dataclass(slots=True)

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxlib.mlir import ir
 
 from rhino.graph.data import Graph, Op
 from rhino.microbatch.linear import KINDS, PRODUCTS
 from rhino.passes.normalize.scan_loops import LOOP, READ, WRITE, Counted, is_constant, scalar
 
+_SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
 # What a loop that is most of the step's work has of it: the optimizer of a small model takes some, too.
 _MOST = 0.5
 
@@ -27,6 +29,7 @@ class Accumulation:
       op, trips, counter: the loop, how often it runs, and the position of its counter, which starts at 0.
       counters: start and step of the other counters. `fixed`: what is carried unchanged.
       sums: what is added up (or multiplied, ..), and how. `stacks`: what each trip writes a row of.
+      decays: running means, s = c * s + x with an x that does not need s, and their c.
       ahead: what only depends on itself and the counter, such as keys that are split in every trip.
       runs: operations of the body that read runs of examples: their dimension, and how many these are.
     """
@@ -37,6 +40,7 @@ class Accumulation:
     counters: dict[int, tuple[int, int]]
     fixed: frozenset[int]
     sums: dict[int, str]
+    decays: dict[int, float]
     stacks: frozenset[int]
     ahead: tuple[int, ...]
     runs: dict[int, tuple[int, int]]
@@ -136,6 +140,7 @@ class _Reader:
 
     def run(self) -> Accumulation | NoAccumulation:
         sums: dict[int, str] = {}
+        decays: dict[int, float] = {}
         stacks: set[int] = set()
         rest: list[int] = []
         for position, tie in enumerate(self.op.ties):
@@ -146,16 +151,18 @@ class _Reader:
                 sums[position] = kind
             elif self.is_stack(tie):
                 stacks.add(position)
+            elif (factor := self.decay(tie)) is not None:
+                decays[position] = factor
             else:
                 rest.append(position)
         others = {p: c for p, c in self.counters.items() if p != self.counted.position}
-        barred = {self.op.ties[p][2] for p in (*sums, *stacks)}
+        barred = {self.op.ties[p][2] for p in (*sums, *decays, *stacks)}
         ahead = self.ahead(rest, barred)
         if ahead is None:
             return self.refusal(rest[0])
         runs = {o.index: found for o in self.body if o.name == READ and (found := self.part(o)) and found[1] > 1}
         return Accumulation(
-            self.op.index, self.counted.trips, self.counted.position, others, self.fixed - set(others), sums,
+            self.op.index, self.counted.trips, self.counted.position, others, self.fixed - set(others), sums, decays,
             frozenset(stacks), ahead, runs,
         )  # fmt: skip
 
@@ -165,8 +172,8 @@ class _Reader:
         return NoAccumulation(
             self.op.index,
             f"this loop over {self.counted.trips} parts of the batch cannot be the micro-batches of a pipeline: value "
-            f"{position} that it carries, a tensor<{kind}>, is not a sum over the parts: each needs that of the part "
-            "before",
+            f"{position} that it carries, a tensor<{kind}>, is not a sum over the parts, nor a running mean s = c * s "
+            "+ x with a constant c: each needs that of the part before",
             "carry sums only and update the parameters once, after the loop; or leave the loop to Python, with a step "
             "of one update",
         )
@@ -187,6 +194,31 @@ class _Reader:
                 return ""
             kind, at = name, o.results[0]
         return kind if self.yielded[end] == 1 and end not in self.readers else ""
+
+    def decay(self, tie: Sequence[int]) -> float | None:
+        """The factor of a running mean, which each trip multiplies by it and adds to; None for anything else."""
+        _, condition, at, end, _ = tie
+        factor = None
+        for name in ("stablehlo.multiply", "stablehlo.add"):
+            readers = self.readers.get(at, [])
+            if condition in self.readers or self.yielded.get(at) or len(readers) != 1:
+                return None
+            o = readers[0]
+            if o.name != name or o.parent != self.op.index or o.operands.count(at) != 1:
+                return None
+            if factor is None and (factor := self.number(o.operands[int(o.operands[0] == at)])) is None:
+                return None
+            at = o.results[0]
+        return factor if at == end and self.yielded[end] == 1 and end not in self.readers else None
+
+    def number(self, v: int) -> float | None:
+        """The number that all elements of a value are, if it is a constant one."""
+        while (made := self.graph.values[v := self.outside(v)].producer) >= 0 and self.graph.ops[made].name in _SPREAD:
+            v = self.graph.ops[made].operands[0]
+        if not is_constant(self.graph, v):
+            return None
+        value = ir.DenseElementsAttr(self.ops[made].attributes["value"])
+        return float(value.get_splat_value().value) if value.is_splat and _is_float(value) else None
 
     def is_stack(self, tie: Sequence[int]) -> bool:
         """Whether each trip only writes its row of something carried, and so all of it is written."""
@@ -226,3 +258,7 @@ class _Reader:
             for inner in graph.ops[o.index : max(o.index + 1, o.region_end)]:
                 pending += [u for u in inner.operands if graph.values[u].producer < o.index or u in own]
         return tuple(rest)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(ir.ShapedType(value.type).element_type, ir.F32Type | ir.F64Type | ir.BF16Type | ir.F16Type)

@@ -31,8 +31,9 @@ class AdoptMicrobatches(Pass):
     Large batches are often written as a scan over parts of the batch that adds up gradients, with one update after it.
     Its trips are the micro-batches. The loop is recognised by what it carries: sums, rows of results, counters, values
     that never change, and what depends on nothing else that is carried, such as a key that is split in every trip (it
-    is computed ahead, in a loop of its own). It must be most of the step's work, and take part t of the batch in trip
-    t.
+    is computed ahead, in a loop of its own). A running mean s = c * s + x, BatchNorm's of each part say, becomes a sum
+    of the x, each times the c of the trips after it. The loop must be most of the step's work, and take part t of the
+    batch in trip t.
 
     Requires: a function @main without calls (run `rhino-inline`), roles on its arguments (run `rhino-classify-args`).
 
@@ -95,7 +96,7 @@ class _Rewriter:
             self.zero = splat(self.scalar, 0)
             self.outside = {self.body.arguments[p]: loop.operands[p] for p in found.fixed}
             rows = self.run_ahead()
-            carried = [*sorted(found.sums), *sorted(found.stacks)]
+            carried = [*sorted(found.sums), *sorted(found.decays), *sorted(found.stacks)]
             starts = [self.start(p) for p in carried]
             new, block, counter = self.counted([self.zero, *starts])
             self.new = new
@@ -106,13 +107,17 @@ class _Rewriter:
                 )
                 for position, buffer in rows.items():
                     values[self.argument(position)] = self.row(buffer, counter)
-                following = self.inside(values, carried)
+                following = self.inside(values, carried, counter)
                 step = stablehlo.AddOp(counter, splat(self.scalar, 1)).result
                 stablehlo.ReturnOp([step, *following])
             self.hoist(block)
             for position, result in zip(carried, list(new.results)[1:], strict=True):
                 if position in found.sums and not self.is_neutral(position):
                     result = _COMBINE[found.sums[position]](loop.operands[position], result).result
+                elif position in found.decays:
+                    left = splat(result.type, found.decays[position] ** found.trips)
+                    left = stablehlo.MulOp(loop.operands[position], left).result
+                    result = stablehlo.AddOp(left, result).result
                 loop.results[position].replace_all_uses_with(result)
             for position in found.fixed:
                 loop.results[position].replace_all_uses_with(loop.operands[position])
@@ -203,7 +208,7 @@ class _Rewriter:
 
     # The body.
 
-    def inside(self, values: dict[Any, Any], carried: Sequence[int]) -> list[Any]:
+    def inside(self, values: dict[Any, Any], carried: Sequence[int], counter: Any) -> list[Any]:
         """Copies the body, and gives what the loop goes on with."""
         for view in list(self.body.operations)[:-1]:
             op = view.operation
@@ -211,7 +216,15 @@ class _Rewriter:
                 values[op.results[0]] = self.read_run(op, values)
                 continue
             functions.copy_all([op], values)
-        return [self.total(p, values) if p in self.found.sums else values[self.yielded(p)] for p in carried]
+        made = []
+        for p in carried:
+            if p in self.found.sums:
+                made.append(self.total(p, values))
+            elif p in self.found.decays:
+                made.append(self.weighted(p, values, counter))
+            else:
+                made.append(values[self.yielded(p)])
+        return made
 
     def read_run(self, op: Any, values: dict[Any, Any]) -> Any:
         """Run t of examples as row t of them: so they can be sharded, and the runs stay."""
@@ -253,6 +266,27 @@ class _Rewriter:
         total = combine(values[self.argument(position)], part).result
         for op in reversed(chain):
             op.erase()
+        return total
+
+    def weighted(self, position: int, values: dict[Any, Any], counter: Any) -> Any:
+        """A running mean as a sum: what trip t adds to it is multiplied by the factors of the trips that follow."""
+        at, end = values[self.argument(position)], values[self.yielded(position)]
+        shrunk = next(iter(at.uses)).owner.operation
+        last = end.owner.operation
+        added = last.operands[int(last.operands[0] == shrunk.results[0])]
+        count, kind = self.found.trips, at.type
+        table = ir.RankedTensorType.get([count], kind.element_type)
+        powers = [
+            ir.FloatAttr.get(kind.element_type, self.found.decays[position] ** (count - 1 - t)) for t in range(count)
+        ]
+        with self.new.location, ir.InsertionPoint(self.new):
+            weights = stablehlo.ConstantOp(ir.DenseElementsAttr.get(powers, table)).result
+        part = stablehlo.DynamicSliceOp(weights, [counter], ir.DenseI64ArrayAttr.get([1])).result
+        weight = stablehlo.ReshapeOp(ir.RankedTensorType.get([], kind.element_type), part).result
+        spread = stablehlo.BroadcastInDimOp(kind, weight, ir.DenseI64ArrayAttr.get([])).result
+        total = stablehlo.AddOp(at, stablehlo.MulOp(added, spread).result).result
+        last.erase()
+        shrunk.erase()
         return total
 
     def yielded(self, position: int) -> Any:

@@ -22,6 +22,7 @@ from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.replicated import AXIS
 from rhino.search.meshes import names_around, read_mesh
 
+_ONE_PROGRAM = "or plan it as one program (stages=1)"
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
 
@@ -111,10 +112,13 @@ class PlanPipeline(Pass):
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise
+            if programs.uncut is not None:
+                # What stands in the way of micro-batches does so here, and its remedies are what helps.
+                raise PassError(why.position, f"{why.message}; {error.message}", [*helps, _ONE_PROGRAM]) from error
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         try:
             write_pipeline(module, programs, cluster, solution, log)
-        except RhinoError as error:
+        except (RhinoError, ir.MLIRError) as error:
             # These passes check annotations that were written by the search: what they say is not about the step.
             where = error.diagnostic.position if isinstance(error, PassError) else main
             message = f"the pipeline of {solution.best.shape.stages} stages that was found cannot be cut here"

@@ -200,9 +200,11 @@ class Replicator:
         block = fragment.regions[0].blocks[0]
         argument = block.arguments[uses[0].operand_number]
         argument.set_type(self.leading(argument.type))
+        readers = [use.owner for use in argument.uses]
         with fragment.location, ir.InsertionPoint.at_block_begin(block):
             whole = self.bring_together(argument, kind)
-        argument.replace_all_uses_except(whole, whole.owner.operation)
+        made = [use.owner.operation for use in argument.uses if use.owner not in readers]
+        argument.replace_all_uses_except(whole, made)
         return True
 
     def by_stage(
@@ -256,8 +258,9 @@ class Replicator:
         element = value.type.element_type
         whole = ir.RankedTensorType.get(value.type.shape[1:], element)
         scalar = ir.RankedTensorType.get([], element)
-        if not combined(("add" if kind == "write" else kind,), (str(element),)):
-            # No all-reduce does it, of bits say: every replica gets all of them.
+        largest = kind in ("maximum", "minimum") and not isinstance(element, ir.IntegerType)
+        if largest or not combined(("add" if kind == "write" else kind,), (str(element),)):
+            # No all-reduce does it, of bits say, or passes over NaN, as XLA's of the largest does: all get all of them.
             everywhere = sdy.TensorShardingAttr(tensor_sharding(self.context, MESH, ((),) * len(value.type.shape)))
             value = sdy.ShardingConstraintOp(value, everywhere).result
         start = splat(scalar, identity("add" if kind == "write" else kind, element))

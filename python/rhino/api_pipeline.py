@@ -17,7 +17,7 @@ from rhino.api_init import argument_like, made_by
 from rhino.api_leaves import as_taken, as_user, is_plain
 from rhino.api_objects import merge, split
 from rhino.api_signature import Call, abstract
-from rhino.api_trace import Trace
+from rhino.api_trace import Trace, is_key
 from rhino.cluster import Cluster
 from rhino.distributed.arrays import everywhere
 from rhino.errors import RhinoError
@@ -74,8 +74,20 @@ class BuiltPipeline(Built):
             self.compiled = PipelineStep(
                 build(source, devices, target, cluster=cluster, progress=progress, callbacks=self.trace.callbacks),
                 self.trace,
+                self._numbers(),
             )
         return self.compiled  # type: ignore[no-any-return]
+
+    def _numbers(self) -> tuple[int, ...]:
+        """The results that are numbers for the user: a loss, and not a count that is state."""
+        state = {
+            result
+            for place, argument in zip(self.trace.places, self.plan.arguments, strict=True)
+            if argument.role in ("param", "opt_state")
+            for result in place.results
+        }
+        avals = self.trace.jaxpr.out_avals
+        return tuple(i for i, aval in enumerate(avals) if not aval.shape and not is_key(aval) and i not in state)
 
     def run(self, call: Call, leaves: Sequence[Any]) -> Any:
         """One step. Arguments that are not where the plan keeps them are moved."""
@@ -173,17 +185,19 @@ class PipelineStep:
 
     Attributes:
       executable: the `rhino.runtime` PipelineExecutable, for what is not wrapped here (profile, transfers).
+      numbers: results to be on the devices of one stage, whichever makes them, so that users compute with them.
     """
 
-    def __init__(self, executable: Any, trace: Trace) -> None:
+    def __init__(self, executable: Any, trace: Trace, numbers: tuple[int, ...]) -> None:
         self.executable = executable
+        self.numbers = numbers
         self._trace = trace
         self._odd = [(i, aval) for i, aval in enumerate(trace.jaxpr.out_avals) if not is_plain(aval)]
 
     @classmethod
     def again(cls, other: PipelineStep | None, trace: Trace) -> PipelineStep | None:
         """What was compiled already for the same plan, for a call that is another one to jax only."""
-        return cls(other.executable, trace) if other is not None else None
+        return cls(other.executable, trace, other.numbers) if other is not None else None
 
     def __repr__(self) -> str:
         return repr(self.executable)
@@ -230,6 +244,11 @@ class PipelineStep:
     def run(self, leaves: Sequence[Any]) -> Any:
         """One step on flat arguments; the result is the user's pytree."""
         results = self.executable.run([as_taken(leaf) for leaf in leaves])
+        numbers = [results[i] for i in self.numbers]
+        # In a job of several processes each has the numbers of its own stages.
+        if len({n.sharding for n in numbers}) > 1 and all(n.is_fully_addressable for n in numbers):
+            for i, moved in zip(self.numbers, jax.device_put(numbers, numbers[0].sharding), strict=True):
+                results[i] = moved
         for i, aval in self._odd:
             results[i] = as_user(results[i], aval)
         return jax.tree.unflatten(self._trace.out_tree, results)

@@ -136,3 +136,45 @@ func.func @main(%w: tensor<4x8x8xf32> {rhino.role = "param"}, %x: tensor<4x8xf32
   }
   return %0#1 : tensor<4x8xf32>
 }
+
+// -----
+
+// A running mean is a sum: what a trip adds to it counts as often as the trips after it leave of it.
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[MEAN:[a-z0-9]+]]: tensor<4xf32> {rhino.role = "opt_state"}
+func.func @main(%w: tensor<16x4xf32> {rhino.role = "param"}, %x: tensor<3x8x16xf32> {rhino.role = "batch"}, %m: tensor<4xf32> {rhino.role = "opt_state"}) -> (tensor<16x4xf32>, tensor<4xf32>) {
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %half = stablehlo.constant dense<0.5> : tensor<f32>
+  %g0 = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> tensor<16x4xf32>
+  // CHECK: %[[WEIGHTS:.*]] = stablehlo.constant dense<[2.500000e-01, 5.000000e-01, 1.000000e+00]> : tensor<3xf32>
+  // CHECK: %[[LOOP:.*]]:3 = stablehlo.while(%[[I:.*]] = %{{.*}}, %[[G:.*]] = %{{.*}}, %[[S:.*]] = %{{.*}}) : tensor<i32>, tensor<16x4xf32>, tensor<4xf32> attributes {rhino.microbatches = {count = 3 : i64}}
+  %0:3 = stablehlo.while(%i = %c0, %g = %g0, %s = %m) : tensor<i32>, tensor<16x4xf32>, tensor<4xf32>
+  cond {
+    %c = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %1 = stablehlo.dynamic_slice %x, %i, %c0, %c0, sizes = [1, 8, 16] : (tensor<3x8x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x8x16xf32>
+    %2 = stablehlo.reshape %1 : (tensor<1x8x16xf32>) -> tensor<8x16xf32>
+    %5 = stablehlo.dot_general %2, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>
+    %6 = stablehlo.dot_general %2, %5, contracting_dims = [0] x [0] : (tensor<8x16xf32>, tensor<8x4xf32>) -> tensor<16x4xf32>
+    // CHECK: %[[NEW:.*]] = stablehlo.reduce
+    %7 = stablehlo.reduce(%5 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
+    %8 = stablehlo.broadcast_in_dim %half, dims = [] : (tensor<f32>) -> tensor<4xf32>
+    %9 = stablehlo.multiply %8, %s : tensor<4xf32>
+    // CHECK: stablehlo.dynamic_slice %[[WEIGHTS]], %[[I]], sizes = [1]
+    // CHECK: %[[PART:.*]] = stablehlo.multiply %[[NEW]], %{{.*}} : tensor<4xf32>
+    // CHECK: stablehlo.add %[[S]], %[[PART]]
+    %10 = stablehlo.add %9, %7 : tensor<4xf32>
+    %11 = stablehlo.add %g, %6 : tensor<16x4xf32>
+    %12 = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %12, %11, %10 : tensor<i32>, tensor<16x4xf32>, tensor<4xf32>
+  }
+  // What it started with has shrunk in every trip.
+  // CHECK: %[[LEFT:.*]] = stablehlo.constant dense<1.250000e-01> : tensor<4xf32>
+  // CHECK: %[[OLD:.*]] = stablehlo.multiply %[[MEAN]], %[[LEFT]]
+  // CHECK: stablehlo.add %[[OLD]], %[[LOOP]]#2
+  return %0#1, %0#2 : tensor<16x4xf32>, tensor<4xf32>
+}

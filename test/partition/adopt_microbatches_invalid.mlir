@@ -7,7 +7,7 @@ func.func @main(%w: tensor<16x4xf32> {rhino.role = "param"}, %x: tensor<4x8x16xf
   %c0 = stablehlo.constant dense<0> : tensor<i32>
   %c1 = stablehlo.constant dense<1> : tensor<i32>
   %c4 = stablehlo.constant dense<4> : tensor<i32>
-  // expected-remark @+2 {{this loop over 4 parts of the batch cannot be the micro-batches of a pipeline: value 1 that it carries, a tensor<16x4xf32>, is not a sum over the parts}}
+  // expected-remark @+2 {{this loop over 4 parts of the batch cannot be the micro-batches of a pipeline: value 1 that it carries, a tensor<16x4xf32>, is not a sum over the parts, nor a running mean}}
   // expected-note @+1 {{update the parameters once, after the loop}}
   %0:2 = stablehlo.while(%i = %c0, %p = %w) : tensor<i32>, tensor<16x4xf32>
   cond {

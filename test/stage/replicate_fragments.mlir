@@ -53,7 +53,9 @@ sdy.mesh @mesh = <["x"=2]>
 // CHECK: %[[R:.*]]:2 = mpmd.for {{.*}} {iterations = 2 : ui32}
 // One reader brings the parts together itself; a result, or what two read, takes a fragment.
 // CHECK: mpmd.fragment<mesh="stage1", origin=["update"], stage=1> (%[[R]]#1) (%[[PARTS:.*]]: tensor<2x8xf32>)
-// CHECK: stablehlo.reduce(%[[PARTS]] init: %{{.*}}) applies stablehlo.maximum across dimensions = [0]
+// XLA's all-reduce of the largest passes over NaN: each replica gets all of them.
+// CHECK: %[[ALL:.*]] = sdy.sharding_constraint %[[PARTS]] <@mesh, [{}, {}]>
+// CHECK: stablehlo.reduce(%[[ALL]] init: %{{.*}}) applies stablehlo.maximum across dimensions = [0]
 // CHECK: mpmd.fragment<mesh="stage0", origin=["update"], stage=0> (
 // CHECK: stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0] : (tensor<2x8x8xf32>, tensor<f32>) -> tensor<8x8xf32>
 // CHECK: stablehlo.subtract

@@ -33,13 +33,9 @@ class Printer:
     def __call__(self, diagnostic: Diagnostic) -> None:
         """Print one diagnostic and its notes."""
         for each in (diagnostic, *diagnostic.notes):
-            each = replace(each, position=self.place(each.position), message=_shorten(each.message))
+            each = replace(each, position=placed(each.position, self.input_name), message=_shorten(each.message))
             print(each, file=self.out)
             self._snippet(each.position)
-
-    def place(self, position: Position) -> Position:
-        """The position with the name of the input in place of MLIR's names for text without a file."""
-        return replace(position, file=self.input_name) if position.file in ("-", "<unknown>") else position
 
     def _snippet(self, position: Position) -> None:
         lines = self._source_lines(position.file)
@@ -59,6 +55,11 @@ class Printer:
                     text = ""
             self._lines[file] = text.split("\n") if text else []
         return self._lines[file]
+
+
+def placed(position: Position, input_name: str) -> Position:
+    """The position with the name of the input in place of MLIR's names for text without a file."""
+    return replace(position, file=input_name) if position.file in ("-", "<unknown>") else position
 
 
 def _shorten(message: str) -> str:

@@ -12,7 +12,10 @@ from typing import Any, TextIO
 from jaxlib.mlir import ir, passmanager
 
 from rhino.cli.opt_arguments import Arguments
+from rhino.cli.opt_diagnostics import placed
 from rhino.cli.supervised import show_native, task
+from rhino.dialect import functions
+from rhino.passes.diagnostics import position_of
 from rhino.passes.pass_manager import Instrumentation, Step
 
 
@@ -94,7 +97,9 @@ class Tasks(Instrumentation):
         self._input_name = input_name
 
     def before(self, step: Step, module: ir.Module) -> None:
-        task(f"{self._input_name}: '{step.name}'")
+        # Where in a file of several parts: at its @main, or its first function.
+        found = functions.find(module, "main") or next(iter(functions.all_functions(module)), module.operation)
+        task(f"{placed(position_of(found), self._input_name)}: '{step.name}'")
 
     def after(self, step: Step, module: ir.Module, failed: bool) -> None:
         show_native()

@@ -30,7 +30,10 @@ def passes_page() -> str:
     for doc in all_docs():
         parts += _pass_section(doc)
     parts.append("## C++ passes")
-    parts.append("Those most useful here; any other pass that jaxlib registers works as well.")
+    parts.append(
+        "Those most useful here; any other pass that jaxlib registers works as well. From Python those that are not in "
+        "these tables, and some that are, run in a process of their own (half a second), which they may end."
+    )
     for group, passes in GROUPS.items():
         parts.append(f"### {group}\n")
         parts[-1] += "\n| pass | does |\n| --- | --- |\n"

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import io_callback
+from jax.experimental import checkify, io_callback
 
 import rhino
 from rhino.compile import compile_module
@@ -96,13 +96,48 @@ def test_a_callback_in_a_loop_over_examples_is_refused_in_a_pipeline() -> None:
         rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=2).plan(W, X)
 
 
-def test_ordered_callbacks_are_refused_where_they_are() -> None:
-    def step(x: jax.Array) -> jax.Array:
-        jax.debug.print("{x}", x=x.sum(), ordered=True)
-        return 2 * x
+def _printed(x: jax.Array, ordered: bool) -> jax.Array:
+    jax.debug.print("{x}", x=x.sum(), ordered=ordered)
+    return 2 * x
 
-    with pytest.raises(rhino.RhinoError, match=r"test_callbacks.py:\d+:\d+: an ordered callback .* ordered=False"):
-        rhino.parallelize(step, cluster="cpu:1").plan(X)
+
+def _asked(x: jax.Array, ordered: bool) -> jax.Array:
+    twice = io_callback(lambda v: 2 * v, jax.ShapeDtypeStruct((), jnp.float32), x.sum(), ordered=ordered)
+    return x * twice
+
+
+def _in_a_scan(x: jax.Array, ordered: bool) -> jax.Array:
+    def body(h: jax.Array, i: jax.Array) -> tuple[jax.Array, None]:
+        jax.debug.callback(lambda i: None, i, ordered=ordered)
+        return h + i, None
+
+    return jax.lax.scan(body, x, jnp.arange(2.0))[0]
+
+
+@pytest.mark.parametrize("step", [_printed, _asked, _in_a_scan])
+def test_ordered_callbacks_are_refused_where_they_are(step: Callable[[jax.Array, bool], jax.Array]) -> None:
+    for options in ({}, {"stages": 2}):
+        with pytest.raises(rhino.RhinoError, match=r"test_callbacks.py:\d+:\d+: an ordered callback .* ordered=False"):
+            rhino.parallelize(lambda x: step(x, True), cluster="cpu:1", **options).plan(X)
+    # The remedy.
+    got = rhino.parallelize(lambda x: step(x, False), cluster="cpu:1")(X)
+    np.testing.assert_allclose(got, step(X, False), rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"mesh": (8,)}, {"stages": 2, "microbatches": 2}], ids=["one program", "pipeline"])
+def test_checkify_finds_what_it_finds_under_jit(options: dict[str, Any]) -> None:
+    def step(w: Weights, x: jax.Array) -> Any:
+        checkify.check(jnp.all(x < 9), "too large: {x}", x=x.max())
+        loss, new, _ = value_and_update(lambda w: jnp.log(jnp.tanh(x @ w["a"]) @ w["b"] + 2).mean(), w)
+        return new, loss
+
+    checked = checkify.checkify(step, errors=checkify.float_checks | checkify.user_checks)
+    parallel = rhino.parallelize(checked, cluster="cpu:1", **options)
+    for x in (X, X + 10, X * jnp.nan):
+        (error, ours), (wanted, theirs) = parallel(W, x), jax.jit(checked)(W, x)
+        assert error.get() == wanted.get()
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), ours, theirs)
+    assert parallel(W, X)[0].get() is None
 
 
 def test_a_file_with_a_callback_is_not_compiled() -> None:

@@ -232,9 +232,33 @@ def test_layers_stacked_along_another_dimension_are_kept_by_stage() -> None:
     for _ in range(STEPS):
         (ours, metrics), (theirs, expected) = parallel(ours, batch), jax.jit(step)(theirs, batch)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), metrics, expected)
+        assert float(sum(metrics.values())) > 0  # numbers are on the same devices, whichever stage makes them
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), ours, theirs)
     layers = ours["momentum"]["layers"]
     assert isinstance(layers, StagedArray) and {p.shape for p in layers.pieces} == {(16, 1, 16)}
+
+
+def test_replicas_bring_together_what_no_all_reduce_does() -> None:
+    """The largest of numbers one of which is none, and bits."""
+
+    def step(params: Any, batch: Any) -> Any:
+        def loss(params: Any) -> Any:
+            h = batch["x"]
+            for w in params:
+                h = jnp.tanh(h @ w)
+            return (h**2).mean()
+
+        value, grads = jax.value_and_grad(loss)(params)
+        seen = {"most": batch["x"].max(), "least": batch["x"].min(), "bits": jnp.bitwise_or.reduce(batch["ids"])}
+        return jax.tree.map(lambda p, g: p - g, params, grads), {"loss": value, **seen}
+
+    random = np.random.default_rng(0)
+    params = [random.normal(size=(16, 16)).astype(np.float32) / 4] * 4
+    batch = {"x": random.normal(size=(8, 16)).astype(np.float32), "ids": np.arange(8, dtype=np.int32)}
+    batch["x"][3, 5] = np.nan
+    parallel = rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=2, mesh=(2,))
+    assert parallel.plan(params, batch).mesh == (("replica", 2), ("x", 2))
+    jax.tree.map(np.testing.assert_allclose, parallel(params, batch)[1], jax.jit(step)(params, batch)[1])
 
 
 # Steps with nothing to cut: what is asked of `stages=2` is refused in words of the step, and without it they run.

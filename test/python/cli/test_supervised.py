@@ -90,5 +90,5 @@ func.func @main(%x: tensor<2xui64>) -> (tensor<2xui64>, tensor<4x8xui32>) {
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
-    start = f"rhino-opt: error: {source}: 'sdy-insert-explicit-reshards': C++ code ended the process (SIGABRT): "
+    start = f"rhino-opt: error: {source}:2:1: 'sdy-insert-explicit-reshards': C++ code ended the process (SIGABRT): "
     assert done.stderr.startswith(start + "Check failed")

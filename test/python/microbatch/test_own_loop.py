@@ -106,17 +106,42 @@ def fold_in(w: Tree, s: Tree, x: jax.Array, y: jax.Array) -> tuple[Any, ...]:
     return update(w, s, grads, losses)
 
 
+def scan_statistics(w: Tree, s: Tree, x: jax.Array, y: jax.Array) -> tuple[Any, ...]:
+    """BatchNorm over each part, whose running means go from trip to trip."""
+
+    def normalised(w: Tree, means: Tree, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Tree]:
+        made = {}
+        for n in "abcd":
+            h = x @ w[n]
+            made[n] = 0.9 * means[n] + 0.1 * h.mean(0)
+            x = jnp.tanh(h - h.mean(0))
+        return ((x - y) ** 2).mean(), made
+
+    def body(carry: Any, part: Any) -> tuple[Any, jax.Array]:
+        total, means = carry
+        (value, means), grads = jax.value_and_grad(normalised, has_aux=True)(w, means, *part)
+        return (jax.tree.map(jnp.add, total, grads), means), value
+
+    (grads, means), losses = lax.scan(body, (ZERO, s[1]), cut(x, y))
+    w, state, losses = update(w, s[0], grads, losses)
+    return w, (state, means), losses
+
+
 @pytest.mark.parametrize(
     ("step", "stages"),
     [
         (scan_keys, 2),
+        (scan_statistics, 2),
         pytest.param(fori_runs, 2, marks=pytest.mark.long),
         pytest.param(scan_rows, 4, marks=pytest.mark.long),
         pytest.param(fold_in, 2, marks=pytest.mark.long),
     ],
 )
 def test_a_pipeline_takes_the_steps_own_loop(step: Callable[..., Any], stages: int) -> None:
-    given = (W, OPTIMIZER.init(W), *(cut(X, Y) if step is fold_in else (X, Y)))
+    state = OPTIMIZER.init(W)
+    if step is scan_statistics:
+        state = state, {n: jnp.ones(WIDTH) for n in W}
+    given = (W, state, *(cut(X, Y) if step is fold_in else (X, Y)))
     parallel = rhino.parallelize(step, cluster="cpu:1", stages=stages)
     plan = parallel.plan(*given)
     assert plan.stages == stages and plan.microbatches in (1, 2, N)
@@ -138,7 +163,10 @@ def training_loop(w: Tree, s: Tree, x: jax.Array, y: jax.Array) -> tuple[Any, ..
 
 def test_a_loop_of_several_updates_is_refused_where_it_is() -> None:
     step = rhino.parallelize(training_loop, cluster="cpu:1", stages=2, microbatches=2)
-    with pytest.raises(rhino.RhinoError, match=r"test_own_loop.py:\d+.*is not a sum over the parts.*leave the loop to"):
+    with pytest.raises(
+        rhino.RhinoError,
+        match=r"test_own_loop.py:\d+.*is not a sum over the parts, nor a running mean.*leave the loop to",
+    ):
         step.plan(W, OPTIMIZER.init(W), X, Y)
 
 
@@ -156,3 +184,36 @@ def test_a_loop_written_out_in_python_is_refused_with_what_to_do() -> None:
 
     with pytest.raises(rhino.RhinoError, match=r"test_own_loop.py:\d+.*write it as one lax.scan"):
         rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=2).plan(W, OPTIMIZER.init(W), X, Y)
+
+
+def gradient_of_scan(w: Tree, s: Tree, x: jax.Array, y: jax.Array) -> tuple[Any, ...]:
+    def total(w: Tree) -> jax.Array:
+        return lax.scan(lambda value, part: (value + loss(w, *part), None), jnp.float32(0), cut(x, y))[0]
+
+    value, grads = jax.value_and_grad(total)(w)
+    return update(w, s, grads, value)
+
+
+def unrolled(w: Tree, s: Tree, x: jax.Array, y: jax.Array) -> tuple[Any, ...]:
+    value, grads = jnp.float32(0), ZERO
+    for part in zip(*cut(x, y), strict=True):
+        value, grads = jax.tree.map(jnp.add, (value, grads), jax.value_and_grad(loss)(w, *part))
+    return update(w, s, grads, value)
+
+
+@pytest.mark.parametrize("step", [gradient_of_scan, unrolled])
+def test_other_loops_over_parts_are_refused_with_what_helps(step: Callable[..., Any]) -> None:
+    """The remedies are a scan that adds up gradients, tried above, and no loop: both train in micro-batches."""
+    given = W, OPTIMIZER.init(W), X, Y
+    message = (
+        r"test_own_loop.py:\d+.*all examples at once.*write it as one lax.scan over all of them that adds up gradients"
+    )
+    with pytest.raises(rhino.RhinoError, match=message):
+        rhino.parallelize(step, cluster="cpu:1", stages=2, microbatches=N).plan(*given)
+    if step is gradient_of_scan:  # not even one micro-batch has two stages: it is two loops
+        with pytest.raises(rhino.RhinoError, match=message + r".*\(stages=1\)"):
+            rhino.parallelize(step, cluster="cpu:1", stages=2).plan(*given)
+    whole = rhino.parallelize(
+        lambda w, s, x, y: update(w, s, jax.grad(loss)(w, x, y)), cluster="cpu:1", stages=2, microbatches=N
+    )
+    assert whole.plan(*given).microbatches == N

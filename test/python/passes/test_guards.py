@@ -46,6 +46,17 @@ MODULES = {
         + function('main', sharding=ON, body=CALL.replace('func.call @g(%a) :', COMPOSE)),
     'recursion': MESH + function('main', sharding=ON, body=CALL)
         + function('g', body=CALL).replace('@g(%a: ', 'private @g(%a: ', 1),
+    'a mesh inside a sharding': MESH + function('main', sharding=ON.replace('@mesh', 'mesh<["x"=2, "y"=2]>')),
+    'a mesh inside a constraint': MESH + function('main', body='{ %0 = sdy.sharding_constraint %a '
+        '<mesh<["x"=2]>, [{"x"}]> : TYPE %1 = stablehlo.add %0, %a : TYPE return %1 : TYPE }'),
+    'a negative group': MESH + function('main', sharding=ON, body='{ sdy.sharding_group %a group_id = -1 : TYPE '
+        '%0 = stablehlo.add %a, %a : TYPE sdy.sharding_group %0 group_id = 2 : TYPE return %0 : TYPE }'),
+    'a group beyond memory': MESH + function('main', sharding=ON, body='{ sdy.sharding_group %a group_id = '
+        '4611686018427387904 : TYPE %0 = stablehlo.add %a, %a : TYPE return %0 : TYPE }'),
+    'more devices than 32 bits count': 'sdy.mesh @mesh = <["x"=65536, "y"=65536]> '
+        + function('main', sharding=ON.replace('{"x"}', '{"x", "y"}')),
+    'a token': MESH + function('main', '!stablehlo.token', '{sdy.sharding = #sdy.sharding<@mesh, []>}',
+        '{ %0 = stablehlo.after_all %a : TYPE return %0 : TYPE }'),
     'two meshes': MESH + 'sdy.mesh @n = <["x"=4]> ' + function('main', sharding=ON)
         + function('g', sharding='{sdy.sharding = #sdy.sharding<@n, [{"x"}]>}').replace('@g', 'private @g'),
 }
@@ -133,6 +144,45 @@ def test_declarations_are_in_nobodys_way_where_jaxlib_does_not_look_at_them() ->
         guards.check(f"sdy-{name}-propagate", module)
     with pytest.raises(PassError, match="cannot run on a module with a function that has no body, @e"):
         guards.check("sdy-user-priority-propagate", module)
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "message", "remedy"),
+    [
+        (
+            "sdy-basic-propagate",
+            'func.func @f(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<mesh<["x"=2]>, [{"x"}]>}) { return }',
+            "needs meshes with a name, and here is one inside a sharding",
+            "run sdy-lift-inlined-meshes first",
+        ),
+        (
+            "sdy-user-priority-propagate",
+            "func.func @f(%a: tensor<4xf32>) { sdy.sharding_group %a group_id = -1 : tensor<4xf32> return }",
+            "takes sharding groups from 0 to 1048576, and this is -1",
+            "run sdy-sharding-group-import first, which numbers them",
+        ),
+        (
+            "sdy-propagation-pipeline",
+            'sdy.mesh @m = <["x"=65536, "y"=65536]>',
+            "takes meshes of 2147483647 devices at most, and this has 4294967296",
+            "give the mesh the sizes of real axes",
+        ),
+        (
+            "sdy-propagation-pipeline",
+            'func.func @f(%a: tensor<4xf32>) { %0 = sdy.sharding_constraint %a <mesh<["x"=4294967296]>, [{"x"}]> : '
+            "tensor<4xf32> return }",
+            "takes meshes of 2147483647 devices at most, and this has 4294967296",
+            "give the mesh the sizes of real axes",
+        ),
+    ],
+)
+def test_shardings_that_jaxlib_takes_in_other_passes_only(step: str, text: str, message: str, remedy: str) -> None:
+    module = parse_text(text + "\nfunc.func private @main() { return }", make_context())
+    with pytest.raises(PassError, match=f"'{step}' {message}") as caught:
+        guards.check(step, module)
+    assert [note.message for note in caught.value.diagnostic.notes] == [remedy]
+    guards.check("sdy-lift-inlined-meshes", module)
+    guards.check("sdy-sharding-group-import", module)
 
 
 def test_a_refusal_says_where() -> None:

@@ -63,7 +63,9 @@ def test_an_error_of_the_pass_keeps_its_place() -> None:
     ("step", "expected"),
     [
         ("cse", False),
-        ("func.func(sdy-insert-explicit-reshards{enable-full-version=true})", False),
+        ("func.func(sdy-insert-explicit-reshards{enable-full-version=true})", True),
+        ("sdy-export-pipeline", False),
+        ("sdy-export-pipeline{enable-insert-explicit-collectives=true}", True),
         ("sdy-basic-propagate{keep-sharding-rules=true}", False),
         ("sdy-basic-propagate{debug-sharding-origins=true}", True),
         ("sdy-basic-propagate{keep-sharding-rules=true debug-propagation-edge-sharding=true}", True),

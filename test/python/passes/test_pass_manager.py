@@ -161,6 +161,7 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
         "canonicalize",
         "rhino-batch-lookups",
         "rhino-neutral-starts",
+        "rhino-delay-random",
         "rhino-adopt-mesh",
         "rhino-describe-kernels",
         "rhino-classify-args",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +15,8 @@ from hand_graphs import Builder
 from jax import lax
 from search_programs import GIB, module_of, spec
 
+import rhino
+from rhino import Plan
 from rhino.cluster import Cluster, Device, Level
 from rhino.compile import _jax, collective_bytes, compile_module
 from rhino.errors import RhinoError
@@ -22,6 +26,7 @@ from rhino.passes.plan.plan_sharding import annotate
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.cones import build_problem
 from rhino.search.layout import Step, route, shards
+from rhino.search.padding import unsplit
 from rhino.search.problem import PARTIAL, REPLICATED
 from rhino.search.uneven import pays, share, ways
 
@@ -221,3 +226,54 @@ def test_gpus_send_what_was_predicted(mesh: tuple[int, ...]) -> None:
     executable = compile_module(str(module), "h100")
     assert collective_bytes(executable.collectives()) == solution.predicted.comm_bytes
     assert executable.memory_analysis().peak_bytes == pytest.approx(solution.predicted.memory.peak_bytes, rel=0.2)
+
+
+def classifier(rows: int, classes: int) -> tuple[Any, tuple[Any, ...]]:
+    """A step whose last product is most of its work, and its arguments."""
+
+    def step(params: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> Any:
+        def loss(params: dict[str, jax.Array]) -> jax.Array:
+            logits = jnp.tanh(x @ params["up"]) @ params["head"]
+            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+        return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params))
+
+    params = {"up": spec(2048, 2048), "head": spec(2048, classes)}
+    return step, (params, spec(rows, 2048), spec(rows, dtype=jnp.int32))
+
+
+def test_what_padding_gives_is_what_the_padded_program_takes() -> None:
+    step, arguments = classifier(64, 50257)
+    parallel = rhino.parallelize(step, cluster="dgx-h100:1", mesh="2x4", donate_argnums=(0,))
+    plan = parallel.plan(*arguments)
+    (found,) = plan.unsplit
+    assert (found.name, found.dim, found.size, found.padded) == ("params['head']", 1, 50257, 50264)
+    padded = parallel.plan(*classifier(64, 50264)[1])
+    assert padded.unsplit == ()
+    assert found.step_time_s == padded.predicted.step_time_s < 0.95 * plan.predicted.step_time_s
+    assert found.peak_bytes == padded.predicted.peak_bytes
+    line = (
+        "dim 1 of params['head'] (50257) is not split: 8 devices do not divide it; padded to 50264, a step would take"
+    )
+    assert line in " ".join(plan.summary().split())
+    assert escape(line) in plan.report_html()
+    assert "do not divide" not in padded.summary() + padded.report_html()
+
+
+def test_what_padding_gives_is_in_the_file(tmp_path: Path) -> None:
+    step, arguments = classifier(64, 50257)
+    plan = rhino.parallelize(step, cluster="dgx-h100:1", mesh="8").plan(*arguments)
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json").unsplit == plan.unsplit != ()
+
+
+def test_everything_of_one_size_is_padded_together() -> None:
+    step, arguments = classifier(3750, 1000)
+    graph = import_graph(module_of(step, *arguments))
+    solution = plan_sharding(graph, Cluster.load("dgx-h100:1"), Options(mesh=(8,)))
+    (found,) = unsplit(graph, Cluster.load("dgx-h100:1"), Options(), solution)
+    assert (found.dim, found.size, found.padded) == (0, 3750, 3752)
+    step, arguments = classifier(3752, 1000)
+    same = import_graph(module_of(step, *arguments))
+    expected = plan_sharding(same, Cluster.load("dgx-h100:1"), Options(mesh=(8,))).predicted
+    assert found.step_time_s == expected.step_time_s
