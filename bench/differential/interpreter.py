@@ -13,7 +13,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func, stablehlo
 
-from bench.differential.program import numpy_type
+from bench.differential.program import mlir_name, numpy_type
 from rhino.dialect import functions
 from rhino.plan_module import parse_module
 
@@ -50,16 +50,20 @@ def interpreted(text: str, arguments: Sequence[Array], wanted: Iterable[int]) ->
         module = parse_module(text, "program")
         try:
             with module.context, ir.Location.unknown():
-                given = [part for i in _keep_result(module, index) for part in _parts(arguments[i])]
+                kept, kind = _keep_result(module, index)
+                given = [part for i in kept for part in _parts(arguments[i])]
                 parts = [_array(out) for out in stablehlo.eval_module(module, list(map(_attribute, given)))]
         except (ValueError, TypeError, NotImplementedError, RuntimeError, ir.MLIRError):
             continue
-        found[index] = parts[0] if len(parts) == 1 else _complex(*parts)
+        found[index] = parts[0].astype(kind) if len(parts) == 1 else _complex(*parts)
     return found
 
 
-def _keep_result(module: ir.Module, index: int) -> list[int]:
-    """@main with one result, and what that needs of its body and arguments; returns the numbers of the arguments."""
+def _keep_result(module: ir.Module, index: int) -> tuple[list[int], np.dtype[Any]]:
+    """@main with one result, and what that needs of its body and arguments; returns these arguments' numbers, its type.
+
+    Floating point types that numpy cannot read of MLIR come out as f32, which holds all their numbers.
+    """
     main = functions.find(module, "main")
     assert main is not None
     block = main.regions[0].blocks[0]
@@ -72,7 +76,11 @@ def _keep_result(module: ir.Module, index: int) -> list[int]:
             needed.update(operand for inner in (op, *functions.walk(op)) for operand in inner.operands)
     kept = [i for i, argument in enumerate(block.arguments) if argument in needed]
     taken = [kind for i in kept for kind in _part_types(block.arguments[i].type)]
-    given = _part_types(end.operands[index].type)
+    tensor = ir.RankedTensorType(end.operands[index].type)
+    dtype = numpy_type(str(tensor.element_type))
+    given = _part_types(tensor)
+    if dtype.name.startswith(("bfloat16", "float8")):
+        given = [ir.RankedTensorType.get(tensor.shape, ir.F32Type.get())]
     with ir.InsertionPoint(module.body):
         new = func.FuncOp("part", (taken, given))
         entry = new.add_entry_block()
@@ -83,10 +91,13 @@ def _keep_result(module: ir.Module, index: int) -> list[int]:
             values[block.arguments[i]] = parts[0] if len(parts) == 1 else stablehlo.ComplexOp(*parts).result
         functions.copy_all(reversed(ops), values)
         out = values[end.operands[index]]
-        func.ReturnOp([out] if len(given) == 1 else [stablehlo.RealOp(out).result, stablehlo.ImagOp(out).result])
+        if len(given) == 1:
+            func.ReturnOp([out if given == [tensor] else stablehlo.ConvertOp(given[0], out).result])
+        else:
+            func.ReturnOp([stablehlo.RealOp(out).result, stablehlo.ImagOp(out).result])
     main.erase()
     new.operation.attributes["sym_name"] = ir.StringAttr.get("main")
-    return kept
+    return kept, dtype
 
 
 def _part_types(kind: ir.Type) -> list[ir.Type]:
@@ -110,6 +121,10 @@ def _complex(real: Array, imaginary: Array) -> Array:
 
 def _attribute(array: Array) -> ir.DenseElementsAttr:
     """As MLIR's own constant; ValueError for types that its buffers do not have."""
+    if array.dtype.name.startswith(("bfloat16", "float8")):
+        bits = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
+        kind = ir.Type.parse(mlir_name(array.dtype.name))
+        return ir.DenseElementsAttr.get(bits, type=kind, shape=list(array.shape))
     if array.dtype.kind != "u":
         return ir.DenseElementsAttr.get(array)
     return ir.DenseElementsAttr.get(array, signless=False, type=ir.IntegerType.get_unsigned(8 * array.dtype.itemsize))

@@ -1,11 +1,11 @@
 """One program on one cluster: planned, compiled for CPU devices, run, and compared with one device.
 
 Owns what counts as right: what XLA computes on one device of the program as it is, for that is what users compare with.
-XLA has faults of its own there (it drops a start that is not neutral over dimensions of size 1, 0.10.2), so a result
-that differs is compared with StableHLO's interpreter too, and is wrong if it is right by neither. Each result is right
-as a whole or not at all: a mixture of both references is wrong. This hides a fault of ours only where it turns a result
-into the very one of a reference that is itself wrong. Our passes take no part in a reference: they would hide faults
-of theirs.
+XLA has faults of its own there (a start that is not neutral it drops over dimensions of size 1, and counts several
+times in long sums of bf16; 0.10.2), so a result that differs is compared with StableHLO's interpreter too, and is wrong
+if it is right by neither. Each result is right as a whole or not at all: a mixture of both references is wrong. This
+hides a fault of ours only where it turns a result into the very one of a reference that is itself wrong. Our passes
+take no part in a reference: they would hide faults of theirs.
 
 Runs in a process that may die; see `child`.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -120,15 +121,18 @@ def test_a_result_is_wrong_if_it_is_right_by_neither_reference(
 
 def test_the_interpreter_gives_the_results_that_it_knows() -> None:
     text = """
-      func.func @main(%p: tensor<9xi1>, %a: tensor<9xcomplex<f32>>, %n: tensor<9xui32>)
-          -> (tensor<9xcomplex<f32>>, tensor<9xcomplex<f32>>, tensor<9xui32>) {
+      func.func @main(%p: tensor<9xi1>, %a: tensor<9xcomplex<f32>>, %n: tensor<9xui32>, %h: tensor<9xbf16>)
+          -> (tensor<9xcomplex<f32>>, tensor<9xcomplex<f32>>, tensor<9xui32>, tensor<9xbf16>) {
         %0 = stablehlo.fft %a, type = FFT, length = [9] : (tensor<9xcomplex<f32>>) -> tensor<9xcomplex<f32>>
         %1 = stablehlo.multiply %a, %a : tensor<9xcomplex<f32>>
         %2 = stablehlo.select %p, %1, %a : tensor<9xi1>, tensor<9xcomplex<f32>>
-        return %0, %2, %n : tensor<9xcomplex<f32>>, tensor<9xcomplex<f32>>, tensor<9xui32>
+        %3 = stablehlo.add %h, %h : tensor<9xbf16>
+        return %0, %2, %n, %3 : tensor<9xcomplex<f32>>, tensor<9xcomplex<f32>>, tensor<9xui32>, tensor<9xbf16>
       }"""
     p, a = np.arange(9) % 3 == 0, (np.arange(9) - 4 + 1j * np.arange(9)).astype(np.complex64)
-    found = interpreted(text, [p, a, np.arange(9, dtype=np.uint32)], [1, 2])
+    half = np.arange(9).astype(ml_dtypes.bfloat16)
+    found = interpreted(text, [p, a, np.arange(9, dtype=np.uint32), half], [1, 2, 3])
     np.testing.assert_array_equal(found[1], np.where(p, a * a, a))
     np.testing.assert_array_equal(found[2], np.arange(9))
-    assert (found[1].dtype, found[2].dtype) == (np.complex64, np.uint32)
+    np.testing.assert_array_equal(found[3], half + half)
+    assert [found[i].dtype for i in (1, 2, 3)] == [np.complex64, np.uint32, half.dtype]
