@@ -142,9 +142,10 @@ class Program:
             allowed = [s for s in allowed if allows(pinned[k], s, axes)]
             if not allowed:
                 raise RhinoError("a given sharding does not divide its dimension", "drop it or choose another mesh")
-        # Published conventions forbid replicated dots; it is an option for comparing with them.
+        # Published conventions forbid dots that are replicated where sizes divide; an option for comparing with them.
         elif parallel and self._is_dot(k):
-            split = [sum(s[a] > 0 for a in axes) for s in allowed]
+            limits, sizes = self.costs.problem.nodes[self.costs.quotient.nodes[k]].limits, self.costs.sizes
+            split = [sum(s[a] > 0 and limits[s[a] - 1] % sizes[a] == 0 for a in axes) for s in allowed]
             allowed = [s for s, count in zip(allowed, split, strict=True) if count == max(split)]
         banned = self.banned.get(k, frozenset())
         return [s for s in allowed if s not in banned] or allowed
