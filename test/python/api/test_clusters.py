@@ -67,7 +67,9 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 
 def test_memory_limit_that_cannot_be_met() -> None:
     step = rhino.parallelize(lambda w, x: x @ w, memory_limit="1KiB")
-    with pytest.raises(rhino.RhinoError, match=r"^memory limit .* cannot be met on local:1.*\bw\b"):
+    with pytest.raises(
+        rhino.RhinoError, match=r"test_clusters\.py:69:1: memory limit .* cannot be met on local:1.*\bw\b"
+    ):
         step.plan(jnp.ones((512, 512)), jnp.ones((8, 512)))
 
 
