@@ -1,7 +1,7 @@
 """Jax's private modules, each use with its reason; only this file and its neighbours `_jax_*.py` may use them.
 
-Owns: devices (virtual, real, compile-only), jax's runtime of several processes, a `Lowered` for a given signature,
-swapping a `Lowered`'s module, and making a class an array type of jax.
+Owns: devices (virtual, real, compile-only), a `Lowered` for a given signature, swapping a `Lowered`'s module, and
+making a class an array type of jax.
 Must not know: how a module is read or what is done with the executable. Private uses were tried on 0.10.2 and 0.12.0.1.
 """
 
@@ -12,7 +12,6 @@ import copy
 import dataclasses
 import importlib
 import importlib.util
-import itertools
 import logging
 import math
 import os
@@ -26,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from jax._src import clusters, compiler, core, distributed, dtypes, xla_bridge
+from jax._src import compiler, core, dtypes
 from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
 from jax.experimental import topologies
@@ -37,7 +36,6 @@ from rhino.compile.module import Signature, TensorSpec
 from rhino.errors import RhinoError, first_line
 
 _GPU_WHEELS_REMEDY = "pip install 'rhino-jax[gpu-aot]'"
-_JOB_REMEDY = "give coordinator_address, num_processes and process_id"
 _GPU_PLUGINS = {"jax_plugins.xla_cuda13": "jax-cuda13-plugin", "jax_plugins.xla_cuda12": "jax-cuda12-plugin"}
 
 
@@ -73,6 +71,12 @@ def prefer_cpu() -> None:
 def quiet_plugins() -> None:
     """Keeps jax from logging a traceback per plugin that cannot start; what is missing is said by our own error."""
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.CRITICAL)
+
+
+def starts_cpu() -> bool:
+    """Whether jax's default backend will be the CPU: asked for, or nothing else is installed."""
+    asked = jax.config.jax_platforms
+    return str(asked).split(",")[0] == "cpu" if asked else not any(map(_installed, _GPU_PLUGINS))
 
 
 def cpu_devices(count: int) -> list[Any]:
@@ -169,81 +173,6 @@ def _installed(module: str) -> bool:
 
 def _release(version: str) -> tuple[str, ...]:
     return tuple(version.split(".")[:3])
-
-
-# --- several processes ----------------------------------------------------------------------------------------------
-
-
-def backends_started() -> bool:
-    """Whether jax has started any backend. Private: jax says so only by refusing."""
-    return bool(xla_bridge.backends_are_initialized())
-
-
-def distributed_started() -> bool:
-    """Whether jax.distributed is initialised."""
-    return bool(jax.distributed.is_initialized())
-
-
-def starts_cpu() -> bool:
-    """Whether jax's default backend will be the CPU: asked for, or nothing else is installed."""
-    asked = jax.config.jax_platforms
-    return str(asked).split(",")[0] == "cpu" if asked else not any(map(_installed, _GPU_PLUGINS))
-
-
-def detect_job(
-    address: str | None,
-    count: int | None,
-    process: int | None,
-    local_device_ids: int | Sequence[int] | None,
-    method: str | None,
-    timeout_s: int,
-) -> tuple[str, int, int, list[int] | None]:
-    """What is not given of a job's address, number of processes, this one's number and devices, from its launcher.
-
-    Private: jax detects launchers only inside `jax.distributed.initialize`, after which it is too late to meet first.
-
-    Raises:
-      RhinoError: it is not given, and no launcher that jax knows started this process.
-    """
-    local = [local_device_ids] if isinstance(local_device_ids, int) else local_device_ids
-    local = list(local) if local is not None else None
-    address = address or os.environ.get("JAX_COORDINATOR_ADDRESS")
-    if local is None and (listed := os.environ.get("JAX_LOCAL_DEVICE_IDS")):
-        local = [int(one) for one in listed.split(",")]
-    if None in (address, count, process) or local is None:
-        try:
-            address, count, process, local = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-                address, count, process, local, method, timeout_s
-            )
-        except (RuntimeError, ValueError, NotImplementedError, OSError) as error:
-            raise RhinoError(f"the job's launcher cannot be asked: {first_line(error)}", _JOB_REMEDY) from None
-    if address is None or count is None or process is None:
-        missing = {"coordinator_address": address, "num_processes": count, "process_id": process}
-        names = ", ".join(name for name, value in missing.items() if value is None)
-        raise RhinoError(f"{names} not given, and no launcher that jax knows started this process", _JOB_REMEDY)
-    return address, count, process, local
-
-
-def start_distributed(service: Callable[[], Any], **arguments: Any) -> None:
-    """`jax.distributed.initialize`, where process 0 takes the coordination service that `service` returns.
-
-    Private: the name under which jax finds the service. Jax runs it inside process 0 only; its clients abort their
-    processes at once when it ends.
-    """
-    bindings = distributed._jax
-    original = bindings.get_distributed_runtime_service
-    bindings.get_distributed_runtime_service = lambda *_, **__: service()
-    try:
-        jax.distributed.initialize(**arguments)
-    finally:
-        bindings.get_distributed_runtime_service = original
-
-
-def coordination_service(address: str, count: int, *, heartbeat_s: int, shutdown_s: int) -> Any:
-    """jax's coordination service, in this process. Private: jax starts it only together with a client."""
-    return distributed._jax.get_distributed_runtime_service(
-        address, count, heartbeat_timeout=heartbeat_s, shutdown_timeout=shutdown_s
-    )
 
 
 # --- lowering -------------------------------------------------------------------------------------------------------
@@ -366,34 +295,6 @@ def register_array_type(cls: type, convert: Callable[[Any], jax.Array]) -> None:
 def key_implementation(dtype: Any) -> Any:
     """What `jax.random.wrap_key_data` must be told to make keys of this dtype; jax says it only of keys at hand."""
     return dtype._impl.name
-
-
-_sharings = itertools.count()  # all processes share the same things in the same order
-
-
-def share(what: str, value: bytes, timeout_s: float) -> list[bytes]:
-    """What each process of the job gives, by the processes' numbers; every process must call it.
-
-    Private: the client of jax's coordination service, which `jax.distributed` keeps to itself.
-
-    Raises:
-      RhinoError: a process gave nothing within the time.
-    """
-    client, number = distributed.global_state.client, next(_sharings)
-    if client is None:
-        return [value]
-    client.key_value_set_bytes(f"rhino/{number}/{jax.process_index()}", value)
-    found = []
-    for process in range(jax.process_count()):
-        try:
-            given = client.blocking_key_value_get_bytes(f"rhino/{number}/{process}", int(1000 * timeout_s))
-        except jax.errors.JaxRuntimeError as error:
-            raise RhinoError(
-                f"process {process} gave no {what} within {timeout_s:.0f} s: {first_line(error)}",
-                "see its output; every process must run the same steps",
-            ) from None
-        found.append(bytes(given))
-    return found
 
 
 def weakly_typed(array: jax.Array) -> jax.Array:

@@ -110,7 +110,7 @@ def main(settings: Settings) -> None:
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # process 0 gets them too, and its end is what counts
     listener = socket.socket(fileno=settings.listener)
-    from rhino.compile._jax import coordination_service
+    from rhino.compile._jax_processes import coordination_service
 
     port = _service_port(settings.port)
     # A lost host is found by its connection; heartbeats are for one that hangs so that its watch cannot end it.

@@ -91,13 +91,13 @@ def initialize(
     Raises:
       RhinoError: jax has started already, a process is missing or differs; the message names it. Every process raises.
     """
-    from rhino.compile import _jax
+    from rhino.compile import _jax_processes
 
     if _CURRENT.started:
         raise RhinoError("rhino.distributed.initialize was called twice", "call it once, at the start of the program")
-    if _jax.distributed_started():
+    if _jax_processes.distributed_started():
         raise RhinoError("jax.distributed is initialised already", "call rhino.distributed.initialize() in place of it")
-    if _jax.backends_started():
+    if _jax_processes.backends_started():
         raise RhinoError(
             "jax has started its devices already, and cannot take in those of other processes any more",
             "call rhino.distributed.initialize() before the first use of jax: arrays, jax.devices(), random keys",
@@ -105,7 +105,7 @@ def initialize(
     if num_processes == 1:
         _CURRENT.started = True
         return
-    address, count, process, local = _jax.detect_job(
+    address, count, process, local = _jax_processes.detect_job(
         coordinator_address, num_processes, process_id, local_device_ids, cluster_detection_method, int(timeout_s)
     )
     host, port = _split(address)
@@ -127,7 +127,7 @@ def initialize(
 def _join(
     link: Link, host: str, local: Sequence[int] | None, timeout_s: float, lost_after_s: int, end_timeout_s: float
 ) -> None:
-    from rhino.compile import _jax
+    from rhino.compile import _jax_processes
     from rhino.distributed import facts
 
     welcome = link.join(facts.introduction())
@@ -135,7 +135,7 @@ def _join(
     if different:
         raise link.refuse(RhinoError(different, "install the same versions for every process"))
     brackets = f"[{host}]" if ":" in host else host
-    _jax.start_distributed(
+    _jax_processes.start_distributed(
         lambda: _CURRENT.coordinator,
         coordinator_address=f"{brackets}:{welcome['service_port']}",
         num_processes=link.count,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from rhino.compile._jax import share
+from rhino.compile._jax_processes import share
 from rhino.errors import RhinoError
 from rhino.runtime.compile import Compiled
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from rhino.cluster import Cluster
-from rhino.compile._jax import share
+from rhino.compile._jax_processes import share
 from rhino.distributed.arrays import TOLD_BYTES
 from rhino.errors import RhinoError
 from rhino.pipeline import PipelineProgram

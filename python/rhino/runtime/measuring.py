@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from rhino.compile._jax import share
+from rhino.compile._jax_processes import share
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.lanes import Batch
 from rhino.runtime.profile import Profile, Timed
