@@ -50,11 +50,40 @@ def in_parts(op: Any) -> bool:
         return combined(("add",), dtypes)
     if op.name in REDUCING:
         found = kinds(op)
-        return combined(found, dtypes) and (
-            # A scatter's operand belongs to one of the devices, the others start from what changes nothing.
-            op.name == "stablehlo.scatter" or all(starts_neutral(op, i, kind) for i, kind in enumerate(found))
+        return (
+            combined(found, dtypes)
+            and not _drops(op)
+            and (
+                # A scatter's operand belongs to one of the devices, the others start from what changes nothing.
+                op.name == "stablehlo.scatter" or all(starts_neutral(op, i, kind) for i, kind in enumerate(found))
+            )
         )
     return True
+
+
+def _drops(op: Any) -> bool:
+    """Whether XLA drops a result that nobody reads, as the index of a maximum: others have another reducer then.
+
+    Where that is no single operation, and the type bf16, XLA (0.10.2) ends the process.
+    """
+    count = len(op.results)
+    if count == 1 or all(any(True for _ in result.uses) for result in op.results):
+        return False
+    block = op.regions[0].blocks[0]
+    returned = list(list(block.operations)[-1].operands)
+    pending = [returned[i] for i in range(count) if any(True for _ in op.results[i].uses)]
+    numbers = {argument: i % count for i, argument in enumerate(block.arguments)}
+    seen, needed = set(pending), set[int]()
+    while pending:
+        value = pending.pop()
+        if value in numbers:
+            needed.add(numbers[value])
+        if isinstance(value.owner, ir.Block):
+            continue
+        more = [v for v in value.owner.operands if v not in seen]
+        seen.update(more)
+        pending.extend(more)
+    return len(needed) < count
 
 
 def _windows(op: Any, rule: Rule) -> set[int]:
