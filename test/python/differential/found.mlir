@@ -59,8 +59,12 @@ func.func @main(
   %8:2 = "stablehlo.reduce"(%scores, %counted, %low, %first) ({
     ^bb0(%a: tensor<bf16>, %m: tensor<i32>, %c: tensor<bf16>, %n: tensor<i32>):
       %more = stablehlo.compare GT, %a, %c : (tensor<bf16>, tensor<bf16>) -> tensor<i1>
+      %same = stablehlo.compare EQ, %a, %c : (tensor<bf16>, tensor<bf16>) -> tensor<i1>
+      %less = stablehlo.compare LT, %m, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %earlier = stablehlo.and %same, %less : tensor<i1>
+      %wins = stablehlo.or %more, %earlier : tensor<i1>
       %best = stablehlo.select %more, %a, %c : tensor<i1>, tensor<bf16>
-      %index = stablehlo.select %more, %m, %n : tensor<i1>, tensor<i32>
+      %index = stablehlo.select %wins, %m, %n : tensor<i1>, tensor<i32>
       stablehlo.return %best, %index : tensor<bf16>, tensor<i32>
   }) {dimensions = array<i64: 0, 1>}
       : (tensor<8x16xbf16>, tensor<8x16xi32>, tensor<bf16>, tensor<i32>) -> (tensor<bf16>, tensor<i32>)
