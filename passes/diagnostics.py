@@ -52,7 +52,7 @@ Sink: TypeAlias = Callable[[Diagnostic], None]
 
 
 def position_of(where: Where) -> Position:
-    """The file position an operation or location stands for: the innermost one of names, calls and fusions.
+    """The file position an operation or location stands for (`rhino.dialect.locations.file_location`).
 
     A location without any file (MLIR's `unknown`) gives the position `<unknown>`.
     """
@@ -60,27 +60,13 @@ def position_of(where: Where) -> Position:
         return where
     from jaxlib.mlir import ir
 
+    from rhino.dialect.locations import file_location
+
     if isinstance(where, ir.Module):
         where = where.operation
     location = where if isinstance(where, ir.Location) else where.location
-    return _first_file(location) or Position("<unknown>")
-
-
-def _first_file(location: ir.Location) -> Position | None:
-    from jaxlib.mlir import ir
-
-    pending = [location]
-    while pending:
-        here = pending.pop()
-        if isinstance(here, ir.FileLineColLoc):
-            return Position(str(here.filename), here.start_line, here.start_col)
-        if isinstance(here, ir.NameLoc):
-            pending.append(here.child_loc)
-        elif isinstance(here, ir.CallSiteLoc):
-            pending += [here.caller, here.callee]
-        elif isinstance(here, ir.FusedLoc):
-            pending += reversed(here.locations)
-    return None
+    found = file_location(location)
+    return Position("<unknown>") if found is None else Position(found.filename, found.start_line, found.start_col)
 
 
 def from_mlir(diagnostic: ir.Diagnostic) -> Diagnostic:
