@@ -34,6 +34,7 @@ from jaxlib.mlir import ir
 
 from rhino.compile.module import Signature, TensorSpec
 from rhino.errors import RhinoError, first_line
+from rhino.graph.element_types import numpy_name
 
 _GPU_WHEELS_REMEDY = "pip install 'rhino-jax[gpu-aot]'"
 _GPU_PLUGINS = {"jax_plugins.xla_cuda13": "jax-cuda13-plugin", "jax_plugins.xla_cuda12": "jax-cuda12-plugin"}
@@ -272,7 +273,7 @@ def lowered_devices(lowered: jax.stages.Lowered) -> list[Any]:
 def wide_types(signature: Signature) -> Iterator[None]:
     """Turns 64-bit types on where the signature has them, or jax would silently narrow them."""
     tensors = signature.arguments + signature.results
-    wide = any(t.dtype in ("float64", "int64", "uint64", "complex128") for t in tensors)
+    wide = any(t.dtype in ("f64", "i64", "ui64", "complex<f64>") for t in tensors)
     with jax.enable_x64(True) if wide else contextlib.nullcontext():
         yield
 
@@ -325,6 +326,9 @@ def _dtype(spec: TensorSpec) -> Any:
     return numpy_dtype(spec.dtype)
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of a name that numpy or ml_dtypes knows."""
+def numpy_dtype(element: str) -> np.dtype[Any]:
+    """The dtype of an MLIR element type. Raises RhinoError if jax has none."""
+    name = numpy_name(element)
+    if name is None:
+        raise RhinoError(f"jax has no dtype for {element}")
     return np.dtype(getattr(ml_dtypes, name, name))

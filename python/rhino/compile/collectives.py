@@ -12,6 +12,7 @@ from typing import Any
 from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
 from rhino.compile.hlo_groups import Groups, replica_groups, source_target_pairs
 from rhino.compile.hlo_loops import trip_count
+from rhino.graph.element_types import element_type
 
 KINDS = (
     "all-reduce",
@@ -34,7 +35,7 @@ class Collective:
       bytes: what one device sends in all of them, by the formulas of `sent_bytes`.
       group_size: devices that communicate with each other (of the largest group).
       groups: the groups, as positions in the device assignment.
-      dtype: element type in HLO's spelling; several, joined by "+", if an op combines them.
+      dtype: element type in MLIR's spelling; several, joined by "+", if an op combines them.
       in_unknown_loop: it is in a loop whose trip count cannot be read, and was counted for one iteration.
     """
 
@@ -189,7 +190,7 @@ def _site(
         executions=executions,
         sent_bytes=sent_bytes(kind, size, group_size),
         groups=groups,
-        dtype="+".join(dict.fromkeys(t.dtype for t in operands)),
+        dtype="+".join(dict.fromkeys(element_type(t.dtype) or t.dtype for t in operands)),
         in_unknown_loop=unknown,
     )
 

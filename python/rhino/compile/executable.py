@@ -22,6 +22,7 @@ from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
 from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError, first_line
+from rhino.graph.element_types import type_text
 
 _DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
 
@@ -319,7 +320,7 @@ def target_devices(target: str, count: int, hosts: int | None = None) -> list[An
     if hosts is None:
         hosts = max(1, count // _DEVICES_PER_HOST) if count % _DEVICES_PER_HOST == 0 else 1
     if count % hosts:
-        raise RhinoError(f"{count} devices cannot be split evenly over {hosts} hosts")
+        raise RhinoError(f"{count} devices cannot be split evenly over {hosts} hosts", "give hosts that divide them")
     _jax.check_gpu_wheels()
     return _jax.compile_only_gpus(gpu_target_config(target), hosts, count // hosts)
 
@@ -365,7 +366,10 @@ def _check_devices(signature: Signature, devices: int | None) -> None:
             "annotate it first: rhino plan FILE.mlir --cluster C -o OUT.mlir",
         )
     mesh = " x ".join(f"{name}={size}" for name, size in signature.axes)
-    raise RhinoError(f"the module's mesh ({mesh}) has {signature.devices} devices, and {devices} were asked for")
+    raise RhinoError(
+        f"the module's mesh ({mesh}) has {signature.devices} devices, and {devices} were asked for",
+        f"compile for {signature.devices}, or plan for a cluster of {devices}",
+    )
 
 
 def _check_same(lowered: Signature, module: Signature) -> None:
@@ -385,8 +389,8 @@ def _check_tensors(what: str, module: Sequence[Any], lowered: Sequence[Any]) -> 
     for index, (ours, theirs) in enumerate(zip(module, lowered, strict=True)):
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             raise RhinoError(
-                f"{what} {index} is {ours.dtype}{list(ours.shape)} in the module and "
-                f"{theirs.dtype}{list(theirs.shape)} in the lowered function"
+                f"{what} {index} is {type_text(ours.dtype, ours.shape)} in the module and "
+                f"{type_text(theirs.dtype, theirs.shape)} in the lowered function"
             )
         # jax reads a sharding it was not given from the executable, so only a given one can disagree.
         if theirs.sharding is not None and ours.sharding is not None and ours.sharding != theirs.sharding:

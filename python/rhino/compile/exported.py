@@ -79,7 +79,7 @@ def program_of(exported: jax.export.Exported, where: str, target: str = "") -> b
             module = parse_bytes(exported.mlir_module_serialized, context)
     except ir.MLIRError as error:
         text = said[0].message if said else error
-        raise RhinoError(f"{where}: the program in it is damaged: {first_line(text)}") from None
+        raise RhinoError(f"{where}: the program in it is damaged: {first_line(text)}", "export it again") from None
     if target:
         _settle(module, _index_of(exported.platforms, target, where))
     return to_bytecode(module)

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec
 
-from rhino.compile.module import element_name
 from rhino.compile.target import DEVICELESS, gpu_description
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.graph.data import Dims
+from rhino.graph.element_types import element_type
 from rhino.kernels.data import Refused, Tensor
 from rhino.kernels.table import describe
 
@@ -93,7 +93,8 @@ def local_shape(shape: Sequence[int], dims: Dims, mesh: Mesh) -> tuple[int, ...]
 
 def tensor_of(aval: Any) -> Tensor:
     """An abstract array's shape and MLIR element type."""
-    return Tensor(tuple(aval.shape), element_name(np.dtype(aval.dtype).name))
+    name = np.dtype(aval.dtype).name
+    return Tensor(tuple(aval.shape), element_type(name) or name)
 
 
 def is_known(function: Callable[..., Any], operands: Sequence[Any], platform: Platform) -> bool:

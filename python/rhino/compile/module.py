@@ -16,23 +16,18 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.context import make_context, parse_bytes, parse_text
-from rhino.errors import RhinoError, first_line
+from rhino.errors import JAX_WRITES, RhinoError, first_line
+from rhino.graph.element_types import numpy_name
+
+_TENSORS = "take and return tensors of numbers, as steps that jax lowers do"
 
 # Per dimension, the mesh axes that split it, the one that varies slowest first.
 DimAxes = tuple[tuple[str, ...], ...]
 
-# MLIR element types -> numpy (or ml_dtypes) names; everything else is refused by `_dtype`.
-_DTYPES = {
-    "i1": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
-    "complex<f32>": "complex64", "complex<f64>": "complex128",
-    "i2": "int2", "i4": "int4", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "ui2": "uint2", "ui4": "uint4", "ui8": "uint8", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
-}  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One argument or result of `@main`: global shape, numpy dtype name, axes per dimension.
+    """One argument or result of `@main`: global shape, MLIR element type, axes per dimension.
 
     `sharding` is None where the module has no annotation; for arguments that means replicated.
     """
@@ -70,7 +65,7 @@ class Signature:
 def parse(module: str | bytes) -> ir.Module:
     """Parses MLIR text or bytecode in a context that knows StableHLO, Shardy and their companions."""
     if not module:
-        raise RhinoError("the module is empty")
+        raise RhinoError("the module is empty", f"give the StableHLO of a step; {JAX_WRITES}")
     context = make_context()
     context.emit_error_diagnostics = False  # the exception says it
     try:
@@ -79,7 +74,7 @@ def parse(module: str | bytes) -> ir.Module:
         lines = str(error).strip().splitlines() or ["no reason given"]
         detail = next((line.strip() for line in lines if "error:" in line), lines[-1])
         detail = detail.removeprefix("error: ").replace('"-":', "line ")
-        raise RhinoError(f"not a valid StableHLO module: {first_line(detail)}") from None
+        raise RhinoError(f"not a valid StableHLO module: {first_line(detail)}", JAX_WRITES) from None
 
 
 def read(module: ir.Module) -> Signature:
@@ -118,7 +113,7 @@ def main_function(module: ir.Module) -> Any:
     for op in module.body.operations:
         if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
             if not op.regions[0].blocks:
-                raise RhinoError("the function @main is declared but has no body")
+                raise RhinoError("the function @main is declared but has no body", "give the module that defines it")
             return op
     raise RhinoError("the module has no function @main", "name the entry function of the step @main")
 
@@ -167,7 +162,7 @@ def _hosts(module: ir.Module) -> int | None:
 
 def _boundary_tensor(type_: ir.Type, attrs: dict[str, ir.Attribute], what: str) -> tuple[tuple[int, ...], str, Any]:
     if not str(type_).startswith("tensor<"):
-        raise RhinoError(f"{what} of @main has type {type_}, which is not a tensor")
+        raise RhinoError(f"{what} of @main has type {type_}, which is not a tensor", _TENSORS)
     tensor = ir.RankedTensorType(type_)
     if not tensor.has_static_shape:
         raise RhinoError(
@@ -180,25 +175,9 @@ def _boundary_tensor(type_: ir.Type, attrs: dict[str, ir.Attribute], what: str) 
 
 
 def _dtype(element: ir.Type, what: str) -> str:
-    name = dtype_name(str(element))
-    if name is None:
-        raise RhinoError(f"{what} of @main has element type {element}, which jax has no dtype for")
-    return name
-
-
-def dtype_name(text: str) -> str | None:
-    """The name that numpy or ml_dtypes has for an MLIR element type; None if neither has it."""
-    if text.startswith(("f4", "f6", "f8")):
-        return "float" + text[1:].lower().replace("e", "_e", 1)
-    return _DTYPES.get(text)
-
-
-def element_name(dtype: str) -> str:
-    """The MLIR element type of a numpy or ml_dtypes name, as text."""
-    if dtype.startswith(("float4_", "float6_", "float8_")):
-        size, _, kind = dtype.removeprefix("float").partition("_")
-        return f"f{size}{kind.upper()}"
-    return next(element for element, name in _DTYPES.items() if name == dtype)
+    if numpy_name(str(element)) is None:
+        raise RhinoError(f"{what} of @main has element type {element}, which jax has no dtype for", _TENSORS)
+    return str(element)
 
 
 # --- the mesh -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from jaxlib.mlir.dialects import sdy
 from rhino.compile.module import Signature, TensorSpec, attribute_dicts, main_function, parse, read
 from rhino.compile.reductions import share_reductions
 from rhino.compile.slices import bound_slices
+from rhino.compile.windows import keep_fillings_apart
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.validity import check_valid
 from rhino.errors import RhinoError
@@ -69,6 +70,7 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
         _pin_op_shardings(parsed)
         if mesh is not None:
             bound_slices(parsed.operation)
+            keep_fillings_apart(parsed.operation)
         _write_boundary(parsed, signature)
         if "sym_visibility" in (main := main_function(parsed)).attributes:
             del main.attributes["sym_visibility"]  # XLA looks for a public @main

@@ -2,8 +2,8 @@
 
 Owns the workaround for three faults of XLA (0.10.2). It makes one slice of a slice of a slice, and bounds the sum of
 both starts where it has to bound each: a start that is out of range then reads or keeps other elements; windows of a
-gather become slices, one by one. Its partitioner
-counts in 32 bits where an update goes, and drops one that begins beyond the end of a split dimension.
+gather become slices, one by one. Its partitioner counts in 32 bits where an update goes, and drops one that begins
+beyond the end of a split dimension.
 """
 
 from __future__ import annotations

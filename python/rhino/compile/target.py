@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, nearest
 
 # GPUs that need no GPU to compile for; each has targets/NAME.txtpb beside this file.
 DEVICELESS = ("v100", "a100", "h100", "h200", "b200")
@@ -18,7 +18,9 @@ TARGETS = ("cpu", "cuda", *DEVICELESS)
 def check_target(name: str) -> str:
     """Returns `name`, or raises RhinoError with the known names."""
     if name not in TARGETS:
-        raise RhinoError(f"unknown target {name!r}", f"known targets: {', '.join(TARGETS)}")
+        near = nearest(name, TARGETS)
+        known = f"known targets: {', '.join(TARGETS)}"
+        raise RhinoError(f"unknown target {name!r}", f"did you mean {near}? {known}" if near else known)
     return name
 
 

@@ -71,6 +71,15 @@ def test_a_combined_collective_counts_once_with_all_its_bytes() -> None:
     assert read_collectives(hlo(body)) == (Collective("all-reduce", 1, 2 * (512 + 256) * 3 // 4, 4, ROWS, "f32+bf16"),)
 
 
+@pytest.mark.parametrize(
+    ("hlo_type", "element"),
+    [("s32", "i32"), ("u8", "ui8"), ("pred", "i1"), ("f8e4m3fn", "f8E4M3FN"), ("c64", "complex<f32>")],
+)
+def test_types_are_spelled_as_mlir_does(hlo_type: str, element: str) -> None:
+    body = f"%n = {hlo_type}[8,16] copy(%q)\n  ROOT %c = {hlo_type}[32,16] all-gather(%n), {GLOBAL}, dimensions={{0}}"
+    assert read_collectives(hlo(body))[0].dtype == element
+
+
 def test_variadic_all_to_all_counts_all_its_pieces() -> None:
     body = "ROOT %c = (f32[8,16], f32[8,16]) all-to-all(%p, /*index=1*/%p), channel_id=1, replica_groups={{0,1},{2,3}}"
     assert read_collectives(hlo(body))[0].bytes == 2 * 512 // 2

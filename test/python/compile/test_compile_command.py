@@ -54,7 +54,11 @@ def test_quiet_prints_nothing(mlp: str, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        (MLP, ["--target", "h101"], "unknown target 'h101'; known targets: cpu, cuda, v100, a100, h100, h200, b200"),
+        (
+            MLP,
+            ["--target", "h101"],
+            "unknown target 'h101'; did you mean h100? known targets: cpu, cuda, v100, a100, h100, h200, b200",
+        ),
         (MLP, ["--devices", "4"], "has 8 devices, and 4 were asked for"),
         (MLP, ["--json", "-", "--hlo", "-"], "cannot both go to standard output"),
         (MLP, ["--json", "/no/such/folder/f.json"], "/no/such/folder/f.json: cannot write there"),

@@ -177,7 +177,10 @@ def test_json_has_the_fixed_keys() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": "h101"}, "unknown target 'h101'; known targets: cpu, cuda, v100, a100, h100, h200, b200"),
+        (
+            {"target": "h101"},
+            "unknown target 'h101'; did you mean h100. known targets: cpu, cuda, v100, a100, h100, h200, b200",
+        ),
         ({"devices": 4}, r"mesh \(x=2 x y=4\) has 8 devices, and 4 were asked for"),
         ({"target": "cuda"}, "no cuda devices here"),
         ({"options": {"no_such_option": True}}, "XLA cannot compile the module for cpu: .*no_such_option"),
