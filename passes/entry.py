@@ -26,7 +26,7 @@ def main_function(module: ir.Module, pass_name: str) -> ir.Operation:
         message = f"'{pass_name}' needs a function @main; the module has {have}"
         raise PassError(module, message, ["name the step function @main, as jax does"])
     if not len(main.regions[0].blocks):
-        raise PassError(main, f"'{pass_name}' needs @main to have a body")
+        raise PassError(main, f"'{pass_name}' needs @main to have a body", ["give the module that defines it"])
     return main
 
 

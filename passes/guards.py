@@ -40,10 +40,9 @@ _SHARDINGS = ("arg_attrs", "res_attrs", "sdy.sharding", "sharding", "in_sharding
 _INLINED = re.compile(r"<mesh<\[([^\]]*)\]")
 # They index tables by the number of a sharding group, and count devices in 32 bits.
 _PROPAGATE = frozenset(n for n in _NEED_NAMED_MESHES if n.endswith("-propagate"))
-_FLOW = frozenset(
-    """stablehlo.while stablehlo.case stablehlo.if stablehlo.optimization_barrier sdy.manual_computation
-    sdy.named_computation""".split()
-)
+_MANUAL = "sdy.manual_computation"
+_FLOW_OF_ARGUMENTS = frozenset({_MANUAL, "sdy.named_computation"})
+_FLOW = _FLOW_OF_ARGUMENTS.union("stablehlo.while stablehlo.case stablehlo.if stablehlo.optimization_barrier".split())
 _MOST_GROUPS = 2**20
 _COUNT_DEVICES = frozenset(
     {"sdy-propagation-pipeline", "sdy-export-pipeline", "sdy-update-non-divisible-input-output-shardings"}
@@ -115,16 +114,39 @@ def _has_body(function: ir.Operation) -> bool:
 
 def _check_entry(name: str, module: ir.Module) -> None:
     found = functions.all_functions(module)
-    mains = [f for f in found if functions.name_of(f) == "main"]
-    if not mains and len(found) != 1:
+    if (entry := _entry_of(found)) is None:
         raise PassError(
             module.operation,
             f"'{name}' needs a function @main, and the module has none",
             ["rename the entry function to @main"],
         )
-    entry = mains[0] if mains else found[0]
     if not _has_body(entry):
         raise PassError(entry, f"'{name}' needs the entry function to have a body")
+    if name == "sdy-propagation-pipeline":
+        # It drops the private functions that nobody calls, looks the entry up, and after inlining once more.
+        public = [f for f in found if functions.is_public(f)]
+        if _entry_of(_called_from(public, found)) is None or _entry_of(public) is None:
+            message = f"'{name}' drops private functions, and the entry function @{functions.name_of(entry)} is one"
+            raise PassError(entry, message, ["make it public"])
+
+
+def _entry_of(found: Sequence[ir.Operation]) -> ir.Operation | None:
+    """@main, or the only function there is."""
+    only = found[0] if len(found) == 1 else None
+    return next((f for f in found if functions.name_of(f) == "main"), only)
+
+
+def _called_from(roots: Sequence[ir.Operation], found: Iterable[ir.Operation]) -> list[ir.Operation]:
+    """The `roots` and the functions of `found` that they call, directly or not."""
+    named = {functions.name_of(f): f for f in found}
+    reached = {functions.name_of(f): f for f in roots}
+    todo = list(roots)
+    while todo:
+        for _, symbol in functions.calls_of(todo.pop()):
+            if symbol in named and symbol not in reached:
+                reached[symbol] = named[symbol]
+                todo.append(named[symbol])
+    return list(reached.values())
 
 
 def _check_bodies(name: str, module: ir.Module) -> None:
@@ -194,12 +216,22 @@ def _check_edges(name: str, module: ir.Module) -> None:
         if name == "sdy-propagation-pipeline" and not functions.is_public(function):
             continue  # what is called is inlined, and the rest dropped
         for op in functions.walk(function):
-            if op.name == "sdy.data_flow_edge":
-                owner = op.operands[0].owner
-                owner = owner.owner if isinstance(owner, ir.Block) else owner
-                if (kind := owner.operation.name) not in _FLOW:
-                    message = f"'{name}' takes data flow edges of loops, branches and the like, not of '{kind}'"
-                    raise PassError(op, message, ["let sdy-add-data-flow-edges make them"])
+            if op.name != "sdy.data_flow_edge":
+                continue
+            owner = op.operands[0].owner
+            inside = isinstance(owner, ir.Block)
+            kind = (owner.owner if inside else owner).operation.name
+            remedy = "let sdy-add-data-flow-edges make them"
+            if kind not in _FLOW:
+                message = f"'{name}' takes data flow edges of loops, branches and the like, not of '{kind}'"
+                raise PassError(op, message, [remedy])
+            if inside and kind not in _FLOW_OF_ARGUMENTS:
+                message = f"'{name}' takes data flow edges of the results of '{kind}', not of arguments in its regions"
+                raise PassError(op, message, [remedy])
+            # The pipeline itself refuses all edges of this operation.
+            if inside and kind == _MANUAL and "sharding" not in op.attributes and name in _PROPAGATE:
+                message = f"'{name}' takes data flow edges of arguments in '{kind}' with a sharding, and this has none"
+                raise PassError(op, message, [remedy])
 
 
 def _inlined_meshes(op: ir.Operation) -> list[str]:

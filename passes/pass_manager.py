@@ -32,7 +32,7 @@ from rhino.passes.diagnostics import (
 )
 from rhino.passes.isolated import run_isolated
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
-from rhino.passes.registry import TABLE, Pass, Pipeline, build, suggest
+from rhino.passes.registry import LIST, TABLE, Pass, Pipeline, build, suggest
 from rhino.passes.stderr import captured_stderr
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class PassManager:
             nest = ("func.func",)
             reason = self._reject(element.name, _wrap(bare, nest))
         if reason is not None:
-            remedy = suggest(element.name, [*TABLE, *native.PASSES]) if reason.startswith("unknown") else ""
+            remedy = suggest(element.name, [*TABLE, *native.PASSES]) or LIST if reason.startswith("unknown") else ""
             raise PipelineSyntaxError(reason, text, element.column, remedy)
         reason = guards.check_order(_wrap(bare, nest), [earlier.text for earlier in self._steps])
         if reason is not None:

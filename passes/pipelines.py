@@ -77,7 +77,8 @@ class Auto(Pipeline):
             return []
         options = [("annotations", self.annotations), ("topology", self.topology)]
         options += [("stages", str(self.stages))] if self.stages > 1 else []
-        return [build("rhino-adopt-mesh", [*options, ("mesh", self.mesh)] if self.mesh else options)]
+        given = self.mesh and "+" not in self.mesh  # those of stages of several widths are not one mesh
+        return [build("rhino-adopt-mesh", [*options, ("mesh", self.mesh)] if given else options)]
 
     def _plan(self, options: list[tuple[str, str]]) -> Sequence[Pass | str]:
         """The passes that plan."""

@@ -6,12 +6,11 @@ Owns the table of names, loaded on use, and option types. Reading it loads neith
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, nearest
 from rhino.passes.diagnostics import PassError, PassLog
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ def options_of(cls: type[Pass]) -> tuple[Option, ...]:
 def load(name: str) -> type[Pass]:
     """The class of a registered pass, importing its module. Raises RhinoError for an unknown name."""
     if name not in TABLE:
-        raise RhinoError(f"unknown pass '{name}'", suggest(name, TABLE))
+        raise RhinoError(f"unknown pass '{name}'", suggest(name, TABLE) or LIST)
     module, _, cls = TABLE[name].partition(":")
     found: type[Pass] = getattr(import_module(module), cls)
     return found
@@ -182,10 +181,14 @@ def build(name: str, given: Sequence[tuple[str, str]]) -> Pass:
     return cls(**values)
 
 
+# Where to look when no name is close.
+LIST = "rhino-opt --list-passes prints the names"
+
+
 def suggest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
     """A remedy sentence with the closest known name, or empty."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean '{close[0]}'?" if close else ""
+    close = nearest(name, known)
+    return f"did you mean '{close}'?" if close else ""
 
 
 def _to_text(value: object) -> str:

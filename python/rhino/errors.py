@@ -5,6 +5,8 @@ Every command prints it as one line and exits 1; a Python pass raises it and `rh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class RhinoError(Exception):
     """Bad input or an unsatisfiable request.
@@ -18,6 +20,20 @@ class RhinoError(Exception):
         super().__init__(message if not remedy else f"{message}; {remedy}")
         self.message = message
         self.remedy = remedy
+
+
+# How a step gets into a file, for remedies: the text to write there.
+LOWERED = "jax.jit(step).lower(*args).as_text(debug_info=True)"
+JAX_WRITES = f"jax writes one: {LOWERED}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The one of some names that was probably meant: the shortest with `word` inside, else a close one, else ""."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    inside = [name for name in names if len(word) > 2 and word.lower() in name.lower()]
+    return min(inside, key=len, default="") or next(iter(get_close_matches(word, names, n=1)), "")
 
 
 _LONGEST = 500

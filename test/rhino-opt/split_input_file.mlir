@@ -3,9 +3,13 @@
 // RUN: filecheck %s --input-file %t
 // RUN: filecheck %s --check-prefix=ERROR --input-file %t.err
 
+// What comes out has as many parts as what goes in: the one with the error is empty.
+
 // CHECK: func.func @main() {
-// CHECK: // -----
-// CHECK: func.func @main(%{{.*}}: tensor<4xf32>)
+// CHECK: {{^}}// -----{{$}}
+// CHECK-NEXT: {{^}}// -----{{$}}
+// CHECK-NEXT: module {
+// CHECK-NEXT: func.func @main(%{{.*}}: tensor<4xf32>)
 func.func @main() {
   return
 }
@@ -13,9 +17,9 @@ func.func @main() {
 // -----
 
 // Lines count from the start of the file.
-// ERROR: split_input_file.mlir:20:10: error: use of undeclared SSA value name
+// ERROR: split_input_file.mlir:24:10: error: use of undeclared SSA value name
 func.func @main() -> tensor<4xf32> {
-  // The next line is 20.
+  // The error is on line 24.
 
   return %undefined    : tensor<4xf32>
 }

@@ -8,6 +8,7 @@
 // PIPELINE-NEXT: {{^ +\^}}
 // PIPELINE-NEXT: <pass-pipeline>:1:20: note: did you mean 'rhino-classify-args'?
 // NATIVE: <pass-pipeline>:1:1: error: unknown pass 'sdy-no-such-pass'
+// NATIVE: note: rhino-opt --list-passes prints the names
 // FLAG: error: unknown pass 'rhino-classfy-args'
 // FLAG: note: did you mean 'rhino-classify-args'?
 func.func @main() {

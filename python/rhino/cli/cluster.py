@@ -28,12 +28,18 @@ _SPEC = "preset[:hosts], a YAML file[:hosts], or local"
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Adds the `cluster` command and its three actions to the subparsers of `rhino`."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "cluster", help="list, show or measure clusters", description="List, show or measure clusters."
+        "cluster",
+        help="list, show or measure clusters",
+        description="List, show or measure clusters.",
+        epilog="try rhino cluster list",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="the presets", description="The clusters that ship with rhino.")
     show = actions.add_parser(
-        "show", help="one cluster, with the source of every value", description="One cluster, with sources."
+        "show",
+        help="one cluster, with the source of every value",
+        description="One cluster, with sources.",
+        epilog="try rhino cluster show dgx-h100; rhino cluster list shows the others",
     )
     show.add_argument("spec", metavar="CLUSTER", help=_SPEC)
     show.add_argument("--yaml", action="store_true", help="print it as a cluster file, to edit and load")

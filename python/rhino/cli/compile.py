@@ -26,6 +26,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "compile",
         help="compile an annotated module and report memory and collectives",
         description="Compile the annotated step in FILE with XLA; one device if it has no mesh.",
+        epilog="try rhino compile planned.mlir --target h100, with what rhino plan -o planned.mlir wrote",
     )
     parser.add_argument("file", metavar="FILE", help="as for rhino plan: text, bytecode, jax.export's, or -")
     parser.add_argument(

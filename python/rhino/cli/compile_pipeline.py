@@ -24,7 +24,10 @@ def compile_fragments(source: str | bytes, target: str, devices: int | None) -> 
 
     executable = build(source, None, target)
     if devices is not None and devices != executable.devices:
-        raise RhinoError(f"the module's stages have {executable.devices} devices, and {devices} were asked for")
+        raise RhinoError(
+            f"the module's stages have {executable.devices} devices, and {devices} were asked for",
+            "leave --devices out, or plan for a cluster of that many",
+        )
     return executable
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from rhino.errors import RhinoError
+from rhino.errors import JAX_WRITES, RhinoError
 
 
 def read(path: str) -> bytes:
@@ -20,7 +20,9 @@ def read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         reason = error.strerror or str(error)
-        raise RhinoError(f"{path}: cannot read: {reason}", "give a .mlir or .mlirbc file, or -") from None
+        raise RhinoError(
+            f"{path}: cannot read: {reason}", f"give a .mlir or .mlirbc file, or -; {JAX_WRITES}"
+        ) from None
 
 
 def read_program(path: str, target: str = "") -> tuple[bytes, str | None]:

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from rhino.cli.parser import Parser
 from rhino.cli.supervised import supervised
-from rhino.errors import RhinoError
+from rhino.errors import LOWERED, RhinoError
 
 # name -> (module, summary), in the order of --help.
 _COMMANDS = {
@@ -23,6 +24,17 @@ _COMMANDS = {
     "reshard": ("rhino.cli.reshard", "plan the way of a tensor from one mesh to another"),
     "cluster": ("rhino.cli.cluster", "list, show or measure clusters"),
 }
+_OVERVIEW = """\
+Rhino scales a JAX step written for one device to a cluster.
+
+Try first:  rhino cluster list                               the clusters it knows
+Then:       rhino plan step.mlir --cluster dgx-h100:1        how to distribute a step, and why so
+
+A step:     {lowered}
+In Python:  rhino.parallelize(step)                          plans, compiles and runs
+
+Commands, of which rhino COMMAND --help says more:
+{commands}"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(argv)
     debug = "--debug" in arguments
     command = next((word for word in arguments if not word.startswith("-")), "")
+    if not arguments:
+        print(_overview())
+        return 0
     try:
         args = _parser(command).parse_args([word for word in arguments if word != "--debug"])
         return int(import_module(_COMMANDS[args.command][0]).run(args))
@@ -66,12 +81,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser(chosen: str) -> argparse.ArgumentParser:
+def _overview() -> str:
+    """What `rhino` alone says."""
+    commands = "\n".join(f"  {name:<10}{summary}" for name, (_, summary) in _COMMANDS.items())
+    return _OVERVIEW.format(lowered=LOWERED, commands=commands)
+
+
+def _parser(chosen: str) -> Parser:
     """The parser; only the chosen subcommand's own options are in it."""
-    parser = argparse.ArgumentParser(
-        prog="rhino", description="Scale a JAX step written for one device to a cluster.", allow_abbrev=False
+    parser = Parser(
+        prog="rhino",
+        description="Scale a JAX step written for one device to a cluster.",
+        epilog="rhino alone shows where to begin",
+        allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"rhino {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--debug", action="store_true", help="show a traceback after an error")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, summary) in _COMMANDS.items():
@@ -82,10 +106,14 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _version() -> str:
-    import rhino
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for, and not for every command."""
 
-    return rhino.__version__
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        import rhino
+
+        print(f"rhino {rhino.__version__}")
+        parser.exit()
 
 
 def _one_line(error: RhinoError) -> str:

@@ -51,15 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _information(arguments: Arguments) -> Callable[[], str] | None:
     """The function that makes the text asked for, if the command line only asks for information."""
+    texts = {
+        "help": "help_text",
+        "version": "version_text",
+        "list-passes": "pass_list",
+        "show-dialects": "dialect_list",
+    }
+    asked = next((name for flag, name in texts.items() if arguments.has(flag)), None)
+    if asked is None:
+        return None
     from rhino.cli import opt_help
 
-    texts = {
-        "help": opt_help.help_text,
-        "version": opt_help.version_text,
-        "list-passes": opt_help.pass_list,
-        "show-dialects": opt_help.dialect_list,
-    }
-    return next((text for flag, text in texts.items() if arguments.has(flag)), None)
+    text: Callable[[], str] = getattr(opt_help, asked)
+    return text
 
 
 class _Run:
@@ -75,6 +79,8 @@ class _Run:
         start = time.perf_counter()
         arguments = self.arguments
         marker = arguments.flags.get("split-input-file")
+        if not arguments.given and sys.stdin is not None and sys.stdin.isatty():
+            raise RhinoError("no input", "give a .mlir file, or - to type the module; rhino-opt --help shows more")
         try:
             parts = read_parts(arguments.input, None if marker is None else marker or DEFAULT_MARKER)
         except InputError as error:
@@ -88,8 +94,8 @@ class _Run:
         for part in parts:
             passed, output = self.part(part, *prepared)
             succeeded &= passed
-            if output is not None:
-                outputs.append(output)
+            # As mlir-opt does, so that the parts of the output are those of the input.
+            outputs.append(output or b"")
         between = arguments.flags.get("output-split-marker", marker or DEFAULT_MARKER)
         self.write(f"{between}\n".encode().join(outputs), succeeded)
         self.report(time.perf_counter() - start)
@@ -116,9 +122,17 @@ class _Run:
             for diagnostic in error.diagnostics:
                 Printer(sys.stderr, file, {file: error.source})(diagnostic)
             return None
+        self.check_dumps([step.name for step in manager.steps])
         if self.arguments.has("dump-pass-pipeline"):
             print(f"Pass Manager with {len(manager.steps)} passes:\n{manager}", file=sys.stderr, flush=True)
         return manager, context
+
+    def check_dumps(self, passes: Sequence[str]) -> None:
+        """Raise RhinoError where the module is to be printed around a pass that does not run."""
+        for flag in ("mlir-print-ir-before", "mlir-print-ir-after"):
+            for name in sorted(self.arguments.names(flag) - set(passes)):
+                runs = ", ".join(dict.fromkeys(passes)) or "none"
+                raise RhinoError(f"--{flag} names '{name}', which does not run", f"the passes that do: {runs}")
 
     def add(self, text: str, manager: PassManager) -> None:
         """Append a pass given as a flag, or raise PipelineError; RhinoError if it may as well be a mistyped flag."""
@@ -214,7 +228,8 @@ class _Run:
                 with open(path, "wb") as file:
                     file.write(data)
             except OSError as error:
-                raise RhinoError(f"cannot write '{path}': {(error.strerror or str(error)).lower()}") from None
+                reason = (error.strerror or str(error)).lower()
+                raise RhinoError(f"cannot write '{path}': {reason}", "give a file in a folder that exists") from None
 
     def report(self, total_s: float) -> None:
         """Print the reports asked for."""

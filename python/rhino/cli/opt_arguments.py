@@ -85,12 +85,14 @@ class Arguments:
     """The parsed command line: flags by name (a switch has the value ""), passes as pipeline text, the input.
 
     `doubtful` has the error for each text of `passes` that is no pass documented here, should MLIR not know it either.
+    `given` says whether the input was named.
     """
 
     flags: dict[str, str] = field(default_factory=dict)
     passes: list[str] = field(default_factory=list)
     doubtful: dict[str, RhinoError] = field(default_factory=dict)
     input: str = "-"
+    given: bool = False
 
     def has(self, name: str) -> bool:
         """Whether a flag was given (and not as `=false`)."""
@@ -144,7 +146,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
             parsed.passes.append(text)
             # MLIR cannot list the C++ passes that jaxlib registers, only say whether one is among them.
             if name not in TABLE and name not in NATIVE_PASSES and not name.startswith(("rhino-", "sdy-")):
-                remedy = suggest(name, [*TABLE, *NATIVE_PASSES, *_BY_NAME]) or "see rhino-opt --help"
+                remedy = suggest(name, [*TABLE, *NATIVE_PASSES, *_BY_NAME]) or "rhino-opt --help lists both"
                 parsed.doubtful[text] = RhinoError(f"unknown flag or pass '{word}'", remedy)
             continue
         if flag.value and not flag.optional and not equals:
@@ -161,7 +163,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     if "pass-pipeline" in parsed.flags and parsed.passes:
         raise RhinoError("--pass-pipeline cannot be combined with passes as flags", "put all passes into the pipeline")
     if inputs:
-        parsed.input = inputs[0]
+        parsed.input, parsed.given = inputs[0], True
     return parsed
 
 

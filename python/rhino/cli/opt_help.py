@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 
-import rhino
 from rhino.cli.opt_arguments import FLAGS
 from rhino.passes.catalog import all_docs
 from rhino.passes.native import GROUPS
@@ -91,6 +89,10 @@ def dialect_list() -> str:
 
 def version_text() -> str:
     """The versions of rhino and of jaxlib, which brings MLIR."""
+    from importlib.metadata import PackageNotFoundError, version  # --help does without
+
+    import rhino
+
     try:
         jaxlib = version("jaxlib")
     except PackageNotFoundError:

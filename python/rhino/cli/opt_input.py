@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rhino.errors import JAX_WRITES
 from rhino.passes.diagnostics import Diagnostic, Position
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ def read_parts(name: str, marker: str | None) -> list[Part]:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise InputError(Diagnostic("error", f"cannot read the file: {reason}", Position(shown))) from None
+        note = Diagnostic(
+            "note", f"give a .mlir or .mlirbc file, or - for standard input; {JAX_WRITES}", Position(shown)
+        )
+        raise InputError(Diagnostic("error", f"cannot read the file: {reason}", Position(shown), (note,))) from None
     if not data.startswith(BYTECODE_MAGIC) and BYTECODE_MAGIC in data:
         from rhino.compile.exported import is_exported, read_exported
 
@@ -85,7 +89,9 @@ def read_parts(name: str, marker: str | None) -> list[Part]:
 def _check_text(data: bytes, shown: str) -> None:
     if not data.strip():
         message = "the file is empty" if shown != "<stdin>" else "standard input is empty"
-        note = Diagnostic("note", "a module with nothing in it is written `module {}`", Position(shown))
+        note = Diagnostic(
+            "note", f"a module with nothing in it is written `module {{}}`; {JAX_WRITES}", Position(shown)
+        )
         raise InputError(Diagnostic("error", message, Position(shown), (note,)))
     bad = data.find(b"\0")
     try:
@@ -96,7 +102,8 @@ def _check_text(data: bytes, shown: str) -> None:
         line = data.count(b"\n", 0, bad) + 1
         column = bad - data.rfind(b"\n", 0, bad)
         message = f"neither MLIR text nor bytecode: byte {bad} is 0x{data[bad]:02x}"
-        raise InputError(Diagnostic("error", message, Position(shown, line, column)))
+        place = Position(shown, line, column)
+        raise InputError(Diagnostic("error", message, place, (Diagnostic("note", JAX_WRITES, place),)))
 
 
 def _split(text: str, marker: str) -> Iterator[tuple[int, str]]:

@@ -26,6 +26,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "plan",
         help="find a distributed plan for a StableHLO module",
         description="Find how to distribute the step in FILE over a cluster.",
+        epilog="try rhino plan step.mlir --cluster dgx-h100:1; rhino cluster list shows the clusters",
     )
     parser.add_argument(
         "file",

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
+from rhino.graph.element_types import dtype_bytes, element_type, type_text
 from rhino.reshard import (
     SCHEDULERS,
     STRATEGIES,
@@ -34,7 +34,6 @@ from rhino.reshard import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-_DTYPE = re.compile(r"(?:u?int|float|bfloat|complex)(\d+)(?:_[a-z0-9]+)?")
 _UNITS_SHOWN = 12
 
 
@@ -47,11 +46,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "of the cluster, row-major: the source from device 0, the destination from the next host boundary after it. On "
         "hosts of 4 devices, mesh 2x4 is 2 whole hosts. A spec has R (replicated) or S and mesh axes (S0, S01: split) "
         "for each dimension. Times count what crosses between hosts.",
+        epilog="try rhino reshard --shape 1024,1024 --src-mesh 2x4 --src-spec S0,R --dst-mesh 2x4 --dst-spec R,S0 "
+        "--cluster p3.8xlarge:4",
     )
     parser.add_argument(
         "--shape", metavar="N,..", required=True, help="sizes of the tensor's dimensions: 1024,1024,512"
     )
-    parser.add_argument("--dtype", metavar="T", default="float32", help="int32, bfloat16, float8_e4m3fn, bool, ..")
+    parser.add_argument("--dtype", metavar="T", default="f32", help="f32 (default), bf16, i32, f8E4M3FN, i1, ..")
     parser.add_argument("--src-mesh", metavar="AxB", required=True, help="sizes of the source mesh: 2x4")
     parser.add_argument("--src-spec", metavar="S", required=True, help="how the tensor lies there: S0,R,R")
     parser.add_argument("--dst-mesh", metavar="AxB", required=True, help="sizes of the destination mesh")
@@ -97,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _request(args: argparse.Namespace) -> _Request:
     cluster = Cluster.load(args.cluster)
+    element = _element(args.dtype)
     shape = _sizes(args.shape, ",", "--shape", 0)
     source, target = _sizes(args.src_mesh, "x", "--src-mesh", 1), _sizes(args.dst_mesh, "x", "--dst-mesh", 1)
     per_host = cluster.devices_per_host if args.per_host is None else args.per_host
@@ -126,7 +128,7 @@ def _request(args: argparse.Namespace) -> _Request:
 
     tensor = Tensor(
         shape,
-        _item_bytes(args.dtype),
+        ceil(dtype_bytes(element)),  # an element of less than a byte travels as one
         tiles("--src-spec", source, args.src_spec, 0),
         tiles("--dst-spec", target, args.dst_spec, first),
     )
@@ -147,14 +149,12 @@ def _sizes(text: str, separator: str, option: str, least: int) -> tuple[int, ...
     return found
 
 
-def _item_bytes(dtype: str) -> int:
-    """Bytes that an element travels in: a whole one for smaller ones."""
-    if dtype == "bool":
-        return 1
-    found = _DTYPE.fullmatch(dtype)
-    if found is None or int(found[1]) not in (2, 4, 8, 16, 32, 64, 128):
-        raise RhinoError(f"--dtype {dtype!r} is unknown", "give int32, bfloat16, float8_e4m3fn, complex64 or bool")
-    return max(1, int(found[1]) // 8)
+def _element(text: str) -> str:
+    """The element type that --dtype names."""
+    found = element_type(text)
+    if found is None:
+        raise RhinoError(f"--dtype {text!r} is no element type", "give f32, bf16, i32, ui8, f8E4M3FN, i1, complex<f32>")
+    return found
 
 
 def _others(request: _Request, plan: ReshardPlan) -> list[ReshardPlan]:
@@ -229,7 +229,8 @@ def _print(args: argparse.Namespace, request: _Request, plan: ReshardPlan, other
     # A pipe has no width: give it the room that the tables ask for, so that lines stay whole.
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=140)
     ways = f"{args.src_mesh} {args.src_spec} -> {args.dst_mesh} {args.dst_spec}"
-    console.print(f"{args.dtype} {args.shape}, {_bytes(request.tensor.nbytes)}: {ways}", style="bold", markup=False)
+    tensor = type_text(_element(args.dtype), request.tensor.shape)
+    console.print(f"{tensor}, {_bytes(request.tensor.nbytes)}: {ways}", style="bold", markup=False)
     console.print(
         f"{plan.strategy}, {plan.scheduler}: {_seconds(plan.makespan_s)}; no less than {_seconds(plan.bound_s)} "
         f"(receiving {_seconds(plan.bounds.recv)}, sending {_seconds(max(plan.bounds.send, plan.bounds.relay))}; "

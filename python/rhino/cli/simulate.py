@@ -31,6 +31,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="play a pipeline schedule",
         description="Play a pipeline schedule on a chain of stages. Times are in any unit, the same for all; N is one "
         "number for all stages, or one per stage: 1,1,2.",
+        epilog="try rhino simulate --schedule 1f1b --stages 4 --microbatches 8 --forward 1 --backward 2",
     )
     parser.add_argument("--schedule", metavar="S", required=True, help=", ".join(SCHEDULES))
     parser.add_argument("--stages", type=int, metavar="COUNT", required=True, help="stages of the chain")

@@ -178,10 +178,9 @@ def test_a_binary_file(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_command_line_errors_are_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
     assert main(["fly"]) == 2
     assert main(["plan", "x.mlir"]) == 2
-    assert "required: --cluster" in capsys.readouterr().err
+    assert "missing --cluster; try rhino plan" in capsys.readouterr().err
 
 
 def test_bugs_are_one_line_too(step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,3 +236,26 @@ def test_arguments_that_are_strided_already_are_planned_as_stored(tmp_path: Path
     plan = Plan.from_module(out.read_text())
     for tensor in (plan.arguments[0], plan.outputs[0]):
         assert (tensor.shape, tensor.stored_shape) == ((128, 768), (128, 3, 256))
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("hello world", "; rhino-opt FILE shows the line; jax writes one: jax.jit"),
+        ("import jax\n", "; rhino-opt FILE shows the line; jax writes one: jax.jit"),
+        ("", "; give the StableHLO of a step; jax writes one: jax.jit"),
+        ("\0", "; give a .mlir or .mlirbc file; jax writes one: jax.jit"),
+    ],
+)
+def test_what_is_no_module_says_how_to_get_one(
+    step: Path, capsys: pytest.CaptureFixture[str], text: str, remedy: str
+) -> None:
+    step.write_text(text)
+    assert main(["plan", str(step), *CLUSTER]) == 1
+    assert remedy in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "meant"), [("h100", "dgx-h100"), ("A100", "dgx-a100"), ("dgx-h10", "dgx-h100")])
+def test_the_cluster_that_was_meant(step: Path, capsys: pytest.CaptureFixture[str], given: str, meant: str) -> None:
+    assert main(["plan", str(step), "--cluster", given]) == 1
+    _one_line(capsys, rf"no such preset or file; did you mean {meant}\? known: .* rhino cluster show dgx-h100 --yaml")

@@ -14,7 +14,7 @@ import pytest
 from rhino.cli.main import main
 from rhino.cluster import Cluster
 
-CASE = ["--shape", "1024,1024,512", "--dtype", "int32", "--src-mesh", "2x4", "--src-spec", "R,S0,R"]
+CASE = ["--shape", "1024,1024,512", "--dtype", "i32", "--src-mesh", "2x4", "--src-spec", "R,S0,R"]
 CASE += ["--dst-mesh", "2x4", "--dst-spec", "S0,R,R"]
 BYTES = 4 * 1024 * 1024 * 512
 
@@ -113,7 +113,7 @@ def test_table(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert err == ""
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[0] == "int32 1024,1024,512, 2 GiB: 2x4 R,S0,R -> 2x4 S0,R,R"
+    assert lines[0] == "i32[1024,1024,512], 2 GiB: 2x4 R,S0,R -> 2x4 S0,R,R"
     assert lines[2] == "at the lower bound: no schedule is faster"
     assert "send-recv optimal 2 s 4" in lines
     assert "broadcast naive 750 ms 1.5" in lines
@@ -148,14 +148,22 @@ def test_comparison_in_json_and_files(cluster: str, tmp_path: Path, capsys: pyte
     assert chunked["chunks"] <= 3
 
 
+@pytest.mark.parametrize(("given", "shown"), [("int32", "i32"), ("float8_e4m3fn", "f8E4M3FN"), ("bool", "i1")])
+def test_types_of_numpy_are_read_and_shown_as_mlir_spells_them(
+    given: str, shown: str, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reshard", *CASE, "--cluster", cluster, "--dtype", given]) == 0
+    assert capsys.readouterr().out.startswith(f"{shown}[1024,1024,512], ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--shape", "1024,x"], "--shape '1024,x' is not a list of sizes; give numbers such as 1024,1024,512"),
         (["--shape", "4,-4,4"], "--shape '4,-4,4' is not a list of sizes"),
         (["--shape", "4,4"], "--src-spec: spec R,S0,R: 3 dimensions, but the tensor has 2"),
-        (["--dtype", "int7"], "--dtype 'int7' is unknown; give int32"),
-        (["--dtype", "string"], "--dtype 'string' is unknown"),
+        (["--dtype", "int7"], "--dtype 'int7' is no element type; give f32, bf16, i32"),
+        (["--dtype", "string"], "--dtype 'string' is no element type"),
         (["--src-mesh", "2y4"], "--src-mesh '2y4' is not a list of sizes; give numbers such as 2x4"),
         (["--dst-mesh", "0x4"], "--dst-mesh '0x4' is not a list of sizes"),
         (["--dst-mesh", ""], "--dst-mesh '' is not a list of sizes"),

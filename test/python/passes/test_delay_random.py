@@ -52,7 +52,7 @@ def test_the_bits_are_the_same() -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
 
 
-def test_the_peak_is_lower() -> None:
+def test_the_peak_is_lower(gpu_compiler: None) -> None:
     text = lowered(4, 8, 512, 64)
     before, after = (
         compiled(text, "h100", d).memory_analysis().temp_size_in_bytes for d in ("", ",rhino-delay-random")

@@ -61,6 +61,17 @@ MODULES = {
         body='{ %0 = sdy.data_flow_edge %a : TYPE return %0 : TYPE }'),
     'an edge of a barrier': MESH + function('main', sharding=ON, body='{ %0 = stablehlo.optimization_barrier %a : TYPE '
         '%1 = sdy.data_flow_edge %0 : TYPE return %1 : TYPE }'),
+    'an edge of an argument in a loop': MESH + function('main', sharding=ON,
+        body='{ %c = stablehlo.constant dense<0> : tensor<i1> %0 = stablehlo.while(%i = %a) : TYPE '
+        'cond { stablehlo.return %c : tensor<i1> } do { '
+        '%1 = sdy.data_flow_edge %i : TYPE stablehlo.return %1 : TYPE } return %0 : TYPE }'),
+    'an edge in a manual computation': MESH + function('main', sharding=ON,
+        body='{ %0 = sdy.manual_computation(%a) '
+        'in_shardings=[<@mesh, [{}]>] out_shardings=[<@mesh, [{}]>] manual_axes={} (%i: TYPE) { '
+        '%1 = sdy.data_flow_edge %i : TYPE sdy.return %1 : TYPE } : (TYPE) -> TYPE return %0 : TYPE }'),
+    'one private function': MESH + function('f', sharding=ON).replace('@f', 'private @f'),
+    'a private main that nobody calls': MESH + function('main').replace('@main', 'private @main')
+        + function('f', body=CALL) + function('g').replace('@g', 'private @g'),
     'a token': MESH + function('main', '!stablehlo.token', '{sdy.sharding = #sdy.sharding<@mesh, []>}',
         '{ %0 = stablehlo.after_all %a : TYPE return %0 : TYPE }'),
     'two meshes': MESH + 'sdy.mesh @n = <["x"=4]> ' + function('main', sharding=ON)
@@ -144,6 +155,40 @@ def test_only_what_is_run_is_followed() -> None:
     guards.check("sdy-propagation-pipeline", parse_text(text, make_context()))
 
 
+def test_the_pipeline_drops_an_entry_that_nobody_calls() -> None:
+    def body(name: str) -> str:
+        return f"func.func {name}(%a: tensor<f32>) -> tensor<f32> {{\n  return %a : tensor<f32>\n}}\n"
+
+    message = "'sdy-propagation-pipeline' drops private functions, and the entry function @"
+    for text in (body("private @f"), body("nested @f"), body("private @main") + body("@f") + body("@g")):
+        module = parse_text(text, make_context())
+        with pytest.raises(PassError, match=message) as caught:
+            guards.check("sdy-propagation-pipeline", module)
+        assert caught.value.diagnostic.position.line == 1
+        guards.check("sdy-basic-propagate", module)
+    # What is called is inlined into @f first, which is then the only function.
+    for text in (body("private @main") + _calls("f", "main"), body("private @main") + body("@f")):
+        guards.check("sdy-propagation-pipeline", parse_text(text, make_context()))
+    with pytest.raises(PassError, match=f"{message}main is one"):
+        text = body("private @main") + _calls("f", "g") + body("private @g")
+        guards.check("sdy-propagation-pipeline", parse_text(text, make_context()))
+
+
+MANUAL = (
+    'sdy.mesh @mesh = <["x"=2]> func.func @f(%a: tensor<4xf32>) {{ sdy.manual_computation(%a) in_shardings='
+    "[<@mesh, [{{}}]>] out_shardings=[] manual_axes={{}} (%i: tensor<4xf32>) {{ %0 = sdy.data_flow_edge %i {} : "
+    "tensor<4xf32> sdy.return }} : (tensor<4xf32>) -> () return }}"
+)
+
+
+def test_edges_that_the_pipeline_or_the_pass_takes() -> None:
+    main = "\nfunc.func @main() { return }"
+    sharded = parse_text(MANUAL.format("sharding=<@mesh, [{}]>") + main, make_context())
+    guards.check("sdy-basic-propagate", sharded)
+    # The pipeline has its own message for all of them.
+    guards.check("sdy-propagation-pipeline", parse_text(MANUAL.format("") + main, make_context()))
+
+
 def test_declarations_are_in_nobodys_way_where_jaxlib_does_not_look_at_them() -> None:
     module = parse_text(DECLARED + _calls("main", "e"), make_context())
     for name in ("basic", "aggressive", "op-priority"):
@@ -193,10 +238,24 @@ def test_declarations_are_in_nobodys_way_where_jaxlib_does_not_look_at_them() ->
             "takes data flow edges of loops, branches and the like, not of 'func.func'",
             "let sdy-add-data-flow-edges make them",
         ),
+        (
+            "sdy-user-priority-propagate",
+            "func.func @f(%a: tensor<4xf32>, %p: tensor<i1>) { stablehlo.while(%i = %a) : tensor<4xf32> cond { "
+            "stablehlo.return %p : tensor<i1> } do { %0 = sdy.data_flow_edge %i : tensor<4xf32> "
+            "stablehlo.return %0 : tensor<4xf32> } return }",
+            "takes data flow edges of the results of 'stablehlo.while', not of arguments in its regions",
+            "let sdy-add-data-flow-edges make them",
+        ),
+        (
+            "sdy-basic-propagate",
+            MANUAL.format(""),
+            "takes data flow edges of arguments in 'sdy.manual_computation' with a sharding, and this has none",
+            "let sdy-add-data-flow-edges make them",
+        ),
     ],
 )
 def test_shardings_that_jaxlib_takes_in_other_passes_only(step: str, text: str, message: str, remedy: str) -> None:
-    module = parse_text(text + "\nfunc.func private @main() { return }", make_context())
+    module = parse_text(text + "\nfunc.func @main() { return }", make_context())
     with pytest.raises(PassError, match=f"'{step}' {message}") as caught:
         guards.check(step, module)
     assert [note.message for note in caught.value.diagnostic.notes] == [remedy]
