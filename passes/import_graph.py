@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir, passmanager
 
+from rhino.cluster.model import rate_name
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
@@ -32,6 +33,7 @@ from rhino.passes.kernels.calls import RULE, kernel_of, read_rule, rule_of
 from rhino.passes.manual import read as manual
 from rhino.passes.manual.collectives import KINDS, Axes
 from rhino.passes.rules import dimension_numbers, offered
+from rhino.passes.stage.pins import read_pins
 
 # Their regions are scalar combiners: part of the op, not of the program.
 _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
@@ -45,7 +47,8 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
     """Reads `@main` of a module whose calls are inlined.
 
     Values and ops are numbered in program order; the ops of a loop body follow the loop. Time is linear in ops.
-    Shardings on arguments, results and constraints become pins; those on other ops if `read_op_shardings`.
+    Shardings on arguments, results and constraints become pins; those on other ops if `read_op_shardings`. What is
+    pinned to stages is told apart from these: stages have meshes of their own.
 
     Raises:
       PassError: a tensor has a dynamic shape, a call or a branch between blocks is left; at the op.
@@ -131,6 +134,7 @@ class _Importer:
         for i, attrs in enumerate(functions.result_attributes(main)):
             if SHARDING in attrs and graph.outputs[i] not in graph.pins:
                 self.pin(graph.outputs[i], f"result {i}", attrs[SHARDING])
+        read_pins(main, self.ids, graph)
         return graph
 
     def value(self, v: Any, producer: int, loop: int) -> int:
@@ -190,8 +194,8 @@ class _Importer:
         """What rhino-describe-kernels wrote; factors that only some results sum Shardy's rule has as any other."""
         data = kernel_of(op)
         record.kernel = Kernel(
-            data["name"], data["flops"], data["bytes"], data["type"], data["rate"], data.get("replicated", ""),
-            tuple(data.get("maxima", ())), tuple(data.get("ordered", ())),
+            data["name"], data["flops"], data["bytes"], rate_name(data["type"]), data["rate"],
+            data.get("replicated", ""), tuple(data.get("maxima", ())), tuple(data.get("ordered", ())),
             tuple((tuple(held["factors"]), held["bytes"]) for held in data.get("held", ())),
         )  # fmt: skip
         record.where = location_text(op.location)

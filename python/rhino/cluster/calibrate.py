@@ -18,6 +18,7 @@ from rhino.cluster.local import host_memory_bytes
 from rhino.cluster.model import Cluster, Device, Efficiency, Level
 from rhino.cost.collectives import copied_bytes, ring_bytes
 from rhino.errors import RhinoError, first_line
+from rhino.graph.element_types import numpy_name
 
 # (kind, bytes of the full tensor, seconds)
 Sample = tuple[str, int, float]
@@ -203,8 +204,7 @@ class _Bench:
         import jax
         import jax.numpy as jnp
 
-        names = {"f64": "float64", "bf16": "bfloat16", "f16": "float16", "f8": "float8_e4m3fn", "i8": "int8"}
-        element = jnp.dtype(names.get(dtype, "float32"))
+        element = jnp.dtype(numpy_name({"tf32": "f32", "f8": "f8E4M3FN"}.get(dtype, dtype)))
         precision = {"f32": "highest", "tf32": "tensorfloat32"}.get(dtype)
         result = {"f8": jnp.float32, "i8": jnp.int32}.get(dtype, element)
 

@@ -42,7 +42,8 @@ def load(spec: str) -> Cluster:
     if name not in preset_names():
         raise RhinoError(
             f"cluster {spec!r}: no such preset or file",
-            suggestion(base, (*preset_names(), "local")) + ", or the path of a .yaml file",
+            suggestion(base, (*preset_names(), "local"))
+            + ", or the path of a .yaml file, such as rhino cluster show dgx-h100 --yaml prints",
         )
     hosts = _hosts(spec, count) if colon else None
     cluster = read_preset(name)

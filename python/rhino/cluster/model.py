@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
+from rhino.graph.element_types import element_type
 
+# Rates are of these types; f8 stands for all of 8 bits and fewer.
 DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
 # What executes a type the device has no rate for: the next wider type that XLA converts it to.
 _FALLBACK = {"f8": "f16", "i8": "f32", "f16": "f32", "bf16": "f32", "tf32": "f32"}
@@ -67,6 +69,12 @@ class Device:
         """As `peak`, for dots and convolutions: f32 ones run in TF32 where there is any (XLA's default precision)."""
         peak = self.peak(dtype)
         return max(peak, self.peak("tf32")) if _rate_key(dtype) == "f32" else peak
+
+
+def rate_name(name: str) -> str:
+    """The key of `peak_flops` for a spelling of its type, `bf16` of `bfloat16`, `f8` of `f8E5M2`; else the name."""
+    element = element_type(name) or name
+    return "f8" if element.startswith("f8E") else element
 
 
 def _rate_key(dtype: str) -> str:

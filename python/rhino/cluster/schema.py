@@ -6,12 +6,11 @@ Owns the meaning of the YAML fields (docs/guide/clusters.md is their reference).
 from __future__ import annotations
 
 import math
-from difflib import get_close_matches
 from typing import NoReturn
 
 from rhino.cluster.document import Node
-from rhino.cluster.model import DTYPES, Cluster, Device, Efficiency, Level
-from rhino.errors import RhinoError
+from rhino.cluster.model import DTYPES, Cluster, Device, Efficiency, Level, rate_name
+from rhino.errors import RhinoError, nearest
 
 _CLUSTER = (
     "schema", "name", "description", "hosts", "devices_per_host", "device", "levels", "reduce_scatter",
@@ -24,8 +23,8 @@ _EFFICIENCY = ("matmul", "memory", "convolution", "attention", "attention_backwa
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
     """A remedy for an unknown word: its close match if there is one, then what is known."""
-    close = get_close_matches(word, known, n=1)
-    return (f"did you mean {close[0]}? " if close else "") + f"known: {', '.join(known)}"
+    close = nearest(word, known)
+    return (f"did you mean {close}? " if close else "") + f"known: {', '.join(known)}"
 
 
 class _Fields:
@@ -122,7 +121,9 @@ def _filled(fields: _Fields, name: str) -> bool:
 
 def _read_device(top: _Fields) -> Device:
     fields = top.child("device", _DEVICE, "the device's kind, peak FLOP/s and memory")
-    rates = fields.child("peak_flops", DTYPES, "peak FLOP/s by type, f32 at least")
+    rates = _Fields(
+        _rates(fields, "peak_flops", "peak FLOP/s by type, f32 at least"), top.where, "device.peak_flops", DTYPES
+    )
     rates.get("f32", "the peak FLOP/s of f32; other types fall back on it")
     return Device(
         kind=fields.text("kind", 'the name of the chip, "h100"'),
@@ -131,6 +132,20 @@ def _read_device(top: _Fields) -> Device:
         memory_bytes=fields.integer("memory_bytes", "the bytes of one device's memory"),
         memory_bandwidth_bytes_s=fields.number("memory_bandwidth_bytes_s", "bytes per second of one device"),
     )
+
+
+def _rates(fields: _Fields, name: str, what: str, prefix: str = "") -> Node:
+    """A mapping whose keys have a type after `prefix`, with these as in `DTYPES` whichever spelling the file has."""
+    node = fields.get(name, what)
+    if not isinstance(node.value, dict):
+        return node
+    found: dict[str, Node] = {}
+    for key, value in node.value.items():
+        known = prefix + rate_name(key.removeprefix(prefix)) if key.startswith(prefix) else key
+        if known in found:
+            fields.fail(value, f"{name}.{key}", f"{known} is given twice", "remove one of the two")
+        found[known] = value
+    return Node(found, node.line, node.column)
 
 
 def _read_levels(top: _Fields, hosts: int, per_host: int) -> tuple[Level, ...]:
@@ -210,5 +225,6 @@ def _read_sources(top: _Fields, levels: tuple[str, ...]) -> dict[str, str]:
     paths += [f"levels.{level}" for level in levels]
     paths += [f"levels.{level}.{name}" for level in levels for name in _LEVEL]
     paths += [f"efficiency.{name}" for name in _EFFICIENCY]
-    fields = top.child("sources", tuple(paths), "field: where its value comes from")
+    named = _rates(top, "sources", "field: where its value comes from", "device.peak_flops.")
+    fields = _Fields(named, top.where, "sources", tuple(paths))
     return {path: fields.text(path, "a document, a URL or a measurement") for path in fields.fields}

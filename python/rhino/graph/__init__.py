@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from rhino.graph.data import Argument, Graph, Kernel, Manual, Op, Rule, Sent, Value, dtype_bytes
+from rhino.graph.data import Argument, Graph, Kernel, Manual, Op, Rule, Sent, Value
+from rhino.graph.element_types import dtype_bytes
 
 __all__ = ["Argument", "Graph", "Kernel", "Manual", "Op", "Rule", "Sent", "Value", "dtype_bytes"]

@@ -8,24 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
+from rhino.graph.element_types import dtype_bytes
+
 # Mesh axes per dimension, outermost first.
 Dims = tuple[tuple[str, ...], ...]
-
-_DTYPE_BITS = {
-    "i1": 8, "i2": 2, "i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64,
-    "ui2": 2, "ui4": 4, "ui8": 8, "ui16": 16, "ui32": 32, "ui64": 64,
-    "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "tf32": 32,
-    "complex<f32>": 64, "complex<f64>": 128,
-}  # fmt: skip
-
-
-def dtype_bytes(dtype: str) -> float:
-    """Bytes of one element of an MLIR element type; booleans take a byte, unknown f4/f6/f8 kinds by their digits."""
-    bits = _DTYPE_BITS.get(dtype)
-    if bits is None:
-        digits = dtype[1:2]
-        bits = int(digits) if dtype.startswith("f") and digits in "468" else 0
-    return bits / 8
 
 
 @dataclass(slots=True, frozen=True)
@@ -188,6 +174,7 @@ class Graph:
 
     `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension;
     `loose` what those of them that do not fix everything leave open.
+    `stages` are the pipeline stages that state is pinned to, by value; `stage_pins` by stage what is `pins` there.
     `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1; its trip count is their number.
     `axes` are those, with their sizes, that a mesh of the program must have, next to each other and in this order.
     """
@@ -198,6 +185,8 @@ class Graph:
     outputs: tuple[int, ...] = ()
     pins: dict[int, tuple[str, Dims]] = field(default_factory=dict)
     loose: dict[int, Loose] = field(default_factory=dict)
+    stages: dict[int, int] = field(default_factory=dict)
+    stage_pins: dict[int, dict[int, tuple[str, Dims]]] = field(default_factory=dict)
     microbatch_loop: int = -1
     axes: tuple[tuple[str, int], ...] = ()
 

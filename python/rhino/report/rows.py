@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rhino.cost.padding import describe, gains
 from rhino.plan import Plan, Tensor
 from rhino.report.groups import group, mirrors
 from rhino.report.measured import Measured
@@ -162,8 +163,6 @@ def kernel_rows(plan: Plan) -> list[KernelRow]:
 
 def unsplit_lines(plan: Plan) -> list[str]:
     """What was not split because of its size, and what padding would give: a line each."""
-    from rhino.search.padding import describe, gains
-
     now = plan.predicted.step_time_s, plan.predicted.peak_bytes
     return [describe(one, plan.devices, *now) for one in plan.unsplit if gains(one, *now)]
 

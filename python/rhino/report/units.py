@@ -5,36 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from rhino.graph.data import dtype_bytes
+from rhino.cost.units import nbytes, seconds, three_digits
+from rhino.graph.element_types import dtype_bytes, type_text
 from rhino.plan import Plan, Sharding, Tensor
 
-
-def seconds(value_s: float) -> str:
-    """Seconds with three digits: "1.76 ms"."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value_s >= scale:
-            return f"{_three_digits(value_s / scale)} {unit}"
-    return "0 s" if value_s == 0 else f"{_three_digits(value_s / 1e-9)} ns"
-
-
-def nbytes(value_bytes: float) -> str:
-    """Bytes with three digits and a binary unit: "1.16 MiB"."""
-    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if value_bytes >= 1 << shift:
-            return f"{_three_digits(value_bytes / (1 << shift))} {unit}"
-    return f"{int(value_bytes)} B"
+__all__ = [
+    "device_bytes", "flops", "mesh_text", "nbytes", "percent", "pipeline_text", "seconds", "sharding_text",
+    "tensor_type",
+]  # fmt: skip
 
 
 def flops(value: float) -> str:
     """Floating-point operations with three digits: "1.37 TFLOP"."""
     for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
         if value >= scale:
-            return f"{_three_digits(value / scale)} {unit}"
+            return f"{three_digits(value / scale)} {unit}"
     return f"{value:.0f} FLOP"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def percent(value: float, reference: float) -> str:
@@ -45,7 +31,7 @@ def percent(value: float, reference: float) -> str:
 def tensor_type(tensor: Tensor) -> str:
     """`f32[384,1536]`; of a strided tensor also the shape it is stored in, `f32[384,1536] as [384,3,512]`."""
     stored = f" as [{','.join(map(str, tensor.stored_shape))}]" if tensor.is_strided else ""
-    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]{stored}"
+    return type_text(tensor.dtype, tensor.shape) + stored
 
 
 def sharding_text(sharding: Sharding) -> str:

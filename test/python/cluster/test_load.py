@@ -260,3 +260,21 @@ def test_from_dict_names_the_field_without_a_place() -> None:
             rate.update({key: float(value) for key, value in rate.items() if key not in ("name", "size")})
     with pytest.raises(RhinoError, match=r"^plan.json: device.memory_bandwidth_bytes_s: -1 must be above zero; give"):
         Cluster.from_dict(data, "plan.json")
+
+
+def test_types_of_rates_may_be_spelled_as_numpy_does(tmp_path: Path) -> None:
+    usual = GOOD.replace("bf16: 989e12", "bf16: 989e12\n    f8: 1979e12\n    i8: 1979e12")
+    named = usual.replace("f32:", "float32:").replace("bf16:", "bfloat16:").replace("f8:", "float8_e4m3fn:")
+    named = named.replace("i8:", "int8:").replace("  device: datasheet", "  device.peak_flops.bfloat16: sheet")
+    cluster = Cluster.load(str(write(tmp_path, named)))
+    assert cluster.device == Cluster.load(str(write(tmp_path, usual))).device
+    assert cluster.source_of("device.peak_flops.bf16") == "sheet"
+    assert list(cluster.to_dict()["device"]["peak_flops"]) == ["f32", "bf16", "f8", "i8"]
+
+
+def test_a_rate_in_two_spellings_is_refused_at_the_second(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD.replace("bf16: 989e12", "bf16: 989e12\n    bfloat16: 1e12"))
+    with pytest.raises(
+        RhinoError, match=r"lab\.yaml:10:5: device.peak_flops.bfloat16: bf16 is given twice; remove one"
+    ):
+        Cluster.load(str(path))

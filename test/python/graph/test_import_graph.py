@@ -313,3 +313,19 @@ def test_tokens_and_keys_are_values_without_elements_to_split() -> None:
     graph = graph_of(lambda k: jax.random.normal(jax.random.wrap_key_data(k), (8,)), spec(2, dtype=jnp.uint32))
     assert graph.values[graph.arguments[0].value].dtype == "ui32"
     assert graph.values[graph.outputs[0]].shape == (8,)
+
+
+@pytest.mark.parametrize(
+    ("given", "rate"),
+    [("bf16", "bf16"), ("bfloat16", "bf16"), ("float8_e4m3fn", "f8"), ("f8E5M2", "f8"), ("i32", "i32")],
+)
+def test_a_described_kernel_has_the_rate_of_its_type_in_any_spelling(given: str, rate: str) -> None:
+    text = f"""
+    func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {{
+      %y = stablehlo.custom_call @mine(%x) {{rhino.kernel = {{bytes = 64 : i64, flops = 8 : i64, name = "mine",
+        rate = "tensor", type = "{given}"}}}} : (tensor<8xf32>) -> tensor<8xf32>
+      return %y : tensor<8xf32>
+    }}"""
+    (op,) = import_graph(parse_text(text, make_context())).ops
+    assert op.kernel is not None
+    assert op.kernel.dtype == rate
