@@ -38,14 +38,15 @@ class PlanPipeline(Pass):
 
     A step that rhino-split-microbatch refuses is one micro-batch, with a warning, unless more are asked for.
 
-    Requires: as rhino-plan-sharding; with `microbatches`, a step that rhino-split-microbatch accepts.
+    Requires: as rhino-plan-sharding; with `microbatches`, a step that rhino-split-microbatch accepts. Of state that is
+    on stages already, `rhino.pin` says where; `stages` and `mesh` are then those that it is on.
 
     Ensures: @main is in fragments over the meshes of its stages; `rhino.schedule` has the tasks of every group,
     `rhino.plan` and `rhino.cluster` say what was chosen, what it is predicted to take, and what lost.
 
     Options:
       topology, level, memory-limit, budget: as of rhino-plan-sharding.
-      mesh: of one replica of a stage; stages are then equal.
+      mesh: of one replica of a stage; stages are then equal, but where those of several widths are joined by "+".
 
     Example:
       ```mlir
@@ -94,13 +95,13 @@ class PlanPipeline(Pass):
                 f"{why.message}; so the pipeline has one micro-batch, and its stages wait for each other",
                 [text for text in helps if text],
             )
-        sizes, names = read_mesh(self.mesh)
+        meshes = [read_mesh(text or "+") for text in self.mesh.split("+")] if self.mesh else []
         own = tuple(sdy.mesh_axes(module).get(MANUAL_MESH, ()))
         options = Options(
             level=self.level,
             memory_limit=self.memory_limit or None,
-            mesh=sizes or None,
-            axes=() if AXIS in names else names_around(own, sizes, names),
+            mesh=tuple(sizes for sizes, _ in meshes),
+            axes=tuple(() if AXIS in names else names_around(own, sizes, names) for sizes, names in meshes),
             stages=self.stages,
             microbatches=self.microbatches,
             fewer=self.fewer,

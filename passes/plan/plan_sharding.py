@@ -11,6 +11,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
 from rhino.cluster import Cluster
+from rhino.cost.padding import Unsplit, describe, gains
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoCluster, RhinoKernel, RhinoPlan
@@ -30,7 +31,7 @@ from rhino.search.estimate import estimate
 from rhino.search.evaluate import Prediction
 from rhino.search.kernels import kernel_uses
 from rhino.search.meshes import mesh_around, meshes_around, names_around, read_mesh
-from rhino.search.padding import Unsplit, describe, gains, unsplit
+from rhino.search.padding import unsplit
 from rhino.search.pinning import pinned_states
 from rhino.search.solution import Alternative
 

@@ -11,7 +11,8 @@ module {
 
 // -----
 
-// expected-error @+1 {{'rhino-expose-strided-dims' needs @main to have a body}}
+// expected-error @+2 {{'rhino-expose-strided-dims' needs @main to have a body}}
+// expected-note @+1 {{give the module that defines it}}
 func.func private @main()
 
 // -----

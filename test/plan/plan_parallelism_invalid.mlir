@@ -7,7 +7,7 @@
 // CHECK: :[[LINE]]:1: note: nor is there a pipeline:
 
 // A mesh is one over all devices: no pipeline is looked for.
-// MESH: error: memory limit 390.6 KiB per device cannot be met
+// MESH: error: memory limit 391 KiB per device cannot be met
 // MESH-NOT: nor is there a pipeline
 func.func @main(
     %w1: tensor<4x256xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32},

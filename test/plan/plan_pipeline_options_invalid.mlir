@@ -28,9 +28,9 @@
 // LEVEL: error: 'rhino-plan-pipeline': option 'level' is 'O0' but must be one of O1, O2
 // LIMIT: error: memory-limit -1 is negative
 // Less than an eighth of parameters and gradients is no use looking for.
-// STATE: error: no pipeline fits in 2.0 KiB per device on dgx-h100:1: parameters, optimizer state and gradients alone take 4.0 KiB of each device
+// STATE: error: no pipeline fits in 1.95 KiB per device on dgx-h100:1: parameters, optimizer state and gradients alone take 4.00 KiB of each device
 // STATE: note: use more devices, or raise the limit
-// MEMORY: error: no pipeline fits in 8.8 KiB per device on dgx-h100:1: {{[1248]}} stages of {{.*}} needs {{[0-9.]+}} KiB
+// MEMORY: error: no pipeline fits in 8.79 KiB per device on dgx-h100:1: {{[1248]}} stages of {{.*}} needs {{[0-9.]+}} KiB
 // MEMORY: note: use more devices, recompute activations
 func.func @main(
     %w0: tensor<64x64xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32},

@@ -3,11 +3,11 @@
 // What the note says is enough.
 // RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 memory-limit=4864528" | filecheck %s --check-prefix=ENOUGH
 
-// CHECK: plan_sharding_memory_limit_invalid.mlir:[[LINE:[0-9]+]]:1: error: memory limit 3.8 MiB per device cannot be met on dgx-h100:1
-// CHECK-SAME: the smallest plan found needs 4.5 MiB, 2.4 MiB of it arguments
+// CHECK: plan_sharding_memory_limit_invalid.mlir:[[LINE:[0-9]+]]:1: error: memory limit 3.81 MiB per device cannot be met on dgx-h100:1
+// CHECK-SAME: the smallest plan found needs {{4.5[0-9] MiB, 2.[0-9]+ MiB}} of it arguments
 // Tensors are named as in the program: arguments by name, others by the op and line that make them.
-// CHECK-SAME: largest: {{.*}}arg3 1.0 MiB
-// CHECK-SAME: dot_general tensor<512x512xf32> at {{.*}}plan_sharding_memory_limit_invalid.mlir:{{[0-9]+}}:{{[0-9]+}} 1.0 MiB
+// CHECK-SAME: largest: {{.*}}arg3 1.00 MiB
+// CHECK-SAME: dot_general tensor<512x512xf32> at {{.*}}plan_sharding_memory_limit_invalid.mlir:{{[0-9]+}}:{{[0-9]+}} 1.00 MiB
 // CHECK: :[[LINE]]:1: note: raise the limit to 4864528 bytes, use about 16 devices, or make the batch smaller
 // ENOUGH: sdy.mesh @mesh
 func.func @main(%w: tensor<512x512xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32},

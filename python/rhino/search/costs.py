@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
@@ -16,11 +16,14 @@ from rhino.cost.memory import Lifetimes
 from rhino.graph.data import Manual
 from rhino.search.layout import Form, Layout, Order, Route, Step, form_of, route
 from rhino.search.manual import Inside, insides, open_states, parts
-from rhino.search.overlap import WINDOW, hideable_transfers
+from rhino.search.overlap import WINDOW
 from rhino.search.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer
 from rhino.search.scratch import Scratch, scratch
 from rhino.search.symmetry import Quotient
 from rhino.search.uneven import Odd
+
+if TYPE_CHECKING:
+    from rhino.search.meeting import Prices
 
 # PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
 _HOST_BYTES_S = 2.5e10
@@ -68,6 +71,8 @@ class Costs:
     weights: list[float] = field(default_factory=list)
     parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
     extra: list[tuple[Scratch, ...]] = field(default_factory=list)
+    prices: dict[tuple[object, ...], Prices] = field(default_factory=dict)
+    shares: dict[tuple[int, States], float] = field(default_factory=dict)
     uneven: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,13 +88,13 @@ class Costs:
         seconds: Sequence[float],
         matmuls: Mapping[int, tuple[float, tuple[float, ...]]],
         names: Sequence[str] = (),
+        hideable: frozenset[int] = frozenset(),
     ) -> Costs:
         """The costs with what XLA does for the cluster's target."""
         gpu = cluster.device.xla_target != "cpu"
         return cls(
             problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu,
-            # XLA's CPU runtime has no asynchronous collectives.
-            window=WINDOW if gpu else 0.0, hideable=hideable_transfers(problem, quotient) if gpu else frozenset(),
+            window=WINDOW if hideable else 0.0, hideable=hideable,
             names=tuple(names), widened=_WIDENED.get(cluster.device.xla_target, "nothing"),
             insides=insides(problem.graph, cluster),
         )  # fmt: skip
@@ -240,7 +245,10 @@ class Costs:
 
     def stored(self, k: int, states: States) -> float:
         """What one member of class k has a device store of the program's arguments, as a share of all their bytes."""
-        return sum([self._kept(a, states) / self.whole[0] for a in self._arguments(k)])
+        found = self.shares.get((k, states))
+        if found is None:
+            found = self.shares[k, states] = sum([self._kept(a, states) / self.whole[0] for a in self._arguments(k)])
+        return found
 
     def _arguments(self, k: int) -> Sequence[int]:
         """Indices of the arguments in one member of class k."""

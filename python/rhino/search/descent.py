@@ -19,6 +19,8 @@ _MAX_ROUNDS = 6
 _LIMIT_S = 60.0
 _EXACT = 1e-6
 _CLOSE = 0.03
+# Rounds after the first seldom win more than this share.
+_LATE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,19 @@ class Setting:
             self.placed[key] = self._solve(self._program(axes, states), ())
         return self.placed[key]
 
-    def place_all(self, states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
-        """The best states on all axes; None also when that program would be too large."""
+    def place_all(self, start: Descent, cuts: Sequence[Cut]) -> Placement | None:
+        """The best states on all axes; None also when that program would be too large.
+
+        A program that is not proved is given up where it could only be better than `start` by less than a third of the
+        gap.
+        """
         if max(self.known_size, default=0) > self.largest:
             return None
-        program = self._program(range(len(self.costs.sizes)), states)
-        return None if program.size > self.largest else self._solve(program, cuts, self.cutoff)
+        program = self._program(range(len(self.costs.sizes)), start.states)
+        if program.size > self.largest:
+            return None
+        worth_s = inf if program.size <= self.proved else start.objective * (1 - self.gap / 3)
+        return self._solve(program, cuts, min(self.cutoff, worth_s))
 
     def _program(self, axes: Sequence[int], states: Sequence[States]) -> Program:
         program = Program(self.costs, axes, states, self.pinned, self.parallel, self.banned)
@@ -116,13 +125,19 @@ def _first(given: Open | None, blank: States) -> States:
 
 
 def descend(
-    setting: Setting, order: Sequence[int], start: Sequence[States] | None = None, cuts: Sequence[Cut] = ()
+    setting: Setting,
+    order: Sequence[int],
+    start: Sequence[States] | None = None,
+    cuts: Sequence[Cut] = (),
+    cutoff: float = inf,
 ) -> Descent | None:
     """Places the axes in `order`, then again until the objective stays.
 
     Args:
       start: states to improve on; all replicated by default.
       cuts: memory rows (see `rhino.search.limit`).
+      cutoff: seconds above which a plan does not matter: one from `start` that is far from it after a round is left
+        as it is.
 
     Returns: None when a memory row cannot be met on some axis after the first round.
     """
@@ -139,6 +154,8 @@ def descend(
         idle = 0 if found.objective < best * (1 - setting.gap / 3) else idle + 1
         if found.objective < best or turn < len(order):
             states, best, bound = list(found.states), found.objective, found.bound
+        if start and turn >= len(order) - 1 and best > cutoff * (1 + _LATE):
+            break
         # An axis that nothing has changed for since it was placed would come out the same.
         if turn >= len(order) - 1 and idle >= len(order) - 1:
             break
@@ -151,7 +168,7 @@ def jointly(setting: Setting, start: Descent, cuts: Sequence[Cut] = ()) -> Desce
     Returns: the better of both plans, with the proved bound if all axes were placed; `start` if they were not, or if
       that bound is above the setting's cutoff.
     """
-    found = setting.place_all(start.states, cuts) if len(setting.costs.sizes) > 1 else None
+    found = setting.place_all(start, cuts) if len(setting.costs.sizes) > 1 else None
     if found is None:
         return start
     better = found if found.objective < start.objective and found.states else start

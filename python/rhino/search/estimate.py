@@ -19,6 +19,7 @@ from rhino.search.cones import build_problem
 from rhino.search.costs import Costs, paid
 from rhino.search.descent import Setting, jointly, start_from_nothing
 from rhino.search.evaluate import Prediction, predict
+from rhino.search.overlap import hideable_transfers
 from rhino.search.pinning import pinned_states
 from rhino.search.symmetry import tie_repeats
 
@@ -71,7 +72,8 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
     quotient = tie_repeats(problem)
     comm = RingModel(cluster, sizes)
     undivided, matmuls = op_seconds(graph, cluster), matmul_seconds(graph, cluster)
-    costs = Costs.on(problem, quotient, cluster, comm, undivided, matmuls, names)
+    hideable = hideable_transfers(problem, quotient, cluster)
+    costs = Costs.on(problem, quotient, cluster, comm, undivided, matmuls, names, hideable)
     pinned = pinned_states(problem, quotient, sizes, names, strict)
     setting = Setting(costs, pinned.states)
     start = start_from_nothing(setting)
@@ -95,9 +97,8 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
                     axes = tuple(names[a] for a in step.axes)
                     sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
                     events.append(Event(node.ops[0], step.kind, axes, sent, one, trips))
-    by_class = {t.index: t for t, _ in quotient.transfers}
     for transfer in problem.transfers:
-        tied = by_class.get(transfer.index)
+        tied = quotient.standing.get(transfer.index)
         if tied is None:
             continue
         for _, steps, source, target in paid(costs, tied, found.states):

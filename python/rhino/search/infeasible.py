@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rhino.cluster import Cluster
 from rhino.cost.memory import lifetimes
+from rhino.cost.units import nbytes
 from rhino.errors import NothingFits
 from rhino.graph.data import Graph
 from rhino.search.costs import Costs
@@ -22,27 +23,22 @@ def explain(graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: 
     used = memory(costs, smallest.states, lifetimes(graph))
     arguments = [(local_bytes(costs, smallest.states, a.value), a.name) for a in graph.arguments]
     temporaries = []
-    for v, nbytes in used.live:
+    for v, size in used.live:
         value = graph.values[v]
         op = graph.ops[value.producer] if value.producer >= 0 else None
         what = op.name.split(".")[-1] if op else "loop value"
         shape = "x".join(map(str, value.shape))
         temporaries.append(
-            (nbytes, f"{what} tensor<{shape}x{value.dtype}>{' at ' + op.where if op and op.where else ''}")
+            (size, f"{what} tensor<{shape}x{value.dtype}>{' at ' + op.where if op and op.where else ''}")
         )
     largest = sorted([*arguments, *temporaries], key=lambda entry: (-entry[0], entry[1]))[:_NAMED]
     needed = used.peak_bytes
     # The search aims below the limit.
     enough = int(needed / AIM) + 1
-    tensors = ", ".join(f"{name} {bytes_text(nbytes)}" for nbytes, name in largest)
+    tensors = ", ".join(f"{name} {nbytes(size)}" for size, name in largest)
     devices = -(-enough // limit) * cluster.num_devices
     return NothingFits(
-        f"memory limit {bytes_text(limit)} per device cannot be met on {cluster.name}: the smallest plan found needs "
-        f"{bytes_text(needed)}, {bytes_text(used.argument_bytes)} of it arguments; largest: {tensors}",
+        f"memory limit {nbytes(limit)} per device cannot be met on {cluster.name}: the smallest plan found needs "
+        f"{nbytes(needed)}, {nbytes(used.argument_bytes)} of it arguments; largest: {tensors}",
         f"raise the limit to {enough} bytes, use about {devices} devices, or make the batch smaller",
     )
-
-
-def bytes_text(nbytes: float) -> str:
-    """Bytes for people, in mebibytes, or kibibytes below one."""
-    return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 2**10:.1f} KiB"

@@ -5,6 +5,7 @@ Owns those numbers, and why each is what it is.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -35,6 +36,10 @@ class Level:
     worth: float
     costly: float
     missed: float
+
+    def promise(self, axes: Sized) -> float:
+        """`promising` for a mesh with these axes."""
+        return self.promising[min(len(axes), len(self.promising)) - 1]
 
 
 # From this share of communication O1 too places both axes of a mesh at once.

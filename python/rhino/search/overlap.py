@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rhino.cluster import Cluster
 from rhino.cost.roofline import MATMULS
 from rhino.graph.data import Graph, Op
 from rhino.search.problem import Problem, Transfer
@@ -24,11 +25,13 @@ def hidden_seconds(compute_s: float, overlappable_s: float, window: float) -> fl
     return WON * min(overlappable_s, window * compute_s)
 
 
-def hideable_transfers(problem: Problem, quotient: Quotient) -> frozenset[int]:
+def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
     """Indices of the tied transfers that move parameters or gradients: nothing waits for them but the update.
 
     What a cache gets from activations has a donated argument in its cone too, but the step's answer waits for it.
     """
+    if cluster.device.xla_target == "cpu":
+        return frozenset()  # XLA's CPU runtime has no asynchronous collectives
     persistent = persistent_classes(problem, quotient)
     waited = _waited(problem.graph)
 

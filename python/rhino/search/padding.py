@@ -1,6 +1,6 @@
 """What padding would give: dimensions of arguments that the devices do not divide, and the plan if they did.
 
-Owns which of them are worth a word, and the program with one of them rounded up. Chooses no layout itself.
+Owns which of them are looked at, and the program with one of them rounded up. Chooses no layout itself.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol
 
 from rhino.cluster import Cluster
+from rhino.cost.padding import Unsplit
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph, Op, Rule, Value
-from rhino.search.infeasible import bytes_text
 from rhino.search.planner import Options, plan_sharding
 from rhino.search.solution import Solution
 from rhino.search.uneven import pays
@@ -22,81 +21,9 @@ from rhino.search.uneven import pays
 _MOST = 2
 # Dimensions along which there is less than this share of all arithmetic do not matter.
 _LITTLE = 0.01
-# What is worth telling: shares of time, and of memory.
-_FASTER, _SMALLER = 5e-3, 0.02
 
 # (value, dimension).
 Place = tuple[int, int]
-
-
-class Missed(Protocol):
-    """As `Unsplit`, and as plans keep it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def dim(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def parts(self) -> int: ...
-
-    @property
-    def padded(self) -> int: ...
-
-    @property
-    def step_time_s(self) -> float: ...
-
-    @property
-    def peak_bytes(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Unsplit:
-    """A dimension of an argument that a plan would split further if its size divided.
-
-    Attributes:
-      name, dim, size: the argument, which dimension, and how long it is.
-      parts: into how many parts the plan stores it.
-      padded: the next size that all devices divide.
-      step_time_s, peak_bytes: what a plan on the same mesh would come to with that size, wherever it occurs.
-    """
-
-    name: str
-    dim: int
-    size: int
-    parts: int
-    padded: int
-    step_time_s: float
-    peak_bytes: int
-
-
-def gains(found: Missed, step_time_s: float, peak_bytes: int) -> bool:
-    """Whether padding would be felt, against the plan as it is."""
-    return found.step_time_s < step_time_s * (1 - _FASTER) or found.peak_bytes < peak_bytes * (1 - _SMALLER)
-
-
-def describe(found: Missed, devices: int, step_time_s: float, peak_bytes: int) -> str:
-    """One line for people, against the plan as it is."""
-    now = "is not split" if found.parts == 1 else f"is split into {found.parts} parts"
-    if found.step_time_s < step_time_s * (1 - _FASTER):
-        time = f"take {_time(found.step_time_s)} instead of {_time(step_time_s)}"
-    else:
-        time = "be no faster"
-    saved = peak_bytes - found.peak_bytes
-    more = "less" if saved > 0 else "more"
-    room = f" and need {bytes_text(abs(saved))} {more} per device" if abs(saved) > peak_bytes * _SMALLER else ""
-    return (
-        f"dim {found.dim} of {found.name} ({found.size}) {now}: {devices} devices do not divide it; "
-        f"padded to {found.padded}, a step would {time}{room}"
-    )
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
 def unsplit(
@@ -208,12 +135,7 @@ def _alike(graph: Graph, start: Place) -> _Alike | None:
                 return None
             for f in _factors(op, v, d, size):
                 factors[op.index, f] = None
-                assert op.rule is not None
-                ends = (
-                    *zip(op.operands, op.rule.operands, strict=True),
-                    *zip(op.results, op.rule.results, strict=True),
-                )
-                reached += [(u, e) for u, mapping in ends for e, dim in enumerate(mapping) if f in dim]
+                reached += [(u, e) for u, mapping in _ends(op) for e, dim in enumerate(mapping) if f in dim]
         for place in reached:
             if place not in dims:
                 dims[place] = None

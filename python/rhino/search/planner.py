@@ -34,6 +34,7 @@ from rhino.search.meshes import (
     three_axes,
 )
 from rhino.search.outcome import Candidate, Outcome, Progress, Steps
+from rhino.search.overlap import hideable_transfers
 from rhino.search.pinning import pinned_states
 from rhino.search.problem import Problem
 from rhino.search.solution import Alternative, Solution
@@ -120,6 +121,7 @@ class _Search:
         self.seconds = list(options.seconds or ()) if given else op_seconds(graph, cluster)
         self.matmuls = {} if given else matmul_seconds(graph, cluster)
         self.limit = Limit(options.memory_limit or cluster.device.plan_bytes, options.life or lifetimes(graph))
+        self.hideable = hideable_transfers(self.problem, self.quotient, cluster)
         self.outcome = Outcome()
         self.spent_s: list[float] = []
 
@@ -193,7 +195,9 @@ class _Search:
         options = self.options
         names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
         comm = (options.comm or RingModel)(self.cluster, shape)
-        costs = Costs.on(self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, names)
+        costs = Costs.on(
+            self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, names, self.hideable
+        )
         if options.comm is not None:
             costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False, window=0.0)
         pinned = pinned_states(self.problem, self.quotient, shape, names).states
@@ -212,7 +216,8 @@ class _Search:
                 candidates.append(replace(met, setting=met.setting.with_effort(*effort)))
                 continue
             setting = self._setting(mesh, effort)
-            found = descend(setting, setting.orders[0], start) if start else start_from_nothing(setting)
+            cutoff = level.promise(mesh) * self.outcome.least_s
+            found = descend(setting, setting.orders[0], start, (), cutoff) if start else start_from_nothing(setting)
             if found is not None:
                 candidates.append(Candidate(setting, found, start))
         # Best first: the others have the better reason to be given up.
@@ -224,11 +229,11 @@ class _Search:
     def _limited(self, candidate: Candidate, level: Level) -> None:
         """The best plan of one mesh within the limit, as long as it can win."""
         outcome, limit, name = self.outcome, self.limit, candidate.name
-        least_s, first, sizes = outcome.least_s, candidate.best, candidate.setting.costs.sizes
+        least_s, first = outcome.least_s, candidate.best
         outcome.met[candidate.mesh] = candidate
         # What is only as fast, on as many axes, would not be chosen.
         setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)))
-        if first.objective > level.promising[min(len(sizes), len(level.promising)) - 1] * least_s:
+        if first.objective > level.promise(candidate.mesh) * least_s:
             why = "slower even without the memory limit"
         elif outcome.ranked and time.perf_counter() > self.deadline:
             why = "not finished: the time budget was spent"

@@ -38,8 +38,7 @@ class Node:
 
     def takes(self, state: int, axes: Sequence[int]) -> bool:
         """Whether axes of these sizes, larger than 1, can all have a state."""
-        size, n = self.limits[state - 1], prod(axes)
-        return size % n == 0 or (len(axes) == 1 and any(self.uneven[state - 1 : state]) and pays(size, n))
+        return takes(self.limits, self.uneven, state, axes)
 
     def parts(self, states: Sequence[int], sizes: Sequence[int], among: Container[int] | None = None) -> float:
         """Into how many parts axes in these states divide what has the classes, or factors, at some positions.
@@ -115,6 +114,12 @@ class Problem:
         classes = self.classes[value]
         node = self.nodes[self.node_of[value]]
         return (REPLICATED, *[classes.index(c) if c in classes else REPLICATED for c in range(node.states - 1)])
+
+
+def takes(limits: Sequence[int], uneven: Sequence[bool], state: int, axes: Sequence[int]) -> bool:
+    """`Node.takes` of a node with these limits."""
+    size, n = limits[state - 1], prod(axes)
+    return size % n == 0 or (len(axes) == 1 and any(uneven[state - 1 : state]) and pays(size, n))
 
 
 def leading(rule: Rule, dim: tuple[int, ...]) -> int:

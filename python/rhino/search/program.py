@@ -6,19 +6,21 @@ that several consumers share, one for what computing cannot hide. Its optimum is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from functools import lru_cache
+from itertools import product
 from math import inf, prod
 
 from rhino.cost.roofline import MATMULS
 from rhino.errors import RhinoError
 from rhino.search.costs import Costs, States
 from rhino.search.layout import Layout
+from rhino.search.meeting import Groups, Pair, Price, Prices, alike, prices, transport
 from rhino.search.milp import Milp
 from rhino.search.overlap import WON
 from rhino.search.pinning import Open, allows
-from rhino.search.problem import End, Transfer
+from rhino.search.problem import End, Transfer, takes
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
 _TIE_BREAK = 1e-8
@@ -27,11 +29,9 @@ _TIE_BREAK = 1e-8
 _STORED_WHOLE = 1e-5
 # The same as a share of gathering all arguments once, where computing is next to nothing.
 _STORED_GATHERED = 1e-7
-# A conversion (from, to), and a place it may happen: class and group of states at its source and at its target.
+# A conversion (from, to), and where it may happen: the classes at its source and its target, and pairs of groups there.
 Key = tuple[Layout, Layout]
-Term = tuple[int, int, int, int]
-# States of a class that look alike to another class: interchangeable where the two meet.
-Group = list[States]
+Place = tuple[int, int, tuple[Pair, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +46,44 @@ class Placement:
     bound: float
 
 
-def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> list[States]:
+def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> tuple[States, ...]:
     """States of class k when `axes` may change: sizes divide, together with the other axes on the same dimension.
 
     A factor that is `entire` is split only where all axes split something.
     """
     node = costs.problem.nodes[costs.quotient.nodes[k]]
     sizes = costs.sizes
-    choices = [
-        costs.open_states(k, a) if n > 1 and (a in axes or costs.is_taken(k, a)) else (0,) if a in axes else (fixed[a],)
-        for a, n in enumerate(sizes)
-    ]
+    choices = tuple(
+        [
+            tuple(costs.open_states(k, a)) if n > 1 and (a in axes or costs.is_taken(k, a))
+            else (0,) if a in axes else (fixed[a],)
+            for a, n in enumerate(sizes)
+        ]
+    )  # fmt: skip
+    rule = costs.problem.graph.ops[node.ops[0]].rule if node.kind == "op" else None
+    entire = frozenset(s for s, f in enumerate(node.factors, 1) if rule is not None and f in rule.entire)
+    return _combinations(choices, sizes, node.limits, node.uneven, entire)
 
+
+@lru_cache(maxsize=65536)
+def _combinations(
+    choices: tuple[tuple[int, ...], ...],
+    sizes: tuple[int, ...],
+    limits: tuple[int, ...],
+    uneven: tuple[bool, ...],
+    entire: frozenset[int],
+) -> tuple[States, ...]:
     def divides(states: States) -> bool:
         parts: dict[int, tuple[int, ...]] = {}
         for s, n in zip(states, sizes, strict=True):
             if s > 0 and n > 1:
                 parts[s] = (*parts.get(s, ()), n)
-        return all(node.takes(s, axes) for s, axes in parts.items())
-
-    rule = costs.problem.graph.ops[node.ops[0]].rule if node.kind == "op" else None
-    entire = {s for s, f in enumerate(node.factors, 1) if rule is not None and f in rule.entire}
+        return all(takes(limits, uneven, s, axes) for s, axes in parts.items())
 
     def complete(states: States) -> bool:
         return entire.isdisjoint(states) or all(s > 0 for n, s in zip(sizes, states, strict=True) if n > 1)
 
-    return [states for states in product(*choices) if divides(states) and complete(states)]
+    return tuple(states for states in product(*choices) if divides(states) and complete(states))
 
 
 class Program:
@@ -91,14 +103,14 @@ class Program:
         self.given = tuple(states)
         self.milp = Milp()
         self.x: list[dict[States, int]] = []
+        self.open: list[tuple[States, ...]] = []
         self.computing: dict[int, float] = {}
         self.hidden: dict[int, float] = {}
-        self.groups: dict[tuple[int, int], tuple[list[Group], list[Group]]] = {}
-        self.pairs: dict[tuple[int, int], dict[tuple[int, int], list[float]]] = {}
-        self.priced: dict[tuple[int, int], set[tuple[int, int]]] = {}
-        self.pair_vars: dict[tuple[int, int], dict[tuple[int, int], list[int]]] = {}
-        self.copies: dict[int, list[tuple[Key, list[list[Term]]]]] = {}
-        self.shared: list[tuple[float, bool, tuple[int, Key], list[list[Term]]]] = []
+        self.groups: dict[tuple[int, int], tuple[Groups, Groups]] = {}
+        # Per two classes that meet, prices, how many members pay them, and whether computing can hide that.
+        self.charges: dict[tuple[int, int], list[tuple[Prices, int, bool]]] = {}
+        self.pairs: dict[tuple[int, int], tuple[list[int], Mapping[Pair, tuple[int, ...]]]] = {}
+        self.shared: list[tuple[float, bool, tuple[int, Key], list[Place]]] = []
         self.shared_vars: dict[tuple[int, Key], int] = {}
         graph = costs.problem.graph
         parts = [
@@ -119,13 +131,12 @@ class Program:
                 x = xs[s] = self.milp.variable(count * (compute_s + lost_s + tied_s), True)
                 self.computing[x] = count * compute_s
             self.x.append(xs)
+            self.open.append(tuple(xs))
             self.milp.row(1, 1, [(v, 1.0) for v in xs.values()])
-        self._group()
-
-    @property
-    def size(self) -> int:
-        """Pairs of states that meet: about the number of variables."""
-        return sum(len(ours) * len(theirs) for ours, theirs in self.groups.values())
+        for (u, w), (sources, targets) in costs.quotient.meetings.items():
+            self.groups[u, w] = alike(self.open[u], sources), alike(self.open[w], targets)
+        # Pairs of states that meet: about the number of variables.
+        self.size = sum(len(ours.sizes) * len(theirs.sizes) for ours, theirs in self.groups.values())
 
     def build(self) -> None:
         """Adds the transfers and what computing hides of them. Once, before `limit` and `solve`."""
@@ -136,8 +147,8 @@ class Program:
 
     def _allowed(
         self, k: int, axes: Sequence[int], fixed: States, pinned: Mapping[int, Open], parallel: bool
-    ) -> list[States]:
-        allowed = feasible(self.costs, k, axes, fixed)
+    ) -> Sequence[States]:
+        allowed: Sequence[States] = feasible(self.costs, k, axes, fixed)
         if k in pinned:
             allowed = [s for s in allowed if allows(pinned[k], s, axes)]
             if not allowed:
@@ -147,173 +158,102 @@ class Program:
             limits, sizes = self.costs.problem.nodes[self.costs.quotient.nodes[k]].limits, self.costs.sizes
             split = [sum(s[a] > 0 and limits[s[a] - 1] % sizes[a] == 0 for a in axes) for s in allowed]
             allowed = [s for s, count in zip(allowed, split, strict=True) if count == max(split)]
-        banned = self.banned.get(k, frozenset())
-        return [s for s in allowed if s not in banned] or allowed
+        banned = self.banned.get(k)
+        return [s for s in allowed if s not in banned] or allowed if banned else allowed
 
     def _is_dot(self, k: int) -> bool:
         node = self.costs.problem.nodes[self.costs.quotient.nodes[k]]
         return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in MATMULS
 
-    def _group(self) -> None:
-        """For two classes that meet, their states by what they look like to each other."""
-        views: dict[tuple[int, int], dict[tuple[End, End], None]] = {}
-        for transfer, _ in self.costs.quotient.transfers:
-            for source, target in product(transfer.sources, transfer.targets):
-                if target.node >= 0 and target.node != source.node:
-                    views.setdefault((source.node, target.node), {})[source, target] = None
-        # Most of what meets a class sees the same of it.
-        known: dict[tuple[int, tuple[Layout, ...]], list[Group]] = {}
-        for (u, w), ends in views.items():
-            sources, targets = (tuple(dict.fromkeys(end.view for end in side)) for side in zip(*ends, strict=True))
-            for k, seen in ((u, sources), (w, targets)):
-                if (k, seen) not in known:
-                    known[k, seen] = self._alike(k, seen)
-            self.groups[u, w] = known[u, sources], known[w, targets]
-
-    def _alike(self, k: int, views: tuple[Layout, ...]) -> list[Group]:
-        # Per state of one axis, what all ends see of it.
-        seen = list(zip(*views, strict=True))
-        found: dict[tuple[Layout, ...], Group] = {}
-        for s in self.x[k]:
-            found.setdefault(tuple([seen[state] for state in s]), []).append(s)
-        return list(found.values())
-
-    def _meeting(self, u: int, w: int) -> tuple[list[Group], list[Group]]:
-        if w < 0 or u == w:
-            return [[s] for s in self.x[u]], [[s] for s in self.x[u]]
-        return self.groups[u, w]
-
     def _transfer(self, transfer: Transfer, count: int) -> None:
-        costs = self.costs
-        replicated = (-1,) * len(costs.sizes)
-        hideable = transfer.index in costs.hideable
-        once: dict[Key, list[list[Term]]] = {}
-        # Per conversion what it costs in all members of the class, and whether ends that agree on it share it.
-        price: dict[Key, tuple[float, bool]] = {}
-        several = len(transfer.sources) * len(transfer.targets) > 1
-        for source in transfer.sources:
-            for target in transfer.targets:
-                u, w = source.node, target.node
-                entries: dict[Key, list[Term]] = {}
-                ours, theirs = self._meeting(u, w)
-                ends = [costs.layout(target, group[0]) if w >= 0 else replicated for group in theirs]
-                for i, group in enumerate(ours):
-                    start = costs.layout(source, group[0])
-                    for j, end in enumerate(ends):
-                        if start == end or (i != j and (w < 0 or u == w)):
-                            continue
-                        key = (start, end)
-                        priced = price.get(key)
-                        if priced is None:
-                            seconds = count * costs.transfer(transfer, start, end)[0]
-                            shared = transfer.kind == "use" or (several and costs.once(transfer, start, end))
-                            priced = price[key] = (seconds, shared)
-                        if priced[0] == 0.0:
-                            continue
-                        if priced[1]:
-                            entries.setdefault(key, []).append((u, i, w, j))
-                        else:
-                            self._add((u, i, w, j), priced[0], hideable)
-                for key, terms in entries.items():
-                    members = once.setdefault(key, [])
-                    if terms not in members:
-                        members.append(terms)
-        for key, members in once.items():
-            if len(members) == 1:
-                for term in members[0]:
-                    self._add(term, price[key][0], hideable)
-            else:
-                self.shared.append((price[key][0], hideable, (transfer.index, key), members))
-            if transfer.kind == "use":
-                self.copies.setdefault(transfer.index, []).append((key, members))
-
-    def _add(self, term: Term, seconds: float, hideable: bool) -> None:
-        u, i, w, j = term
-        if w < 0 or u == w:
-            self._charge(self._term(*term), seconds, hideable)
+        hideable = transfer.index in self.costs.hideable
+        if len(transfer.sources) == len(transfer.targets) == 1:
+            (source,), (target,) = transfer.sources, transfer.targets
+            self._charge(source.node, target.node, self._prices(transfer, source, target), count, hideable)
             return
-        table = self.pairs.setdefault((u, w), {})
-        table.setdefault((i, j), [0.0, 0.0])[hideable] += seconds
-
-    def _charge(self, variables: Sequence[int], seconds: float, hideable: bool) -> None:
-        for v in variables:
-            if hideable:
-                self.hidden[v] = self.hidden.get(v, 0.0) + seconds
+        for source, target in product(transfer.sources, transfer.targets):
+            alone = [price for price in self._prices(transfer, source, target).entries if not price[4]]
+            self._charge(source.node, target.node, Prices.of(alone), count, hideable)
+        for key, members in self._shared(transfer).items():
+            (u, w, _), entries = next(iter(members.items()))
+            if len(members) == 1:
+                self._charge(u, w, Prices.of(entries), count, hideable)
             else:
-                self.milp.costs[v] += seconds
+                self.shared.append((count * entries[0][3], hideable, (transfer.index, key), list(members)))
+
+    def _prices(self, transfer: Transfer, source: End, target: End) -> Prices:
+        u, w = source.node, target.node
+        if w < 0 or u == w:
+            return prices(self.costs, transfer, source, target, self.open[u], self.open[u])
+        ours, theirs = self.groups[u, w]
+        return prices(self.costs, transfer, source, target, ours.states, theirs.states)
+
+    def _shared(self, transfer: Transfer) -> dict[Key, dict[Place, list[Price]]]:
+        """The conversions that are paid once for all ends of a transfer, and where each may happen."""
+        found: dict[Key, dict[Place, list[Price]]] = {}
+        for source, target in product(transfer.sources, transfer.targets):
+            at: dict[Key, list[Price]] = {}
+            for price in self._prices(transfer, source, target).entries:
+                if price[4]:
+                    at.setdefault(price[2], []).append(price)
+            for key, entries in at.items():
+                place = source.node, target.node, tuple([entry[:2] for entry in entries])
+                found.setdefault(key, {}).setdefault(place, entries)
+        return found
+
+    def _charge(self, u: int, w: int, found: Prices, count: int, hideable: bool) -> None:
+        if w < 0 or u == w:
+            first = self.x[u][self.open[u][0]]
+            for i, _, _, seconds, _ in found.entries:
+                self._pay(first + i, count * seconds, hideable)
+        elif found.entries:
+            self.charges.setdefault((u, w), []).append((found, count, hideable))
+
+    def _pay(self, variable: int, seconds: float, hideable: bool) -> None:
+        if hideable:
+            self.hidden[variable] = self.hidden.get(variable, 0.0) + seconds
+        else:
+            self.milp.costs[variable] += seconds
 
     def _emit(self) -> None:
-        for pair, table in self.pairs.items():
-            self.priced.setdefault(pair, set()).update(table)
+        shared: dict[tuple[int, int], list[frozenset[Pair]]] = {}
         for _, _, _, members in self.shared:
-            for u, i, w, j in chain.from_iterable(members):
-                self.priced.setdefault((u, w), set()).add((i, j))
-        for u, w in self.pairs:
-            self._pair(u, w)
+            for u, w, pairs in members:
+                if 0 <= w != u:
+                    shared.setdefault((u, w), []).append(frozenset(pairs))
+        for u, w in dict.fromkeys((*self.charges, *shared)):
+            charged = [found.pairs for found, _, _ in self.charges.get((u, w), [])]
+            self._meet(u, w, frozenset().union(*charged, *shared.get((u, w), [])))
         for seconds, hideable, key, members in self.shared:
             y = self.shared_vars[key] = self.milp.variable(0.0)
-            self._charge((y,), seconds, hideable)
-            for terms in members:
-                self.milp.row(0, inf, [(y, 1.0), *[(v, -1.0) for term in terms for v in self._term(*term)]])
+            self._pay(y, seconds, hideable)
+            for place in members:
+                self.milp.row(0, inf, [(y, 1.0), *[(v, -1.0) for v in self._variables(place)]])
 
-    def _term(self, u: int, i: int, w: int, j: int) -> list[int]:
-        """Variables whose sum is 1 where both classes are in the given groups of states."""
+    def _variables(self, place: Place) -> Iterator[int]:
+        """Variables whose sum is 1 where the classes are in one of the pairs of groups of states."""
+        u, w, pairs = place
         if w < 0 or u == w:
-            return [list(self.x[u].values())[i]]
-        return self._pair(u, w)[i, j]
+            yield from (self.x[u][self.open[u][i]] for i, _ in pairs)
+            return
+        columns, at = self.pairs[u, w]
+        yield from (columns[c] for pair in pairs for c in at[pair])
 
-    def _pair(self, u: int, w: int) -> dict[tuple[int, int], list[int]]:
-        found = self.pair_vars.get((u, w))
-        if found is not None:
-            return found
+    def _meet(self, u: int, w: int, priced: frozenset[Pair]) -> None:
+        """Adds what joins the choices of two classes, of which some pairs of groups are priced."""
         ours, theirs = self.groups[u, w]
-        xs = [[self.x[u][s] for s in group] for group in ours]
-        ys = [[self.x[w][s] for s in group] for group in theirs]
-        if len(xs) == 1:
-            table = {(0, j): y for j, y in enumerate(ys)}
-        elif len(ys) == 1:
-            table = {(i, 0): x for i, x in enumerate(xs)}
-        else:
-            table = self._transport(xs, ys, self.priced[u, w])
-        self.pair_vars[u, w] = table
-        for key, seconds in self.pairs.get((u, w), {}).items():
-            for hideable in (False, True):
-                if seconds[hideable]:
-                    self._charge(table[key], seconds[hideable], hideable)
-        return table
-
-    def _transport(
-        self, xs: list[list[int]], ys: list[list[int]], priced: set[tuple[int, int]]
-    ) -> dict[tuple[int, int], list[int]]:
-        """Variables of the pairs of groups that are priced, with the rows of a transport from `xs` to `ys`.
-
-        Of the pairs that cost nothing, those of one row that is free throughout, and one of each other row, are what
-        the sums leave: half of all variables need not be there.
-        """
-        milp = self.milp
-        across = range(len(ys))
-        free = next((i for i in range(len(xs)) if all((i, j) not in priced for j in across)), -1)
-        table: dict[tuple[int, int], list[int]] = {}
-        # Per group on the right, what arrives there beside what is left over.
-        arrived: list[list[tuple[int, float]]] = [[(v, -1.0) for v in y] for y in ys]
-        for i, x in enumerate(xs):
-            if i == free:
-                continue
-            rest = next((j for j in across if (i, j) not in priced), -1)
-            sent: list[tuple[int, float]] = []
-            for j in across:
-                if j != rest:
-                    variable = milp.variable(0.0)
-                    table[i, j] = [variable]
-                    sent.append((variable, 1.0))
-                    arrived[j].append((variable, 1.0))
-            held = [(v, -1.0) for v in x]
-            milp.row(0 if rest < 0 else -inf, 0, [*held, *sent])
-            if rest >= 0:
-                arrived[rest].extend((v, -c) for v, c in (*held, *sent))
-        for terms in arrived:
-            milp.row(0 if free < 0 else -inf, 0, terms)
-        return table
+        shape = transport(ours.sizes, theirs.sizes, priced)
+        # The variables of a class follow one another.
+        first, second = self.x[u][self.open[u][0]], self.x[w][self.open[w][0]]
+        columns = [first + p for p in ours.positions]
+        columns.extend([second + p for p in theirs.positions])
+        columns.extend(self.milp.variables(shape.new))
+        self.milp.rows.extend(shape.rows, columns)
+        self.pairs[u, w] = columns, shape.at
+        for found, count, hideable in self.charges.get((u, w), ()):
+            for i, j, _, seconds, _ in found.entries:
+                for c in shape.at[i, j]:
+                    self._pay(columns[c], count * seconds, hideable)
 
     def _overlap(self) -> None:
         """Hidden collectives cost the share that overlap never wins, and all that exceeds the window of computing."""
@@ -334,10 +274,9 @@ class Program:
     def conversions(self, transfer: int) -> list[tuple[Layout, list[int]]]:
         """The converted copies a transfer can lead to: their layout, and the variables whose sum is 1 if one exists."""
         found = []
-        for end, members in self.copies.get(transfer, ()):
-            shared = self.shared_vars.get((transfer, end))
-            variables = [shared] if shared is not None else [v for term in members[0] for v in self._term(*term)]
-            found.append((end[1], variables))
+        for key, members in self._shared(self.costs.quotient.standing[transfer]).items():
+            shared = self.shared_vars.get((transfer, key))
+            found.append((key[1], [shared] if shared is not None else list(self._variables(next(iter(members))))))
         return found
 
     def limit(self, terms: Sequence[tuple[int, float]], room: float) -> None:
@@ -352,9 +291,9 @@ class Program:
         A program whose bound is above `cutoff` seconds is given up.
         """
         start = {x: float(s == given) for xs, given in zip(self.x, self.given, strict=True) for s, x in xs.items()}
-        found = self.milp.solve(time_limit_s, gap, start, prove, cutoff)
+        found = self.milp.solve(time_limit_s, gap, start, prove, cutoff + self.stored_s)
         if found.status == "hopeless":
-            return Placement((), inf, found.bound)
+            return Placement((), inf, found.bound - self.stored_s)
         if found.status == "infeasible":
             return None
         # The first of the largest: rounding is the same every time.

@@ -7,11 +7,13 @@ layers gives as many classes as one of 12. Owns the partition; knows neither mes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 from rhino.search.problem import End, Problem, Transfer
 
 _MAX_ROUNDS = 256
+View = tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -20,7 +22,8 @@ class Quotient:
 
     `klass[n]` is the class of node n; `nodes` and `counts` hold a representative node and the size of each class.
     Each entry of `transfers` stands for `count` equal ones; its ends name classes, and equal targets are listed once.
-    `tied[t]` is the index of the transfer that stands for t.
+    `tied[t]` is the index of the transfer that stands for t, and `standing` has these by index. `meetings` has, for
+    each two classes that exchange values, what the ends in either see.
     """
 
     klass: list[int]
@@ -28,6 +31,18 @@ class Quotient:
     counts: list[int]
     transfers: list[tuple[Transfer, int]]
     tied: list[int]
+    standing: dict[int, Transfer] = field(init=False)
+    meetings: dict[tuple[int, int], tuple[tuple[View, ...], tuple[View, ...]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.standing = {transfer.index: transfer for transfer, _ in self.transfers}
+        seen: dict[tuple[int, int], tuple[dict[View, None], dict[View, None]]] = {}
+        for transfer, _ in self.transfers:
+            for source, target in product(transfer.sources, transfer.targets):
+                if target.node >= 0 and target.node != source.node:
+                    sources, targets = seen.setdefault((source.node, target.node), ({}, {}))
+                    sources[source.view] = targets[target.view] = None
+        self.meetings = {pair: (tuple(sources), tuple(targets)) for pair, (sources, targets) in seen.items()}
 
 
 class _Interner:

@@ -142,7 +142,9 @@ def test_elimination_finds_what_enumeration_does(data: st.DataObject, graph: Gra
 @given(st.data(), graphs(), st.sampled_from((0.1, 1.0)), st.sampled_from(((4,), (2, 2))))
 def test_overlap_is_exact(data: st.DataObject, graph: Graph, per_flop: float, mesh: tuple[int, ...]) -> None:
     costs = costs_of(graph, line(*mesh), seconds_of(graph, per_flop), tie=False)
-    costs = replace(costs, window=0.5, hideable=hideable_transfers(costs.problem, costs.quotient))
+    costs = replace(
+        costs, window=0.5, hideable=hideable_transfers(costs.problem, costs.quotient, Cluster.load("dgx-h100:1"))
+    )
     pinned = given_states(data.draw, costs)
     setting = Setting(costs, fixed(pinned))
     expected = least(costs, pinned)

@@ -96,3 +96,10 @@ def test_a_cutoff_below_the_relaxation_is_hopeless() -> None:
 
 def test_nothing_to_decide_costs_nothing() -> None:
     assert Milp().solve().objective == 0.0
+
+
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    """Also not what HiGHS 1.16 says while it is made: standard output may be a plan's JSON."""
+    milp, _, _ = problem(0)
+    assert milp.solve().status == "optimal"
+    assert capfd.readouterr() == ("", "")

@@ -121,6 +121,12 @@ def test_the_devices_memory_is_the_default_limit(training: Graph) -> None:
         plan_sharding(training, small, Options())
 
 
+@pytest.mark.parametrize(("limit", "text"), [(10, "10 B"), (3000, "2.93 KiB")])
+def test_small_limits_are_not_rounded_away(training: Graph, limit: int, text: str) -> None:
+    with pytest.raises(RhinoError, match=f"memory limit {text} per device cannot be met"):
+        plan(training, memory_limit=limit)
+
+
 def test_an_impossible_limit_names_tensors_and_what_is_enough(training: Graph) -> None:
     with pytest.raises(RhinoError) as error:
         plan(training, memory_limit=100_000)
@@ -317,4 +323,5 @@ def test_what_the_next_product_waits_for_is_not_hidden(training: Graph) -> None:
     function, arguments = decode(2, 64, 4, 32)
     for graph, hidden in ((graph_of(function, *arguments, donate=(1,)), False), (training, True)):
         problem = build_problem(graph)
-        assert bool(hideable_transfers(problem, tie_repeats(problem))) == hidden
+        assert bool(hideable_transfers(problem, tie_repeats(problem), Cluster.load("dgx-h100:1"))) == hidden
+        assert not hideable_transfers(problem, tie_repeats(problem), Cluster.load("cpu:1"))

@@ -18,8 +18,7 @@ from search_programs import GIB, module_of, spec
 import rhino
 from rhino import Plan
 from rhino.cluster import Cluster, Device, Level
-from rhino.compile import _jax, collective_bytes, compile_module
-from rhino.errors import RhinoError
+from rhino.compile import collective_bytes, compile_module
 from rhino.graph import Graph
 from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
@@ -204,12 +203,7 @@ def test_eight_devices_compute_what_one_does(function: Any, mesh: tuple[int, ...
 
 
 @pytest.mark.parametrize("mesh", [(8,), (2, 4)], ids=["8", "2x4"])
-def test_gpus_send_what_was_predicted(mesh: tuple[int, ...]) -> None:
-    try:
-        _jax.check_gpu_wheels()
-    except RhinoError as error:
-        pytest.skip(str(error))
-
+def test_gpus_send_what_was_predicted(mesh: tuple[int, ...], gpu_compiler: None) -> None:
     def step(params: tuple[jax.Array, jax.Array], x: jax.Array, y: jax.Array) -> Any:
         def loss(params: tuple[jax.Array, jax.Array]) -> jax.Array:
             logits = jnp.tanh(x @ params[0]) @ params[1]
