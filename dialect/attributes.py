@@ -18,6 +18,7 @@ from rhino.dialect.pipeline_attributes import (
     RhinoArgument,
     RhinoLayouts,
     RhinoMicrobatches,
+    RhinoPin,
     RhinoPlacement,
     RhinoSchedule,
     RhinoStage,
@@ -307,8 +308,8 @@ class RhinoPlan(RhinoAttribute):
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
-        RhinoRole, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoCluster,
-        RhinoPlacement, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
+        RhinoRole, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoPin,
+        RhinoCluster, RhinoPlacement, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
     )
 }  # fmt: skip
 
@@ -325,6 +326,7 @@ __all__ = [
     "RhinoMicrobatches",
     "RhinoMulticast",
     "RhinoName",
+    "RhinoPin",
     "RhinoPlacement",
     "RhinoPlan",
     "RhinoReturned",

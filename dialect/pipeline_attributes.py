@@ -102,6 +102,45 @@ class RhinoArgument(RhinoAttribute):
             yield f"{cls.name}.slice {bounds} is not as large as the shape {shape}"
 
 
+class RhinoPin(RhinoAttribute):
+    """Where state is, and a pipeline leaves it: the stage that keeps an argument or result, and how it is split.
+
+    One entry for all of it, or one for the rows that each stage keeps.
+    """
+
+    name = "rhino.pin"
+    places = ("argument", "result")
+    schema = ListOf(
+        Record(
+            {
+                "stage": Field(Int(0), "index of the stage"),
+                "sharding": Field(
+                    ListOf(ListOf(String())), "per dimension, axes of the mesh of one replica of the stage"
+                ),
+                "slice": Field(
+                    ListOf(TupleOf((Int(0), Int(0)))), "[start, stop) per leading dimension; missing for all", True
+                ),
+            }
+        )
+    )
+    example = 'rhino.pin = [{sharding = [["x"], []], slice = [[0, 6]], stage = 1 : i64}]'
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        shape = shape_of(scene.type)
+        if shape is None:
+            return
+        for n, entry in enumerate(data):
+            sharding, bounds = entry["sharding"], entry.get("slice", [])
+            if len(sharding) != len(shape):
+                yield f"{cls.name}[{n}].sharding has {len(sharding)} dimensions, but the type has {len(shape)}"
+            outside = any(not start < stop <= size for (start, stop), size in zip(bounds, shape, strict=False))
+            if len(bounds) > len(shape) or outside:
+                yield f"{cls.name}[{n}].slice {bounds} is no part of the shape {shape}"
+            if not bounds and len(data) > 1:
+                yield f"{cls.name}[{n}] is of all of it, and there are {len(data)} entries"
+
+
 class RhinoPlacement(RhinoAttribute):
     """The real devices of each mesh, row-major: a mesh's own `device_ids` can only permute 0 to n-1.
 

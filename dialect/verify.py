@@ -6,7 +6,6 @@ must look like is the attribute's own business.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster, RhinoMulticast, RhinoPlacement
 from rhino.dialect.base import Scene
 from rhino.dialect.multicast import edge_problems
+from rhino.errors import nearest
 
 _PREFIX = "rhino."
 
@@ -99,10 +99,8 @@ class _Checker:
         if cls is None:
             # Without the prefix, which all names share and which would make any two of them similar.
             words = [known.removeprefix(_PREFIX) for known in ATTRIBUTES]
-            close = difflib.get_close_matches(name.removeprefix(_PREFIX), words, n=1)
-            remedy = (
-                f"did you mean '{_PREFIX}{close[0]}'?" if close else f"known attributes are {', '.join(ATTRIBUTES)}"
-            )
+            close = nearest(name.removeprefix(_PREFIX), words)
+            remedy = f"did you mean '{_PREFIX}{close}'?" if close else f"known attributes are {', '.join(ATTRIBUTES)}"
             self.log.error(where, f"unknown attribute '{name}' in the rhino dialect{of}", [remedy])
         elif place not in cls.places:
             wanted = " or ".join(_PLACES[p] for p in cls.places)

@@ -30,9 +30,9 @@ class FormFragments(Pass):
     needs a value of another stage is in a fragment one level above the one that makes it, so no two fragments wait for
     each other. Operations without a stage, and constraints on sharding, go into every fragment that reads them. A value
     is sent once to each stage that reads it. Each argument is where it is read: an argument that a result takes the
-    buffer of, a parameter or state of the optimizer on one stage, others on all. An argument read in rows by static
-    slices along one dimension (layers stacked for a scan) becomes one argument per slice, and a result put together
-    from rows one per row.
+    buffer of, a parameter or state of the optimizer on one stage, others on all. What has `rhino.pin` is where that
+    says. An argument read in rows by static slices along one dimension (layers stacked for a scan) becomes one argument
+    per slice, and a result put together from rows one per row.
 
     Requires:
       The loop of rhino-split-microbatch and the stages of rhino-plan-stages; calls inlined; at most one mesh, @mesh,

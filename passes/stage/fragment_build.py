@@ -14,7 +14,7 @@ from jaxlib.mlir.dialects import func, mpmd, stablehlo
 
 from rhino.dialect import functions, sdy
 from rhino.dialect import mpmd as mpmd_types
-from rhino.dialect.attributes import RhinoArgument, RhinoLayouts, RhinoPlacement, RhinoStage, RhinoStrided
+from rhino.dialect.attributes import RhinoArgument, RhinoLayouts, RhinoPin, RhinoPlacement, RhinoStage, RhinoStrided
 from rhino.dialect.constants import splat
 from rhino.graph.data import CONSTRAINTS
 from rhino.passes.stage.fragment_data import Draft, Export, FragmentPlan
@@ -104,7 +104,8 @@ class _Builder:
 
     def piece_attributes(self, given: dict[str, Any], index: int, rows: tuple[tuple[int, int], ...]) -> dict[str, Any]:
         """The attributes of an argument or result, or of rows of it; its layout is in its type."""
-        kept = {name: attribute for name, attribute in given.items() if name not in (sdy.SHARDING, RhinoLayouts.name)}
+        told = sdy.SHARDING, RhinoLayouts.name, RhinoPin.name
+        kept = {name: attribute for name, attribute in given.items() if name not in told}
         which: dict[str, Any] = {"index": index}
         if rows:
             which["slice"] = rows

@@ -15,6 +15,7 @@ from rhino.dialect.attributes import RhinoRole
 from rhino.passes.diagnostics import PassError
 from rhino.passes.stage.fragment_data import IN_LOOP, Draft, Export, FragmentPlan, Place, Returned
 from rhino.passes.stage.fragment_layouts import Dims, Layouts, Meshes
+from rhino.passes.stage.pins import pinned_stage
 from rhino.passes.stage.staged_program import (
     BEFORE,
     BODY,
@@ -56,6 +57,7 @@ class _Planner:
         self.carry_homes = {k: program.carry_home(k) for k in carries if not self.constant_carry(k)}
         self.plan.carries = list(self.carry_homes)
         self.attributes = functions.argument_attributes(program.main)
+        self.results = functions.result_attributes(program.main)
 
     def constant_carry(self, k: int) -> bool:
         return self.program.loop.arguments[k] in self.program.alias
@@ -126,7 +128,10 @@ class _Planner:
     # Where values are.
 
     def find_owners(self) -> None:
-        """Decide the stage of each argument that is kept in one place; None for those copied to all that read them."""
+        """Decide the stage of each argument that is kept in one place; None for those copied to all that read them.
+
+        What is pinned is kept where it is.
+        """
         program, aliases = self.program, {}
         positions = {(i, rows): source for i, pieces in enumerate(program.outputs) for source, rows in pieces}
         for i, given in enumerate(self.attributes):
@@ -147,7 +152,10 @@ class _Planner:
             first = min(readers.get(source, [(0, 0)]))[1]
             made = positions.get((aliases.get(source.index, -1), source.slice))
             owner: int | None = None
-            if made is not None and not isinstance(made, Input) and (home := self.home_of(made)) is not None:
+            pinned = pinned_stage(given, source.slice)
+            if pinned is not None:
+                owner = pinned
+            elif made is not None and not isinstance(made, Input) and (home := self.home_of(made)) is not None:
                 owner = home.stage
             elif made is not None or role in _STATE:
                 owner = first
@@ -256,7 +264,10 @@ class _Planner:
 
     def result(self, source: Source, i: int, rows: tuple[tuple[int, int], ...]) -> Returned:
         """How a result is returned: what it is on the group that has it, in the layout asked for."""
-        if isinstance(source, Input):
+        pinned = pinned_stage(self.results[i], rows)
+        if pinned is not None:
+            stage = pinned
+        elif isinstance(source, Input):
             owner = self.plan.owners[source]
             stage = owner if owner is not None else min(self.plan.copies.get(source, (0,)))
         elif (home := self.home_of(source)) is not None:

@@ -12,7 +12,7 @@ from rhino.cluster import Cluster
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoMulticast
 from rhino.errors import RhinoError
-from rhino.graph.data import dtype_bytes
+from rhino.graph.element_types import dtype_bytes
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, option, register

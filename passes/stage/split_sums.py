@@ -28,9 +28,9 @@ def regroup_scalars(combinations: Sequence[Combination], values: Sequence[Any], 
         for leaf, stage in zip(found.leaves, found.stages, strict=True):
             parts.setdefault(stage, []).append(values[leaf])
         with root.context, root.location, ir.InsertionPoint(root):
-            home = _chain(root.name, parts.pop(found.home), mark(found.home, "update"))
-            others = [_chain(root.name, parts[s], mark(s, "update")) for s in sorted(parts)]
-            result = _chain(root.name, [home, *others], mark(found.home, "update"))
+            stages = sorted(parts, key=lambda s: (s != found.home, s))
+            made = [_chain(root.name, parts[s], mark(s, "update")) for s in stages]
+            result = _chain(root.name, made, mark(found.home, "update"))
         root.results[0].replace_all_uses_with(result)
         for i in reversed(found.items):
             ops[i].erase()

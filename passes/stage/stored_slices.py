@@ -15,6 +15,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole, RhinoStrided
+from rhino.passes.stage.pins import pinned_whole
 from rhino.passes.stage.staged_program import Input, StagedProgram
 
 _Rows = tuple[tuple[int, int], ...]  # [start, stop) per leading dimension, the last of which is the one that is cut
@@ -24,17 +25,20 @@ _Pieces = list[tuple[_Rows, Any]]
 def store_slices(program: StagedProgram) -> None:
     """Make aliases of the slices of arguments stored in rows, and split the results that are rows of several stages.
 
-    An argument whose buffer a result takes is stored in rows only if that result is made of the same rows.
+    An argument whose buffer a result takes is stored in rows only if that result is made of the same rows. What is
+    pinned as one piece stays one.
     """
     attributes = functions.argument_attributes(program.main)
-    joined = {i: pieces for i in range(len(program.outputs)) if (pieces := _joined_rows(program, i))}
+    results = functions.result_attributes(program.main)
+    cut = [i for i in range(len(program.outputs)) if not pinned_whole(results[i])]
+    joined = {i: pieces for i in cut if (pieces := _joined_rows(program, i))}
     aliased = {}
     for i, (argument, given) in enumerate(zip(program.arguments, attributes, strict=True)):
         alias = ir.IntegerAttr(given["tf.aliasing_output"]).value if "tf.aliasing_output" in given else -1
         if alias >= 0:
             aliased[alias] = i
         is_batch = RhinoRole.name in given and RhinoRole.from_attr(given[RhinoRole.name]) == "batch"
-        slices = {} if is_batch else _read_rows(program, argument, _first_split(given))
+        slices = {} if is_batch or pinned_whole(given) else _read_rows(program, argument, _first_split(given))
         rows = sorted(slices)
         whole = alias >= 0 and rows != [at for at, _ in joined.get(alias, [])]
         if len(rows) < 2 or whole:

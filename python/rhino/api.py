@@ -245,7 +245,7 @@ class Parallelized:
                 "call step.plan(jax.eval_shape(init_fn, ...), batch) first",
             )
         if self._latest.binding.mesh is None:
-            raise RhinoError(f"cluster {self.cluster.name} is not here, so it can hold no state")
+            raise RhinoError(f"cluster {self.cluster.name} is not here", "for a state, plan for devices that are")
         return self._latest
 
     def _lookup(self, call: Call, follow: Built | None = None) -> Built:

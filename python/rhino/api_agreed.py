@@ -20,6 +20,7 @@ from rhino.distributed import Job
 from rhino.distributed.arrays import TOLD_BYTES
 from rhino.distributed.link import Group
 from rhino.errors import RhinoError
+from rhino.graph.element_types import type_text
 from rhino.plan import Plan
 from rhino.plan_file import dumps, loads
 from rhino.plan_module import fingerprint
@@ -40,7 +41,7 @@ def agreed_plan(job: Job, trace: Trace, cluster: Cluster, given: dict[str, Any],
       RhinoError: programs, options or plans given differ, or process 0 finds no plan. Every process raises it.
     """
     module = import_module(trace)
-    types = [f"{leaf.name} as {leaf.aval.str_short()}" for leaf in trace.leaves]
+    types = [f"{leaf.name} as {type_text(leaf.aval.dtype, leaf.aval.shape)}" for leaf in trace.leaves]
     ours = {
         "step": trace.name,
         "arguments": digest("\n".join(types)),

@@ -19,6 +19,7 @@ from rhino.api_devices import is_here, local_devices, shared_job, too_few
 from rhino.api_given import check_fits, given_pins
 from rhino.api_pins import find_pins, make_keys_whole, pin_strided, write_pins
 from rhino.api_signature import Call, Signature, leaf_key
+from rhino.api_stage_pins import Pins, stage_pins, write_stage_pins
 from rhino.api_stored import StoredExecutable, lower_stored, store, wrap
 from rhino.api_strided import StridedArray, original
 from rhino.api_trace import Trace, import_module, lower, trace
@@ -204,11 +205,11 @@ def build(
         traced = trace(fn, signature, call, cluster.device.xla_target)
 
         def search() -> Plan:
-            return _plan(traced, cluster, settings, follow, own, progress)
+            return _plan(traced, cluster, settings, follow, own, job is not None, progress)
 
         plan = search() if job is None else agreed_plan(job, traced, cluster, _given(settings, follow), search)
-    if job is not None and follow is not None:
-        check_stays(traced, plan, follow.trace, follow.plan)
+    if job is not None and follow is not None and is_pipeline(follow.plan):
+        check_stays(traced, plan, stage_pins(traced, follow.plan, follow.trace))
     if is_pipeline(plan):
         from rhino.api_pipeline import BuiltPipeline, PipelineStep, bind_pipeline
 
@@ -234,8 +235,9 @@ def _given(settings: Settings, follow: Built | None) -> dict[str, Any]:
 
 
 def _plan(
-    traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool, progress: Progress
+    traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool, far: bool, progress: Progress
 ) -> Plan:
+    """Plan a call. `far` is whether other processes have some of the devices."""
     module = import_module(traced)
     program = fingerprint(module)
     mesh, source = settings.mesh, None
@@ -274,11 +276,16 @@ def _plan(
     )
     if beside:
         assert source is not None
+        origin = follow.trace if follow is not None and source is follow.plan else None
+        kept = stage_pins(traced, source, origin)
 
-        def search(asked: Request) -> Plan:
-            return _search(import_module(traced), traced, asked, program, progress)
+        def search(asked: Request, pinned: Pins) -> Plan:
+            fresh = import_module(traced)
+            write_stage_pins(fresh, pinned, traced.places)
+            return _search(fresh, traced, asked, program, progress)
 
-        return plan_beside(source, request, search, traced.name if own and settings.follow is None else "")
+        own = own and settings.follow is None
+        return plan_beside(source, request, kept, search, traced.name, own, far and origin is not None)
     before = (lambda m: pin_strided(m, pins)) if source is not None else None
     return _search(module, traced, request, program, progress, before)
 

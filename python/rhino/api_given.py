@@ -14,6 +14,7 @@ from rhino.api_trace import Trace
 from rhino.cluster import Cluster
 from rhino.dialect import functions
 from rhino.errors import RhinoError
+from rhino.graph.element_types import type_text
 from rhino.plan import Machine, Plan, Tensor
 from rhino.report.units import nbytes
 
@@ -47,7 +48,7 @@ def check_fits(plan: Plan, trace: Trace, module: ir.Module, cluster: Cluster, me
                 f"the plan is of another function: it has {tensor.name} where this has {leaf.name}", _REMEDY
             )
         if (shape, dtype) != (tensor.shape, tensor.dtype):
-            ours, here = _type(tensor.dtype, tensor.shape), _type(dtype, shape)
+            ours, here = type_text(tensor.dtype, tensor.shape), type_text(dtype, shape)
             raise RhinoError(f"the plan has {tensor.name} as {ours}, and this call as {here}", _REMEDY)
     if len(trace.leaves) != len(plan.arguments):
         raise RhinoError(f"the plan has {len(plan.arguments)} arguments, and this call {len(trace.leaves)}", _REMEDY)
@@ -72,10 +73,6 @@ def _check_cluster(plan: Plan, cluster: Cluster, memory_bytes: int) -> None:
     if plan.predicted.peak_bytes > most:
         need, have = nbytes(plan.predicted.peak_bytes), nbytes(most)
         raise RhinoError(f"the plan needs {need} of a device, which has {have} here", _REMEDY)
-
-
-def _type(dtype: str, shape: tuple[int, ...]) -> str:
-    return f"{dtype}[{','.join(map(str, shape))}]"
 
 
 def given_pins(plan: Plan) -> dict[int, Tensor]:

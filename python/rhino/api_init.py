@@ -19,6 +19,7 @@ from rhino.api_stored import store, wrap
 from rhino.api_strided import to_stored
 from rhino.distributed.arrays import everywhere, put
 from rhino.errors import RhinoError
+from rhino.graph.element_types import type_text
 
 
 def make_state(built: Built, init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -138,7 +139,7 @@ def _difference(arg: Any, names: Sequence[str], state: Any) -> tuple[str, int]:
         if path != other:
             return f"it has {path_name(other, objects) or 'an array'} where the step has {name}", i
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            return f"{name} is {b.dtype}{list(b.shape)}, and the step has {a.dtype}{list(a.shape)}", i
+            return f"{name} is {type_text(b.dtype, b.shape)}, and the step has {type_text(a.dtype, a.shape)}", i
     alike = min(len(wanted), len(made))
     if len(made) > len(wanted):
         return f"it has {path_name(made[alike][0], objects)}, and the step does not", alike

@@ -21,16 +21,21 @@ from rhino.plan_strided import original_sharding
 from rhino.search.meshes import axes_text
 
 _MESH = "mesh"
-_STATE = ("param", "opt_state")
+STATE = ("param", "opt_state")
 
 
 def find_pins(trace: Trace, plan: Plan, source: Trace) -> dict[int, Tensor]:
-    """For each flat argument of `trace` that is state of the step `source`, the argument of `plan` that it is there.
+    """For each flat argument of `trace` that is state of the step `source`, the argument of `plan` that it is there."""
+    return {i: plan.arguments[there] for i, there in find_state(trace, plan, source).items()}
+
+
+def find_state(trace: Trace, plan: Plan, source: Trace) -> dict[int, int]:
+    """As `find_pins`, its number among the arguments there.
 
     An argument is state of the other step if its leaves, in order and under the same keys, are a run of leaves there:
     the whole state, or a part such as `state.params`. Runs of parameters are preferred to runs of optimizer state.
     """
-    pins: dict[int, Tensor] = {}
+    found: dict[int, int] = {}
     start = 0
     while start < len(trace.leaves):
         stop = start
@@ -38,9 +43,9 @@ def find_pins(trace: Trace, plan: Plan, source: Trace) -> dict[int, Tensor]:
             stop += 1
         at = _find_run(trace.leaves[start:stop], source.leaves, plan.arguments)
         if at is not None:
-            pins |= {start + i: plan.arguments[at + i] for i in range(stop - start)}
+            found |= {start + i: at + i for i in range(stop - start)}
         start = stop
-    return pins
+    return found
 
 
 def _find_run(leaves: Sequence[Leaf], among: Sequence[Leaf], tensors: Sequence[Tensor]) -> int | None:
@@ -49,7 +54,7 @@ def _find_run(leaves: Sequence[Leaf], among: Sequence[Leaf], tensors: Sequence[T
     for at in range(len(among) - len(leaves) + 1):
         if all(_same(leaf, among[at + i]) for i, leaf in enumerate(leaves)):
             roles = [tensors[at + i].role for i in range(len(leaves))]
-            if not any(role in _STATE for role in roles):
+            if not any(role in STATE for role in roles):
                 continue
             rank = (sum(role != "param" for role in roles), at)
             best = rank if best is None else min(best, rank)

@@ -15,6 +15,7 @@ import numpy as np
 from rhino.array_like import ArrayLike
 from rhino.compile._jax import register_array_type
 from rhino.distributed.arrays import put
+from rhino.graph.element_types import type_text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +129,7 @@ class StridedArray(ArrayLike):
         return np.asarray(self.stored, dtype).reshape(self.shape)
 
     def __repr__(self) -> str:
-        kind = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        kind = type_text(self.dtype, self.shape)
         stored = f"[{','.join(map(str, self._layout.stored_shape))}]"
         values = "deleted" if self.is_deleted() else f"sharding={getattr(self.stored.sharding, 'spec', None)}"
         return f"StridedArray({kind} stored as {stored}, {values})"

@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rhino.cost.padding import Unsplit
 from rhino.errors import RhinoError
 
 if TYPE_CHECKING:
@@ -124,26 +125,6 @@ class KernelUse:
     sent_s: float
     where: str
     replicated: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unsplit:
-    """A dimension of an argument that would be split further if its size divided: see `rhino.search.padding.Unsplit`.
-
-    Attributes:
-      name, dim, size: the argument, which dimension, and how long it is.
-      parts: into how many parts it is stored.
-      padded: the next size that all devices divide.
-      step_time_s, peak_bytes: what a plan on the same mesh would come to with that size, wherever it occurs.
-    """
-
-    name: str
-    dim: int
-    size: int
-    parts: int
-    padded: int
-    step_time_s: float
-    peak_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

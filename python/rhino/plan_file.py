@@ -15,8 +15,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from rhino.cost.padding import Unsplit
 from rhino.errors import RhinoError
-from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor, Unsplit
+from rhino.graph.element_types import element_type
+from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor
 from rhino.plan_strided import factors_of
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
@@ -166,7 +168,8 @@ def _tensor(entry: dict[str, Any], path: str, axes: list[str]) -> Tensor:
         if axis.partition(":")[0] not in axes:
             raise _Bad(f"{path}.sharding names axis {axis!r}, but the mesh has {', '.join(axes) or 'none'}")
     role = _text(entry.get("role", ""), f"{path}.role")
-    name, dtype = _text(_get(entry, "name", path), f"{path}.name"), _text(_get(entry, "dtype", path), path)
+    name, given = _text(_get(entry, "name", path), f"{path}.name"), _text(_get(entry, "dtype", path), f"{path}.dtype")
+    dtype = element_type(given) or given  # a file that somebody wrote may have NumPy's name
     stages = _sizes(entry.get("stages", []), f"{path}.stages")
     return Tensor(name, role, shape, dtype, sharding, stored, stages)
 

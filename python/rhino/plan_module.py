@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from jaxlib.mlir import ir
 
+from rhino.cost.padding import Unsplit
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
-from rhino.errors import RhinoError, RhinoWarning, first_line
-from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor, Unsplit
+from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
+from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan_meshes import put_aside, put_back
 from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan_retype import ALIAS
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _NAMES = re.compile(r'rhino\.name = "[^"]*"')
 _RETURNED = re.compile(r"(, )?rhino\.returned = \{[^}]*\}")
 _MODULE_NAME = re.compile(r"^module @\S+ ", re.MULTILINE)
+_SEE = f"rhino-opt FILE shows the line; {JAX_WRITES}"
 _NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
 
 
@@ -196,9 +198,9 @@ def parse_module(data: bytes | str, where: str, path: str | None = None, functio
 
     raw = data.encode() if isinstance(data, str) else data
     if not raw.strip():
-        raise RhinoError(f"{where}: the file is empty", "give the StableHLO text or bytecode of a step")
+        raise RhinoError(f"{where}: the file is empty", f"give the StableHLO of a step; {JAX_WRITES}")
     if not raw.startswith(BYTECODE_MAGIC) and not _is_text(raw):
-        raise RhinoError(f"{where}: neither MLIR text nor MLIR bytecode", "give a .mlir or .mlirbc file")
+        raise RhinoError(f"{where}: neither MLIR text nor MLIR bytecode", f"give a .mlir or .mlirbc file; {JAX_WRITES}")
     context = make_context()
     found: list[Diagnostic] = []
     try:
@@ -207,11 +209,11 @@ def parse_module(data: bytes | str, where: str, path: str | None = None, functio
     except ir.MLIRError as error:
         first = next((d for d in found if d.severity == "error"), None)
         if first is None:
-            raise RhinoError(f"{where}: {first_line(error)}") from None
+            raise RhinoError(f"{where}: {first_line(error)}", _SEE) from None
         place = f"{where}:{max(first.position.line, 1)}:{max(first.position.column, 1)}"
-        raise RhinoError(f"{place}: {first_line(first.message)}") from None
+        raise RhinoError(f"{place}: {first_line(first.message)}", _SEE) from None
     except (UnicodeDecodeError, ValueError) as error:
-        raise RhinoError(f"{where}: not a module: {first_line(error)}") from None
+        raise RhinoError(f"{where}: not a module: {first_line(error)}", _SEE) from None
     try:
         functions.make_main(module, function)
     except RhinoError as error:
@@ -235,7 +237,7 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
     try:
         data = from_attr(attributes[RhinoPlan.name])
     except TypeError as error:
-        raise RhinoError(f"rhino.plan: {error}") from None
+        raise RhinoError(f"rhino.plan: {error}", "plan the module again") from None
     for problem in RhinoPlan.schema.check(data, RhinoPlan.name):
         raise RhinoError(problem, "plan the module again with this version of rhino")
     if data["schema"] != SCHEMA:
@@ -244,7 +246,7 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
         )
     main = functions.find(parsed, "main")
     if main is None:
-        raise RhinoError("the module has no function @main")
+        raise RhinoError("the module has no function @main", "name the step's function @main")
     predicted = data["predicted"]
     search = data.get("search", {})
     pipeline = in_fragments(main)

@@ -6,6 +6,7 @@ Owns putting together what the module has once per device group, or in pieces. M
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -20,6 +21,34 @@ from rhino.errors import RhinoError
 from rhino.plan import Tensor
 
 Attributes = dict[str, ir.Attribute]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An argument, or rows of it, as one stage keeps it.
+
+    Attributes:
+      stage: the group of devices.
+      dims: per dimension, axes of the mesh of one replica.
+      mesh: that mesh.
+      rows: [start, stop) per leading dimension of the argument; () for all of it.
+      shape: of the piece.
+    """
+
+    stage: int
+    dims: tuple[tuple[str, ...], ...]
+    mesh: tuple[tuple[str, int], ...]
+    rows: tuple[tuple[int, int], ...]
+    shape: tuple[int, ...]
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Alike for pieces of one argument that are on the same devices, whatever their axes are called."""
+        sizes = dict(self.mesh)
+        numbers = {axis: n for n, axis in enumerate(sizes)}
+        parts = (tuple(axis.partition(":") for axis in axes) for axes in self.dims)
+        split = tuple(tuple((numbers[a], sub) for a, _, sub in axes if sizes[a] > 1) for axes in parts)
+        return self.stage, tuple(sizes.values()), split, self.rows
 
 
 def main_of(module: ir.Module) -> ir.Operation | None:
@@ -53,6 +82,23 @@ def pipeline_results(main: ir.Operation) -> tuple[Tensor, ...]:
         return held.value if held is not None else f"result{i}"
 
     return _together(main, types, functions.result_attributes(main), name)
+
+
+def pipeline_pieces(main: ir.Operation) -> list[tuple[Piece, ...]]:
+    """By original argument, its pieces where they are kept: of copies, the first."""
+    meshes = topology(main) or []
+    groups = {mesh: g for g, (mesh, _) in enumerate(meshes)}
+    found: dict[int, dict[tuple[tuple[int, int], ...], Piece]] = {}
+    block = main.regions[0].blocks[0]
+    for i, (argument, given) in enumerate(zip(block.arguments, functions.argument_attributes(main), strict=True)):
+        index = RhinoArgument.from_attr(given[RhinoArgument.name])["index"] if RhinoArgument.name in given else i
+        held = mesh_tensor(argument.type)
+        assert held is not None
+        shape = tuple(held.tensor.shape)
+        dims = dims_of(held.sharding) if held.sharding is not None else ((),) * len(shape)
+        group, rows = groups[held.mesh], tuple(_slice(given))
+        found.setdefault(index, {}).setdefault(rows, Piece(group, dims, tuple(meshes[group][1]), rows, shape))
+    return [tuple(found[index].values()) for index in sorted(found)]
 
 
 def _together(

@@ -6,6 +6,7 @@ Owns the options, and which of them cannot be meant. Knows no programs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from rhino.errors import RhinoError
 
@@ -19,7 +20,7 @@ class Options:
 
     Attributes:
       memory_limit: bytes per device; None is nine tenths of the device's.
-      mesh, axes: of one replica of a stage, and the names of its axes.
+      mesh, axes: of one replica of a stage, and the names of its axes; one each for all widths that stages have.
       fewer: whether the most micro-batches that divide the batch will do, up to those asked for. Stages are cut as for
         the latter, so that a smaller batch finds the stages of a whole one.
       budget_s: seconds after which the best plan so far is returned.
@@ -27,13 +28,18 @@ class Options:
 
     level: str = "O1"
     memory_limit: int | None = None
-    mesh: tuple[int, ...] | None = None
-    axes: tuple[str, ...] = ()
+    mesh: tuple[tuple[int, ...], ...] = ()
+    axes: tuple[tuple[str, ...], ...] = ()
     stages: int = 0
     microbatches: int = 0
     fewer: bool = False
     schedule: str = ""
     budget_s: float | None = None
+
+    def mesh_of(self, width: int) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+        """The mesh asked for of stages of a width, None where it is open, and the names of its axes."""
+        at = next((k for k, sizes in enumerate(self.mesh) if prod(sizes) == width), -1)
+        return (self.mesh[at], self.axes[at] if self.axes else ()) if at >= 0 else (None, ())
 
 
 def check_options(options: Options) -> None:

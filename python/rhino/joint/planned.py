@@ -51,7 +51,7 @@ class Planner:
             if key not in self.laid_out:
                 start = time.perf_counter()
                 prepared = self.programs.prepared(shape.slices)
-                mesh, axes = self.options.mesh, self.options.axes
+                mesh, axes = self.options.mesh_of(width)
                 self.laid_out[key] = (
                     lay_out_within(prepared, self.cluster, shape, width, mesh, within, axes)
                     if prepared is not None

@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from math import inf, prod
 
 from rhino.cluster import Cluster
+from rhino.cost.units import nbytes
 from rhino.errors import RhinoError
 from rhino.joint.candidates import Shape, shapes
 from rhino.joint.options import Options, check_options
@@ -20,7 +21,6 @@ from rhino.joint.planned import Planner
 from rhino.joint.rescaled import RescaledPrograms
 from rhino.joint.sharded import Layouts, Sharded
 from rhino.joint.solution import Candidate, JointSolution, Programs
-from rhino.search.infeasible import bytes_text
 from rhino.search.meshes import axes_text
 from rhino.search.solution import Alternative
 
@@ -185,7 +185,7 @@ class _Search:
         for shape in shapes(cluster, self.programs.batch, **asked, fewer=options.fewer, uneven=self.uneven):
             if shape.stages == 1 and not options.stages:
                 continue  # one stage is no pipeline: `plan_sharding` searches those
-            if options.mesh and shape.kinds != (prod(options.mesh),):
+            if options.mesh and sorted(shape.kinds) != sorted(map(prod, options.mesh)):
                 continue
             if any(width % taken for width in shape.kinds):
                 continue
@@ -277,12 +277,12 @@ class _Search:
         options, cluster = self.options, self.cluster
         if self.least:
             return RhinoError(
-                f"no pipeline fits in {bytes_text(self.limit)} per device on {cluster.name}: parameters, "
-                f"optimizer state and gradients alone take {bytes_text(self.least)} of each device",
+                f"no pipeline fits in {nbytes(self.limit)} per device on {cluster.name}: parameters, "
+                f"optimizer state and gradients alone take {nbytes(self.least)} of each device",
                 "use more devices, or raise the limit",
             )
         batch, count = self.programs.batch, options.microbatches
-        used = options.stages * prod(options.mesh or (0,))
+        used = options.stages * prod(options.mesh[0]) if len(options.mesh) == 1 else 0
         replicas = cluster.num_devices // used if used else 1
         if count and options.fewer and batch % replicas:
             return RhinoError(
@@ -310,13 +310,13 @@ class _Search:
         if options.stages:
             # Says why there are no such stages.
             dealt = Placement.of(cluster, options.stages).widths
-            if options.mesh and len(set(dealt)) > 1:
+            if len(options.mesh) == 1 and len(set(dealt)) > 1:
                 return RhinoError(
                     f"{options.stages} stages on the {cluster.num_devices} devices of cluster {cluster.name} have "
                     f"{'+'.join(map(str, dealt))} of them, which no one mesh fits",
                     "leave the mesh to the search, or give a number of stages that divides the devices",
                 )
-        sizes = "x".join(map(str, options.mesh or ()))
+        sizes = "+".join("x".join(map(str, mesh)) for mesh in options.mesh)
         asked = [f"mesh {sizes}"] * bool(sizes) + [f"{options.stages} stages"] * bool(options.stages)
         asked += [f"{options.microbatches} micro-batches"] * bool(options.microbatches)
         given = f" of {' and '.join(asked)}" if asked else ""
@@ -334,8 +334,8 @@ class _Search:
                 "ask for another number of stages or micro-batches, or plan it as one program (stages=1)",
             )
         tight = min((a for a in self.losers if a.peak_bytes), key=lambda a: a.peak_bytes, default=None)
-        needs = f": {tight.name} needs {bytes_text(tight.peak_bytes)}" if tight else ""
+        needs = f": {tight.name} needs {nbytes(tight.peak_bytes)}" if tight else ""
         return RhinoError(
-            f"no pipeline fits in {bytes_text(self.limit)} per device on {self.cluster.name}{needs}",
+            f"no pipeline fits in {nbytes(self.limit)} per device on {self.cluster.name}{needs}",
             "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
         )

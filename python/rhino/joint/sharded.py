@@ -153,9 +153,22 @@ def lay_out_within(
     The program is then that of as many stages of this width as the devices would make.
     """
     block = part_of(cluster, width)
+    prepared = _pinned(prepared, [s for s, w in enumerate(shape.widths) if w == width])
     if not memory_limit:
         return lay_out(prepared, block, "O1", mesh, axes=axes)
     return lay_out(prepared, block, "O1", mesh, *crowd(shape, width), memory_limit, axes)
+
+
+def _pinned(prepared: Prepared, stages: Sequence[int]) -> Prepared:
+    """The program with what is pinned to these stages split as it is there."""
+    graph = prepared.graph
+    there = {v: pin for s in reversed(stages) for v, pin in graph.stage_pins.get(s, {}).items()}
+    if not there:
+        return prepared
+    loose = {v: given for v, given in graph.loose.items() if v not in there}
+    graph = replace(graph, pins={**graph.pins, **there}, loose=loose)
+    problem = replace(prepared.problem, graph=graph)
+    return replace(prepared, graph=graph, problem=problem, quotient=tie_repeats(problem))
 
 
 def crowd(shape: Shape, width: int) -> tuple[int, int]:

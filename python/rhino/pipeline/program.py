@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from rhino.graph.data import dtype_bytes
+from rhino.graph.element_types import dtype_bytes
 
 FRAGMENT_KINDS = ("prepare", "forward", "backward", "weight", "update")
 # The kind of task that runs a fragment is the fragment's kind, except for this one.

@@ -12,6 +12,7 @@ import jax
 
 from rhino.distributed import arrays as distributed
 from rhino.errors import RhinoError
+from rhino.graph.element_types import type_text
 
 
 def put(leaf: Any, sharding: Any) -> jax.Array:
@@ -25,11 +26,11 @@ def put(leaf: Any, sharding: Any) -> jax.Array:
       RhinoError: it is on other devices of several processes.
     """
     if isinstance(leaf, jax.Array):
-        if leaf.sharding == sharding and leaf.committed:
+        if leaf.committed and leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
             return leaf
         if not leaf.is_fully_addressable and not (leaf.is_fully_replicated and leaf.addressable_shards):
             raise RhinoError(
-                f"an array {leaf.dtype}{list(leaf.shape)} is on other devices than the step keeps it on, "
+                f"an array {type_text(leaf.dtype, leaf.shape)} is on other devices than the step keeps it on, "
                 "and this process does not have all of it",
                 "make it with step.init or restore it with rhino.checkpoint, which place it as the plan says",
             )

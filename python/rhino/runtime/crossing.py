@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from rhino.cluster import Cluster
+from rhino.compile._jax import numpy_dtype
 from rhino.compile._jax_processes import share
 from rhino.distributed.arrays import TOLD_BYTES
 from rhino.errors import RhinoError
@@ -20,7 +21,7 @@ from rhino.pipeline import PipelineProgram
 from rhino.runtime.edges import Edge
 from rhino.runtime.lanes import Batch, Lanes, network_of_processes
 from rhino.runtime.moves import whole
-from rhino.runtime.places import Input, Output, array_type
+from rhino.runtime.places import Input, Output
 from rhino.runtime.script import Action, Script
 
 _WAIT_S = 3600.0
@@ -151,7 +152,7 @@ class Crossing:
         self._edges[key] = Edge(
             [self._shardings[source] for source, _ in pairs],
             targets or [self._shardings[target] for _, target in pairs],
-            [jax.ShapeDtypeStruct(value.shape, array_type(value.dtype)) for value in values],
+            [jax.ShapeDtypeStruct(value.shape, numpy_dtype(value.dtype)) for value in values],
             network=self._network,
             strategy=way[0],
             scheduler=way[1],

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from rhino.cluster import Cluster
+from rhino.compile._jax import numpy_dtype
 from rhino.compile.collectives import Collective
 from rhino.compile.target import DEVICELESS
 from rhino.errors import RhinoError, first_line
@@ -28,7 +29,7 @@ from rhino.runtime.lanes import Batch, batches
 from rhino.runtime.measuring import copied, gathered, waited
 from rhino.runtime.memory import PipelineMemory, pipeline_memory
 from rhino.runtime.moves import mover
-from rhino.runtime.places import Input, array_type, inputs, outputs, slot_shardings
+from rhino.runtime.places import Input, inputs, outputs, slot_shardings
 from rhino.runtime.profile import Profile
 from rhino.runtime.script import UNREAD, Action, Call, Script
 from rhino.schedule import Schedule
@@ -204,7 +205,10 @@ class PipelineExecutable:
                 "build it for the devices that are here to run it",
             )
         if len(arguments) != len(self._inputs):
-            raise RhinoError(f"the step takes {len(self._inputs)} arguments, and {len(arguments)} were given")
+            raise RhinoError(
+                f"the step takes {len(self._inputs)} arguments, and {len(arguments)} were given",
+                "give those that it was planned for",
+            )
 
     def _types(self) -> contextlib.AbstractContextManager[Any]:
         """Without this, jax narrows what has 64 bits."""
@@ -265,7 +269,7 @@ class PipelineExecutable:
 
     def _copy(self, twin: bool, source: int, target: int, dead: Sequence[int]) -> _Operation:
         value = self.program.values[self.script.values[source]]
-        aval = jax.ShapeDtypeStruct(value.shape, array_type(value.dtype))
+        aval = jax.ShapeDtypeStruct(value.shape, numpy_dtype(value.dtype))
         move = mover(self._shardings[source], self._shardings[target], aval, self._put)
 
         def copy(table: _Table) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from rhino.compile.executable import MemoryAnalysis
-from rhino.graph.data import dtype_bytes
+from rhino.graph.element_types import dtype_bytes
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.script import UNREAD, Call, Script
 

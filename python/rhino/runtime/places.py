@@ -15,8 +15,8 @@ from jax.sharding import NamedSharding
 
 from rhino.array_like import ArrayLike
 from rhino.compile._jax import move_sharding, numpy_dtype
-from rhino.compile.module import dtype_name
 from rhino.errors import RhinoError
+from rhino.graph.element_types import type_text
 from rhino.pipeline import PipelineProgram
 from rhino.runtime.arrays import handle, is_here, put
 from rhino.runtime.boundaries import Boundary
@@ -174,7 +174,9 @@ class Input:
         dtype = leaf.dtype if hasattr(leaf, "dtype") else wanted.dtype  # Python numbers take the wanted one
         if shape != wanted.shape or dtype != wanted.dtype:
             raise RhinoError(
-                f"{self.name} is {dtype}{list(shape)}, and the step was compiled for {wanted.dtype}{list(wanted.shape)}"
+                f"{self.name} is {type_text(dtype, shape)}, and the step was compiled for "
+                f"{type_text(wanted.dtype, wanted.shape)}",
+                "give what it was planned for, or plan for this: step.plan(*args)",
             )
 
 
@@ -235,15 +237,7 @@ def _layout(
     value = program.values[values[0]]
     leading = tuple(max(at[dim][1] for at in slices) for dim in range(len(slices[0])))
     shape = leading + value.shape[len(leading) :]
-    return Layout(jax.core.ShapedArray(shape, array_type(value.dtype)), tuple(slices), tuple(shardings))
-
-
-def array_type(element: str) -> np.dtype[Any]:
-    """The dtype of an MLIR element type. Raises RhinoError if jax has none."""
-    name = dtype_name(element)
-    if name is None:
-        raise RhinoError(f"jax has no dtype for {element}")
-    return numpy_dtype(name)
+    return Layout(jax.core.ShapedArray(shape, numpy_dtype(value.dtype)), tuple(slices), tuple(shardings))
 
 
 def _bits(leaf: Any) -> Any:

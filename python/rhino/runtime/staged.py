@@ -15,6 +15,7 @@ import numpy as np
 
 from rhino.array_like import ArrayLike
 from rhino.compile._jax import register_array_type
+from rhino.graph.element_types import type_text
 from rhino.runtime.arrays import put
 
 # [start, stop) per leading dimension.
@@ -118,7 +119,7 @@ class StagedArray(ArrayLike):
         return whole
 
     def __repr__(self) -> str:
-        kind = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        kind = type_text(self.dtype, self.shape)
         state = ", deleted" if self.is_deleted() else ""
         return f"StagedArray({kind} in {len(self.pieces)} pieces{state})"
 

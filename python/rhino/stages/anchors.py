@@ -48,6 +48,17 @@ def anchor(step: Step, phases: Phases, unit_of: Mapping[int, int], readers: Read
     return _Anchors(step, phases, unit_of, readers).run()
 
 
+def owners(step: Step, phases: Phases, readers: Readers, unit_of: Mapping[int, int]) -> dict[int, int]:
+    """By argument index the unit of a parameter: where its gradient is accumulated, else the first that reads it."""
+    maker = {v: i for i in phases.backward for v in step.graph.ops[i].results}
+    found = {k: units[0] for k, units in readers.of_parameter.items()}
+    for k, carries in step.gradients.items():
+        accumulate = maker.get(step.carries[carries[0]].yielded)
+        if accumulate is not None:
+            found[k] = unit_of[accumulate]
+    return found
+
+
 class _Anchors:
     """Three sweeps: the lowest unit of each item, then as high as what it reads allows, then down where that is less.
 

@@ -35,19 +35,27 @@ def all_ideals(problem: StageProblem, limit: int) -> list[int] | None:
     before = [0] * len(problem.units)
     for u, v in problem.precedences:
         before[v] |= 1 << u
-    found = {0}
-    front = [0]
-    while front:
-        grown: dict[int, None] = {}
-        for ideal in front:
-            for v, needed in enumerate(before):
-                if not ideal >> v & 1 and needed & ideal == needed:
-                    grown[ideal | 1 << v] = None
-        found.update(grown)
-        if len(found) > limit:
-            return None
-        front = list(grown)
+    found = {0, (1 << len(problem.units)) - 1}
+    for least, most in dict.fromkeys(_between(problem, s) for s in range(1, max(2, problem.stages))):
+        found.add(least)
+        front = [least]
+        while front:
+            grown: dict[int, None] = {}
+            for ideal in front:
+                for v, needed in enumerate(before):
+                    if most >> v & 1 and not ideal >> v & 1 and needed & ideal == needed:
+                        grown[ideal | 1 << v] = None
+            found.update(grown)
+            if len(found) > limit:
+                return None
+            front = list(grown)
     return sorted(found, key=lambda ideal: (ideal.bit_count(), ideal))
+
+
+def _between(problem: StageProblem, stages: int) -> tuple[int, int]:
+    """The units that are on the first so many stages by their pins, and those that can be."""
+    least = sum(1 << u for u, (_, last) in enumerate(problem.ranges) if last < stages)
+    return least, sum(1 << u for u, (first, _) in enumerate(problem.ranges) if first < stages)
 
 
 def prefixes(order: Sequence[int]) -> list[int]:
@@ -97,8 +105,9 @@ class _Sweep:
         member = np.array([[i >> u & 1 for u in range(len(units))] for i in ideals], dtype=bool)
         load = member @ np.array([u.forward_s + u.backward_s for u in units])
         limit = min(slowest_allowed(problem, options), self._hopeless(known_s))
-        usable = self._boundaries(load, limit)
-        self.member, load = member[usable], load[usable]
+        ends = self._ends(member)
+        usable = self._boundaries(load, limit, ends)
+        self.member, load, self.ends = member[usable], load[usable], ends[:, usable]
         outside = (~self.member).astype(np.float32)
         within = self.member.astype(np.float32) @ outside.T < 0.5
         np.fill_diagonal(within, False)
@@ -119,15 +128,21 @@ class _Sweep:
         total = sum(u.forward_s + u.backward_s for u in problem.units)
         return (known_s * (1 + 1e-9) - total / max(problem.speeds)) / (problem.microbatches - 1)
 
-    def _boundaries(self, load: Any, limit: float) -> Any:
+    def _ends(self, member: Any) -> Any:
+        """By number of stages and ideal, whether by their pins these stages can have just the units of the ideal."""
+        first, last = np.array(self.problem.ranges).T
+        counts = range(self.problem.stages + 1)
+        return np.array([member[:, last < n].all(axis=1) & ~member[:, first >= n].any(axis=1) for n in counts])
+
+    def _boundaries(self, load: Any, limit: float, ends: Any) -> Any:
         """Which ideals leave no more on either side than as many stages can take, for some stage they may end."""
         speeds = np.array(self.problem.speeds)
         first = np.cumsum(np.r_[0.0, speeds])
         room = limit * (1 + 1e-9)
-        if room == inf:
-            return np.ones(len(load), dtype=bool)
-        before, after = first[:, None] * room, (first[-1] - first)[:, None] * room
-        usable = ((load <= before) & (load[-1] - load <= after)).any(axis=0)
+        if room < inf:
+            before, after = first[:, None] * room, (first[-1] - first)[:, None] * room
+            ends = ends & (load <= before) & (load[-1] - load <= after)
+        usable = ends.any(axis=0)
         usable[[0, -1]] = True
         return usable
 
@@ -186,7 +201,7 @@ class _Sweep:
                 fitting &= static + problem.in_flight[s] * active <= problem.memory_limits[s] + 0.5
             self.time.append(time)
             self.cost.append(time + arriving + seconds["shared"] + seconds["first"])
-            self.allowed.append(fitting)
+            self.allowed.append(fitting & self.ends[s][self.inner] & self.ends[s + 1][self.outer])
 
     def _path(self, longest: float, bottleneck: bool = False) -> tuple[list[int] | None, float]:
         """The cheapest path of stages that take at most `longest`; with `bottleneck`, of the shortest slowest stage."""

@@ -87,6 +87,11 @@ class _Program:
         for u, v in self.problem.precedences:
             for first, second in zip(self.at_most[u], self.at_most[v], strict=True):
                 self.milp.row(0.0, inf, [(first, 1.0), (second, -1.0)])
+        for row, (first, last) in zip(self.at_most, self.problem.ranges, strict=True):
+            for s, at_most in enumerate(row):
+                if s < first or s >= last:
+                    pinned = float(s >= last)
+                    self.milp.row(pinned, pinned, [(at_most, 1.0)])
         for s in range(self.problem.stages):
             self._row(1.0, inf, [(1.0, self._at(u, s)) for u in range(len(self.at_most))])
 

@@ -112,7 +112,8 @@ def plan_step(
       sent: by value, what links carry of it in each micro-batch; `nbytes` if ().
 
     Raises:
-      RhinoError: the graph has no micro-batch loop or no roles, fewer units than stages, or nothing fits in memory.
+      RhinoError: the graph has no micro-batch loop or no roles, fewer units than stages, pins that contradict each
+        other, or nothing fits in memory.
     """
     ready = graph if isinstance(graph, Prepared) else prepare_step(graph)
     step = ready.step
@@ -136,7 +137,9 @@ def stage_problem(
     units, problem = None, None
     for grain in _GRAINS:
         target = max(grain * machine.stages, 48 if grain == _GRAINS[0] else 2 * machine.stages)
-        units = build_units(ready.step, ready.phases, seconds, nbytes, min(target, _MOST_UNITS), _MOST_UNITS, sent)
+        units = build_units(
+            ready.step, ready.phases, seconds, nbytes, min(target, _MOST_UNITS), _MOST_UNITS, sent, machine.stages
+        )
         problem = StageProblem(
             units.units,
             units.precedences,
@@ -148,6 +151,7 @@ def stage_problem(
             machine.memory_limits,
             machine.byte_s,
             machine.latency_s,
+            units.pins,
         )
         if all_ideals(problem, options.ideals) is not None:
             break

@@ -52,6 +52,7 @@ class StageProblem:
       speeds: by stage; a unit takes its seconds divided by the speed.
       in_flight: by stage, micro-batches whose activations are there at once.
       memory_limits: by stage, bytes; 0 for no limit.
+      pins: by unit, the stage that it has to be on; -1 for any. () for none.
       byte_s, latency_s: between every two stages, seconds of a byte and of a message, as matrices.
     """
 
@@ -65,6 +66,7 @@ class StageProblem:
     memory_limits: tuple[int, ...] = ()
     byte_s: tuple[tuple[float, ...], ...] = ()
     latency_s: tuple[tuple[float, ...], ...] = ()
+    pins: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         n = self.stages
@@ -86,6 +88,18 @@ class StageProblem:
                 raise RhinoError(f"{name} has {len(getattr(self, name))} entries for {n} stages", "give one per stage")
         if any(u >= v for u, v in self.precedences):
             raise RhinoError("units are not in an order of their precedences", "number them topologically")
+        for u, (first, last) in enumerate(self.ranges):
+            if not 0 <= first <= last < n:
+                raise RhinoError(
+                    f"unit {u} can be on no stage: pins leave it those from {first} to {last} of {n}",
+                    "pin nothing to an earlier stage than what it follows",
+                )
+
+    @cached_property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """By unit, the first and the last stage that its pin leaves it, and those of what it follows and precedes."""
+        pins = self.pins or (-1,) * len(self.units)
+        return pinned_ranges(pins, sorted(self.precedences), self.stages)
 
     @cached_property
     def uniform(self) -> bool:
@@ -171,6 +185,22 @@ class StageSolution:
     def gap(self) -> float:
         """How far above the bound the objective may be, relatively."""
         return max(0.0, self.objective_s / self.bound_s - 1) if self.bound_s > 0 else 0.0
+
+
+def pinned_ranges(pins: Sequence[int], edges: Sequence[tuple[int, int]], stages: int) -> tuple[tuple[int, int], ...]:
+    """The first and the last stage of each node; the last may be before the first.
+
+    Args:
+      pins: by node, its stage, -1 for any.
+      edges: (u, v) with stage(u) <= stage(v) and u < v, sorted.
+    """
+    first = [max(0, pin) for pin in pins]
+    last = [pin if pin >= 0 else stages - 1 for pin in pins]
+    for u, v in edges:
+        first[v] = max(first[v], first[u])
+    for u, v in reversed(edges):
+        last[u] = min(last[u], last[v])
+    return tuple(zip(first, last, strict=True))
 
 
 def net_seconds(problem: StageProblem, net: Net, stages: Sequence[int]) -> dict[int, float]:

@@ -34,6 +34,8 @@ def place_rest(
 ) -> tuple[dict[int, int], tuple[Combination, ...]]:
     """Gives `stage_of` (by item) the staged items outside the loop; returns stages of arguments, and combinations.
 
+    What is pinned is where it is pinned to.
+
     Args:
       owners: stages of parameters by argument index.
     """
@@ -54,6 +56,10 @@ class _Placement:
         for state, parameter in step.states.items():
             if parameter in owners:
                 self.arguments[state] = owners[parameter]
+        self.arguments.update(step.pins)
+        # What takes the place of state is made where that is.
+        pinned = self.graph.stages
+        self.fixed = {i: pinned[v] for i in self.items for v in self.graph.ops[i].results if v in pinned}
         for k, s in self.arguments.items():
             self.at[self.graph.arguments[k].value] = s
         self.users: dict[int, list[int]] = {}
@@ -64,9 +70,9 @@ class _Placement:
 
     def run(self) -> tuple[dict[int, int], tuple[Combination, ...]]:
         """Two rounds: the second knows where what combines all stages is."""
-        self._settle({})
+        self._settle(self.fixed)
         combinations = self._combinations()
-        fixed = {i: c.home for c in combinations for i in c.items}
+        fixed = {i: c.home for c in combinations for i in c.items} | self.fixed
         self.at = dict(self.given)
         for i in self.items:
             self.stage_of.pop(i, None)
@@ -143,7 +149,7 @@ class _Placement:
             # Constants and the like are cloned: they go with any stage.
             placed = [self.at[v] for v in leaves if v in self.at]
             if len(set(placed)) > 1:
-                home = max(sorted(set(placed)), key=placed.count)
+                home = self.fixed.get(root, max(sorted(set(placed)), key=placed.count))
                 stages = tuple(self.at.get(v, home) for v in leaves)
                 found.append(Combination(root, tuple(sorted(items)), tuple(leaves), stages, home))
         return tuple(found)

@@ -28,11 +28,12 @@ def plan_stages(problem: StageProblem, options: StageOptions = _DEFAULT) -> Stag
     """The stages of least objective, every stage with a unit. Deterministic unless the time limit ends the search.
 
     Raises:
-      RhinoError: there are more stages than units, or nothing is within the memory and balance limits.
+      RhinoError: there are more stages than units, pins leave a stage none, or nothing is within the memory and balance
+        limits.
     """
     begin = time.perf_counter()
     _check(problem)
-    known = best_linear_cut(problem, range(len(problem.units)), options)
+    known = best_linear_cut(problem, _program_order(problem), options)
     ideals = all_ideals(problem, options.ideals)
     found = _by_ideals(problem, options, ideals, known) if ideals is not None else None
     if found is None or (found.status != "optimal" and found.gap > options.worth):
@@ -54,6 +55,11 @@ def best_linear_cut(
     evaluation = evaluate(problem, options, cut.stages)
     status = "optimal" if evaluation.objective_s <= cut.bound_s * (1 + options.gap) else "limit"
     return StageSolution(status, cut.stages, evaluation, cut.bound_s, "order", time.perf_counter() - begin)
+
+
+def _program_order(problem: StageProblem) -> list[int]:
+    """The units as they are numbered, but for pins: what has to be on earlier stages first, so that it can be cut."""
+    return sorted(range(len(problem.units)), key=lambda u: problem.ranges[u])
 
 
 def _check(problem: StageProblem) -> None:
@@ -106,9 +112,17 @@ def _by_program(problem: StageProblem, options: StageOptions, known: StageSoluti
 
 def _too_large(problem: StageProblem, options: StageOptions) -> RhinoError:
     """Says which stage is too large in the best cut without limits."""
-    free = replace(problem, memory_limits=())
-    best = best_linear_cut(free, range(len(free.units)), StageOptions(options.exposure))
-    assert best is not None
+    free, plain = replace(problem, memory_limits=()), StageOptions(options.exposure)
+    best = best_linear_cut(free, _program_order(free), plain)
+    if best is None and (free, plain) == (problem, options):
+        return RhinoError(
+            f"pins leave nothing for some of {problem.stages} stages", "pin less, or plan as many stages as have pins"
+        )
+    if best is None:  # pins may leave no cut of this order, and one of another
+        try:
+            best = plan_stages(free, plain)
+        except RhinoError as error:
+            return error
     memory, limits = best.evaluation.memory_bytes, problem.memory_limits
     over = [(used / limit, s) for s, (used, limit) in enumerate(zip(memory, limits, strict=True)) if limit]
     if over and max(over)[0] > 1:

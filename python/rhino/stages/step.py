@@ -57,6 +57,12 @@ class Step:
     states: dict[int, int]
 
     @property
+    def pins(self) -> dict[int, int]:
+        """By index of an argument, the stage that it is pinned to."""
+        pinned = self.graph.stages
+        return {k: pinned[a.value] for k, a in enumerate(self.graph.arguments) if a.value in pinned}
+
+    @property
     def microbatches(self) -> int:
         """How often the loop runs."""
         tag = self.graph.ops[self.loop].tag

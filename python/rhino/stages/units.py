@@ -6,11 +6,12 @@ Owns the translation from ops to units. Knows no solver; the machine's side of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rhino.stages.anchors import Readers, anchor
+from rhino.stages.anchors import Readers, anchor, owners
 from rhino.stages.coarsen import coarsen
 from rhino.stages.phases import Phases
+from rhino.stages.pinning import check_owners, item_ranges
 from rhino.stages.problem import Net, Unit
 from rhino.stages.step import Step, bits
 
@@ -21,6 +22,7 @@ _SUM = "stablehlo.add"
 class UnitGraph:
     """Units in topological order, and the unit of every staged item of the body: that of its op, or of its mirror.
 
+    `pins` are the stages of units that have to be on one, -1 for others; () for none.
     `sums` are the gradients with parts from several units: by index of the carry, the parts that are added up.
     `owner` is the unit of a parameter (by argument index): where its gradient is accumulated.
     """
@@ -28,6 +30,7 @@ class UnitGraph:
     units: tuple[Unit, ...]
     precedences: tuple[tuple[int, int], ...]
     nets: tuple[Net, ...]
+    pins: tuple[int, ...]
     unit_of: dict[int, int]
     sums: dict[int, tuple[int, ...]]
     owner: dict[int, int]
@@ -41,13 +44,18 @@ def build_units(
     target: int,
     limit: int,
     sent: Sequence[int] = (),
+    stages: int = 1,
 ) -> UnitGraph:
     """Units of about equal time, `target` of them and at most `limit`.
 
     Args:
+      stages: how many there are, for what is pinned to some.
       seconds: by op, of one micro-batch; nested ops' own are added to their parent's item.
       nbytes: by value, on the devices of a stage together or each, as the memory limit is meant.
       sent: by value, what links carry where it goes to another stage; `nbytes` if ().
+
+    Raises:
+      RhinoError: what is pinned cannot be on its stages.
     """
     graph = step.graph
     maker = {v: i for i in phases.forward for v in graph.ops[i].results}
@@ -57,11 +65,18 @@ def build_units(
             if v in maker:
                 edges.setdefault(maker[v], {})[i] = None
     took = {i: sum(seconds[i : max(i + 1, graph.ops[i].region_end)]) for i in phases.forward}
-    groups = coarsen(phases.forward, {i: list(found) for i, found in edges.items()}, took, target, limit)
+    reading = {i: list(found) for i, found in edges.items()}
+    pinned = item_ranges(step, phases, reading, stages)
+    groups = coarsen(phases.forward, reading, took, target, limit, pinned)
     unit_of = {i: u for u, group in enumerate(groups) for i in group}
     readers = Readers(step, phases, unit_of)
     unit_of.update(anchor(step, phases, unit_of, readers))
-    return _Translation(step, phases, readers, unit_of, nbytes, sent or nbytes).run(seconds, len(groups))
+    found = _Translation(step, phases, readers, unit_of, nbytes, sent or nbytes).run(seconds, len(groups))
+    if pinned is None:
+        return found
+    ranges = [pinned[group[0]] for group in groups]
+    check_owners(step, found.owner, ranges)
+    return replace(found, pins=tuple(first if first == last else -1 for first, last in ranges))
 
 
 def gradient_parts(step: Step, phases: Phases, unit_of: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
@@ -120,7 +135,7 @@ class _Translation:
         active = self._values(count, summed)
         owner, static = self._parameters(count, sums)
         units = tuple(Unit(f, b, s, a) for f, b, s, a in zip(forward_s, backward_s, static, active, strict=True))
-        return UnitGraph(units, tuple(sorted(self.precedences)), tuple(self.nets), unit_of, sums, owner)
+        return UnitGraph(units, tuple(sorted(self.precedences)), tuple(self.nets), (), unit_of, sums, owner)
 
     def _net(self, root: int, units: Sequence[int], nbytes: int) -> None:
         """Readers after the root and before it travel in different phases."""
@@ -159,11 +174,9 @@ class _Translation:
         step, graph, unit_of, nbytes = self.step, self.step.graph, self.unit_of, self.nbytes
         static = [0] * count
         maker = {v: i for i in self.phases.backward for v in graph.ops[i].results}
-        owner = {k: units[0] for k, units in self.readers.of_parameter.items()}
+        owner = owners(step, self.phases, self.readers, unit_of)
         for k, carries in step.gradients.items():
-            accumulate = maker.get(step.carries[carries[0]].yielded)
-            if accumulate is not None:
-                owner[k] = unit_of[accumulate]
+            if step.carries[carries[0]].yielded in maker:
                 static[owner[k]] += sum(nbytes[step.carries[c].result] for c in carries)
         for k, u in owner.items():
             static[u] += nbytes[graph.arguments[k].value]
@@ -176,8 +189,8 @@ class _Translation:
                 if v in self.readers.captured:
                     reading.setdefault(v, {})[unit_of[i]] = None
         for v, units in reading.items():
-            owners = [owner[k] for k in bits(self.readers.captured[v]) if k in owner]
-            root = owners[0] if owners else min(units)
+            homes = [owner[k] for k in bits(self.readers.captured[v]) if k in owner]
+            root = homes[0] if homes else min(units)
             if graph.values[v].producer >= 0:
                 static[root] += nbytes[v]
             self._share(root, units, nbytes[v])

@@ -59,7 +59,7 @@ def test_a_state_from_elsewhere_is_placed_as_planned() -> None:
 def test_names_the_first_difference() -> None:
     step = rhino.parallelize(lambda state, x: {"w": state["w"] * x})
     step.plan({"w": jnp.ones((8, 8))}, 2.0)
-    with pytest.raises(rhino.RhinoError, match=r"state\['w'\] is float32\[8, 4\], and the step has float32\[8, 8\]"):
+    with pytest.raises(rhino.RhinoError, match=r"state\['w'\] is f32\[8,4\], and the step has f32\[8,8\]"):
         step.init(lambda: {"w": jnp.ones((8, 4))})
     with pytest.raises(rhino.RhinoError, match=r"it has \['v'\] where the step has state\['w'\]"):
         step.init(lambda: {"v": jnp.ones((8, 8))})

@@ -137,9 +137,7 @@ def test_a_loaded_plan_serves_a_changed_step(trained: dict[str, Any], tmp_path: 
 def test_errors_name_the_argument(trained: dict[str, Any]) -> None:
     step, batch = trained["step"], make_batch(8)
     executable = step.compile(trained["state"], batch)
-    with pytest.raises(
-        rhino.RhinoError, match=r"batch\['label'\] is int32\[6\], and the step was compiled for int32\[8\]"
-    ):
+    with pytest.raises(rhino.RhinoError, match=r"batch\['label'\] is i32\[6\], and the step was compiled for i32\[8\]"):
         executable(trained["state"], {**batch, "label": make_batch(6)["label"]})
     state = jax.tree.map(jnp.copy, trained["state"])
     step(state, batch)

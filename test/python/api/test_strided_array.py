@@ -40,7 +40,7 @@ def test_it_says_what_the_original_array_says(leaf: StridedArray) -> None:
     for name in ("shape", "dtype", "ndim", "size", "nbytes", "sharding", "weak_type", "itemsize", "committed"):
         assert getattr(leaf, name) == getattr(plain, name), name
     assert len(leaf) == 2 and leaf.stored.shape == (2, 3, 8)
-    assert repr(leaf).startswith("StridedArray(float32[2,24] stored as [2,3,8], sharding=P")
+    assert repr(leaf).startswith("StridedArray(f32[2,24] stored as [2,3,8], sharding=P")
 
 
 def test_each_device_keeps_its_part_of_every_factor(leaf: StridedArray) -> None:

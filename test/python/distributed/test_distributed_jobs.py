@@ -11,6 +11,7 @@ import numpy as np
 import processes
 import pytest
 import small_mlp
+from pinned_steps import towers, transformer
 
 from examples.models import gpt
 
@@ -112,8 +113,8 @@ def test_another_program_is_refused() -> None:
 
 def test_other_arguments_are_refused() -> None:
     for error in refused("arguments", 2):
-        assert "batch['x'] as float32[4096,64] in processes 0, 1" in error
-        assert "batch['x'] as float32[8192,64] in process 2" in error
+        assert "batch['x'] as f32[4096,64] in processes 0, 1" in error
+        assert "batch['x'] as f32[8192,64] in process 2" in error
 
 
 def test_other_options_are_refused() -> None:
@@ -164,3 +165,19 @@ def test_stages_over_processes_train_as_one_device(count: int, layers: str) -> N
     for output in outputs:
         assert "plan 2 2;" in output
         np.testing.assert_allclose(losses(output), [*expected, expected[0]], rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "stages"), [("towers", 4), ("transformer", 2)])
+def test_another_batch_finds_the_state_on_the_processes_that_have_it(model: str, stages: int) -> None:
+    outputs = processes.run(HERE / "pins_worker.py", 2, [model], devices=4, timeout=400)
+    alike = model == "transformer"
+    init, train_step, batch = transformer(2, scan=True) if alike else towers((256, 128), (128, 128, 512))
+    state, expected = init(jax.random.key(0)), []
+    for size in (16, 16, 12, 16):
+        state, metrics = jax.jit(train_step)(state, batch(size))
+        expected.append(float(metrics["loss"]))
+    for output in outputs:
+        assert f"plan {stages} {stages};" in output
+        assert "kept in 1 places;" in output
+        np.testing.assert_allclose(losses(output), expected, rtol=1e-4)

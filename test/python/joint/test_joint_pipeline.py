@@ -16,7 +16,7 @@ LAYERS = 4
 
 @pytest.fixture(scope="module")
 def found() -> Candidate:
-    options = Options(stages=2, microbatches=4, mesh=(2,), schedule="1f1b")
+    options = Options(stages=2, microbatches=4, mesh=((2,),), schedule="1f1b")
     return plan_jointly(programs(LAYERS, batch=64, width=256), Cluster.load("dgx-h100:1"), options).best
 
 

@@ -115,6 +115,14 @@ def edited(plan: Plan, tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
+def test_types_that_somebody_wrote_as_numpy_does_are_read(plan: Plan, tmp_path: Path) -> None:
+    plan.save(tmp_path / "p.json")
+    text = (tmp_path / "p.json").read_text()
+    assert '"dtype": "bf16"' in text
+    (tmp_path / "p.json").write_text(text.replace('"dtype": "bf16"', '"dtype": "bfloat16"'))
+    assert Plan.load(tmp_path / "p.json") == plan
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

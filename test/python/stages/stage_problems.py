@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -47,11 +48,26 @@ def random_problem(seed: int, units: int, stages: int, uniform: bool = True, tig
     )
 
 
+def pinned_problem(seed: int, units: int, stages: int, uniform: bool = True, tight: bool = False) -> StageProblem:
+    """A random problem with some units pinned to where one choice of stages has them."""
+    problem = random_problem(seed, units, stages, uniform, tight)
+    r = random.Random(seed + 1)
+    ways = [
+        way
+        for way in product(range(stages), repeat=units)
+        if len(set(way)) == stages and all(way[u] <= way[v] for u, v in problem.precedences)
+    ]
+    way, share = r.choice(ways), r.choice([0.2, 0.5, 1.0])
+    return replace(problem, pins=tuple(s if r.random() < share else -1 for s in way))
+
+
 def best_of_all(problem: StageProblem, options: StageOptions) -> float:
     """The least objective of every choice of stages; infinite if none is allowed."""
     best = inf
     for stages in product(range(problem.stages), repeat=len(problem.units)):
         if len(set(stages)) < problem.stages or any(stages[u] > stages[v] for u, v in problem.precedences):
+            continue
+        if any(pin not in (-1, s) for pin, s in zip(problem.pins, stages, strict=bool(problem.pins))):
             continue
         found = evaluate(problem, options, stages)
         if fits(problem, found.memory_bytes) and found.slowest_s <= slowest_allowed(problem, options):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from math import inf
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from stage_problems import best_of_all, random_problem
+from stage_problems import best_of_all, pinned_problem, random_problem
 
 from bench._stage_orders import orders
 from rhino.errors import RhinoError
@@ -18,6 +20,12 @@ from rhino.stages.cuts import all_ideals
 from rhino.stages.problem import evaluate
 
 SEEDS = st.integers(0, 10**6)
+
+
+def keeps_pins(problem: StageProblem, stages: Sequence[int]) -> bool:
+    """Whether every pinned unit is on its stage."""
+    pins = problem.pins or (-1,) * len(stages)
+    return all(pin in (-1, s) for pin, s in zip(pins, stages, strict=True))
 
 
 @given(SEEDS, st.integers(2, 3), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.5]))
@@ -66,15 +74,19 @@ def test_a_search_that_ends_early_has_a_bound(seed: int, segments: int) -> None:
     assert found.status == ("optimal" if found.objective_s <= found.bound_s * (1 + options.gap) else "limit")
 
 
+@pytest.mark.parametrize("made", [random_problem, pinned_problem])
 @given(SEEDS, st.booleans(), st.booleans())
 @settings(max_examples=12, deadline=None)
-def test_the_integer_program_finds_the_same(seed: int, uniform: bool, tight: bool) -> None:
-    problem = random_problem(seed, 6, 3, uniform, tight)
+def test_the_integer_program_finds_the_same(
+    made: Callable[[int, int, int, bool, bool], StageProblem], seed: int, uniform: bool, tight: bool
+) -> None:
+    problem = made(seed, 6, 3, uniform, tight)
     options = StageOptions(exposure=0.25, ideals=1)
     best = best_of_all(problem, options)
     if best < inf:
         found = plan_stages(problem, options)
         assert (found.method, found.status) == ("integer", "optimal")
+        assert keeps_pins(problem, found.stage_of_unit)
         assert found.objective_s == pytest.approx(best, rel=1e-5)
 
 
@@ -93,6 +105,45 @@ def test_the_cut_of_an_order_is_the_best_of_that_order(seed: int, uniform: bool)
         found = best_linear_cut(problem, order)
         assert found is not None
         assert found.objective_s == pytest.approx(best, rel=1e-6)
+
+
+@example(31519, 3, False, True, 0.0)  # no cut of the units in their order keeps the pins
+@given(SEEDS, st.integers(2, 3), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.5]))
+@settings(max_examples=60, deadline=None)
+def test_pinned_units_stay_and_the_others_are_cut_best(
+    seed: int, stages: int, uniform: bool, tight: bool, exposure: float
+) -> None:
+    problem = pinned_problem(seed, 6, stages, uniform, tight)
+    options = StageOptions(exposure=exposure, worth=inf)
+    best = best_of_all(problem, options)
+    if best == inf:
+        with pytest.raises(RhinoError, match="fit in memory"):
+            plan_stages(problem, options)
+        return
+    found = plan_stages(problem, options)
+    assert keeps_pins(problem, found.stage_of_unit)
+    assert (found.method, found.status) == ("ideals", "optimal")
+    assert found.objective_s == pytest.approx(best, rel=1e-6)
+
+
+def test_only_ideals_that_pins_leave_are_tried() -> None:
+    # Two towers of eight have 81 ideals; with the fourth of each pinned, and the fifth to the next stage, three.
+    chains = [(k + first, k + 1 + first) for first in (0, 8) for k in range(7)]
+    problem = StageProblem((Unit(1.0),) * 16, tuple(chains), (), 2, 4)
+    found = all_ideals(problem, 100)
+    assert found is not None and len(found) == 81
+    pins = tuple({3: 0, 4: 1, 11: 0, 12: 1}.get(u, -1) for u in range(16))
+    left = all_ideals(replace(problem, pins=pins), 3)
+    assert left == [0, 0x0F0F, 0xFFFF]
+    assert plan_stages(replace(problem, pins=pins)).stage_of_unit == (0, 0, 0, 0, 1, 1, 1, 1) * 2
+
+
+def test_pins_that_contradict_each_other_are_an_error() -> None:
+    chain = ((0, 1), (1, 2))
+    with pytest.raises(RhinoError, match="unit 0 can be on no stage: pins leave it those from 1 to 0 of 2"):
+        StageProblem((Unit(1.0),) * 3, chain, (), 2, 4, pins=(1, -1, 0))
+    with pytest.raises(RhinoError, match="pins leave nothing for some of 3 stages"):
+        plan_stages(StageProblem((Unit(1.0),) * 3, chain, (), 3, 4, pins=(0, 0, -1)))
 
 
 def test_a_balance_that_no_cut_has_is_an_error() -> None:

@@ -245,6 +245,61 @@ def test_a_global_norm_costs_one_scalar_per_stage() -> None:
     assert sorted((t.src, t.dst) for t in updates if t.dst == home) == [(s, home) for s in range(4) if s != home]
 
 
+def uneven(graph: Graph, stages: int) -> StagePlan:
+    """As `planned`, were the first products of the program far dearer than the rest."""
+    first = [op.index for op in graph.ops if op.name == "stablehlo.dot_general"][:2]
+    seconds = [1e-4 * (op.index in first) + 1e-6 * bool(op.results) for op in graph.ops]
+    byte_s = tuple(tuple(1e-12 * (a != b) for b in range(stages)) for a in range(stages))
+    return plan_step(graph, seconds, Machine(stages, byte_s=byte_s))
+
+
+def pin(graph: Graph, plan: StagePlan) -> None:
+    """Leave state where a plan has it."""
+    held = zip(graph.arguments, plan.stage_of_argument, strict=True)
+    graph.stages = {argument.value: stage for argument, stage in held if stage >= 0}
+
+
+@pytest.mark.parametrize("network", [chain, tied, towers, remat_chain])
+@pytest.mark.parametrize("stages", [2, 4])
+def test_what_is_pinned_stays_where_it_is_when_costs_change(network: Callable[..., Any], stages: int) -> None:
+    _, graph = split_graph(trained(network, clip=True), layers(8))
+    first, free = planned(graph, stages), uneven(graph, stages)
+    assert free.stage_of_argument != first.stage_of_argument
+    pin(graph, first)
+    kept = uneven(graph, stages)
+    check_invariants(graph, kept)
+    assert kept.stage_of_argument == first.stage_of_argument
+
+
+def test_without_gradients_a_parameter_is_read_where_it_is() -> None:
+    _, trained_graph = split_graph(trained(tied), layers(8))
+    found = planned(trained_graph, 2)
+    text = lowered(lambda params, x, y: jnp.mean((tied(params, x) - y) ** 2), layers(8), *arrays((BATCH, WIDTH)) * 2)
+    graph = import_graph(module_after(text, "rhino-split-microbatch{count=2}"))
+    assert uneven(graph, 2).stage_of_argument != found.stage_of_argument
+    pin(graph, found)
+    assert uneven(graph, 2).stage_of_argument == found.stage_of_argument
+
+
+def test_pins_against_the_order_of_the_program_name_both_arguments() -> None:
+    _, graph = split_graph(trained(chain), layers(4))
+    graph.stages = {graph.arguments[1].value: 1, graph.arguments[2].value: 0}
+    names = [graph.arguments[k].name for k in (1, 2)]
+    with pytest.raises(RhinoError) as raised:
+        planned(graph, 2)
+    assert raised.value.message.startswith(f"no stages leave {names[0]} on stage 1 and {names[1]} on stage 0")
+
+
+def test_two_stages_for_what_one_operation_reads_are_refused() -> None:
+    def joined(params: Params, x: jax.Array) -> jax.Array:
+        return jnp.tanh(jnp.tanh(x @ (params["w0"] + params["w1"])) @ params["w2"])
+
+    _, graph = split_graph(trained(joined), layers(3))
+    graph.stages = {graph.arguments[0].value: 0, graph.arguments[1].value: 1}
+    with pytest.raises(RhinoError, match=r"no stages leave .* on stage 1 and .* on stage 0: one operation keeps both"):
+        planned(graph, 2)
+
+
 def test_a_step_without_the_loop_or_roles_is_refused() -> None:
     graph = Graph()
     with pytest.raises(RhinoError, match="no micro-batch loop"):
