@@ -2,10 +2,11 @@
 
 Owns what counts as right: what XLA computes on one device of the program as it is, for that is what users compare with.
 XLA has faults of its own there (a start that is not neutral it drops over dimensions of size 1, and counts several
-times in long sums of bf16; 0.10.2), so a result that differs is compared with StableHLO's interpreter too, and is wrong
-if it is right by neither. Each result is right as a whole or not at all: a mixture of both references is wrong. This
-hides a fault of ours only where it turns a result into the very one of a reference that is itself wrong. Our passes
-take no part in a reference: they would hide faults of theirs.
+times in long sums of bf16; 0.10.2), so a result that differs is compared with StableHLO's interpreter too, or, where
+that knows too little, with XLA without its simplifier, and is wrong if it is right by neither. Each result is right as
+a whole or not at all: a mixture of references is wrong. This hides a fault of ours only where it turns a result into
+the very one of a reference that is itself wrong. Our passes take no part in a reference: they would hide faults of
+theirs.
 
 Runs in a process that may die; see `child`.
 """
@@ -50,7 +51,7 @@ class Outcome:
     Attributes:
       kind: "right", "wrong", "refused" (a RhinoError with a place in the program), "unlocated" (one without),
         "failed" (any other exception), "died" (the process ended), "hung", "skipped" (one device cannot do it either),
-        "disputed" (right by StableHLO's interpreter, which is not of one mind with XLA on one device).
+        "disputed" (right by the other reference, which is not of one mind with XLA on one device).
       detail: the largest error, the refusal's text, the exception.
       split: how many arguments and results are not whole on every device.
     """
@@ -76,9 +77,9 @@ class Case:
     tolerances: tuple[float, ...] | None = None
 
 
-def reference(case: Case) -> list[np.ndarray[Any, Any]]:
+def reference(case: Case, **options: Any) -> list[np.ndarray[Any, Any]]:
     """What XLA computes on one device, from the program as it is."""
-    return [np.asarray(out) for out in compile_module(case.text, "cpu", options=_FAST)(*case.arguments)]
+    return [np.asarray(out) for out in compile_module(case.text, "cpu", options={**_FAST, **options})(*case.arguments)]
 
 
 def case_of_text(name: str, text: str) -> Case:
@@ -107,7 +108,7 @@ def attempt(case: Case, expected: Arrays, place: Place, second: bool = False) ->
 
     Args:
       expected: the results of one device.
-      second: whether the interpreter, which may end the process, is asked about results that differ from these.
+      second: whether another reference, which may end the process, is asked about results that differ from these.
     """
     try:
         module = parse_module(case.text, case.name)
@@ -124,7 +125,12 @@ def attempt(case: Case, expected: Arrays, place: Place, second: bool = False) ->
     split = sum(any(t.sharding) for t in (*planned.arguments, *planned.outputs))
 
     def ask(numbers: Iterable[int]) -> Mapping[int, Array]:
-        return interpreted(case.text, case.arguments, numbers) if second else {}
+        """The interpreter's results, and where it knows none, those without the simplifier, which loses starts."""
+        wanted = set(numbers) if second else set()
+        if not wanted:
+            return {}
+        plain = reference(case, xla_disable_hlo_passes="algsimp")
+        return {i: plain[i] for i in wanted} | dict(interpreted(case.text, case.arguments, wanted))
 
     return replace(verdict(found, expected, case.tolerances, ask), split=split)
 
@@ -136,7 +142,7 @@ def verdict(
     """Right where nothing differs from one device, disputed where the interpreter has what does, else wrong.
 
     Args:
-      ask: gives the interpreter's results, by number, as far as it has them.
+      ask: gives another reference's results, by number, as far as it has them.
     """
     results = dict(enumerate(found))
     problems = differences(results, expected, tolerances)

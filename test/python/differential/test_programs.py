@@ -62,6 +62,32 @@ def test_the_interpreter_agrees() -> None:
     assert interpret(case, reference(case)).kind == "right"
 
 
+def test_a_start_that_xla_loses_on_one_device_is_disputed() -> None:
+    """Of random bits the interpreter knows nothing; XLA without its simplifier adds the start to the new state."""
+    arguments = '[["ui64", 7.0, 0.0, "%a18"], ["ui64", 100.0, 0.0, "%a27"]]'
+    text = f"""// differential: {{"seed": 606, "arguments": {arguments}, "tolerances": [0.0]}}
+      func.func @main(%a18: tensor<3xui64>, %a27: tensor<ui64>) -> tensor<ui64> {{
+        %0:2 = stablehlo.rng_bit_generator %a18, algorithm = PHILOX
+          : (tensor<3xui64>) -> (tensor<3xui64>, tensor<7xui8>)
+        %1 = stablehlo.reduce(%0#0 init: %a27) applies stablehlo.add across dimensions = [0]
+          : (tensor<3xui64>, tensor<ui64>) -> tensor<ui64>
+        return %1 : tensor<ui64>
+      }}"""
+    with jax.enable_x64(True):
+        case = case_of_text("state.mlir", text)
+        assert attempt(case, reference(case), places()[PLACES[0]], second=True).kind == "disputed"
+
+
+def test_the_interpreter_is_not_asked_what_ends_it() -> None:
+    product = """func.func @main(%a: tensor<8x0x16xi32>, %b: tensor<0x16xi32>) -> tensor<8xi32> {
+      %0 = stablehlo.dot_general %a, %b, contracting_dims = [1, 2] x [0, 1]
+        : (tensor<8x0x16xi32>, tensor<0x16xi32>) -> tensor<8xi32>
+      return %0 : tensor<8xi32>
+    }"""
+    assert not is_known(product)
+    assert is_known(product.replace("x0x", "x4x").replace("<0x", "<4x"))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("place", steps.PLACES)
 @pytest.mark.parametrize("seed", range(4))
