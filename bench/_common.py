@@ -147,11 +147,20 @@ def interleave(
 
 
 def select(cases: Sequence[Named], only: Sequence[str] | None) -> list[Any]:
-    """The cases whose name contains one of the texts, or all. Raises BenchError with the names when none does."""
-    chosen = [case for case in cases if not only or any(text in case.name for text in only)]
+    """The cases whose name contains one of the texts, or all; a text that is a whole name means that case alone.
+
+    Raises:
+      BenchError: no name contains any of them; it lists the names.
+    """
+    names = {case.name for case in cases}
+
+    def asked(name: str, text: str) -> bool:
+        return name == text if text in names else text in name
+
+    chosen = [case for case in cases if not only or any(asked(case.name, text) for text in only)]
     if not chosen:
-        names = ", ".join(case.name for case in cases)
-        raise BenchError(f"no case contains {' or '.join(only or ())}; there are {names}")
+        listed = ", ".join(case.name for case in cases)
+        raise BenchError(f"no case contains {' or '.join(only or ())}; there are {listed}")
     return chosen
 
 

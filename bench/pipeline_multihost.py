@@ -30,7 +30,7 @@ _RATE_BITS_S = 25e6
 _FORWARD_S, _BACKWARD_S = 0.12, 0.36
 _SCHEDULES = ("gpipe", "1f1b", "eager-1f1b")
 _STRATEGIES = ("send-recv", "broadcast")
-_BEST, _BASE = "eager-1f1b, broadcast", "1f1b, send-recv"
+_BEST, BASE = "eager-1f1b, broadcast", "1f1b, send-recv"
 _TOLERANCE = 0.15
 _LOSS = 1e-5  # relative
 
@@ -42,7 +42,7 @@ class Model:
         self.name = name
 
 
-_MODELS = (Model("gpt"), Model("unet"))
+MODELS = (Model("gpt"), Model("unet"))
 
 
 def measure(model: Model, microbatches: int, rounds: int) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def targets(rows: Mapping[str, Any]) -> dict[str, bool]:
     """What issue 5 asks."""
     medians = {way: row["seconds"]["median"] for way, row in rows.items()}
     simulated = {way: row["simulated_s"] for way, row in rows.items()}
-    off = [simulated[_BASE] / simulated[way] * medians[way] / medians[_BASE] - 1 for way in rows]
+    off = [simulated[BASE] / simulated[way] * medians[way] / medians[BASE] - 1 for way in rows]
     return {
         f"{_BEST} is the fastest": medians[_BEST] == min(medians.values()),
         "simulated steps within 15 %": all(
@@ -173,7 +173,7 @@ def tables(results: Sequence[dict[str, Any]]) -> list[Table]:
     """What is printed."""
 
     def faster(row: dict[str, Any], way: str, key: Callable[[dict[str, Any]], float]) -> str:
-        return f"{key(row['ways'][_BASE]) / key(row['ways'][way]):.3f}"
+        return f"{key(row['ways'][BASE]) / key(row['ways'][way]):.3f}"
 
     def median(found: dict[str, Any]) -> float:
         return float(found["seconds"]["median"])
@@ -224,7 +224,7 @@ def tables(results: Sequence[dict[str, Any]]) -> list[Table]:
 def body() -> None:
     """Measure and print."""
     p = parser("bench.pipeline_multihost", __doc__)
-    p.add_argument("--only", action="append", choices=[m.name for m in _MODELS], help="one of the models")
+    p.add_argument("--only", action="append", choices=[m.name for m in MODELS], help="one of the models")
     p.add_argument("--rounds", type=int, help="timed rounds (default: 5; 1 with --quick)")
     p.add_argument("--microbatches", type=int, help="of a step (default: 8; 4 with --quick)")
     args = p.parse_args()
@@ -234,7 +234,7 @@ def body() -> None:
         return
     rounds = args.rounds or (1 if args.quick else 5)
     microbatches = args.microbatches or (4 if args.quick else 8)
-    results, failures = measure_all(select(_MODELS, args.only), lambda model: measure(model, microbatches, rounds))
+    results, failures = measure_all(select(MODELS, args.only), lambda model: measure(model, microbatches, rounds))
     publish("pipeline_multihost", args, {"models": results, "failures": failures}, tables(results))
     if failures:
         raise SystemExit(1)

@@ -46,6 +46,7 @@ _WAYS = (
     ("broadcast, greedy", "broadcast", "greedy"),
     (_OPTIMAL, "broadcast", "optimal"),
 )
+WAY_NAMES = (*(name for name, _, _ in _WAYS), PEER)
 _OVER_BOUND, _TOLERANCE, _FASTER = 1.25, 1.05, 6.0
 _LARGE_BYTES = 64 << 20
 
@@ -99,7 +100,7 @@ class Case:
 
 _WHOLE = (_R, _R, _R)
 _BY_HOST = (_S0, _R, _R)
-_CASES = (
+CASES = (
     Case(Side((2, 4), _BY_HOST), Side((2, 4), _BY_HOST), 4, 1 / 2, 2),
     Case(Side((2, 4), _WHOLE), Side((2, 4), _BY_HOST), 4, 1 / 2, 2),
     Case(Side((2, 4), (_R, _S0, _R)), Side((2, 4), _BY_HOST), 4, 1 / 2, 2),
@@ -204,7 +205,7 @@ def _busy_s() -> float:
 
 def tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
     """What is printed."""
-    names = [*(name for name, _, _ in _WAYS), PEER]
+    names = WAY_NAMES
 
     def cell(row: dict[str, Any], way: str) -> str:
         found = row["ways"].get(way)
@@ -250,7 +251,7 @@ def body() -> None:
     nbytes = (args.mib or (4 if args.quick else 64)) << 20
     rounds = args.rounds or (1 if args.quick else 3)
     results, failures = measure_all(
-        select(_CASES, args.only), lambda case: measure(case, nbytes, rounds, args.mbit * 1e6)
+        select(CASES, args.only), lambda case: measure(case, nbytes, rounds, args.mbit * 1e6)
     )
     publish("resharding", args, {"cases": results, "failures": failures}, tables(results))
     if failures:

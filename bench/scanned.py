@@ -37,7 +37,13 @@ def planned(model: Model, cluster: str, level: str) -> Row:
     source, record = module(model), CACHE / "scanned.json"
     ran = run([*tool("rhino"), "plan", source, "--cluster", cluster, "--level", level, "--json", record, "-q"])
     plan = json.loads(record.read_text(encoding="utf-8"))
-    return {"lines": count_lines(source), "plan_s": ran.wall_s, "mesh": plan["mesh"], "predicted": plan["predicted"]}
+    return {
+        "lines": count_lines(source),
+        "plan_s": ran.wall_s,
+        "plan_cpu_s": ran.cpu_s,
+        "mesh": plan["mesh"],
+        "predicted": plan["predicted"],
+    }
 
 
 def measure(model: Model, cluster: str, level: str) -> Row:

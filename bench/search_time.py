@@ -86,12 +86,14 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     ]
     propagate = [*tool("rhino-opt"), source, "--sdy-propagation-pipeline", "-o", CACHE / "propagated.mlir"]
     peaks = {"plan": 0, "propagate": 0}
+    cpu_s: dict[str, list[float]] = {"plan": [], "propagate": []}
     outputs: set[bytes] = set()
 
     def once(name: str, command: list[Any]) -> Callable[[], float]:
         def timed() -> float:
             ran = run(command)
             peaks[name] = max(peaks[name], ran.peak_rss_bytes)
+            cpu_s[name].append(ran.cpu_s)
             if name == "plan":
                 outputs.add(planned.read_bytes())
             return ran.wall_s
@@ -111,8 +113,10 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
         "lines": count_lines(source),
         "module_bytes": source.stat().st_size,
         "plan_s": spread(times["plan"]),
+        "plan_cpu_s": spread(cpu_s["plan"]),
         "plan_peak_rss_bytes": peaks["plan"],
         "propagate_s": spread(times["propagate"]),
+        "propagate_cpu_s": spread(cpu_s["propagate"]),
         "propagate_peak_rss_bytes": peaks["propagate"],
         "mesh": data["mesh"],
         "predicted": data["predicted"],
@@ -128,6 +132,7 @@ def tables(results: list[dict[str, Any]]) -> list[Table]:
             r["case"],
             f"{r['lines']:,}",
             f"{r['plan_s']['median']:.2f}",
+            f"{r['plan_cpu_s']['median']:.2f}",
             f"{r['plan_peak_rss_bytes'] / 2**20:.0f}",
             f"{r['propagate_s']['median']:.2f}",
             f"{r['propagate_peak_rss_bytes'] / 2**20:.0f}",
@@ -135,7 +140,7 @@ def tables(results: list[dict[str, Any]]) -> list[Table]:
         )
         for r in results
     )
-    columns = ("case", "lines", "rhino plan s", "peak MiB", "propagation s", "peak MiB", "mesh")
+    columns = ("case", "lines", "rhino plan s", "CPU s", "peak MiB", "propagation s", "peak MiB", "mesh")
     parts = [r["phases_s"] for r in results]
     names = list(dict.fromkeys(name for part in parts for name in part))
     detail = tuple((name, *(f"{part[name]:.3f}" if name in part else "" for part in parts)) for name in names)

@@ -78,6 +78,12 @@ def test_select_takes_the_cases_that_contain_a_text() -> None:
         select(cases, ["x"])
 
 
+def test_a_whole_name_selects_that_case_alone() -> None:
+    cases = [Case("gpt@a"), Case("gpt@a-O2"), Case("mlp@a")]
+    assert select(cases, ["gpt@a"]) == cases[:1]
+    assert select(cases, ["gpt@a", "-O2"]) == cases[:2]
+
+
 def test_a_case_that_fails_does_not_lose_the_others() -> None:
     def measure(case: Case) -> dict[str, str]:
         if case.name == "bad":

@@ -68,7 +68,7 @@ def test_targets() -> None:
             "measured_over_simulated": seconds / simulated,
         }
 
-    best, base = pipeline_multihost._BEST, pipeline_multihost._BASE
+    best, base = pipeline_multihost._BEST, pipeline_multihost.BASE
     assert set(pipeline_multihost.targets({best: row(1.0, 1.05), base: row(2.0, 1.9)}).values()) == {True}
     assert set(pipeline_multihost.targets({best: row(2.1, 1.1), base: row(2.0, 1.8)}).values()) == {False}
     # Both steps are within 15 %, on either side; what one is faster than the other by is not.

@@ -64,7 +64,7 @@ def _rows(**seconds: float) -> dict[str, Any]:
 
 
 def test_targets_are_of_the_best_rounds_and_large_tensors() -> None:
-    case = next(case for case in resharding._CASES if case.sends / case.bound >= 8)
+    case = next(case for case in resharding.CASES if case.sends / case.bound >= 8)
     names = [name for name, _, _ in resharding._WAYS]
     rows = _rows(**dict.fromkeys(names, 2.0)) | _rows(**{resharding._SENDS: 8.0, resharding._OPTIMAL: 1.2})
     large = 64 << 20
@@ -80,7 +80,7 @@ def test_targets_are_of_the_best_rounds_and_large_tensors() -> None:
     assert "6 x send-recv" not in resharding.targets(rows, less, large)
 
 
-@pytest.mark.parametrize("case", resharding._CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", resharding.CASES, ids=lambda case: case.name)
 def test_plans_are_what_the_design_says(case: resharding.Case) -> None:
     """Section 5 of the design, by the planner: the optimum is the bound, and how often send-recv sends the tensor."""
     from fractions import Fraction
