@@ -8,8 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
-
 _EXPORTS = {
     "Cluster": "rhino.cluster",
     "Plan": "rhino.plan",
@@ -31,8 +29,20 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_EXPORTS[name]), name)
     if name in _PACKAGES:
         return import_module(f"rhino.{name}")
+    if name == "__version__":
+        return _version()
     raise AttributeError(f"module 'rhino' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS, *_PACKAGES])
+    return sorted([*globals(), *_EXPORTS, *_PACKAGES, "__version__"])
+
+
+def _version() -> str:
+    """The version that pyproject.toml had when this was installed; not looked up before it is asked for."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("rhino-jax")
+    except PackageNotFoundError:  # a copy of the files that pip did not install
+        return "not installed"

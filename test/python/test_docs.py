@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.report import console
+from bench.report.__main__ import check
+from bench.report.page import kept
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
@@ -60,6 +64,40 @@ def test_guides_run_and_print_what_they_say(name: str) -> None:
     assert done.returncode == 0, done.stderr
     (shown,) = re.findall(r"^```text\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert shown in done.stdout
+
+
+DIALOGUES = {
+    str(path.relative_to(ROOT)): [command for command in console.commands(path) if not command.slow]
+    for path in console.pages()
+}
+
+
+@pytest.mark.parametrize("name", [name for name, commands in DIALOGUES.items() if commands])
+def test_commands_print_what_is_shown(name: str) -> None:
+    wrong = []
+    for command, output in console.run_all(DIALOGUES[name], timeout_s=300):
+        line = console.difference(command.shown, output) if command.shown else None
+        if line is not None:
+            wrong.append(f"{name}:{command.line}: `{command.text}` does not print {line!r}, but:\n{output}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_numbers_are_results() -> None:
+    problems = list(check(kept()))
+    assert not problems, "\n".join(problems)
+
+
+def test_the_readme_is_read_at_one_sitting() -> None:
+    """At most 120 lines of 130 columns, and sentences of fewer than 18 words in the average."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert len(lines) <= 120
+    assert not [line for line in lines if len(line) > 130]
+    prose = re.sub(r"^```.*?^```$|^\|.*?$|^#.*?$|<!--.*?-->|\]\([^)]*\)", "\n", text, flags=re.MULTILINE | re.DOTALL)
+    sentences = [one.split() for one in re.split(r"[.?!:](?:\*\*)?\s|\n\s*\n|^- ", prose, flags=re.MULTILINE)]
+    words = [len(one) for one in sentences if len(one) > 1]
+    assert len(words) > 30
+    assert sum(words) / len(words) < 18
 
 
 def test_getting_started_runs() -> None:

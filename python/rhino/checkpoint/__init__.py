@@ -58,6 +58,6 @@ def restore(path: str | os.PathLike[str], target: Any, argument: int | Sequence[
     """
     where = os.path.abspath(os.fspath(path))
     if not os.path.isdir(where):
-        raise RhinoError(f"there is no checkpoint in {where}")
+        raise RhinoError(f"there is no checkpoint in {where}", "give a folder that rhino.checkpoint.save wrote")
     with ocp.Checkpointer(StateHandler()) as checkpointer, Progress("reading a checkpoint", jax.process_index() != 0):
         return checkpointer.restore(where, args=StateRestore(target, argument))

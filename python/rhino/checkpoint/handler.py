@@ -19,6 +19,7 @@ from rhino.checkpoint._orbax import ocp, type_handlers
 from rhino.checkpoint.arrays import PlaceArgs, StateArrayHandler
 from rhino.checkpoint.leaves import AbstractLeaf, abstract_leaf, is_key, key_bits, target_of
 from rhino.errors import RhinoError, first_line
+from rhino.graph.element_types import type_text
 
 
 def _registry() -> Any:
@@ -151,12 +152,12 @@ def _check_leaf(name: str, leaf: Any, saved: Any) -> None:
     shape = tuple(getattr(saved, "shape", ()))
     dtype = getattr(saved, "dtype", None)
     if dtype is None:
-        raise RhinoError(f"{name} is text in the checkpoint, and the state has {place.dtype}{list(place.shape)}")
+        raise RhinoError(f"{name} is text in the checkpoint, and the state has {type_text(place.dtype, place.shape)}")
     # A checkpoint of one device may hold Python and numpy numbers, which jax narrows when it takes them.
     if shape != tuple(place.shape) or place.dtype not in (dtype, jax.dtypes.canonicalize_dtype(dtype)):
         raise RhinoError(
-            f"{name} is {np.dtype(dtype)}{list(shape)} in the checkpoint, and {place.dtype}{list(place.shape)} in the "
-            "state",
+            f"{name} is {type_text(np.dtype(dtype), shape)} in the checkpoint, and "
+            f"{type_text(place.dtype, place.shape)} in the state",
             "restore into a state of the shapes and types that were saved, and convert it then",
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rhino.graph.element_types import type_text
 from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
 from rhino.kernels.rules import make_rule
 
@@ -139,7 +140,7 @@ def _extras(call: Call, first: int) -> list[str]:
     found = []
     for i, tensor in enumerate(call.operands[first:]):
         if len(tensor.shape) != 1 or not tensor.dtype.endswith("i32"):
-            raise Refused(f"its operand {first + i} of type {tensor.dtype}{list(tensor.shape)} is not known")
+            raise Refused(f"its operand {first + i} of type {type_text(tensor.dtype, tensor.shape)} is not known")
         found.append("b")
     return found
 

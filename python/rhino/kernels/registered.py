@@ -100,7 +100,7 @@ def register(
       reduction_factors: what the kernel sums over; parts are added up.
       need_replication_factors: what has to be whole.
       flops, bytes: of one call with whole operands; a number, or a function of the operands, each with `shape` and
-        `dtype`. By default no arithmetic is counted, and as bytes operands and results once.
+        `dtype` ("bf16"). By default no arithmetic is counted, and as bytes operands and results once.
       rate: what limits the arithmetic: "tensor" (matrix units), "vector", "attention", "attention-backward".
       resize: for custom calls whose configuration holds sizes: a function of the configuration (a dictionary), the
         local operands and the local results, that returns the configuration for them.

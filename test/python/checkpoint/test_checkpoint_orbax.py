@@ -263,9 +263,9 @@ def test_a_checkpoint_of_another_state_says_in_what(tmp_path: Path) -> None:
     for change, message in [
         ({"params": {"w": state["params"]["w"]}}, "the checkpoint in .*state has params.b, and the state does not"),
         ({"params": {**state["params"], "v": wide}}, "the state has params.v, and the checkpoint in .* does not; res"),
-        ({"params": {**state["params"], "w": wide}}, r"params.w is float32\[16, 24\] in the checkpoint, and float32\["),
-        ({"opt": Pair(jnp.ones(3, jnp.bfloat16), "x")}, r"opt.a is float32\[3\] in the checkpoint, and bfloat16\[3\]"),
-        ({"opt": Pair(jnp.ones(3), jnp.ones(1))}, r"opt.b is text in the checkpoint, and the state has float32\[1\]"),
+        ({"params": {**state["params"], "w": wide}}, r"params.w is f32\[16,24\] in the checkpoint, and f32\["),
+        ({"opt": Pair(jnp.ones(3, jnp.bfloat16), "x")}, r"opt.a is f32\[3\] in the checkpoint, and bf16\[3\]"),
+        ({"opt": Pair(jnp.ones(3), jnp.ones(1))}, r"opt.b is text in the checkpoint, and the state has f32\[1\]"),
     ]:
         with pytest.raises(rhino.RhinoError, match=message):
             restore(path, {**state, **change})

@@ -35,7 +35,7 @@ def test_each_process_saves_and_restores_its_own_part(tmp_path: Path) -> None:
     assert sum(elements) == total
     assert all(0 < one < total // 2 for one in elements), elements
     for of_one in lines:
-        assert of_one[1].startswith("process is int32[16] in the checkpoint, and int32[8] in the state; restore into")
+        assert of_one[1].startswith("process is i32[16] in the checkpoint, and i32[8] in the state; restore into")
     # And one process, with other devices, without Rhino.
     for name in ("ours", "manager/1/default"):
         with ocp.StandardCheckpointer() as checkpointer:

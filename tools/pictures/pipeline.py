@@ -1,0 +1,49 @@
+"""What a planned pipeline says of itself, read from its module: programs, devices, seconds and task lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rhino.cluster import Cluster
+from rhino.dialect.attributes import RhinoPlacement, RhinoSchedule
+from rhino.dialect.context import make_context, parse_text
+from rhino.passes.stage.read_program import read_program
+from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
+from rhino.pipeline import PipelineProgram
+from rhino.plan import Plan
+from rhino.schedule import PipelineCosts, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A plan's pipeline: `devices` and seconds are by stage."""
+
+    program: PipelineProgram
+    devices: tuple[tuple[int, ...], ...]
+    costs: PipelineCosts
+    schedule: Schedule
+
+    @property
+    def forward_s(self) -> tuple[float, ...]:
+        """Seconds of a micro-batch's forward part."""
+        return self.costs.forward_s
+
+    @property
+    def backward_s(self) -> tuple[float, ...]:
+        """Seconds of a micro-batch's backward part."""
+        return self.costs.backward_s
+
+
+def read(plan: Plan) -> Pipeline:
+    """The pipeline of a plan with stages, one group of devices for each."""
+    module = parse_text(plan.module, make_context())
+    program = read_program(module)
+    placement, tasks = RhinoPlacement.of(module), RhinoSchedule.of(module)
+    assert placement is not None and tasks is not None
+    cluster = Cluster.load(plan.cluster)
+    # What the plan says stands in the module; the units are for modules that do not say.
+    units = Units(0.0, 0.0, 0.0)
+    seconds = fragment_seconds(module, program, cluster, units)
+    costs = pipeline_costs(program, seconds, planned_seconds(module, program), cluster, units, 0)
+    devices = tuple(tuple(placement[f"stage{stage}"]) for stage in range(plan.stages))
+    return Pipeline(program, devices, costs, Schedule.from_data(tasks))
