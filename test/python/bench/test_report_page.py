@@ -170,7 +170,7 @@ def test_other_numbers_and_code_are_not(text: str) -> None:
 
 
 def test_a_number_is_allowed_with_a_reason_while_it_is_there() -> None:
-    allowed = (texts.Allowed("README.md", "255 MB", "the size of a download"),)
+    allowed = (texts.Allowed("README.md", "the size of a download", ("255 MB",)),)
     assert list(texts.loose_numbers("README.md", "takes 255 MB", allowed)) == []
     assert list(texts.loose_numbers("docs/index.md", "nothing", allowed)) == []
     (said,) = texts.loose_numbers("README.md", "nothing", allowed)
