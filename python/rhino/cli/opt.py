@@ -82,7 +82,8 @@ class _Run:
         if not arguments.given and sys.stdin is not None and sys.stdin.isatty():
             raise RhinoError("no input", "give a .mlir file, or - to type the module; rhino-opt --help shows more")
         try:
-            parts = read_parts(arguments.input, None if marker is None else marker or DEFAULT_MARKER)
+            say = Printer(sys.stderr, arguments.input)
+            parts = read_parts(arguments.input, None if marker is None else marker or DEFAULT_MARKER, say)
         except InputError as error:
             Printer(sys.stderr, error.diagnostic.position.file)(error.diagnostic)
             return 1

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rhino.errors import JAX_WRITES
-from rhino.passes.diagnostics import Diagnostic, Position
+from rhino.passes.diagnostics import Diagnostic, Position, Sink
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
 
 BYTECODE_MAGIC = b"ML\xefR"
 DEFAULT_MARKER = "// -----"
+# A line that begins as the marker without its last characters does may be meant as one, as for mlir-opt.
+_NEAR = 2
 
 
 class InputError(Exception):
@@ -58,8 +60,8 @@ class Part:
         return parse_file(self.path, context) if self.path is not None else parse_bytes(self.data, context)
 
 
-def read_parts(name: str, marker: str | None) -> list[Part]:
-    """The parts of a file, or of standard input for `-`; one part when `marker` is None.
+def read_parts(name: str, marker: str | None, say: Sink) -> list[Part]:
+    """The parts of a file, or of standard input for `-`; one part when `marker` is None. Warnings go to `say`.
 
     Raises:
       InputError: the file cannot be read, is empty, or is neither text nor bytecode.
@@ -83,7 +85,7 @@ def read_parts(name: str, marker: str | None) -> list[Part]:
     _check_text(data, shown)
     if marker is None:
         return [Part(shown, data, None if name == "-" else name)]
-    return [Part(shown, b"\n" * line + text.encode()) for line, text in _split(data.decode(), marker)]
+    return [Part(shown, b"\n" * line + text.encode()) for line, text in _split(data.decode(), marker, shown, say)]
 
 
 def _check_text(data: bytes, shown: str) -> None:
@@ -106,11 +108,16 @@ def _check_text(data: bytes, shown: str) -> None:
         raise InputError(Diagnostic("error", message, place, (Diagnostic("note", JAX_WRITES, place),)))
 
 
-def _split(text: str, marker: str) -> Iterator[tuple[int, str]]:
-    """The parts between lines that start with the marker, each with the number of lines before it."""
+def _split(text: str, marker: str, shown: str, say: Sink) -> Iterator[tuple[int, str]]:
+    """The parts between lines that are the marker, each with the number of lines before it; near misses are told."""
+    near = marker[: -_NEAR or None].rstrip()
     start, line = 0, 0
-    for found in re.finditer(rf"^{re.escape(marker)}.*$\n?", text, flags=re.MULTILINE):
-        yield line, text[start : found.start()]
-        line += text.count("\n", start, found.end())
-        start = found.end()
+    for number, found in enumerate(re.finditer(r"^.*\n?", text, flags=re.MULTILINE), 1):
+        written = found[0].strip()
+        if written == marker:
+            yield line, text[start : found.start()]
+            line, start = number, found.end()
+        elif near and written.startswith(near):
+            place = Position(shown, number, found[0].index(near) + 1)
+            say(Diagnostic("warning", f"no split here: the line is not just {marker!r}", place))
     yield line, text[start:]
