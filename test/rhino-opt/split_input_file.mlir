@@ -29,3 +29,16 @@ func.func @main() -> tensor<4xf32> {
 func.func @main(%x: tensor<4xf32>) {
   return
 }
+
+// -----
+
+// What is wrong with a part as a whole stands where it begins.
+// RUN: not rhino-opt %s --split-input-file --sdy-propagation-pipeline 2>&1 >/dev/null | filecheck %s --check-prefix=WHOLE
+// WHOLE: split_input_file.mlir:35:1: error: 'sdy-propagation-pipeline' needs a function @main, and the module has none
+func.func @f() {
+  return
+}
+
+func.func @g() {
+  return
+}

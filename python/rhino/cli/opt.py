@@ -150,7 +150,7 @@ class _Run:
     def part(self, part: Part, manager: PassManager, context: ir.Context) -> tuple[bool, bytes | None]:
         """Process one part: whether it went as it should, and its output, None when there is none."""
         reported: list[Diagnostic] = []
-        printer = Printer(sys.stderr, part.name, {part.name: part.text})
+        printer = Printer(sys.stderr, part.name, {part.name: part.text}, part.first)
         mode = self.arguments.verify_mode
         verifying = mode != "none"
         output = self.process(part, manager, context, reported.append if verifying else printer)

@@ -23,17 +23,22 @@ class Printer:
     """Prints diagnostics of one input. `sources` maps file names to their text; others are read when first needed.
 
     MLIR calls text that came from memory `-`; the printer shows the input's name instead, and also for unknown places.
+    `first` is the line to show for the input as a whole, 0 for none.
     """
 
     out: TextIO
     input_name: str
     sources: dict[str, str] = field(default_factory=dict)
+    first: int = 0
     _lines: dict[str, list[str]] = field(default_factory=dict)
 
     def __call__(self, diagnostic: Diagnostic) -> None:
         """Print one diagnostic and its notes."""
         for each in (diagnostic, *diagnostic.notes):
-            each = replace(each, position=placed(each.position, self.input_name), message=_shorten(each.message))
+            place = placed(each.position, self.input_name)
+            if place.line == 0 and place.file == self.input_name:
+                place = replace(place, line=self.first)
+            each = replace(each, position=place, message=_shorten(each.message))
             print(each, file=self.out)
             self._snippet(each.position)
 

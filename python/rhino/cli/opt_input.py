@@ -36,12 +36,14 @@ class InputError(Exception):
 class Part:
     """One module to process. `data` is padded with newlines, so that its line numbers are those of the whole input.
 
-    `path` is the file if the part is all of it, and None otherwise: MLIR then calls the file `-`.
+    `path` is the file if the part is all of it, and None otherwise: MLIR then calls the file `-`. `first` is the line
+    that stands for a part of several as a whole.
     """
 
     name: str
     data: bytes
     path: str | None = None
+    first: int = 0
 
     @property
     def is_bytecode(self) -> bool:
@@ -85,7 +87,10 @@ def read_parts(name: str, marker: str | None, say: Sink) -> list[Part]:
     _check_text(data, shown)
     if marker is None:
         return [Part(shown, data, None if name == "-" else name)]
-    return [Part(shown, b"\n" * line + text.encode()) for line, text in _split(data.decode(), marker, shown, say)]
+    return [
+        Part(shown, b"\n" * line + text.encode(), first=line + text[: len(text) - len(text.lstrip())].count("\n") + 1)
+        for line, text in _split(data.decode(), marker, shown, say)
+    ]
 
 
 def _check_text(data: bytes, shown: str) -> None:
