@@ -95,7 +95,8 @@ def supervised(name: str, run: Callable[[], int], verbose: bool = False) -> int:
     text = said.decode(errors="replace")
     before_end, message = epitaph(-code, text)
     # What came before may be wanted: dumps of the IR before the pass that ended it.
-    _show((text if verbose else before_end).encode())
+    shown = text if verbose else before_end
+    _show((shown if not shown or shown.endswith("\n") else f"{shown}\n").encode())
     print(f"{name}: error: {shared.task + ': ' if shared.task else ''}{message}", file=sys.stderr)
     return 1
 

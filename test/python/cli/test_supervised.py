@@ -34,8 +34,9 @@ def test_an_abort_is_one_line_with_its_reason() -> None:
     assert shown.endswith(message) and "*** stack" in shown and "a/b.cc:42" in shown
 
 
-def test_a_segmentation_fault_keeps_what_was_printed_before() -> None:
-    done = _run("os.write(2, b'IR dump\\n')\nos.kill(os.getpid(), signal.SIGSEGV)")
+@pytest.mark.parametrize("end", ["\\n", ""])
+def test_a_segmentation_fault_keeps_what_was_printed_before(end: str) -> None:
+    done = _run(f"os.write(2, b'IR dump{end}')\nos.kill(os.getpid(), signal.SIGSEGV)")
     assert done.returncode == 1
     assert done.stderr == "IR dump\ntool: error: C++ code ended the process (SIGSEGV)\n"
 
