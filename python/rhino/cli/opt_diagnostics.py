@@ -152,9 +152,18 @@ def _line_expectations(line: str, position: Position, above: int) -> Iterator[Ex
         yield Expectation(match["severity"], target, pattern, match["text"], where, count)
 
 
+# What POSIX calls characters inside of brackets, which LLVM's expressions know and Python's do not.
+_CLASSES = {
+    "[:alnum:]": "a-zA-Z0-9", "[:alpha:]": "a-zA-Z", "[:blank:]": " \\t", "[:digit:]": "0-9", "[:lower:]": "a-z",
+    "[:punct:]": re.escape("".join(c for c in map(chr, range(33, 127)) if not c.isalnum())),
+    "[:space:]": "\\s", "[:upper:]": "A-Z", "[:xdigit:]": "0-9a-fA-F",
+}  # fmt: skip
+
+
 def _regex(text: str, where: Position) -> re.Pattern[str]:
     """A pattern from text whose parts in {{..}} are regular expressions."""
     parts = re.split(r"\{\{(.*?)\}\}", text)
+    parts[1::2] = [re.sub(r"\[:[a-z]+:\]", lambda name: _CLASSES.get(name[0], name[0]), part) for part in parts[1::2]]
     try:
         return re.compile("".join(f"(?:{part})" if i % 2 else re.escape(part) for i, part in enumerate(parts)))
     except re.error as error:
