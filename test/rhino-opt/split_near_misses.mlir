@@ -13,7 +13,7 @@ func.func @main() {
   return
 }
 
-  // -----
+  // ----- // with a remark
 
 // NEAR: split_near_misses.mlir:19:1: warning: no split here: the line is not just '// -----'
 // ----

@@ -114,12 +114,16 @@ def _check_text(data: bytes, shown: str) -> None:
 
 
 def _split(text: str, marker: str, shown: str, say: Sink) -> Iterator[tuple[int, str]]:
-    """The parts between lines that are the marker, each with the number of lines before it; near misses are told."""
+    """The parts between lines that are the marker, and a comment at most, each with the number of lines before it.
+
+    Lines that only begin as it does divide nothing, and are told.
+    """
     near = marker[: -_NEAR or None].rstrip()
     start, line = 0, 0
     for number, found in enumerate(re.finditer(r"^.*\n?", text, flags=re.MULTILINE), 1):
         written = found[0].strip()
-        if written == marker:
+        rest = written.removeprefix(marker).lstrip()
+        if written.startswith(marker) and (not rest or rest.startswith("//")):
             yield line, text[start : found.start()]
             line, start = number, found.end()
         elif near and written.startswith(near):
