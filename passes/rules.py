@@ -67,11 +67,12 @@ def _drops(op: Any) -> bool:
     Where that is no single operation, and the type bf16, XLA (0.10.2) ends the process.
     """
     count = len(op.results)
-    if count == 1 or all(any(True for _ in result.uses) for result in op.results):
+    read = [_is_read(result) for result in op.results]
+    if count == 1 or all(read):
         return False
     block = op.regions[0].blocks[0]
     returned = list(list(block.operations)[-1].operands)
-    pending = [returned[i] for i in range(count) if any(True for _ in op.results[i].uses)]
+    pending = [returned[i] for i in range(count) if read[i]]
     numbers = {argument: i % count for i, argument in enumerate(block.arguments)}
     seen, needed = set(pending), set[int]()
     while pending:
@@ -84,6 +85,14 @@ def _drops(op: Any) -> bool:
         seen.update(more)
         pending.extend(more)
     return len(needed) < count
+
+
+def _is_read(value: Any) -> bool:
+    """Whether something is made of a value that has elements, or leaves the region with it."""
+    return any(
+        not use.owner.results or any(0 not in getattr(r.type, "shape", ()) for r in use.owner.results)
+        for use in value.uses
+    )
 
 
 def _windows(op: Any, rule: Rule) -> set[int]:

@@ -7,7 +7,7 @@ func.func @main(
     %image: tensor<8x4x8xf32>, %grouped_kernel: tensor<1x2x8xf32>, %depthwise_kernel: tensor<1x1x8xf32>,
     %padded: tensor<1x6x4x1xf32>, %wide_kernel: tensor<4x1x5x1xf32>, %element: tensor<1xi64>, %scores: tensor<8x16xbf16>)
     -> (tensor<10x2x2xf32>, tensor<4x1x6xf32>, tensor<3xi32>, tensor<8xf32>, tensor<8x4x8xf32>, tensor<8x4x8xf32>,
-        tensor<1x4x1x4xf32>, tensor<8xi64>, tensor<bf16>) {
+        tensor<1x4x1x4xf32>, tensor<8xi64>, tensor<bf16>, tensor<16xbf16>, tensor<0xi32>) {
   // Sums over features were those of idle axes, too.
   %0 = "stablehlo.convolution"(%batch_groups, %batch_groups_kernel) {window_strides = array<i64: 1>,
       padding = dense<[[2, 0]]> : tensor<1x2xi64>, lhs_dilation = array<i64: 1>, rhs_dilation = array<i64: 2>,
@@ -68,6 +68,16 @@ func.func @main(
       stablehlo.return %best, %index : tensor<bf16>, tensor<i32>
   }) {dimensions = array<i64: 0, 1>}
       : (tensor<8x16xbf16>, tensor<8x16xi32>, tensor<bf16>, tensor<i32>) -> (tensor<bf16>, tensor<i32>)
-  return %0, %1, %2, %3, %4, %5, %6, %7, %8#0 : tensor<10x2x2xf32>, tensor<4x1x6xf32>, tensor<3xi32>, tensor<8xf32>,
-      tensor<8x4x8xf32>, tensor<8x4x8xf32>, tensor<1x4x1x4xf32>, tensor<8xi64>, tensor<bf16>
+  // As nobody reads an index of which no element is left.
+  %9:2 = "stablehlo.reduce"(%scores, %counted, %low, %first) ({
+    ^bb0(%a: tensor<bf16>, %m: tensor<i32>, %c: tensor<bf16>, %n: tensor<i32>):
+      %more = stablehlo.compare GT, %a, %c : (tensor<bf16>, tensor<bf16>) -> tensor<i1>
+      %best = stablehlo.select %more, %a, %c : tensor<i1>, tensor<bf16>
+      %index = stablehlo.select %more, %m, %n : tensor<i1>, tensor<i32>
+      stablehlo.return %best, %index : tensor<bf16>, tensor<i32>
+  }) {dimensions = array<i64: 0>}
+      : (tensor<8x16xbf16>, tensor<8x16xi32>, tensor<bf16>, tensor<i32>) -> (tensor<16xbf16>, tensor<16xi32>)
+  %10 = stablehlo.slice %9#1 [3:3] : (tensor<16xi32>) -> tensor<0xi32>
+  return %0, %1, %2, %3, %4, %5, %6, %7, %8#0, %9#0, %10 : tensor<10x2x2xf32>, tensor<4x1x6xf32>, tensor<3xi32>, tensor<8xf32>,
+      tensor<8x4x8xf32>, tensor<8x4x8xf32>, tensor<1x4x1x4xf32>, tensor<8xi64>, tensor<bf16>, tensor<16xbf16>, tensor<0xi32>
 }
