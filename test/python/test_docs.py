@@ -38,7 +38,7 @@ def test_relative_links_lead_somewhere() -> None:
 def test_commands_of_the_readme_exist() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     modules = set(re.findall(r"python -m ((?:examples|bench)\.\w+)", text))
-    assert {"examples.export", "bench.train_cpu"} <= modules
+    assert {"examples.export", "bench.report"} <= modules
     paths = {name: ROOT / name.replace(".", "/") for name in sorted(modules)}
     missing = [n for n, p in paths.items() if not p.with_suffix(".py").is_file() and not (p / "__main__.py").is_file()]
     assert not missing, ", ".join(missing)

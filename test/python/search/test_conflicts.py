@@ -21,6 +21,7 @@ from rhino.search.descent import Descent, Setting, jointly, start_from_nothing
 from rhino.search.evaluate import predict
 from rhino.search.limit import Limit, within
 from rhino.search.nesting import stacks
+from rhino.search.overlap import hideable_transfers
 from rhino.search.program import Program
 from rhino.search.symmetry import tie_repeats
 
@@ -36,8 +37,10 @@ def training() -> Graph:
 
 def setting_on(graph: Graph, shape: tuple[int, ...]) -> Setting:
     problem = build_problem(graph)
+    quotient = tie_repeats(problem)
+    hideable = hideable_transfers(problem, quotient, CLUSTER)
     comm, seconds, matmuls = RingModel(CLUSTER, shape), op_seconds(graph, CLUSTER), matmul_seconds(graph, CLUSTER)
-    return Setting(Costs.on(problem, tie_repeats(problem), CLUSTER, comm, seconds, matmuls), {})
+    return Setting(Costs.on(problem, quotient, CLUSTER, comm, seconds, matmuls, hideable=hideable), {})
 
 
 def best(setting: Setting, limit: Limit) -> Descent:
