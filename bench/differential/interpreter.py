@@ -14,8 +14,9 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func, stablehlo
 
-from bench.differential.program import mlir_name, numpy_type
+from bench.differential.program import numpy_type
 from rhino.dialect import functions
+from rhino.graph.element_types import element_type
 from rhino.plan_module import parse_module
 
 # What its own documentation says it lacks, and what ends the process (jaxlib 0.10.2); and scatters: of windows that lie
@@ -133,7 +134,7 @@ def _attribute(array: Array) -> ir.DenseElementsAttr:
     """As MLIR's own constant; ValueError for types that its buffers do not have."""
     if array.dtype.name.startswith(("bfloat16", "float8")):
         bits = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
-        kind = ir.Type.parse(mlir_name(array.dtype.name))
+        kind = ir.Type.parse(element_type(array.dtype.name) or array.dtype.name)
         return ir.DenseElementsAttr.get(bits, type=kind, shape=list(array.shape))
     if array.dtype.kind != "u":
         return ir.DenseElementsAttr.get(array)

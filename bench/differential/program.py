@@ -15,6 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rhino.graph.element_types import numpy_name
+
 _limits: Any = ml_dtypes.iinfo  # it has no types
 _NAME = re.compile(r"%[A-Za-z_]\w*(?:#\d+)?")
 _HEADER = "// differential: "
@@ -28,10 +30,6 @@ EPSILON = {
 LARGEST = {
     "f64": 1e12, "f32": 1e9, "f16": 3e4, "bf16": 1e9, "f8E4M3FN": 400.0, "f8E5M2": 4e4,
     "complex<f32>": 1e9, "complex<f64>": 1e12,
-}  # fmt: skip
-_NUMPY = {
-    "i1": "bool", "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
-    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "complex<f32>": "complex64", "complex<f64>": "complex128",
 }  # fmt: skip
 
 
@@ -51,14 +49,9 @@ def integer_bits(dtype: str) -> int:
 
 def numpy_type(dtype: str) -> np.dtype[Any]:
     """The dtype of an MLIR element type that this file knows."""
-    name = _NUMPY.get(dtype) or dtype.replace("i", "int", 1)
+    name = numpy_name(dtype)
+    assert name is not None, dtype
     return np.dtype(getattr(ml_dtypes, name, name))
-
-
-def mlir_name(dtype: str) -> str:
-    """The MLIR element type of a numpy dtype's name."""
-    known = {name: kind for kind, name in _NUMPY.items()}
-    return known.get(dtype) or dtype.replace("uint", "ui").replace("int", "i")
 
 
 def type_text(shape: Sequence[int], dtype: str) -> str:

@@ -25,10 +25,11 @@ import numpy as np
 
 from bench.differential.clusters import Place
 from bench.differential.interpreter import interpreted
-from bench.differential.program import data, facts_of, mlir_name
+from bench.differential.program import data, facts_of
 from rhino.compile import compile_module
 from rhino.compile.module import parse, read
 from rhino.errors import RhinoError
+from rhino.graph.element_types import element_type
 from rhino.plan_module import Request, parse_module, plan_module
 
 # Compiling takes most of the time, and how fast the result is does not matter.
@@ -90,7 +91,7 @@ def case_of_text(name: str, text: str) -> Case:
     drawn = []
     for spec, (dtype, bound, error, name) in zip(signature.arguments, kinds, strict=True):
         random = np.random.default_rng([facts["seed"] if facts else 0, zlib.crc32(name.encode())])
-        drawn.append(data(spec.shape, dtype or mlir_name(spec.dtype), bound, error, random))
+        drawn.append(data(spec.shape, dtype or element_type(spec.dtype) or spec.dtype, bound, error, random))
     return Case(name, text, drawn, tuple(facts["tolerances"]) if facts else None)
 
 

@@ -14,13 +14,13 @@ from jaxlib.mlir import ir
 from rhino.api_pins import STATE, find_state
 from rhino.api_returned import Place
 from rhino.api_trace import Trace
+from rhino.cost.units import nbytes
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPin
 from rhino.graph.element_types import dtype_bytes
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan_module import parse_module
 from rhino.plan_pipeline import Piece, pipeline_pieces
-from rhino.report.units import nbytes
 
 # Of what moves so many are named.
 _NAMED = 3

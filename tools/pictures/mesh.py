@@ -6,8 +6,9 @@ from itertools import product
 from math import prod
 
 from rhino.cluster import Cluster
+from rhino.cost.units import nbytes
 from rhino.plan import Tensor
-from rhino.report.units import device_bytes, nbytes, sharding_text, tensor_type
+from rhino.report.units import device_bytes, sharding_text, tensor_type
 from tools.pictures.plans import sharded
 from tools.pictures.svg import TILES, Svg
 

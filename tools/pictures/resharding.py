@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rhino.cluster import Cluster
-from rhino.report.units import nbytes, seconds
+from rhino.cost.units import nbytes, seconds
 from rhino.reshard import Network, ReshardPlan, Tensor, network_of, parse_spec, plan_reshard, spec_tiles
 from tools.pictures.svg import TILES, Svg
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rhino.cost.units import nbytes, seconds
 from rhino.plan import Plan
-from rhino.report.units import nbytes, seconds
 from rhino.schedule import Simulation, simulate
 from tools.pictures.pipeline import read
 from tools.pictures.plans import staged

@@ -6,9 +6,9 @@ from itertools import pairwise
 from math import prod
 
 from rhino.cluster import Cluster
+from rhino.cost.units import nbytes, seconds
 from rhino.graph import dtype_bytes
 from rhino.pipeline import Transfer
-from rhino.report.units import nbytes, seconds
 from tools.pictures.pipeline import Pipeline, read
 from tools.pictures.plans import staged
 from tools.pictures.svg import WIDTH, Svg

@@ -87,10 +87,12 @@ def read_parts(name: str, marker: str | None, say: Sink) -> list[Part]:
     _check_text(data, shown)
     if marker is None:
         return [Part(shown, data, None if name == "-" else name)]
-    return [
-        Part(shown, b"\n" * line + text.encode(), first=line + text[: len(text) - len(text.lstrip())].count("\n") + 1)
-        for line, text in _split(data.decode(), marker, shown, say)
-    ]
+    parts = []
+    for line, text in _split(data.decode(), marker, shown, say):
+        padded = b"\n" * line + text.encode()
+        blank = len(padded) - len(padded.lstrip())
+        parts.append(Part(shown, padded, first=padded.count(b"\n", 0, blank) + 1))
+    return parts
 
 
 def _check_text(data: bytes, shown: str) -> None:
@@ -118,12 +120,12 @@ def _split(text: str, marker: str, shown: str, say: Sink) -> Iterator[tuple[int,
 
     Lines that only begin as it does divide nothing, and are told.
     """
-    near = marker[: -_NEAR or None].rstrip()
+    divides = re.compile(rf"{re.escape(marker)}\s*(//.*)?")
+    near = marker[:-_NEAR].rstrip()
     start, line = 0, 0
     for number, found in enumerate(re.finditer(r"^.*\n?", text, flags=re.MULTILINE), 1):
         written = found[0].strip()
-        rest = written.removeprefix(marker).lstrip()
-        if written.startswith(marker) and (not rest or rest.startswith("//")):
+        if divides.fullmatch(written):
             yield line, text[start : found.start()]
             line, start = number, found.end()
         elif near and written.startswith(near):

@@ -96,7 +96,9 @@ def supervised(name: str, run: Callable[[], int], verbose: bool = False) -> int:
     before_end, message = epitaph(-code, text)
     # What came before may be wanted: dumps of the IR before the pass that ended it.
     shown = text if verbose else before_end
-    _show((shown if not shown or shown.endswith("\n") else f"{shown}\n").encode())
+    if shown and not shown.endswith("\n"):
+        shown += "\n"
+    _show(shown.encode())
     print(f"{name}: error: {shared.task + ': ' if shared.task else ''}{message}", file=sys.stderr)
     return 1
 

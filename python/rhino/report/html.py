@@ -10,11 +10,12 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from rhino.cost.units import nbytes, seconds
 from rhino.errors import RhinoError
 from rhino.plan import Plan
 from rhino.report import rows
 from rhino.report.measured import Measured
-from rhino.report.units import mesh_text, nbytes, pipeline_text, seconds
+from rhino.report.units import mesh_text, pipeline_text
 
 
 def page(plan: Plan, measured: Measured | None = None) -> str:

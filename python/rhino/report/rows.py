@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rhino.cost.padding import describe, gains
+from rhino.cost.units import nbytes, seconds
 from rhino.plan import Plan, Tensor
 from rhino.report.groups import group, mirrors
 from rhino.report.measured import Measured
-from rhino.report.units import device_bytes, flops, nbytes, percent, seconds, sharding_text, tensor_type
+from rhino.report.units import device_bytes, flops, percent, sharding_text, tensor_type
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROLES = {"param": "parameter", "opt_state": "optimizer state", "batch": "batch", "other": "other"}

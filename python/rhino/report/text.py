@@ -6,10 +6,11 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rhino.cost.units import nbytes, seconds
 from rhino.plan import Plan
 from rhino.report import rows
 from rhino.report.measured import Measured
-from rhino.report.units import mesh_text, nbytes, pipeline_text, seconds
+from rhino.report.units import mesh_text, pipeline_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -1,18 +1,13 @@
-"""Seconds, bytes, tensor types and shardings as people write them."""
+"""Operations, tensor types, shardings and meshes as people write them; seconds and bytes are in `rhino.cost.units`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from rhino.cost.units import nbytes, seconds, three_digits
+from rhino.cost.units import three_digits
 from rhino.graph.element_types import dtype_bytes, type_text
 from rhino.plan import Plan, Sharding, Tensor
-
-__all__ = [
-    "device_bytes", "flops", "mesh_text", "nbytes", "percent", "pipeline_text", "seconds", "sharding_text",
-    "tensor_type",
-]  # fmt: skip
 
 
 def flops(value: float) -> str:

@@ -87,10 +87,10 @@ class Costs:
         comm: CommModel,
         seconds: Sequence[float],
         matmuls: Mapping[int, tuple[float, tuple[float, ...]]],
+        hideable: frozenset[int],
         names: Sequence[str] = (),
-        hideable: frozenset[int] = frozenset(),
     ) -> Costs:
-        """The costs with what XLA does for the cluster's target."""
+        """The costs with what XLA does for the cluster's target; `hideable` by `rhino.search.overlap`."""
         gpu = cluster.device.xla_target != "cpu"
         return cls(
             problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu,

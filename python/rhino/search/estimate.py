@@ -73,7 +73,7 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
     comm = RingModel(cluster, sizes)
     undivided, matmuls = op_seconds(graph, cluster), matmul_seconds(graph, cluster)
     hideable = hideable_transfers(problem, quotient, cluster)
-    costs = Costs.on(problem, quotient, cluster, comm, undivided, matmuls, names, hideable)
+    costs = Costs.on(problem, quotient, cluster, comm, undivided, matmuls, hideable, names)
     pinned = pinned_states(problem, quotient, sizes, names, strict)
     setting = Setting(costs, pinned.states)
     start = start_from_nothing(setting)

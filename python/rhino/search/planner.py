@@ -196,7 +196,7 @@ class _Search:
         names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
         comm = (options.comm or RingModel)(self.cluster, shape)
         costs = Costs.on(
-            self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, names, self.hideable
+            self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, self.hideable, names
         )
         if options.comm is not None:
             costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False, window=0.0)

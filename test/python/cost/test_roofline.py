@@ -87,9 +87,8 @@ def test_a_dots_arithmetic_and_tensors_apart() -> None:
     (dot,) = (n for n, node in enumerate(build_problem(graph).nodes) if node.kind == "op")
     problem = build_problem(graph)
     quotient = tie_repeats(problem)
-    costs = Costs.on(
-        problem, quotient, HOST, RingModel(HOST, (4,)), op_seconds(graph, HOST), matmul_seconds(graph, HOST)
-    )
+    whole, apart = op_seconds(graph, HOST), matmul_seconds(graph, HOST)
+    costs = Costs.on(problem, quotient, HOST, RingModel(HOST, (4,)), whole, apart, frozenset())
     k = quotient.klass[dot]
     x, w, y = moved
     # Whole; rows, columns, and the contracted dimension split four ways.
@@ -122,9 +121,8 @@ def test_a_kernel_moves_what_it_says_and_parts_of_what_is_split() -> None:
     _, moved = matmul_seconds(graph, HOST)[0]
     assert sum(moved) == pytest.approx(2**24 / 1e12)
     problem = build_problem(graph)
-    costs = Costs.on(
-        problem, tie_repeats(problem), HOST, RingModel(HOST, (4,)), op_seconds(graph, HOST), matmul_seconds(graph, HOST)
-    )
+    whole, apart = op_seconds(graph, HOST), matmul_seconds(graph, HOST)
+    costs = Costs.on(problem, tie_repeats(problem), HOST, RingModel(HOST, (4,)), whole, apart, frozenset())
     (node,) = (n for n in problem.nodes if n.kind == "op")
     k = costs.quotient.klass[node.index]
     # Only the first factor may be split.

@@ -40,7 +40,7 @@ def setting_on(graph: Graph, shape: tuple[int, ...]) -> Setting:
     quotient = tie_repeats(problem)
     hideable = hideable_transfers(problem, quotient, CLUSTER)
     comm, seconds, matmuls = RingModel(CLUSTER, shape), op_seconds(graph, CLUSTER), matmul_seconds(graph, CLUSTER)
-    return Setting(Costs.on(problem, quotient, CLUSTER, comm, seconds, matmuls, hideable=hideable), {})
+    return Setting(Costs.on(problem, quotient, CLUSTER, comm, seconds, matmuls, hideable), {})
 
 
 def best(setting: Setting, limit: Limit) -> Descent:

@@ -254,7 +254,7 @@ def test_a_late_all_reduce_must_not_be_sliced() -> None:
     (dot,) = [op for op in problem.graph.ops if op.name == "stablehlo.dot_general"]
     found = transfer(problem, dot.results[0], "define")
     cluster = Cluster.load("dgx-h100:1")
-    costs = Costs.on(problem, tie_repeats(problem), cluster, RingModel(cluster, (4, 2)), [0.0] * 99, {})
+    costs = Costs.on(problem, tie_repeats(problem), cluster, RingModel(cluster, (4, 2)), [0.0] * 99, {}, frozenset())
     assert costs.trips(found, (P, R), (R, R)) == 1
     assert costs.trips(found, (P, R), (R, 0)) == 8  # sliced
     assert costs.trips(found, (P, R), (0, R)) == 8  # scattered
