@@ -11,6 +11,7 @@ from math import prod
 
 from rhino.cost.collectives import ring_bytes
 from rhino.search.costs import Costs, States, paid
+from rhino.search.landing import landings
 from rhino.search.layout import Step
 from rhino.search.nesting import nest
 from rhino.search.problem import Transfer
@@ -73,6 +74,7 @@ def _computing(costs: Costs, states: Sequence[States], found: OpSeconds) -> None
 def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied: Sequence[int]) -> None:
     nesting = nest(costs, states)
     seconds: dict[int, tuple[float, float]] = {}
+    landed: dict[int, float] = {}
     for transfer, _ in costs.quotient.transfers:
         now = late = 0.0
         for paid_s, _, source, target in paid(costs, transfer, states, nesting):
@@ -81,8 +83,10 @@ def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied:
             else:
                 now += paid_s
         seconds[transfer.index] = now, late
+        landed[transfer.index] = landings(costs, transfer, states)
     for transfer in costs.problem.transfers:
         now, late = seconds[tied[transfer.index]]
+        found.compute[transfer.op] += landed[tied[transfer.index]]
         if now or late:
             op = _place(transfer)
             kind = found.hideable if tied[transfer.index] in costs.hideable else found.comm

@@ -14,6 +14,7 @@ from rhino.cluster import Cluster
 from rhino.cost.collectives import CommModel
 from rhino.cost.memory import Lifetimes
 from rhino.graph.data import Manual
+from rhino.search.landing import apart_seconds
 from rhino.search.layout import Form, Layout, Order, Route, Step, form_of, route
 from rhino.search.manual import Inside, insides, open_states, parts
 from rhino.search.overlap import WINDOW
@@ -46,7 +47,8 @@ class Costs:
     whether it adds partial results before it reduces them once; `widens`, whether it sends 2-byte floats as f32.
     `names` are the mesh's axes, as pins spell them; `widened` says what works in float32 on bfloat16 values:
     "dots" and what is element-wise, "elements" only, or "nothing".
-    The tied transfers `hideable` can run beside the share `window` of computing (`rhino.search.overlap`).
+    The tied transfers `hideable` can run beside the share `window` of computing (`rhino.search.overlap`); `apart` is
+    of `rhino.search.landing`.
     """
 
     problem: Problem
@@ -62,6 +64,7 @@ class Costs:
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
     insides: Mapping[int, Inside] = field(default_factory=dict)
+    apart: Mapping[int, float] = field(default_factory=dict)
     given: dict[int, list[int]] = field(default_factory=dict)
     whole: list[int] = field(default_factory=list)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
@@ -91,12 +94,12 @@ class Costs:
         names: Sequence[str] = (),
     ) -> Costs:
         """The costs with what XLA does for the cluster's target; `hideable` by `rhino.search.overlap`."""
-        gpu = cluster.device.xla_target != "cpu"
+        target = cluster.device.xla_target
         return cls(
-            problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S, sums_merge=gpu, widens=not gpu,
-            window=WINDOW if hideable else 0.0, hideable=hideable,
-            names=tuple(names), widened=_WIDENED.get(cluster.device.xla_target, "nothing"),
-            insides=insides(problem.graph, cluster),
+            problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S,
+            sums_merge=target != "cpu", widens=target == "cpu", widened=_WIDENED.get(target, "nothing"),
+            window=WINDOW if hideable else 0.0, hideable=hideable, names=tuple(names),
+            insides=insides(problem.graph, cluster), apart=apart_seconds(problem.graph, cluster),
         )  # fmt: skip
 
     @property

@@ -31,13 +31,15 @@ class Cut:
 
     `values[class, dim classes]` are undivided bytes of cones' values, and of what XLA keeps besides; `copies[t]` how
     many of the transfers tied to t could have a converted copy then; `partials[t, class, view]` how many partial
-    results could wait for reduction; `fixed` bytes that no decision divides.
+    results could wait for reduction; `apart[t, class, view]` how many results could be written apart; `fixed` bytes
+    that no decision divides.
     """
 
     room: float
     values: dict[tuple[int, tuple[int, ...]], int]
     copies: dict[int, int]
     partials: dict[tuple[int, int, tuple[int, ...]], int]
+    apart: dict[tuple[int, int, tuple[int, ...]], int]
     fixed: int
 
 
@@ -62,6 +64,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
             values[key] = values.get(key, 0) + others * extra.nbytes
     copies: dict[int, int] = {}
     partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
+    apart: dict[tuple[int, int, tuple[int, ...]], int] = {}
     for transfer in problem.transfers:
         tied = quotient.tied[transfer.index]
         if transfer.kind == "use":
@@ -70,11 +73,13 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
                 copies[tied] = copies.get(tied, 0) + others
         else:
             for source in transfer.sources:
+                key3 = (tied, quotient.klass[source.node], source.view)
                 span = partial_span(costs, life, transfer, source)
                 if span is not None and span[0] <= at <= span[1]:
-                    key3 = (tied, quotient.klass[source.node], source.view)
                     partials[key3] = partials.get(key3, 0) + others
-    return Cut(limit * AIM, values, copies, partials, fixed)
+                if source.op in costs.apart and transfer.targets[0].node >= 0 and source.op <= at <= source.op + 1:
+                    apart[key3] = apart.get(key3, 0) + others
+    return Cut(limit * AIM, values, copies, partials, apart, fixed)
 
 
 def impossible(program: Program, cut: Cut) -> bool:
@@ -105,6 +110,10 @@ def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
             layout = tuple(view[state] for state in s)
             if PARTIAL in layout:
                 add(x, count * value.nbytes / shards(layout, sizes, value.shape))
+    for (t, k, view), count in cut.apart.items():
+        value = costs.problem.graph.values[costs.problem.transfers[t].value]
+        for layout, variable in program.apart(t, k, view):
+            add(variable, count * value.nbytes / shards(layout, sizes, value.shape))
     for t, count in cut.copies.items():
         value = costs.problem.graph.values[costs.problem.transfers[t].value]
         for end, variables in program.conversions(t):

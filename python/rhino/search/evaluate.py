@@ -13,6 +13,7 @@ from rhino.cost.collectives import ring_bytes
 from rhino.cost.memory import Lifetimes, Memory, peak
 from rhino.graph.data import Op
 from rhino.search.costs import Costs, States, paid
+from rhino.search.landing import landings, lands_apart
 from rhino.search.layout import Layout, Order, Placed, Route, Step, shards
 from rhino.search.nesting import nest
 from rhino.search.overlap import hidden_seconds
@@ -52,7 +53,7 @@ class Copy:
 def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Prediction:
     """Everything about one plan. `states` per class of the tied problem, one state per mesh axis each."""
     quotient = costs.quotient
-    compute_s = comm_s = overlappable_s = 0.0
+    compute_s = comm_s = overlappable_s = landed_s = 0.0
     comm_bytes: dict[str, float] = {}
     counts: dict[str, int] = {}
     nesting = nest(costs, states)
@@ -77,7 +78,9 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             record(steps, count * costs.trips(transfer, source, target))
             if transfer.index in costs.hideable:
                 overlappable_s += count * seconds
+        landed_s += count * landings(costs, transfer, states)
     hidden_s = hidden_seconds(compute_s, overlappable_s, costs.window)
+    compute_s += landed_s
     return Prediction(
         step_time_s=compute_s + comm_s - hidden_s,
         compute_s=compute_s,
@@ -229,13 +232,17 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
             continue  # a constraint's result is the copy
         held.append((copy.value, _split(costs, copy.value, copy.layout), copy.readers[0][0], copy.readers[-1][0]))
     for transfer in problem.transfers:
-        if transfer.kind != "define" or transfer.targets[0].node < 0:
+        target = transfer.targets[0]
+        if transfer.kind != "define" or target.node < 0:
             continue
         for source in transfer.sources:
-            layout = costs.layout(source, states[klass[source.node]])
+            k = klass[source.node]
+            layout = costs.layout(source, states[k])
             span = partial_span(costs, life, transfer, source)
             if PARTIAL in layout and span is not None:
                 held.append((transfer.value, _split(costs, transfer.value, layout), *span))
+            elif lands_apart(costs, k, layout, costs.layout(target, states[klass[target.node]])):
+                held.append((transfer.value, _split(costs, transfer.value, layout), source.op, source.op + 1))
     for extra in costs.scratch(life):
         held_in = problem.nodes[extra.node].parts(states[klass[extra.node]], costs.sizes, extra.classes)
         nbytes = share(extra.nbytes, held_in)

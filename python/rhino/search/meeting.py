@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import inf
 
 from rhino.search.costs import Costs, States
+from rhino.search.landing import landed_seconds
 from rhino.search.layout import Layout
 from rhino.search.milp import Rows
 from rhino.search.problem import REPLICATED, End, Transfer
@@ -90,18 +91,37 @@ def _prices(
     costs: Costs, transfer: Transfer, source: End, target: End, ours: tuple[States, ...], theirs: tuple[States, ...]
 ) -> Iterator[Price]:
     several = len(transfer.sources) * len(transfer.targets) > 1
+    for i, j, start, end in _conversions(costs, source, target, ours, theirs):
+        seconds = costs.transfer(transfer, start, end)[0]
+        if seconds:
+            shared = transfer.kind == "use" or (several and costs.once(transfer, start, end))
+            yield i, j, (start, end), seconds, shared
+
+
+def written(
+    costs: Costs, transfer: Transfer, source: End, target: End, ours: tuple[States, ...], theirs: tuple[States, ...]
+) -> Prices:
+    """What is paid at a source because its result is written apart; arguments as of `prices`."""
+    found: list[Price] = []
+    for i, j, start, end in _conversions(costs, source, target, ours, theirs):
+        seconds = landed_seconds(costs, source.node, transfer.value, start, end)
+        if seconds:
+            found.append((i, j, (start, end), seconds, False))
+    return Prices.of(found)
+
+
+def _conversions(
+    costs: Costs, source: End, target: End, ours: tuple[States, ...], theirs: tuple[States, ...]
+) -> Iterator[tuple[int, int, Layout, Layout]]:
+    """The pairs of groups, and their layouts, between which something is converted."""
     alone = target.node < 0 or target.node == source.node
     replicated = (REPLICATED,) * len(costs.sizes)
     starts = [costs.layout(source, states) for states in ours]
     ends = [costs.layout(target, states) if target.node >= 0 else replicated for states in theirs]
     for i, start in enumerate(starts):
         for j, end in enumerate(ends):
-            if start == end or (alone and i != j):
-                continue
-            seconds = costs.transfer(transfer, start, end)[0]
-            if seconds:
-                shared = transfer.kind == "use" or (several and costs.once(transfer, start, end))
-                yield i, j, (start, end), seconds, shared
+            if start != end and not (alone and i != j):
+                yield i, j, start, end
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from rhino.cost.roofline import MATMULS
 from rhino.errors import RhinoError
 from rhino.search.costs import Costs, States
 from rhino.search.layout import Layout
-from rhino.search.meeting import Groups, Pair, Price, Prices, alike, prices, transport
+from rhino.search.meeting import Groups, Pair, Price, Prices, alike, prices, transport, written
 from rhino.search.milp import Milp
 from rhino.search.overlap import WON
 from rhino.search.pinning import Open, allows
-from rhino.search.problem import End, Transfer, takes
+from rhino.search.problem import PARTIAL, End, Transfer, takes
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
 _TIE_BREAK = 1e-8
@@ -167,6 +167,11 @@ class Program:
 
     def _transfer(self, transfer: Transfer, count: int) -> None:
         hideable = transfer.index in self.costs.hideable
+        if self.costs.apart and transfer.kind == "define":
+            for source in transfer.sources:
+                (target,) = transfer.targets
+                paid_there = written(self.costs, transfer, source, target, *self._met(source, target))
+                self._charge(source.node, target.node, paid_there, count, False)
         if len(transfer.sources) == len(transfer.targets) == 1:
             (source,), (target,) = transfer.sources, transfer.targets
             self._charge(source.node, target.node, self._prices(transfer, source, target), count, hideable)
@@ -182,11 +187,15 @@ class Program:
                 self.shared.append((count * entries[0][3], hideable, (transfer.index, key), list(members)))
 
     def _prices(self, transfer: Transfer, source: End, target: End) -> Prices:
+        return prices(self.costs, transfer, source, target, *self._met(source, target))
+
+    def _met(self, source: End, target: End) -> tuple[tuple[States, ...], tuple[States, ...]]:
+        """A state of each group at the two ends of a transfer; all of the source's where there is no other class."""
         u, w = source.node, target.node
         if w < 0 or u == w:
-            return prices(self.costs, transfer, source, target, self.open[u], self.open[u])
+            return self.open[u], self.open[u]
         ours, theirs = self.groups[u, w]
-        return prices(self.costs, transfer, source, target, ours.states, theirs.states)
+        return ours.states, theirs.states
 
     def _shared(self, transfer: Transfer) -> dict[Key, dict[Place, list[Price]]]:
         """The conversions that are paid once for all ends of a transfer, and where each may happen."""
@@ -278,6 +287,19 @@ class Program:
             shared = self.shared_vars.get((transfer, key))
             found.append((key[1], [shared] if shared is not None else list(self._variables(next(iter(members))))))
         return found
+
+    def apart(self, transfer: int, k: int, view: Layout) -> Iterator[tuple[Layout, int]]:
+        """The layouts in which class k could leave a result that is kept in another, and variables that are 1 there."""
+        target = self.costs.quotient.standing[transfer].targets[0]
+        left: dict[Layout, list[int]] = {}
+        for s, x in self.x[k].items():
+            left.setdefault(tuple([view[state] for state in s]), []).append(x)
+        for layout, variables in left.items():
+            if PARTIAL not in layout:
+                y = self.milp.variable(0.0)
+                kept = [x for s, x in self.x[target.node].items() if self.costs.layout(target, s) == layout]
+                self.milp.row(0, inf, [(y, 1.0), *[(x, -1.0) for x in variables], *[(x, 1.0) for x in kept]])
+                yield layout, y
 
     def limit(self, terms: Sequence[tuple[int, float]], room: float) -> None:
         """Add the row `terms <= room`."""

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from rhino.cost.collectives import CommModel
 from rhino.graph import Argument, Graph, Op, Rule, Value
+from rhino.graph.fusion import absorbed
 from rhino.search.cones import build_problem
 from rhino.search.costs import Costs, States, paid
+from rhino.search.landing import landings
 from rhino.search.overlap import hidden_seconds
 from rhino.search.program import feasible
 from rhino.search.symmetry import tie_repeats, untied
@@ -84,6 +86,15 @@ class Builder:
         rule = Rule((groups, rows, n), (((0,), (1,), (2,)),), (((0, 1), (2,)),))
         return self.op("reshape", (a,), (groups * rows, n), rule)
 
+    def labelled(self, a: int) -> int:
+        """The matrix with one element of each row changed by a scatter that XLA lets work on the sum."""
+        m, n = self.shape(a)
+        rule = Rule((m, n), (((0,), (1,)), ((0,), ()), ((0,),)), (((0,), (1,)),))
+        places, parts = self.argument(m, 1, dtype="i32"), self.argument(m)
+        scattered = self.op("scatter", (self.constant(m, n), places, parts), (m, n), rule)
+        self.graph.ops[-1].tag = "add"
+        return self.same("add", a, scattered)
+
     def constant(self, *shape: int) -> int:
         v = self.op("constant", (), shape, None)
         self.graph.ops[-1].tag = "splat"
@@ -102,7 +113,7 @@ def graphs(draw: st.DrawFn, lengths: Sequence[int] = (2, 7, 8, 8, 16)) -> Graph:
     matrices = [build.argument(draw(sides), draw(sides)) for _ in range(draw(st.integers(1, 3)))]
     for _ in range(draw(st.integers(2, 6))):
         a = draw(st.sampled_from(matrices))
-        kind = draw(st.sampled_from(("dot", "dot", "dot", "add", "tanh", "transpose", "scale")))
+        kind = draw(st.sampled_from(("dot", "dot", "dot", "add", "tanh", "transpose", "scale", "label")))
         if kind == "dot":
             fits = [b for b in matrices if build.shape(b)[0] == build.shape(a)[1]]
             b = draw(st.sampled_from(fits)) if fits else build.argument(build.shape(a)[1], draw(sides))
@@ -114,6 +125,8 @@ def graphs(draw: st.DrawFn, lengths: Sequence[int] = (2, 7, 8, 8, 16)) -> Graph:
             matrices.append(build.same("tanh", a))
         elif kind == "transpose":
             matrices.append(build.transpose(a))
+        elif kind == "label":
+            matrices.append(build.labelled(a))
         else:
             dim = draw(st.integers(0, 1))
             scale = build.broadcast(build.reduce(a, dim), build.shape(a), 1 - dim)
@@ -143,7 +156,9 @@ def seconds_of(graph: Graph, per_flop: float) -> list[float]:
 def costs_of(graph: Graph, comm: CommModel, seconds: Sequence[float], tie: bool = True, merge: bool = True) -> Costs:
     """The costs of a hand-made graph; `merge` is whether partial results are added before they are reduced."""
     problem = build_problem(graph, uneven=True)
-    return Costs(problem, tie_repeats(problem) if tie else untied(problem), comm, seconds, sums_merge=merge)
+    quotient = tie_repeats(problem) if tie else untied(problem)
+    apart = {o: float(graph.values[graph.ops[o].results[0]].elements) for o in absorbed(graph)}
+    return Costs(problem, quotient, comm, seconds, sums_merge=merge, apart=apart)
 
 
 def total(costs: Costs, states: Sequence[States]) -> float:
@@ -158,7 +173,8 @@ def total(costs: Costs, states: Sequence[States]) -> float:
         if t.index in costs.hideable
         for found in paid(costs, t, states)
     )
-    return nodes + moved - hidden_seconds(computing, hideable, costs.window)
+    landed = sum(count * landings(costs, t, states) for t, count in quotient.transfers)
+    return nodes + moved + landed - hidden_seconds(computing, hideable, costs.window)
 
 
 def choices(costs: Costs) -> list[list[States]]:
@@ -183,7 +199,8 @@ def least_total(costs: Costs, pinned: dict[int, States]) -> float:
         for at in np.ndindex(*table.shape):
             for k, i in zip(joined, at, strict=True):
                 states[k] = every[k][i]
-            table[at] = count * sum(found[0] for found in paid(costs, transfer, states))
+            paid_s = sum(found[0] for found in paid(costs, transfer, states))
+            table[at] = count * (paid_s + landings(costs, transfer, states))
         tables.append((joined, table))
     left = set(range(len(every)))
     while left:
