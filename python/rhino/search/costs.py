@@ -19,7 +19,7 @@ from rhino.search.layout import Form, Layout, Order, Route, Step, form_of, route
 from rhino.search.manual import Inside, insides, open_states, parts
 from rhino.search.overlap import WINDOW
 from rhino.search.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer
-from rhino.search.scratch import Scratch, scratch
+from rhino.search.scratch import Scratch, copied_wide, scratch
 from rhino.search.symmetry import Quotient
 from rhino.search.uneven import Odd
 
@@ -74,6 +74,7 @@ class Costs:
     weights: list[float] = field(default_factory=list)
     parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
     extra: list[tuple[Scratch, ...]] = field(default_factory=list)
+    wider: list[frozenset[int]] = field(default_factory=list)
     prices: dict[tuple[object, ...], Prices] = field(default_factory=dict)
     shares: dict[tuple[int, States], float] = field(default_factory=dict)
     uneven: bool = field(init=False)
@@ -335,11 +336,20 @@ class Costs:
     def scratch(self, life: Lifetimes) -> tuple[Scratch, ...]:
         """Memory that XLA takes besides the program's values; the same for all plans."""
         if not self.extra:
-            dots_upcast = self.widened == "dots"
-            dots = [o for o in self.matmuls if self.problem.graph.ops[o].kernel is None]
-            found = () if self.widened == "nothing" else scratch(self.problem, life, dots, dots_upcast)
+            found: tuple[Scratch, ...] = ()
+            if self.widened != "nothing":
+                found = scratch(self.problem, life, self._dots(), self.widened == "dots")
             self.extra.append((*found, *self._held()))
         return self.extra[0]
+
+    def wide(self, life: Lifetimes) -> frozenset[int]:
+        """Values of which a dot that reads a converted copy makes a float32 one besides."""
+        if not self.wider:
+            self.wider.append(copied_wide(self.problem, life, self._dots()) if self.widened == "dots" else frozenset())
+        return self.wider[0]
+
+    def _dots(self) -> list[int]:
+        return [o for o in self.matmuls if self.problem.graph.ops[o].kernel is None]
 
     def _held(self) -> Iterator[Scratch]:
         """What manual computations and kernels hold while they run."""

@@ -62,6 +62,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
         if extra.first <= at <= extra.last:
             key = (quotient.klass[extra.node], extra.classes)
             values[key] = values.get(key, 0) + others * extra.nbytes
+    wide = costs.wide(life)
     copies: dict[int, int] = {}
     partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
     apart: dict[tuple[int, int, tuple[int, ...]], int] = {}
@@ -70,7 +71,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
         if transfer.kind == "use":
             readers = [problem.nodes[t.node].ops[0] for t in transfer.targets if problem.nodes[t.node].kind == "op"]
             if readers and min(readers) <= at <= max(readers):
-                copies[tied] = copies.get(tied, 0) + others
+                copies[tied] = copies.get(tied, 0) + others * (3 if at in readers and transfer.value in wide else 1)
         else:
             for source in transfer.sources:
                 key3 = (tied, quotient.klass[source.node], source.view)

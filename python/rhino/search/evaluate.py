@@ -230,7 +230,10 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
     for copy in copies(costs, states, [tuple(range(len(costs.sizes)))] * len(states)):
         if graph.ops[copy.readers[-1][0]].name.startswith("sdy."):
             continue  # a constraint's result is the copy
-        held.append((copy.value, _split(costs, copy.value, copy.layout), copy.readers[0][0], copy.readers[-1][0]))
+        nbytes = _split(costs, copy.value, copy.layout)
+        held.append((copy.value, nbytes, copy.readers[0][0], copy.readers[-1][0]))
+        if copy.value in costs.wide(life):
+            held.extend((copy.value, 2 * nbytes, op, op) for op in dict.fromkeys(op for op, _ in copy.readers))
     for transfer in problem.transfers:
         target = transfer.targets[0]
         if transfer.kind != "define" or target.node < 0:

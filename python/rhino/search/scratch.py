@@ -50,7 +50,7 @@ def _upcast(problem: Problem, life: Lifetimes, dots: frozenset[int]) -> Iterator
     """What a bfloat16 dot reads and makes is float32 for as long as it lives; what it is handed, a copy at the dot."""
     graph = problem.graph
     spans = {root: (first, last) for root, first, last in life.intervals}
-    tied = {v for op in graph.ops for tie in op.ties for v in tie}
+    own = own_values(problem, life)
     held: set[int] = set()
     for node in problem.nodes:
         op = graph.ops[node.ops[0]] if node.kind == "op" else None
@@ -60,7 +60,7 @@ def _upcast(problem: Problem, life: Lifetimes, dots: frozenset[int]) -> Iterator
             value = graph.values[v]
             if value.dtype != "bf16":
                 continue
-            if v in spans and v not in tied and problem.node_of[v] >= 0:
+            if v in own:
                 if v not in held:
                     held.add(v)
                     yield Scratch(v, problem.node_of[v], problem.classes[v], value.nbytes, *spans[v])
@@ -68,6 +68,19 @@ def _upcast(problem: Problem, life: Lifetimes, dots: frozenset[int]) -> Iterator
             factors = {f for dim in mapping for f in dim}
             classes = tuple([i for i, f in enumerate(node.factors) if f in factors])
             yield Scratch(v, node.index, classes, 2 * value.nbytes, op.index, op.index)
+
+
+def own_values(problem: Problem, life: Lifetimes) -> frozenset[int]:
+    """Values that a program computes for itself: in a buffer of their own, which no loop carries."""
+    tied = {v for op in problem.graph.ops for tie in op.ties for v in tie}
+    return frozenset(v for v, _, _ in life.intervals if v not in tied and problem.node_of[v] >= 0)
+
+
+def copied_wide(problem: Problem, life: Lifetimes, dots: Sequence[int]) -> frozenset[int]:
+    """Values that dots, which work in float32, read or make in other layouts, too: each beside a float32 copy of it."""
+    graph = problem.graph
+    met = {v for o in dots for v in (*graph.ops[o].operands, *graph.ops[o].results)}
+    return frozenset(v for v in own_values(problem, life) & met if graph.values[v].dtype == "bf16")
 
 
 def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool) -> Iterator[Scratch]:

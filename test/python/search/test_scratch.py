@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from rhino.graph import Graph
 from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.search import Options, Solution, plan_sharding
+from rhino.search.evaluate import memory
 
 ROWS, WIDTH = 32768, 1024
 BF16 = jnp.bfloat16
@@ -76,15 +77,38 @@ def test_what_dots_read_and_make_is_float32_where_they_have_no_bfloat16() -> Non
     assert dots == [("dot_general", 2)] * 5
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax_plugins.xla_cuda13") is None, reason="needs rhino-jax[gpu-aot]")
 @pytest.mark.parametrize("target", ["v100", "a100"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_peak_is_near_what_xla_assigned(target: str, bias: bool) -> None:
+def test_the_peak_is_near_what_xla_assigned(target: str, bias: bool, gpu_compiler: None) -> None:
     module, graph, solution = planned(target, bias)
     annotate(module, graph, solution)
     measured = compile_module(str(module), target, devices=2).memory_analysis().peak_bytes
     # Without any of it: 0.55 of the peak.
     assert solution.predicted.memory.peak_bytes == pytest.approx(measured, rel=0.25)
+
+
+def gathered(target: str) -> tuple[ir.Module, Graph, Solution]:
+    """Two dense layers on two GPUs, the second on each device whole: it reads what the first leaves in rows."""
+
+    def step(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ up) @ down
+
+    module = module_of(step, *(spec(*s, dtype=BF16) for s in ((ROWS, WIDTH), (WIDTH, 8 * WIDTH), (8 * WIDTH, WIDTH))))
+    graph = import_graph(module)
+    found = plan_sharding(graph, host(2, target=target), Options(mesh=(2,)))
+    second = max(o for o in found.costs.matmuls)
+    (k,) = (found.costs.quotient.klass[n.index] for n in found.problem.nodes if n.ops == [second])
+    return module, graph, replace(found, states=tuple((0,) if c == k else s for c, s in enumerate(found.states)))
+
+
+@pytest.mark.parametrize("target", ["v100", "h100"])
+def test_what_a_dot_reads_gathered_is_float32_besides(target: str, gpu_compiler: None) -> None:
+    module, graph, solution = gathered(target)
+    predicted = memory(solution.costs, solution.states, lifetimes(graph)).peak_bytes
+    annotate(module, graph, solution)
+    measured = compile_module(str(module), target, devices=2).memory_analysis().peak_bytes
+    # What is kept in rows counts until the dot, though gathering it is its last use. Without the copy: 0.73 of it.
+    assert 1.0 < predicted / measured < (1.4 if target == "v100" else 1.15)
 
 
 def test_a_limit_counts_what_is_kept() -> None:
