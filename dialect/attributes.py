@@ -108,6 +108,24 @@ class RhinoCost(RhinoAttribute):
     example = "rhino.cost = {bytes = 3145728 : i64, flops = 1073741824 : i64, time_s = 1.100000e-06 : f64}"
 
 
+class RhinoConstraint(RhinoAttribute):
+    """What a constraint of a planned module is, where its place does not say so.
+
+    Of "given" ones the program had before it was planned. The plan added the others: those at once after an operation
+    whose result they alone read lay it out, all others, and "copy" ones, convert a value for a reader.
+    """
+
+    name = "rhino.constraint"
+    places = ("op",)
+    schema = String(("given", "copy"))
+    example = 'rhino.constraint = "given"'
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        if not scene.op.name.startswith("sdy."):
+            yield f"{cls.name} is on '{scene.op.name}', which is no constraint"
+
+
 class RhinoKernel(RhinoAttribute):
     """What is known of a call whose insides nobody sees: which kernel it is, and what one execution of it costs.
 
@@ -309,7 +327,8 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
         RhinoRole, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoPin,
-        RhinoCluster, RhinoPlacement, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast, RhinoSchedule, RhinoPlan,
+        RhinoCluster, RhinoPlacement, RhinoConstraint, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast,
+        RhinoSchedule, RhinoPlan,
     )
 }  # fmt: skip
 
@@ -320,6 +339,7 @@ __all__ = [
     "RhinoArgument",
     "RhinoAttribute",
     "RhinoCluster",
+    "RhinoConstraint",
     "RhinoCost",
     "RhinoKernel",
     "RhinoLayouts",

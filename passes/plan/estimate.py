@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.attributes import RhinoCost
+from rhino.cluster import Cluster
+from rhino.dialect.attributes import RhinoCost, RhinoPlan
 from rhino.errors import RhinoError
+from rhino.graph import Graph
 from rhino.graph.fusion import materialised, traffic_bytes
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.import_graph import import_graph, number_program
-from rhino.passes.plan.plan_sharding import MESH, given_mesh
+from rhino.passes.plan.plan_sharding import given_mesh
+from rhino.passes.plan.read_layouts import is_conversion, read_layouts
+from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.registry import Pass, option, register
-from rhino.search.estimate import Estimated, estimate
+from rhino.search.estimate import Estimated, estimate, estimate_plan
+from rhino.search.replay import UnreadableError
 from rhino.search.uneven import share
 
 _MIB = 2.0**20
@@ -26,7 +32,8 @@ class Estimate(Pass):
 
     Requires:
       `@main` with `sdy.mesh @mesh`, static shapes and no calls. Layouts come from the `sdy.sharding`s; where there is
-      none, the cheapest that suits its neighbours is assumed.
+      none, the cheapest that suits its neighbours is assumed. Of a module with `rhino.plan` the search's decisions are
+      read back: what is predicted then is what the plan says, exactly.
 
     Ensures:
       Dots, convolutions, gathers and scatters have `rhino.cost`: seconds, flops and bytes of one execution on one
@@ -56,12 +63,13 @@ class Estimate(Pass):
         mesh = given_mesh(module)
         if not mesh:
             raise PassError(module, f"module has no sdy.mesh @{MESH}", ["plan it first: --rhino-plan-sharding"])
-        graph = import_graph(module, read_op_shardings=True)
+        _, ops = number_program(main)
         try:
-            found = estimate(graph, cluster, mesh)
+            graph, found = _read(module, main, cluster, mesh, log)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        _, ops = number_program(main)
+        if len(graph.ops) < len(ops):
+            ops = [op for op in ops if not is_conversion(op)]
         real = materialised(graph)
         for index, seconds in found.op_seconds.items():
             op = graph.ops[index]
@@ -82,6 +90,22 @@ class Estimate(Pass):
                 f"{f', {event.trips} times' if event.trips > 1 else ''}: {event.seconds * 1e6:.1f} us",
             )
         log.count("collectives", sum(found.predicted.collectives.values()))
+
+
+def _read(
+    module: ir.Module, main: ir.Operation, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog
+) -> tuple[Graph, Estimated]:
+    """The program and its prediction: as it was planned, if it carries a plan that can be read back."""
+    if RhinoPlan.of(module) is not None:
+        try:
+            graph, written = read_layouts(module)
+            return graph, estimate_plan(graph, written, cluster, mesh)
+        except UnreadableError as error:
+            log.remark(
+                main, f"the plan cannot be read back: {error.message}", ["its conversions are priced one by one"]
+            )
+    graph = import_graph(module, read_op_shardings=True)
+    return graph, estimate(graph, cluster, mesh)
 
 
 def _headline(found: Estimated) -> str:

@@ -15,8 +15,9 @@ from rhino.microbatch.forms import ONE
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.manual.read import MANUAL_MESH
-from rhino.passes.plan.plan_sharding import MESH, given_mesh
+from rhino.passes.plan.plan_sharding import given_mesh
 from rhino.passes.plan.split_programs import SplitPrograms
+from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.plan.write_pipeline import write_pipeline
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.replicated import AXIS

@@ -14,7 +14,8 @@ from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts, RhinoStage
 from rhino.graph.data import Graph
 from rhino.passes.manual.adopt_mesh import put_away
-from rhino.passes.plan.plan_sharding import MESH, Writer, annotate
+from rhino.passes.plan.plan_sharding import annotate
+from rhino.passes.plan.write_layouts import MESH, Writer
 from rhino.search import Solution
 
 

@@ -17,7 +17,7 @@ from jaxlib.mlir.dialects import func
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoCluster
 from rhino.dialect.validity import check_valid
-from rhino.passes.plan.plan_sharding import MESH
+from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.stage.read_program import fragment_ops
 
 

@@ -16,7 +16,8 @@ from rhino.passes.diagnostics import PassError
 from rhino.passes.entry import main_function
 from rhino.passes.manual.read import mesh_name, outermost
 from rhino.passes.manual.spread import widen
-from rhino.passes.plan.plan_sharding import MESH, given_mesh
+from rhino.passes.plan.plan_sharding import given_mesh
+from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.registry import Pass, PassLog, option, register
 from rhino.passes.stage.accumulators import owner_of
 from rhino.passes.stage.replicated import AXIS, Replicator, widened_topology

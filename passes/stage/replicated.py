@@ -16,7 +16,7 @@ from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
 from rhino.graph.partial import combined
 from rhino.passes.diagnostics import PassError
-from rhino.passes.plan.plan_sharding import MESH
+from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.stage.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
 
 AXIS = "replica"

@@ -1,6 +1,6 @@
-"""Prediction for a plan that is already there: its shardings are pinned, what they leave open is chosen as XLA would.
+"""Prediction for a plan that is already there. What its shardings leave open is chosen as XLA would.
 
-Owns that; the numbers come from the same costs as the search's.
+Owns that; the numbers come from the same costs as the search's: of a plan that the search wrote, they are the same.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from rhino.cost.roofline import matmul_seconds, op_seconds
 from rhino.errors import RhinoError
 from rhino.graph.data import Graph
 from rhino.search.cones import build_problem
-from rhino.search.costs import Costs, paid
+from rhino.search.costs import Costs, States, paid
 from rhino.search.descent import Setting, jointly, start_from_nothing
 from rhino.search.evaluate import Prediction, predict
 from rhino.search.overlap import hideable_transfers
 from rhino.search.pinning import pinned_states
-from rhino.search.symmetry import tie_repeats
+from rhino.search.problem import Problem
+from rhino.search.replay import Written, replay
+from rhino.search.symmetry import Quotient, tie_repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +63,64 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
     Raises:
       RhinoError: the mesh does not have the cluster's devices, or shardings inside one cone contradict each other.
     """
+    _check(cluster, mesh)
     names, sizes = tuple(n for n, _ in mesh), tuple(s for _, s in mesh)
+    problem = build_problem(graph, uneven=True)
+    quotient = tie_repeats(problem)
+    costs = _costs(problem, quotient, cluster, mesh)
+    pinned = pinned_states(problem, quotient, sizes, names, strict)
+    setting = Setting(costs, pinned.states)
+    start = start_from_nothing(setting)
+    if start is None:
+        raise RhinoError("the shardings cannot be met together")
+    return _estimated(costs, jointly(setting, start).states, pinned.clashes)
+
+
+def estimate_plan(graph: Graph, written: Written, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Estimated:
+    """Predicts a program as it was planned: what is returned is what the search predicted.
+
+    Args:
+      graph: the program as the search saw it.
+      written: the layouts that the plan gave it.
+      mesh: (axis, size) pairs, outermost first.
+
+    Raises:
+      UnreadableError: no search wrote these layouts.
+      RhinoError: the mesh does not have the cluster's devices.
+    """
+    _check(cluster, mesh)
+    problem = build_problem(graph, uneven=True)
+    quotient, states = replay(problem, [name for name, _ in mesh], written)
+    return _estimated(_costs(problem, quotient, cluster, mesh), states)
+
+
+def _check(cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> None:
+    sizes = [size for _, size in mesh]
     if prod(sizes) != cluster.num_devices:
         raise RhinoError(
             f"mesh {'x'.join(map(str, sizes))} has {prod(sizes)} devices but cluster {cluster.name} has "
             f"{cluster.num_devices}",
             "estimate for a cluster of the mesh's size",
         )
-    problem = build_problem(graph, uneven=True)
-    quotient = tie_repeats(problem)
-    comm = RingModel(cluster, sizes)
-    undivided, matmuls = op_seconds(graph, cluster), matmul_seconds(graph, cluster)
-    hideable = hideable_transfers(problem, quotient, cluster)
-    costs = Costs.on(problem, quotient, cluster, comm, undivided, matmuls, hideable, names)
-    pinned = pinned_states(problem, quotient, sizes, names, strict)
-    setting = Setting(costs, pinned.states)
-    start = start_from_nothing(setting)
-    if start is None:
-        raise RhinoError("the shardings cannot be met together")
-    found = jointly(setting, start)
+
+
+def _costs(problem: Problem, quotient: Quotient, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Costs:
+    graph = problem.graph
+    return Costs.on(
+        problem, quotient, cluster, RingModel(cluster, tuple(size for _, size in mesh)),
+        op_seconds(graph, cluster), matmul_seconds(graph, cluster),
+        hideable_transfers(problem, quotient, cluster), [name for name, _ in mesh],
+    )  # fmt: skip
+
+
+def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[str, str], ...] = ()) -> Estimated:
+    problem, quotient, names, sizes = costs.problem, costs.quotient, costs.names, costs.sizes
+    graph = problem.graph
     seconds: dict[int, float] = {}
     parts: dict[int, float] = {}
     for node in problem.nodes:
         if node.kind == "op" and graph.ops[node.ops[0]].flops:
-            states = found.states[quotient.klass[node.index]]
+            states = chosen[quotient.klass[node.index]]
             op = graph.ops[node.ops[0]]
             parts[op.index] = node.parts(states, sizes)
             seconds[op.index] = costs.node(quotient.klass[node.index], states) / op.trips
@@ -92,7 +128,7 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
     for node in problem.nodes if graph.axes else ():
         if node.kind == "op":
             k = quotient.klass[node.index]
-            for one, steps, trips in costs.losses(k, found.states[k]):
+            for one, steps, trips in costs.losses(k, chosen[k]):
                 for step in steps:
                     axes = tuple(names[a] for a in step.axes)
                     sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
@@ -101,12 +137,12 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
         tied = quotient.standing.get(transfer.index)
         if tied is None:
             continue
-        for _, steps, source, target in paid(costs, tied, found.states):
+        for _, steps, source, target in paid(costs, tied, chosen):
             for step in steps:
                 axes = tuple(names[a] for a in step.axes)
                 sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
                 one = costs.comm.time(step.kind, step.axes, step.nbytes)
                 events.append(Event(transfer.op, step.kind, axes, sent, one, costs.trips(tied, source, target)))
     events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
-    predicted = predict(costs, found.states, lifetimes(graph))
-    return Estimated(predicted, seconds, parts, tuple(events), pinned.clashes)
+    predicted = predict(costs, chosen, lifetimes(graph))
+    return Estimated(predicted, seconds, parts, tuple(events), clashes)

@@ -31,9 +31,10 @@ from rhino.errors import RhinoError
 from rhino.graph import Graph
 from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate, given_mesh
+from rhino.passes.plan.read_layouts import read_layouts
 from rhino.search import Options, Solution, plan_sharding
 from rhino.search.cones import build_problem
-from rhino.search.estimate import estimate
+from rhino.search.estimate import estimate, estimate_plan
 from rhino.search.meshes import mesh_shapes
 from rhino.search.overlap import hideable_transfers
 from rhino.search.symmetry import tie_repeats
@@ -248,12 +249,13 @@ def test_a_plan_is_estimated_as_it_was_predicted(layers: int, batch: int, width:
     graph = import_graph(module)
     found = plan(graph, mesh=mesh)
     annotate(module, graph, found)
-    again = estimate(import_graph(module, read_op_shardings=True), HOST, given_mesh(module))
-    assert again.predicted.comm_bytes == found.predicted.comm_bytes
-    assert again.predicted.collectives == found.predicted.collectives
-    assert again.predicted.compute_s == pytest.approx(found.predicted.compute_s, rel=0.02)
-    assert again.predicted.memory.argument_bytes == found.predicted.memory.argument_bytes
-    assert again.predicted.memory.peak_bytes == pytest.approx(found.predicted.memory.peak_bytes, rel=0.1)
+    again = estimate_plan(*read_layouts(module), HOST, given_mesh(module))
+    assert again.predicted == found.predicted
+    # As any module with shardings, constraints and all, it comes to about the same.
+    other = estimate(import_graph(module, read_op_shardings=True), HOST, given_mesh(module))
+    assert other.predicted.comm_bytes == found.predicted.comm_bytes
+    assert other.predicted.compute_s == pytest.approx(found.predicted.compute_s, rel=0.02)
+    assert other.predicted.memory.peak_bytes == pytest.approx(found.predicted.memory.peak_bytes, rel=0.1)
     # The events are the collectives, the dearest first.
     total: dict[str, float] = {}
     for event in again.events:
