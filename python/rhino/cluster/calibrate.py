@@ -143,9 +143,9 @@ def _cluster(
 def fit_link(samples: Sequence[Sample], n: int, medium: str = "links") -> tuple[float, float]:
     """(seconds of latency, bytes/s) of the model of a medium that fit the samples best in relative error.
 
-    Links: the rings of 2-search section 4, all-gather `(n-1)a + V(n-1)/(nB)`, all-reduce twice that. Memory:
-    `a log2(n)` and `rhino.cost.collectives.copied_bytes`. Neither term may be negative: when the best fit says so it
-    is refitted with that term at zero.
+    Links: the rings of docs/design/cost-model.md, "Collectives": all-gather `(n-1)a + V(n-1)/(nB)`, all-reduce twice
+    that. Memory: `a log2(n)` and `rhino.cost.collectives.copied_bytes`. Neither term may be negative: when the best fit
+    says so it is refitted with that term at zero.
     """
     hops = {"all-reduce": 2 * (n - 1), "all-gather": n - 1}
     times = np.array([seconds for _, _, seconds in samples])

@@ -1,7 +1,7 @@
 """Peak bytes of one device: what is alive when, under given layouts.
 
-Owns the liveness sweep of 2-search section 2, on the ops in program order. Knows no mesh: it is told how many bytes
-each value takes on a device, and which converted copies exist.
+Owns the liveness sweep of docs/design/cost-model.md, "Memory", on the ops in program order. Knows no mesh: it is told
+how many bytes each value takes on a device, and which converted copies exist.
 """
 
 from __future__ import annotations

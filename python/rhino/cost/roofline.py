@@ -1,6 +1,7 @@
 """Seconds of compute: per op, the slower of arithmetic and memory traffic.
 
-Owns the roofline of 2-search section 4. Knows a device, not meshes: callers divide by the shards that really divide.
+Owns the roofline of docs/design/cost-model.md, "Computing". Knows a device, not meshes: callers divide by the shards
+that really divide.
 """
 
 from __future__ import annotations

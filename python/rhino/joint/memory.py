@@ -1,7 +1,7 @@
 """Peak bytes of one device of each stage of a pipeline: the liveness sweep of `rhino.cost.memory`, stage by stage.
 
-Owns which buffers a stage holds: its arguments and accumulators, what its forward saves for its backward once per
-micro-batch in flight, values received, and the rest while it runs. Chooses nothing.
+Owns which buffers a stage holds (docs/design/pipelines.md, "Memory"): its arguments and accumulators, what its forward
+saves for its backward once per micro-batch in flight, values received, and the rest while it runs. Chooses nothing.
 """
 
 from __future__ import annotations

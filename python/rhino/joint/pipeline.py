@@ -1,7 +1,7 @@
 """What one pipeline costs: stages of a laid-out program as the scheduler and the memory check see them.
 
-Owns the sums over ops by stage and phase, the transfers between stages, and the sum of replicas' gradients. Decides
-neither stages nor schedule.
+Owns the sums over ops by stage and phase (docs/design/pipelines.md, "Costs"), the transfers between stages, and the sum
+of replicas' gradients. Decides neither stages nor schedule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What becomes of one operation inside a micro-batch: the forms of its results from those of what it reads.
 
-Owns the forward rules; those of loops and branches are in `regions`. Where whole values are needed in part, it leaves a
-demand, which `localise` meets. Asks `factors` where the batch is and `linear` what keeps sums.
+Owns the forward rules (docs/design/microbatches.md, "Transitions"); those of loops and branches are in `regions`. Where
+whole values are needed in part, it leaves a demand, which `localise` meets. Asks `factors` where the batch is and
+`linear` what keeps sums.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A pipelined step as one list of actions on a table of buffers: what to call, what to copy, what is dead after it.
 
-Owns the merging of all groups' task lists into one order, the slots of the table, and which buffers may be reused.
+Owns the merging of all groups' task lists into one order, the slots of the table, and which buffers may be reused
+(docs/design/runtime.md, "From tasks to actions").
 Knows neither jax nor MLIR.
 """
 

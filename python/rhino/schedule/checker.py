@@ -1,7 +1,7 @@
 """Proves a schedule: every task once, in canonical form, dependencies kept, free of deadlock, within memory.
 
-Owns what a valid list is. Shares with the makers of schedules only what stands around a compute task (wiring.py); what
-they order and why is not looked at.
+Owns what a valid list is (docs/design/schedules.md, "What is checked"). Shares with the makers of schedules only what
+stands around a compute task (wiring.py); what they order and why is not looked at.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Graph -> sharding problem: cheap ops joined by shared dimensions form one *cone* with a single decision.
 
-Dots, convolutions, gathers and the like decide for themselves. Owns where cones end (2-search section 2).
+Dots, convolutions, gathers and the like decide for themselves. Owns where cones end
+(docs/design/search.md, "Cones").
 """
 
 from __future__ import annotations

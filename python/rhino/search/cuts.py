@@ -1,6 +1,7 @@
 """The memory limit as linear rows: what is alive at one program point, as a function of the decisions.
 
-Owns cutting planes for memory: a plan over the limit yields a row at its peak. Knows nothing of how they are solved.
+Owns cutting planes for memory: a plan over the limit yields a row at its peak (docs/design/search.md, "Memory"). Knows
+nothing of how they are solved.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a chosen plan is predicted to do: seconds, collectives by kind, peak memory; exact sums over the whole program.
 
-Owns the prediction that the user sees and that is judged against XLA. Chooses nothing.
+Owns the prediction that the user sees and that is judged against XLA (docs/design/search.md, "The prediction"). Chooses
+nothing.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Options:
     """What to search.
 
     Args:
-      level: "O1" or "O2" (2-search section 3).
+      level: "O1" or "O2" (docs/design/search.md, "Meshes and levels").
       mesh: sizes of the axes, outermost first; None tries all that suit the cluster.
       axes: names of the axes of `mesh`.
       memory_limit: bytes per device; None is nine tenths of the device's memory.

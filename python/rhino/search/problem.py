@@ -1,6 +1,7 @@
 """The sharding problem as data: which decisions there are, and which tensors travel between them.
 
-Built by `rhino.search.cones` and `rhino.search.wiring` (2-search section 2); knows no mesh and no costs.
+Built by `rhino.search.cones` and `rhino.search.wiring` (docs/design/search.md, "The problem in symbols"); knows no
+mesh and no costs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Some mesh axes placed optimally while the others stay: the integer program of 2-search section 2 on the tied problem.
+"""Some mesh axes placed optimally while the others stay: the integer program of the tied problem.
 
-Owns the linearisation: one-hot states per class, pair variables where two classes meet, one variable per conversion
-that several consumers share, one for what computing cannot hide. Its optimum is exact for those axes.
+Its variables, objective and rows are those of docs/design/search.md, "The problem in symbols". Owns the linearisation:
+one-hot states per class, pair variables where two classes meet, one variable per conversion that several consumers
+share, one for what computing cannot hide. Its optimum is exact for those axes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Equal views of one value share their dimensions: what every layer reshapes alike is one choice, not one per layer.
 
 A reshape leaves dimensions that belong to no dimension of what it reads: tokens in groups, say. Owns which of them are
-the same (2-search section 2). Knows no mesh and no costs.
+the same (docs/design/search.md, "Cones"). Knows no mesh and no costs.
 """
 
 from __future__ import annotations

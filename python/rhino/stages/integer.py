@@ -1,7 +1,8 @@
 """The stage problem as an integer program, for graphs with too many ideals to try.
 
-Owns the encoding. A unit has one binary per stage boundary, "at this stage or before": precedences are then rows whose
-relaxation is integral, and what a net costs per stage is bounded by differences of these.
+Owns the encoding (docs/design/stages.md, "The cut"). A unit has one binary per stage boundary, "at this stage or
+before": precedences are then rows whose relaxation is integral, and what a net costs per stage is bounded by
+differences of these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The stage problem: units with seconds and bytes, what travels between them, and what a choice of stages costs.
 
-Owns the objective. Every solver here minimises `Evaluation.objective_s`, and tests recompute it by trying everything.
+Owns the objective (docs/design/stages.md, "The cut"). Every solver here minimises `Evaluation.objective_s`, and tests
+recompute it by trying everything.
 """
 
 from __future__ import annotations

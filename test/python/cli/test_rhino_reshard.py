@@ -1,4 +1,4 @@
-"""`rhino reshard`: the cases of the design, JSON, placement on hosts, and one-line errors."""
+"""`rhino reshard`: docs/design/resharding.md, "Closed cases", JSON, placement on hosts, and one-line errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The search finds by cost alone what people published, on the cluster it pays on, and is never dearer than an expert.
 
-2-search section 6, last paragraph. Real widths, few layers: repeated layers are planned once anyway.
+As docs/design/search.md, "Closed forms", ends. Real widths, few layers: repeated layers are planned once anyway.
 """
 
 from __future__ import annotations

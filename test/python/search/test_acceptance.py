@@ -1,6 +1,7 @@
-"""The planner's acceptance table (design, 2-search section 6): closed forms, and collectives counted in compiled HLO.
+"""The planner's acceptance table: closed forms, and collectives counted in compiled HLO.
 
-`AR(V) = alpha + 2 beta (n-1)/n V` and `AG = RS = alpha + beta (n-1)/n V` per mesh axis, float32.
+As docs/design/search.md, "Closed forms", has it: `AR(V) = alpha + 2 beta (n-1)/n V` and `AG = RS = alpha + beta (n-1)/n
+V` per mesh axis, float32.
 """
 
 from __future__ import annotations
