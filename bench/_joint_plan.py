@@ -23,7 +23,7 @@ from rhino.passes.diagnostics import PassLog
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 
 _BEFORE = ("rhino-inline", "symbol-dce", "canonicalize", "rhino-classify-args")
 # The published plan of the largest models on 8 hosts of 8: a stage on 4 devices, tensor parallel in each.

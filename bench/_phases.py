@@ -17,7 +17,7 @@ from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import Pipeline, build, options_of
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 from rhino.search import Solution
 
 

@@ -20,7 +20,7 @@ from rhino.errors import RhinoError
 from rhino.experts import Program, consult
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import options_of
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 from rhino.search import Options, Solution, plan_sharding
 
 

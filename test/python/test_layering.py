@@ -211,12 +211,19 @@ def test_the_map_of_packages_is_true() -> None:
 
 def test_packages_are_told_apart() -> None:
     assert package_of(ROOT / "python/rhino/graph/data.py") == "graph"
-    assert package_of(ROOT / "python/rhino/api.py") == "rhino"
+    assert package_of(ROOT / "python/rhino/errors.py") == "rhino"
+    assert package_of(ROOT / "python/rhino/plan/file.py") == "plan"
     assert package_of(ROOT / "passes/plan/estimate.py") == "passes/plan"
     assert package_of(ROOT / "passes/registry.py") == "passes"
     assert package_of(ROOT / "dialect/sdy.py") == "dialect"
     packages = frozenset({"graph", "passes", "passes/plan", "rhino"})
-    names = ("rhino.graph.data.Op", "rhino.passes.plan.x", "rhino.passes.registry", "rhino.plan.Plan", "rhino.errors.a")
+    names = (
+        "rhino.graph.data.Op",
+        "rhino.passes.plan.x",
+        "rhino.passes.registry",
+        "rhino.progress.a",
+        "rhino.errors.a",
+    )
     assert [imported_package(name, packages) for name in names] == ["graph", "passes/plan", "passes", "rhino", ""]
     assert [imported_package(name, packages) for name in ("jax.numpy", "numpy", "rhino.Cluster")] == [
         "jax",

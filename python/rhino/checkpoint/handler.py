@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_map_with_path
 
-from rhino.api_objects import merge, states
+from rhino.api.objects import merge, states
 from rhino.array_like import ArrayLike
 from rhino.checkpoint._orbax import ocp, type_handlers
 from rhino.checkpoint.arrays import PlaceArgs, StateArrayHandler

@@ -25,9 +25,9 @@ from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
 from rhino.passes.registry import Pipeline, build
 from rhino.plan import Plan
-from rhino.plan_meshes import put_aside, put_back
-from rhino.plan_module import parse_module, read_plan, topology_of
-from rhino.plan_options import memory_bytes
+from rhino.plan.meshes import put_aside, put_back
+from rhino.plan.module import parse_module, read_plan, topology_of
+from rhino.plan.options import memory_bytes
 from rhino.search import Solution
 from rhino.search.solution import Alternative
 
@@ -113,7 +113,7 @@ def plan(
 def _plan_module(
     name: str, module: ir.Module, cluster: Cluster, level: str, limit: int | None, program: str
 ) -> tuple[Plan, Outcome]:
-    from rhino.plan_module import fingerprint
+    from rhino.plan.module import fingerprint
 
     program = program or fingerprint(module)
     with topology_of(cluster) as topology:
@@ -152,12 +152,12 @@ def _plan_function(
     donated: int | Sequence[int],
     static: int | Sequence[int],
 ) -> Plan:
-    from rhino.api_binding import bind
-    from rhino.api_devices import local_devices
-    from rhino.api_objects import over_values
-    from rhino.api_signature import Signature
-    from rhino.api_trace import import_module, trace
-    from rhino.plan_module import fingerprint
+    from rhino.api.binding import bind
+    from rhino.api.devices import local_devices
+    from rhino.api.objects import over_values
+    from rhino.api.signature import Signature
+    from rhino.api.trace import import_module, trace
+    from rhino.plan.module import fingerprint
 
     signature = Signature(fn, static, donated)
     with over_values(fn, signature, signature.bind(args, {}), object()) as (values_fn, call):

@@ -17,7 +17,7 @@ from rhino import RhinoError
 from rhino.cluster import Cluster
 from rhino.experts import NotApplicable, consult, names, propose
 from rhino.graph.data import Dims
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 
 A100 = Cluster.load("dgx-a100:2")
 # Which experts have a plan of which model; the others must say why not.

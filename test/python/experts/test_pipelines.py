@@ -15,7 +15,7 @@ from rhino.joint.options import Options
 from rhino.joint.search import plan_jointly
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 
 CLUSTER = Cluster.load("dgx-a100:1")
 

@@ -10,7 +10,7 @@ from examples import export
 from rhino.cluster import Cluster
 from rhino.experts.planning import Program
 from rhino.joint.breakdown import op_breakdown, stage_traffic
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 from rhino.search import Options, plan_sharding
 
 

@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoStrided
-from rhino.plan_strided import factors_of
+from rhino.plan.strided import factors_of
 
 ALIAS = "tf.aliasing_output"  # on an argument: the result that takes its buffer
 Shape = tuple[int, ...]

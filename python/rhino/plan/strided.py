@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from rhino.plan import Sharding
+from rhino.plan.data import Sharding
 
 
 def factors_of(shape: tuple[int, ...], stored: tuple[int, ...]) -> tuple[tuple[int, ...], ...] | None:

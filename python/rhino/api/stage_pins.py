@@ -1,6 +1,6 @@
 """State that the stages of a pipeline keep: where, that said in a module not yet planned, and what a plan moves of it.
 
-Owns that translation between plans of one state. What a plan without stages leaves to others is in `api_pins`.
+Owns that translation between plans of one state. What a plan without stages leaves to others is in `pins`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from math import prod
 
 from jaxlib.mlir import ir
 
-from rhino.api_pins import STATE, find_state
-from rhino.api_returned import Place
-from rhino.api_trace import Trace
+from rhino.api.pins import STATE, find_state
+from rhino.api.returned import Place
+from rhino.api.trace import Trace
 from rhino.cost.units import nbytes
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPin
 from rhino.graph.element_types import dtype_bytes
 from rhino.plan import Plan, Tensor, is_pipeline
-from rhino.plan_module import parse_module
-from rhino.plan_pipeline import Piece, pipeline_pieces
+from rhino.plan.module import parse_module
+from rhino.plan.pipeline import Piece, pipeline_pieces
 
 # Of what moves so many are named.
 _NAMED = 3

@@ -18,7 +18,7 @@ from rhino.errors import RhinoError
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
 
-    from rhino.api_binding import Binding
+    from rhino.api.binding import Binding
 
 SCHEMA = 1
 
@@ -194,7 +194,7 @@ class Plan:
         Raises:
           RhinoError: not a module, or one without a valid `rhino.plan`.
         """
-        from rhino.plan_module import read_plan
+        from rhino.plan.module import read_plan
 
         return read_plan(module)
 
@@ -205,7 +205,7 @@ class Plan:
         Raises:
           RhinoError: the file cannot be read, is not a plan, or has another schema version.
         """
-        from rhino.plan_file import load
+        from rhino.plan.file import load
 
         return load(Path(path))
 
@@ -215,13 +215,13 @@ class Plan:
         Raises:
           RhinoError: the file cannot be written.
         """
-        from rhino.plan_file import save
+        from rhino.plan.file import save
 
         save(self, Path(path))
 
     def to_dict(self) -> dict[str, Any]:
         """The plan without its module as plain data, with the keys of the JSON file."""
-        from rhino.plan_file import plan_data
+        from rhino.plan.file import plan_data
 
         return plan_data(self)
 
@@ -341,7 +341,7 @@ class Plan:
 
 def _of_values(tree: Any) -> Any:
     """A pytree of shardings as the user knows it: for an object that the step updates, that of its `nnx.State`."""
-    from rhino.api_objects import Updated, states
+    from rhino.api.objects import Updated, states
 
     return states(tree.result if isinstance(tree, Updated) else tree)
 

@@ -17,10 +17,10 @@ from jax.extend.source_info_util import register_exclusion
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxlib.mlir import ir
 
-from rhino.api_foreign import check_arguments, held_unchanged
-from rhino.api_objects import object_paths, path_name
-from rhino.api_returned import Place, places
-from rhino.api_signature import Call, Signature, abstract
+from rhino.api.foreign import check_arguments, held_unchanged
+from rhino.api.objects import object_paths, path_name
+from rhino.api.returned import Place, places
+from rhino.api.signature import Call, Signature, abstract
 from rhino.compile._jax_callbacks import Callbacks, callbacks_of
 from rhino.compile._jax_kernels import Kernels, as_on
 from rhino.compile._jax_manual import function_of, no_mesh
@@ -32,8 +32,8 @@ from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError
 
-# What jax lowers is then at the lines of the user's program that led to it, and at none of this package's.
-register_exclusion(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+# What jax lowers is then at the lines of the user's program that led to it, and at none of rhino's.
+register_exclusion(os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Trace:
       leaves: the flat arguments.
       donated: indices of the leaves whose buffers may be reused.
       info: pytrees of what it takes, (args, kwargs), and of what it returns, as `jax.stages.Traced` has them.
-      kept: of a step over objects, the leaves that it only reads; see `rhino.api_objects`.
+      kept: of a step over objects, the leaves that it only reads; see `rhino.api.objects`.
       bytecode: the module as jax lowered it for one device, kernels as calls.
       kernels: what these calls stand for.
       callbacks: the Python functions that the module calls.

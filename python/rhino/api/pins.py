@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 from jaxlib.mlir import ir
 
-from rhino.api_trace import Leaf, Trace, is_key
+from rhino.api.trace import Leaf, Trace, is_key
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoRole
 from rhino.passes.diagnostics import PassLog, Sink
 from rhino.passes.manual.adopt_mesh import adopt
 from rhino.passes.manual.collectives import Axes, find_axes
 from rhino.plan import Plan, Tensor
-from rhino.plan_retype import take_stored
-from rhino.plan_strided import original_sharding
+from rhino.plan.retype import take_stored
+from rhino.plan.strided import original_sharding
 from rhino.search.meshes import axes_text
 
 _MESH = "mesh"

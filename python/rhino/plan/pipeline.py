@@ -18,7 +18,7 @@ from rhino.dialect.mpmd import mesh_tensor, topology
 from rhino.dialect.schema import from_attr
 from rhino.dialect.sdy import dims_of
 from rhino.errors import RhinoError
-from rhino.plan import Tensor
+from rhino.plan.data import Tensor
 
 Attributes = dict[str, ir.Attribute]
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from jaxlib.mlir import ir
 
-from rhino.api_trace import Trace
+from rhino.api.trace import Trace
 from rhino.cluster import Cluster
 from rhino.cost.units import nbytes
 from rhino.dialect import functions

@@ -18,8 +18,8 @@ from typing import Any
 from rhino.cost.padding import Unsplit
 from rhino.errors import RhinoError
 from rhino.graph.element_types import element_type
-from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor
-from rhino.plan_strided import factors_of
+from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor
+from rhino.plan.strided import factors_of
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
 _REMEDY = "save the plan again with Plan.save"

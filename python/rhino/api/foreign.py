@@ -16,8 +16,8 @@ from typing import Any
 import jax
 from jax.tree_util import tree_flatten_with_path
 
-from rhino.api_objects import object_paths, path_name
-from rhino.api_signature import Call, leaf_key
+from rhino.api.objects import object_paths, path_name
+from rhino.api.signature import Call, leaf_key
 from rhino.errors import RhinoError
 
 _ARGUMENTS = {

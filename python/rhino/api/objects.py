@@ -17,8 +17,8 @@ from typing import Any
 import jax
 from jax.tree_util import keystr
 
-from rhino.api_signature import Call, Signature
-from rhino.api_strided import original
+from rhino.api.signature import Call, Signature
+from rhino.api.strided import original
 from rhino.errors import RhinoError
 
 

@@ -28,7 +28,7 @@ class Call:
       traced_args, traced_kwargs: those that are not static.
       names: the parameter name of each traced positional argument.
       statics: (position or name, value) of each static argument.
-      opened: whether the traced arguments stand for objects that the call updates; see `rhino.api_objects`.
+      opened: whether the traced arguments stand for objects that the call updates; see `rhino.api.objects`.
     """
 
     args: tuple[Any, ...]

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from rhino.api_trace import is_key
+from rhino.api.trace import is_key
 from rhino.compile._jax import key_implementation, weakly_typed
 from rhino.distributed.arrays import put
 from rhino.runtime.arrays import handle, is_here

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 from jax.tree_util import tree_flatten_with_path
 
-from rhino.api_build import Built
-from rhino.api_objects import has_objects, made, merge, object_paths, path_name, split, states
-from rhino.api_signature import abstract
-from rhino.api_stored import store, wrap
-from rhino.api_strided import to_stored
+from rhino.api.build import Built
+from rhino.api.objects import has_objects, made, merge, object_paths, path_name, split, states
+from rhino.api.signature import abstract
+from rhino.api.stored import store, wrap
+from rhino.api.strided import to_stored
 from rhino.distributed.arrays import everywhere, put
 from rhino.errors import RhinoError
 from rhino.graph.element_types import type_text

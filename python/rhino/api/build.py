@@ -1,6 +1,6 @@
 """One plan of one call, and what is made of it: traced, planned, bound, compiled, run.
 
-Owns the order of these steps and the fast path of a call. The cache of such objects is in `rhino.api`.
+Owns the order of these steps and the fast path of a call. The cache of such objects is in `parallelized`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jaxlib.mlir import ir
 
-from rhino.api_agreed import agree_compiled, agreed_plan, digest, read_results
-from rhino.api_beside import check_stays, plan_beside
-from rhino.api_binding import Binding, bind
-from rhino.api_devices import is_here, local_devices, shared_job, too_few
-from rhino.api_given import check_fits, given_pins
-from rhino.api_pins import find_pins, make_keys_whole, pin_strided, write_pins
-from rhino.api_signature import Call, Signature, leaf_key
-from rhino.api_stage_pins import Pins, stage_pins, write_stage_pins
-from rhino.api_stored import StoredExecutable, lower_stored, store, wrap
-from rhino.api_strided import StridedArray, original
-from rhino.api_trace import Trace, import_module, lower, trace
+from rhino.api.agreed import agree_compiled, agreed_plan, digest, read_results
+from rhino.api.beside import check_stays, plan_beside
+from rhino.api.binding import Binding, bind
+from rhino.api.devices import is_here, local_devices, shared_job, too_few
+from rhino.api.given import check_fits, given_pins
+from rhino.api.pins import find_pins, make_keys_whole, pin_strided, write_pins
+from rhino.api.signature import Call, Signature, leaf_key
+from rhino.api.stage_pins import Pins, stage_pins, write_stage_pins
+from rhino.api.stored import StoredExecutable, lower_stored, store, wrap
+from rhino.api.strided import StridedArray, original
+from rhino.api.trace import Trace, import_module, lower, trace
 from rhino.cluster import Cluster
 from rhino.dialect.context import to_bytecode
 from rhino.distributed import Job
@@ -31,12 +31,12 @@ from rhino.errors import RhinoError
 from rhino.kernels.bodies import given
 from rhino.passes.diagnostics import Diagnostic
 from rhino.plan import Plan, Tensor, is_pipeline
-from rhino.plan_file import dumps
-from rhino.plan_module import Request, fingerprint, plan_module, read_plan, tell_warnings
+from rhino.plan.file import dumps
+from rhino.plan.module import Request, fingerprint, plan_module, read_plan, tell_warnings
 from rhino.progress import Progress
 
 if TYPE_CHECKING:
-    from rhino.api import Parallelized
+    from rhino.api.parallelized import Parallelized
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Built:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The flat arguments that are of objects and that the step only reads; see `rhino.api_objects`."""
+        """The flat arguments that are of objects and that the step only reads; see `rhino.api.objects`."""
         return self.trace.kept
 
     def placed(self, leaves: Sequence[Any]) -> list[Any]:
@@ -211,7 +211,7 @@ def build(
     if job is not None and follow is not None and is_pipeline(follow.plan):
         check_stays(traced, plan, stage_pins(traced, follow.plan, follow.trace))
     if is_pipeline(plan):
-        from rhino.api_pipeline import BuiltPipeline, PipelineStep, bind_pipeline
+        from rhino.api.pipeline import BuiltPipeline, PipelineStep, bind_pipeline
 
         keys = tuple(map(leaf_key, jax.tree.leaves((call.traced_args, call.traced_kwargs))))
         there: Any = bind_pipeline(cluster)

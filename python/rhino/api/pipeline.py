@@ -11,13 +11,13 @@ from typing import Any
 
 import jax
 
-from rhino.api_build import Built, executable
-from rhino.api_devices import is_here, local_devices, too_few
-from rhino.api_init import argument_like, made_by
-from rhino.api_leaves import as_taken, as_user, is_plain
-from rhino.api_objects import merge, split
-from rhino.api_signature import Call, abstract
-from rhino.api_trace import Trace, is_key
+from rhino.api.build import Built, executable
+from rhino.api.devices import is_here, local_devices, too_few
+from rhino.api.init import argument_like, made_by
+from rhino.api.leaves import as_taken, as_user, is_plain
+from rhino.api.objects import merge, split
+from rhino.api.signature import Call, abstract
+from rhino.api.trace import Trace, is_key
 from rhino.cluster import Cluster
 from rhino.distributed.arrays import everywhere
 from rhino.errors import RhinoError

@@ -1,6 +1,6 @@
 """A plan for a call beside a pipeline that is there: the same stages, and state that they share stays where it is.
 
-Owns what is asked of the search, and in which order. What a plan without stages leaves to others is in `api_pins`.
+Owns what is asked of the search, and in which order. What a plan without stages leaves to others is in `pins`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
-from rhino.api_stage_pins import Pins, moves, moves_text
-from rhino.api_trace import Trace
+from rhino.api.stage_pins import Pins, moves, moves_text
+from rhino.api.trace import Trace
 from rhino.errors import RhinoError, RhinoWarning
 from rhino.passes.stage.replicated import AXIS
 from rhino.plan import Plan, is_pipeline
-from rhino.plan_module import Request
+from rhino.plan.module import Request
 from rhino.search.meshes import Mesh, axes_text
 
 # Plans the program of the call with these pins.

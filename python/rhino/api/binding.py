@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rhino.api_strided import Layout
-from rhino.api_trace import Trace, is_key
+from rhino.api.strided import Layout
+from rhino.api.trace import Trace, is_key
 from rhino.compile.module import TensorSpec, parse, read
 from rhino.plan import Plan, Sharding
-from rhino.plan_strided import common_sharding, original_sharding
+from rhino.plan.strided import common_sharding, original_sharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, par
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
-from rhino.plan import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
-from rhino.plan_meshes import put_aside, put_back
-from rhino.plan_pipeline import in_fragments, pipeline_arguments, pipeline_results
-from rhino.plan_retype import ALIAS
+from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan.meshes import put_aside, put_back
+from rhino.plan.pipeline import in_fragments, pipeline_arguments, pipeline_results
+from rhino.plan.retype import ALIAS
 
 if TYPE_CHECKING:
     from rhino.cluster import Cluster

@@ -9,15 +9,15 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rhino.api_build import Built, executable, lowered
-from rhino.api_objects import Updated, states
-from rhino.api_trace import Trace
+from rhino.api.build import Built, executable, lowered
+from rhino.api.objects import Updated, states
+from rhino.api.trace import Trace
 from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.plan import Plan, is_pipeline
 
 if TYPE_CHECKING:
-    from rhino.api import Parallelized
+    from rhino.api.parallelized import Parallelized
 
 # Calls an executable of pytrees with the user's objects: what runs, the call's arguments and keywords.
 Caller = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]

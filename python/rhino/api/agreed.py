@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 
-from rhino.api_binding import Binding
-from rhino.api_objects import Updated
-from rhino.api_trace import Trace, import_module
+from rhino.api.binding import Binding
+from rhino.api.objects import Updated
+from rhino.api.trace import Trace, import_module
 from rhino.cluster import Cluster
 from rhino.distributed import Job
 from rhino.distributed.arrays import TOLD_BYTES
@@ -22,8 +22,8 @@ from rhino.distributed.link import Group
 from rhino.errors import RhinoError
 from rhino.graph.element_types import type_text
 from rhino.plan import Plan
-from rhino.plan_file import dumps, loads
-from rhino.plan_module import fingerprint
+from rhino.plan.file import dumps, loads
+from rhino.plan.module import fingerprint
 
 
 def digest(text: str) -> str:

@@ -1,6 +1,6 @@
 """`rhino.parallelize`: a step written for one device, planned for a cluster, compiled and called like the step itself.
 
-Owns the public object and its cache of plans. Tracing, binding, pinning and compiling are in the `api_*` modules.
+Owns the public object and its cache of plans. Tracing, binding, pinning and compiling are beside it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from rhino.api_build import Built, Settings, build
-from rhino.api_devices import check_same_devices
-from rhino.api_init import from_anywhere, make_state, place_state
-from rhino.api_objects import close, has_objects, opened, over_values, plain, pure
-from rhino.api_pipeline import BuiltPipeline
-from rhino.api_signature import Call, Signature, check_static, leaf_key
-from rhino.api_stages import BoundStep, Lowered, Traced
-from rhino.api_trace import name_of, trace
+from rhino.api.build import Built, Settings, build
+from rhino.api.devices import check_same_devices
+from rhino.api.init import from_anywhere, make_state, place_state
+from rhino.api.objects import close, has_objects, opened, over_values, plain, pure
+from rhino.api.pipeline import BuiltPipeline
+from rhino.api.signature import Call, Signature, check_static, leaf_key
+from rhino.api.stages import BoundStep, Lowered, Traced
+from rhino.api.trace import name_of, trace
 from rhino.cluster import Cluster
 from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.plan import Plan
-from rhino.plan_options import memory_bytes, mesh_of_devices, mesh_text, stage_count
+from rhino.plan.options import memory_bytes, mesh_of_devices, mesh_text, stage_count
 from rhino.progress import Progress
 
 _LEVELS = ("O0", "O1", "O2")

@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 
-from rhino.api_binding import Binding
-from rhino.api_strided import Layout, StridedArray, stored
-from rhino.api_trace import Trace
+from rhino.api.binding import Binding
+from rhino.api.strided import Layout, StridedArray, stored
+from rhino.api.trace import Trace
 from rhino.compile._jax_kernels import Kernels
 from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.executable import Executable
