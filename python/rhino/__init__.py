@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 _EXPORTS = {
-    "Cluster": "rhino.cluster",
+    "Cluster": "rhino.machine",
     "Plan": "rhino.plan",
     "parallelize": "rhino.api.parallelized",
     "RhinoError": "rhino.errors",

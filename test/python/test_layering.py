@@ -19,19 +19,7 @@ RHINO = ROOT / "python/rhino"
 SOURCES = sorted(RHINO.rglob("*.py"))
 OURS = [*SOURCES, *sorted((ROOT / "bench").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
 
-PLANNING = (
-    "graph",
-    "cost",
-    "search",
-    "cluster",
-    "pipeline",
-    "schedule",
-    "microbatch",
-    "stages",
-    "joint",
-    "reshard",
-    "kernels",
-)
+PLANNING = ("program", "machine", "sharding", "microbatch", "pipeline", "reshard", "kernels")
 # Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
 PRIVATE_ROOTS = (
     "jax._src",
@@ -81,9 +69,9 @@ def test_every_package_is_found() -> None:
 @pytest.mark.parametrize("package", PLANNING)
 def test_planning_package_imports_neither_jax_nor_mlir_in_its_source(package: str) -> None:
     allowed = ("rhino.errors", *(f"rhino.{name}" for name in PLANNING))
-    # Reading the devices of this machine is what `cluster/local.py` and `cluster/calibrate.py` are for; they import
+    # Reading the devices of this machine is what `machine/local.py` and `machine/calibrate.py` are for; they import
     # jax inside the function that does it.
-    measures_devices = {RHINO / "cluster/local.py", RHINO / "cluster/calibrate.py"}
+    measures_devices = {RHINO / "machine/local.py", RHINO / "machine/calibrate.py"}
     wrong = []
     for path in sorted((RHINO / package).rglob("*.py")):
         for line, name in imports(path):
@@ -170,7 +158,7 @@ OUTSIDE = ("jax", "jaxlib", "highspy", "orbax")
 
 
 def package_of(path: Path) -> str:
-    """A source's package as the map names it: `graph`, `passes/plan`, `dialect`; `rhino` for files of its folder."""
+    """A source's package as the map names it: `program`, `passes/plan`, `dialect`; `rhino` for files of its folder."""
     return "/".join(path.relative_to(RHINO).parts[:-1]) or "rhino"
 
 
@@ -208,21 +196,21 @@ def test_the_map_of_packages_is_true() -> None:
 
 
 def test_packages_are_told_apart() -> None:
-    assert package_of(RHINO / "graph/data.py") == "graph"
+    assert package_of(RHINO / "program/data.py") == "program"
     assert package_of(RHINO / "errors.py") == "rhino"
     assert package_of(RHINO / "plan/file.py") == "plan"
     assert package_of(RHINO / "passes/plan/estimate.py") == "passes/plan"
     assert package_of(RHINO / "passes/registry.py") == "passes"
     assert package_of(RHINO / "dialect/sdy.py") == "dialect"
-    packages = frozenset({"graph", "passes", "passes/plan", "rhino"})
+    packages = frozenset({"program", "passes", "passes/plan", "rhino"})
     names = (
-        "rhino.graph.data.Op",
+        "rhino.program.data.Op",
         "rhino.passes.plan.x",
         "rhino.passes.registry",
         "rhino.progress.a",
         "rhino.errors.a",
     )
-    assert [imported_package(name, packages) for name in names] == ["graph", "passes/plan", "passes", "rhino", ""]
+    assert [imported_package(name, packages) for name in names] == ["program", "passes/plan", "passes", "rhino", ""]
     assert [imported_package(name, packages) for name in ("jax.numpy", "numpy", "rhino.Cluster")] == [
         "jax",
         "",

@@ -15,15 +15,15 @@ import jax
 from rhino.api.binding import Binding
 from rhino.api.objects import Updated
 from rhino.api.trace import Trace, import_module
-from rhino.cluster import Cluster
 from rhino.distributed import Job
 from rhino.distributed.arrays import TOLD_BYTES
 from rhino.distributed.link import Group
 from rhino.errors import RhinoError
-from rhino.graph.element_types import type_text
+from rhino.machine import Cluster
 from rhino.plan import Plan
 from rhino.plan.file import dumps, loads
 from rhino.plan.module import fingerprint
+from rhino.program.element_types import type_text
 
 
 def digest(text: str) -> str:

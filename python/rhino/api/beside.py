@@ -15,7 +15,7 @@ from rhino.errors import RhinoError, RhinoWarning
 from rhino.passes.stage.replicated import AXIS
 from rhino.plan import Plan, is_pipeline
 from rhino.plan.module import Request
-from rhino.search.meshes import Mesh, axes_text
+from rhino.sharding.meshes import Mesh, axes_text
 
 # Plans the program of the call with these pins.
 Search = Callable[[Request, Pins], Plan]

@@ -23,12 +23,12 @@ from rhino.api.stage_pins import Pins, stage_pins, write_stage_pins
 from rhino.api.stored import StoredExecutable, lower_stored, store, wrap
 from rhino.api.strided import StridedArray, original
 from rhino.api.trace import Trace, import_module, lower, trace
-from rhino.cluster import Cluster
 from rhino.dialect.context import to_bytecode
 from rhino.distributed import Job
 from rhino.distributed.arrays import put, replicate
 from rhino.errors import RhinoError
 from rhino.kernels.bodies import given
+from rhino.machine import Cluster
 from rhino.passes.diagnostics import Diagnostic
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan.file import dumps

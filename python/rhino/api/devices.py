@@ -9,10 +9,10 @@ from typing import Any
 
 import jax
 
-from rhino.cluster import Cluster
-from rhino.cluster.local import host_of
 from rhino.distributed import Job, current_job
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
+from rhino.machine.local import host_of
 
 
 def is_here(cluster: Cluster) -> bool:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from jaxlib.mlir import ir
 
 from rhino.api.trace import Trace
-from rhino.cluster import Cluster
-from rhino.cost.units import nbytes
 from rhino.dialect import functions
 from rhino.errors import RhinoError
-from rhino.graph.element_types import type_text
+from rhino.machine import Cluster
+from rhino.machine.units import nbytes
 from rhino.plan import Machine, Plan, Tensor
+from rhino.program.element_types import type_text
 
 _ARGUMENT = re.compile(r"\w+(?:\[\d+\])?")  # of *args: args[0]
 _REMEDY = "plan again for these arguments, without plan="

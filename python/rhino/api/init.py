@@ -19,7 +19,7 @@ from rhino.api.stored import store, wrap
 from rhino.api.strided import to_stored
 from rhino.distributed.arrays import everywhere, put
 from rhino.errors import RhinoError
-from rhino.graph.element_types import type_text
+from rhino.program.element_types import type_text
 
 
 def make_state(built: Built, init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

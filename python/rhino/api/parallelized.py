@@ -23,10 +23,10 @@ from rhino.api.pipeline import BuiltPipeline
 from rhino.api.signature import Call, Signature, check_static, leaf_key
 from rhino.api.stages import BoundStep, Lowered, Traced
 from rhino.api.trace import name_of, trace
-from rhino.cluster import Cluster
 from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.plan import Plan
 from rhino.plan.options import memory_bytes, mesh_of_devices, mesh_text, stage_count
 from rhino.progress import Progress

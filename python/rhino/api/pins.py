@@ -18,7 +18,7 @@ from rhino.passes.manual.collectives import Axes, find_axes
 from rhino.plan import Plan, Tensor
 from rhino.plan.retype import take_stored
 from rhino.plan.strided import original_sharding
-from rhino.search.meshes import axes_text
+from rhino.sharding.meshes import axes_text
 
 _MESH = "mesh"
 STATE = ("param", "opt_state")

@@ -18,9 +18,9 @@ from rhino.api.leaves import as_taken, as_user, is_plain
 from rhino.api.objects import merge, split
 from rhino.api.signature import Call, abstract
 from rhino.api.trace import Trace, is_key
-from rhino.cluster import Cluster
 from rhino.distributed.arrays import everywhere
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.progress import Progress
 
 

@@ -14,13 +14,13 @@ from jaxlib.mlir import ir
 from rhino.api.pins import STATE, find_state
 from rhino.api.returned import Place
 from rhino.api.trace import Trace
-from rhino.cost.units import nbytes
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPin
-from rhino.graph.element_types import dtype_bytes
+from rhino.machine.units import nbytes
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan.module import parse_module
 from rhino.plan.pipeline import Piece, pipeline_pieces
+from rhino.program.element_types import dtype_bytes
 
 # Of what moves so many are named.
 _NAMED = 3

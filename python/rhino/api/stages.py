@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rhino.api.build import Built, executable, lowered
 from rhino.api.objects import Updated, states
 from rhino.api.trace import Trace
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.plan import Plan, is_pipeline
 
 if TYPE_CHECKING:

@@ -82,7 +82,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Plan, then write what was asked for. RhinoError on bad input, for the caller to print."""
-    from rhino.cluster import Cluster
+    from rhino.machine import Cluster
     from rhino.plan.module import Request, parse_module
     from rhino.plan.options import memory_bytes, mesh_text, stage_count
 

@@ -1,7 +1,7 @@
 """What reductions combine their elements with, and where they start.
 
 Owns reading the regions of `stablehlo.reduce`, `reduce_window`, `scatter` and `select_and_scatter`. Which of it devices
-can do together is in `rhino.graph.partial`.
+can do together is in `rhino.program.partial`.
 """
 
 from __future__ import annotations

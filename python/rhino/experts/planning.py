@@ -13,13 +13,12 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.experts.facts import Facts, read
 from rhino.experts.solve import Outcome, consult
-from rhino.graph.data import Graph
 from rhino.kernels.bodies import given
+from rhino.machine import Cluster
 from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
@@ -28,8 +27,9 @@ from rhino.plan import Plan
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.module import parse_module, read_plan, topology_of
 from rhino.plan.options import memory_bytes
-from rhino.search import Solution
-from rhino.search.solution import Alternative
+from rhino.program.data import Graph
+from rhino.sharding import Solution
+from rhino.sharding.solution import Alternative
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from rhino.errors import RhinoError, first_line
 if TYPE_CHECKING:  # reading the registry for --help must not load jaxlib
     from jaxlib.mlir import ir
 
-    from rhino.search.outcome import Progress
+    from rhino.sharding.outcome import Progress
 
 Where: TypeAlias = "ir.Operation | ir.OpView | ir.Location | ir.Module | Position"
 # How MLIR begins a note with the whole operation, everything in it included.

@@ -9,9 +9,9 @@ from math import prod
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
 from rhino.dialect import functions
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.passes.diagnostics import PassError
 
 _MOST_ELEMENTS = 1 << 60  # bytes are counted in 64 bits

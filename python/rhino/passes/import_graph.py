@@ -1,4 +1,4 @@
-"""MLIR -> `rhino.graph.Graph`: one linear walk over @main, with Shardy's factor rules read from a scratch copy.
+"""MLIR -> `rhino.program.Graph`: one linear walk over @main, with Shardy's factor rules read from a scratch copy.
 
 Owns every fact the planner takes from IR. Decides nothing, and never changes the module it reads.
 """
@@ -11,7 +11,6 @@ from typing import Any
 
 from jaxlib.mlir import ir, passmanager
 
-from rhino.cluster.model import rate_name
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
@@ -27,13 +26,14 @@ from rhino.dialect.sdy import (
     results_of,
 )
 from rhino.errors import RhinoError
-from rhino.graph.data import CONSTRAINTS, Argument, Graph, Kernel, Loose, Op, Rule, Value
+from rhino.machine.model import rate_name
 from rhino.passes.diagnostics import PassError
 from rhino.passes.kernels.calls import RULE, kernel_of, read_rule, rule_of
 from rhino.passes.manual import read as manual
 from rhino.passes.manual.collectives import KINDS, Axes
 from rhino.passes.rules import dimension_numbers, offered
 from rhino.passes.stage.pins import read_pins
+from rhino.program.data import CONSTRAINTS, Argument, Graph, Kernel, Loose, Op, Rule, Value
 
 # Their regions are scalar combiners: part of the op, not of the program.
 _REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")

@@ -36,7 +36,7 @@ from rhino.passes.registry import LIST, TABLE, Pass, Pipeline, build, suggest
 from rhino.passes.stderr import captured_stderr
 
 if TYPE_CHECKING:
-    from rhino.search.outcome import Progress
+    from rhino.sharding.outcome import Progress
 
 PIPELINE_FILE = "<pass-pipeline>"
 

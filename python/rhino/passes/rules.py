@@ -1,7 +1,7 @@
 """Shardy's factor rules without what XLA would compute wrongly, dearly or not at all.
 
 Owns what is taken out of a rule when a program is imported. Which reductions devices can share is in
-`rhino.graph.partial`.
+`rhino.program.partial`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
-from rhino.graph.data import Rule
-from rhino.graph.partial import combined
+from rhino.program.data import Rule
+from rhino.program.partial import combined
 
 # They add up what they contract.
 _CONTRACTING = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")

@@ -12,8 +12,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rhino.cost.padding import Unsplit
 from rhino.errors import RhinoError
+from rhino.machine.padding import Unsplit
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -240,7 +240,7 @@ class Plan:
     @property
     def shape_name(self) -> str:
         """For people: "mesh 2x4", "4 stages of 2x4", "3 stages of 3+3+2" where they have different devices."""
-        from rhino.search.meshes import mesh_name
+        from rhino.sharding.meshes import mesh_name
 
         if self.stages == 1:
             return f"mesh {mesh_name(self.mesh)}"

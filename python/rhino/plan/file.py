@@ -15,11 +15,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from rhino.cost.padding import Unsplit
 from rhino.errors import RhinoError
-from rhino.graph.element_types import element_type
+from rhino.machine.padding import Unsplit
 from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor
 from rhino.plan.strided import factors_of
+from rhino.program.element_types import element_type
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
 _REMEDY = "save the plan again with Plan.save"

@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Any
 
 from jaxlib.mlir import ir
 
-from rhino.cost.padding import Unsplit
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
+from rhino.machine.padding import Unsplit
 from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan.retype import ALIAS
 
 if TYPE_CHECKING:
-    from rhino.cluster import Cluster
+    from rhino.machine import Cluster
     from rhino.passes.diagnostics import Diagnostic
-    from rhino.search.outcome import Progress
+    from rhino.sharding.outcome import Progress
 
 _NAMES = re.compile(r'rhino\.name = "[^"]*"')
 _RETURNED = re.compile(r"(, )?rhino\.returned = \{[^}]*\}")
@@ -171,7 +171,7 @@ def _keep_names(module: ir.Module) -> None:
 @contextmanager
 def topology_of(cluster: Cluster) -> Iterator[str]:
     """The text by which a pass's option names the cluster: a preset's name, or a file that lives during the run."""
-    from rhino.cluster.catalog import preset_names, read_preset
+    from rhino.machine.catalog import preset_names, read_preset
 
     name = cluster.base_name
     if name in preset_names() and read_preset(name).with_hosts(cluster.hosts).digest() == cluster.digest():

@@ -11,8 +11,8 @@ import pytest
 
 from rhino.api.beside import check_stays, plan_beside
 from rhino.api.stage_pins import Pin
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError, RhinoWarning
+from rhino.machine import Cluster
 from rhino.plan import Plan, Predicted, Tensor
 from rhino.plan.module import Request
 from rhino.plan.pipeline import Piece

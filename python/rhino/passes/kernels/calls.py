@@ -15,11 +15,11 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.sdy import sharding_rule
-from rhino.graph.data import Rule
 from rhino.kernels.compiled import TARGETS as COMPILED
 from rhino.kernels.data import Call, Known, Tensor
 from rhino.kernels.registered import registered
 from rhino.passes.diagnostics import PassError
+from rhino.program.data import Rule
 
 RULE = "sdy.sharding_rule"
 CUSTOM_CALL = "stablehlo.custom_call"

@@ -13,7 +13,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
-from rhino.graph.data import CONSTRAINTS, Dims
+from rhino.program.data import CONSTRAINTS, Dims
 
 
 @dataclass(frozen=True, slots=True)

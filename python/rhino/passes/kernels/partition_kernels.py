@@ -13,7 +13,6 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.constants import splat
-from rhino.graph.data import Dims, Rule
 from rhino.passes.diagnostics import PassLog
 from rhino.passes.kernels.calls import RULE, kernel_of, rule_of
 from rhino.passes.kernels.layouts import Layouts, Mesh
@@ -21,7 +20,8 @@ from rhino.passes.kernels.programs import Local, program_of
 from rhino.passes.manual.collectives import number_channels
 from rhino.passes.manual.read import around, manual_axes, mesh_name
 from rhino.passes.registry import Pass, register
-from rhino.search.problem import leading
+from rhino.program.data import Dims, Rule
+from rhino.sharding.problem import leading
 
 
 @register

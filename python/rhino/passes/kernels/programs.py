@@ -15,7 +15,6 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoKernel
-from rhino.graph.data import Dims
 from rhino.kernels.bodies import TARGET
 from rhino.kernels.table import find
 from rhino.passes.kernels.calls import (
@@ -31,6 +30,7 @@ from rhino.passes.kernels.calls import (
     write_config,
 )
 from rhino.passes.kernels.layouts import Mesh
+from rhino.program.data import Dims
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy as sdy_dialect
 
-from rhino.cluster import Cluster
 from rhino.dialect import functions, sdy
+from rhino.machine import Cluster
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.manual.annotations import Given, Keeping, Real, rewrite, written
 from rhino.passes.manual.collectives import Axes
@@ -18,7 +18,7 @@ from rhino.passes.manual.forms import real_axes, run_alone, unify
 from rhino.passes.manual.read import MANUAL_MESH, mesh_name, outermost
 from rhino.passes.manual.refine import finest, recast, recast_annotations, refined
 from rhino.passes.registry import Pass, option, register
-from rhino.search.meshes import axes_text, read_mesh
+from rhino.sharding.meshes import axes_text, read_mesh
 
 _IGNORE = "give annotations=ignore, and the plan is free"
 

@@ -15,12 +15,12 @@ from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.locations import argument_name
-from rhino.graph.data import CONSTRAINTS, Dims
 from rhino.passes.diagnostics import PassLog
 from rhino.passes.manual.collectives import Axes
 from rhino.passes.manual.forms import over, real_axes
 from rhino.passes.manual.read import MANUAL_MESH, around
-from rhino.search.meshes import axes_text
+from rhino.program.data import CONSTRAINTS, Dims
+from rhino.sharding.meshes import axes_text
 
 Meshes = dict[str, Any]
 Real = tuple[tuple[str, int], ...]

@@ -1,6 +1,6 @@
 """A manual computation on a part of a batch: the same body with smaller shapes.
 
-Owns that rewriting of a copy. Which batch there is to cut was found by `rhino.graph.bodies`.
+Owns that rewriting of a copy. Which batch there is to cut was found by `rhino.program.bodies`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoKernel
-from rhino.graph.data import Manual, Rule
 from rhino.passes.import_graph import number_block
 from rhino.passes.kernels.calls import RULE, rule_of
 from rhino.passes.kernels.programs import suit_rule, suit_shapes
-from rhino.search.problem import leading
+from rhino.program.data import Manual, Rule
+from rhino.sharding.problem import leading
 
 # By operation, the attribute that has sizes of the first operand.
 _SIZES = {

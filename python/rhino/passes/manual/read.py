@@ -13,10 +13,10 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
-from rhino.graph.bodies import batches, rule_around
-from rhino.graph.data import Dims, Graph, Manual, Op, Rule, Sent
 from rhino.passes.diagnostics import PassError
 from rhino.passes.manual.collectives import KINDS, Axes, moved_dims, sent_over
+from rhino.program.bodies import batches, rule_around
+from rhino.program.data import Dims, Graph, Manual, Op, Rule, Sent
 
 NAME = "sdy.manual_computation"
 MANUAL_MESH = "manual"  # the mesh that a step has of its own, while it is planned

@@ -13,10 +13,10 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
-from rhino.graph.data import CONSTRAINTS
 from rhino.passes.manual.collectives import KINDS, Axes, Placed, spread_groups
 from rhino.passes.manual.read import NAME, SIDES, manual_axes
 from rhino.passes.manual.spread import PLACE, own_place
+from rhino.program.data import CONSTRAINTS
 
 
 @dataclass(frozen=True, slots=True)

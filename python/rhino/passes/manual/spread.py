@@ -15,10 +15,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.constants import splat
-from rhino.graph.data import Dims, Manual, Op
 from rhino.passes.manual.collectives import KINDS, Axes, Placed, spread_groups
 from rhino.passes.manual.cut import cut
 from rhino.passes.manual.read import NAME, around, manual_axes, mesh_name
+from rhino.program.data import Dims, Manual, Op
 
 PLACE = "stablehlo.partition_id"
 

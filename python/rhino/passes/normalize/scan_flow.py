@@ -14,9 +14,9 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.graph.data import Graph, Op, Rule
 from rhino.passes.normalize.scan_loops import LOOP, READ, WRITE, Scan, Stack, is_constant
 from rhino.passes.normalize.strided_program import ELEMENTWISE
+from rhino.program.data import Graph, Op, Rule
 
 BARRIER = "stablehlo.optimization_barrier"
 # Done piece by piece by another result type, wherever Shardy's rule says the layers are parallel.

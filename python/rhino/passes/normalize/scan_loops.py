@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from rhino.graph.data import Graph, Op
+from rhino.program.data import Graph, Op
 
 READ, WRITE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 LOOP = "stablehlo.while"

@@ -13,10 +13,10 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.loops import attributes_of
 from rhino.dialect.sdy import SHARDING
-from rhino.graph.data import Op
 from rhino.passes.normalize.scan_flow import BARRIER, Cut
 from rhino.passes.normalize.scan_loops import LOOP
 from rhino.passes.normalize.scan_pieces import Pieces
+from rhino.program.data import Op
 
 
 @dataclass(frozen=True, slots=True)

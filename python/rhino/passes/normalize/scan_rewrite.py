@@ -13,12 +13,12 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
-from rhino.graph.data import Op
 from rhino.passes.normalize.scan_flow import BARRIER, Cloning, Cut
 from rhino.passes.normalize.scan_loops import READ
 from rhino.passes.normalize.scan_pieces import Counts, Pieces, Sum, array, bounds, combined
 from rhino.passes.normalize.scan_regions import Opened, open_region
 from rhino.passes.normalize.scan_split import split_loop
+from rhino.program.data import Op
 
 
 class Rewriter(Pieces):

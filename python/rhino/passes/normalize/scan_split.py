@@ -12,10 +12,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
 from rhino.dialect.constants import splat
-from rhino.graph.data import Op
 from rhino.passes.normalize.scan_flow import Cut
 from rhino.passes.normalize.scan_loops import READ, WRITE, Scan
 from rhino.passes.normalize.scan_pieces import Pieces, bounds
+from rhino.program.data import Op
 
 
 def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:

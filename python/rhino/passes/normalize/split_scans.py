@@ -11,7 +11,6 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.errors import RhinoError
-from rhino.graph.data import Graph
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.normalize.scan_flow import Flow, parameter_dims, reads_parameters, trace
@@ -19,6 +18,7 @@ from rhino.passes.normalize.scan_loops import LOOP, Scan, Uses, read_scan
 from rhino.passes.normalize.scan_pieces import bounds
 from rhino.passes.normalize.scan_rewrite import Rewriter
 from rhino.passes.registry import Pass, PassLog, option, register
+from rhino.program.data import Graph
 
 
 @register

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from rhino.graph.data import Graph, Op
 from rhino.microbatch.linear import KINDS, PRODUCTS
 from rhino.passes.normalize.scan_loops import LOOP, READ, WRITE, Counted, is_constant, scalar
+from rhino.program.data import Graph, Op
 
 _SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
 # What a loop that is most of the step's work has of it: the optimizer of a small model takes some, too.

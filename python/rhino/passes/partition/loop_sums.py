@@ -15,10 +15,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
 from rhino.dialect.loops import attributes_of, widen
-from rhino.graph.data import Graph, Op
-from rhino.graph.fusion import is_elementwise
 from rhino.passes.normalize.scan_loops import LOOP, READ, Scan, Stack, Uses, read_scan
 from rhino.passes.partition.accumulate_in_loops import only_written
+from rhino.program.data import Graph, Op
+from rhino.program.fusion import is_elementwise
 
 _RESHAPE, _BROADCAST, _CONSTANT = "stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.constant"
 

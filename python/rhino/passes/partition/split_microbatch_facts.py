@@ -14,8 +14,8 @@ from rhino.dialect import functions
 from rhino.dialect.callbacks import is_callback
 from rhino.dialect.constants import is_zeros
 from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
-from rhino.graph.data import Graph
 from rhino.microbatch import Facts, Region
+from rhino.program.data import Graph
 
 REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 

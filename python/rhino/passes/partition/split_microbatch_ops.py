@@ -13,13 +13,13 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoKernel
-from rhino.graph.data import Graph, Op
 from rhino.microbatch import Copy, Split
 from rhino.microbatch.factors import find
 from rhino.microbatch.forms import Form
 from rhino.passes.kernels.calls import rule_of
 from rhino.passes.kernels.programs import suit_rule, suit_shapes
 from rhino.passes.manual.cut import cut
+from rhino.program.data import Graph, Op
 
 
 class Types:

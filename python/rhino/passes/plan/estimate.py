@@ -8,14 +8,14 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoCost
 from rhino.errors import RhinoError
-from rhino.graph.fusion import materialised, traffic_bytes
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.plan.plan_sharding import MESH, given_mesh
 from rhino.passes.registry import Pass, option, register
-from rhino.search.estimate import Estimated, estimate
-from rhino.search.uneven import share
+from rhino.program.fusion import materialised, traffic_bytes
+from rhino.sharding.estimate import Estimated, estimate
+from rhino.sharding.uneven import share
 
 _MIB = 2.0**20
 

@@ -8,9 +8,6 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.errors import RhinoError
-from rhino.joint.options import Options
-from rhino.joint.search import plan_jointly
-from rhino.joint.solution import JointSolution
 from rhino.microbatch.forms import ONE
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
@@ -20,7 +17,10 @@ from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.passes.plan.write_pipeline import write_pipeline
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.replicated import AXIS
-from rhino.search.meshes import names_around, read_mesh
+from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.search import plan_jointly
+from rhino.pipeline.search.solution import JointSolution
+from rhino.sharding.meshes import names_around, read_mesh
 
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"

@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
-from rhino.cluster import Cluster
-from rhino.cost.padding import Unsplit, describe, gains
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoCluster, RhinoKernel, RhinoPlan
 from rhino.errors import RhinoError
-from rhino.graph.data import CONSTRAINTS, Dims, Graph
+from rhino.machine import Cluster
+from rhino.machine.padding import Unsplit, describe, gains
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
@@ -26,14 +25,15 @@ from rhino.passes.manual.adopt_mesh import put_away
 from rhino.passes.manual.read import MANUAL_MESH, outermost
 from rhino.passes.manual.spread import spread, widen
 from rhino.passes.registry import Pass, option, register
-from rhino.search import Options, Solution, plan_sharding
-from rhino.search.estimate import estimate
-from rhino.search.evaluate import Prediction
-from rhino.search.kernels import kernel_uses
-from rhino.search.meshes import mesh_around, meshes_around, names_around, read_mesh
-from rhino.search.padding import unsplit
-from rhino.search.pinning import pinned_states
-from rhino.search.solution import Alternative
+from rhino.program.data import CONSTRAINTS, Dims, Graph
+from rhino.sharding import Options, Solution, plan_sharding
+from rhino.sharding.estimate import estimate
+from rhino.sharding.evaluate import Prediction
+from rhino.sharding.kernels import kernel_uses
+from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
+from rhino.sharding.padding import unsplit
+from rhino.sharding.pinning import pinned_states
+from rhino.sharding.solution import Alternative
 
 MESH = "mesh"
 _PROPAGATE = "builtin.module(sdy-propagation-pipeline)"

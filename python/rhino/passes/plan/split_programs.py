@@ -14,12 +14,12 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
-from rhino.joint.sharded import Prepared, prepare
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.partition.accumulation import NoAccumulation
 from rhino.passes.partition.adopt_microbatches import adopt
 from rhino.passes.registry import build
+from rhino.pipeline.search.sharded import Prepared, prepare
 
 # Loops over layers become at most this many, so that stages can end between any two layers of most models.
 _PIECES = {"O1": 16, "O2": 48}

@@ -12,10 +12,10 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts, RhinoStage
-from rhino.graph.data import Graph
 from rhino.passes.manual.adopt_mesh import put_away
 from rhino.passes.plan.plan_sharding import MESH, Writer, annotate
-from rhino.search import Solution
+from rhino.program.data import Graph
+from rhino.sharding import Solution
 
 
 def annotate_stages(

@@ -10,15 +10,12 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
-from rhino.cost.collectives import ring_bytes
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.errors import RhinoError
-from rhino.joint.breakdown import stage_traffic
-from rhino.joint.sharded import lay_out_within, prepare
-from rhino.joint.solution import Candidate, JointSolution
+from rhino.machine import Cluster
+from rhino.machine.collectives import ring_bytes
 from rhino.passes.diagnostics import PassLog
 from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import say_unkept, summarise
@@ -27,7 +24,10 @@ from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.stage.lower_transfers import lower_transfers
 from rhino.passes.stage.plan_stages import annotate as write_stages
 from rhino.passes.stage.read_program import read_program
-from rhino.search.kernels import KernelUse, kernel_uses
+from rhino.pipeline.search.breakdown import stage_traffic
+from rhino.pipeline.search.sharded import lay_out_within, prepare
+from rhino.pipeline.search.solution import Candidate, JointSolution
+from rhino.sharding.kernels import KernelUse, kernel_uses
 
 
 def write_pipeline(

@@ -18,7 +18,7 @@ from rhino.passes.stage.fragment_build import build_fragments
 from rhino.passes.stage.fragment_layouts import Meshes
 from rhino.passes.stage.fragment_plan import plan_fragments
 from rhino.passes.stage.read_program import read_program
-from rhino.pipeline.program import Transfer
+from rhino.pipeline.program.program import Transfer
 
 
 @register

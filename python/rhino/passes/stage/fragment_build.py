@@ -16,11 +16,11 @@ from rhino.dialect import functions, sdy
 from rhino.dialect import mpmd as mpmd_types
 from rhino.dialect.attributes import RhinoArgument, RhinoLayouts, RhinoPin, RhinoPlacement, RhinoStage, RhinoStrided
 from rhino.dialect.constants import splat
-from rhino.graph.data import CONSTRAINTS
 from rhino.passes.stage.fragment_data import Draft, Export, FragmentPlan
 from rhino.passes.stage.fragment_layouts import Dims
 from rhino.passes.stage.fragment_meshes import keep_mesh
 from rhino.passes.stage.staged_program import Input, Node, Source
+from rhino.program.data import CONSTRAINTS
 
 MICROBATCH = "microbatch"
 _TRANSPOSED = ("backward", "weight")

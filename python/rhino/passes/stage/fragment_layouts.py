@@ -13,8 +13,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts
-from rhino.graph.data import CONSTRAINTS
 from rhino.passes.stage.staged_program import Input, Source, StagedProgram
+from rhino.program.data import CONSTRAINTS
 
 Dims = tuple[tuple[str, ...], ...]
 

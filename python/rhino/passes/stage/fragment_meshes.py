@@ -11,8 +11,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts
-from rhino.graph.data import CONSTRAINTS
 from rhino.passes.stage.fragment_layouts import layout_on
+from rhino.program.data import CONSTRAINTS
 
 
 def keep_mesh(op: Any, mesh: str) -> None:

@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoMulticast
 from rhino.errors import RhinoError
-from rhino.graph.element_types import dtype_bytes
+from rhino.machine import Cluster
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.read_program import read_program, transfer_ops
-from rhino.pipeline import PipelineProgram, Transfer, edges_of
+from rhino.pipeline.program import PipelineProgram, Transfer, edges_of
+from rhino.program.element_types import dtype_bytes
 from rhino.reshard import Network, ReshardPlan, Tensor, Tile, network_of, plan_reshard
 
 

@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPin
-from rhino.graph.data import Graph
+from rhino.program.data import Graph
 
 # [start, stop) per leading dimension; () for all.
 Rows = tuple[tuple[int, int], ...]

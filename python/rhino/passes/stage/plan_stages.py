@@ -6,19 +6,19 @@ from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
-from rhino.cost.roofline import op_seconds
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoStage
 from rhino.errors import RhinoError
-from rhino.graph.data import Graph
-from rhino.joint.placement import Placement
+from rhino.machine import Cluster
+from rhino.machine.roofline import op_seconds
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.split_sums import regroup_scalars, split_gradients
-from rhino.stages import Machine, StageOptions, StagePlan, plan_step
+from rhino.pipeline.cut import Machine, StageOptions, StagePlan, plan_step
+from rhino.pipeline.search.placement import Placement
+from rhino.program.data import Graph
 
 _IN_FLIGHT = {
     "gpipe": lambda m, depth: m,

@@ -1,4 +1,4 @@
-"""Fragment-form IR -> `rhino.pipeline.PipelineProgram`: what runs is what is in the text.
+"""Fragment-form IR -> `rhino.pipeline.program.PipelineProgram`: what runs is what is in the text.
 
 Owns reading values, fragments, transfers and the loop. Decides nothing; refuses IR that is not in this form.
 """
@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoArgument, RhinoMulticast, RhinoName, RhinoPlacement
 from rhino.passes.diagnostics import PassError
-from rhino.pipeline.program import (
+from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
     TASKS,
     Argument,

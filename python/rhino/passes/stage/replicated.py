@@ -14,10 +14,10 @@ from jaxlib.mlir.dialects import mpmd, sdy, stablehlo
 from rhino.dialect.constants import identity, splat
 from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
-from rhino.graph.partial import combined
 from rhino.passes.diagnostics import PassError
 from rhino.passes.plan.plan_sharding import MESH
 from rhino.passes.stage.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
+from rhino.program.partial import combined
 
 AXIS = "replica"
 

@@ -13,8 +13,8 @@ from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.read_program import read_program
 from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
-from rhino.pipeline import PipelineProgram
-from rhino.schedule import check, make_schedule
+from rhino.pipeline.program import PipelineProgram
+from rhino.pipeline.schedule import check, make_schedule
 
 
 @register

@@ -12,18 +12,18 @@ from math import prod
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
-from rhino.cost.roofline import op_seconds
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCost, RhinoMulticast
 from rhino.dialect.context import parse_text
-from rhino.joint.placement import Placement
-from rhino.joint.spread import Spread
+from rhino.machine import Cluster
+from rhino.machine.roofline import op_seconds
 from rhino.passes.import_graph import import_graph
 from rhino.passes.stage.outline import outline
 from rhino.passes.stage.read_program import fragment_ops, transfer_ops
-from rhino.pipeline import Fragment, PipelineProgram, Transfer, Value, edges_of
-from rhino.schedule import Edge, Exchange, PipelineCosts
+from rhino.pipeline.program import Fragment, PipelineProgram, Transfer, Value, edges_of
+from rhino.pipeline.schedule import Edge, Exchange, PipelineCosts
+from rhino.pipeline.search.placement import Placement
+from rhino.pipeline.search.spread import Spread
 
 
 @dataclass(frozen=True, slots=True)

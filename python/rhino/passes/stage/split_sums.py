@@ -13,9 +13,9 @@ from jaxlib.mlir import ir
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoStage
 from rhino.dialect.loops import attributes_of, widen
-from rhino.graph.data import Graph
-from rhino.stages import StagePlan
-from rhino.stages.rest import Combination
+from rhino.pipeline.cut import StagePlan
+from rhino.pipeline.cut.rest import Combination
+from rhino.program.data import Graph
 
 Mark = Callable[[int, str], ir.Attribute]
 

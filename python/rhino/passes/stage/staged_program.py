@@ -14,8 +14,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoMicrobatches, RhinoStage
-from rhino.graph.data import CONSTRAINTS
 from rhino.passes.diagnostics import PassError
+from rhino.program.data import CONSTRAINTS
 
 BEFORE, BODY, AFTER = range(3)
 _PHASES = {BEFORE: ("prepare",), BODY: ("forward", "backward"), AFTER: ("update",)}
