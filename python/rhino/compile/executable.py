@@ -22,7 +22,7 @@ from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
 from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError, first_line
-from rhino.graph.element_types import type_text
+from rhino.program.element_types import type_text
 
 _DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.graph.data import Graph, Op
 from rhino.microbatch import regions
 from rhino.microbatch.estimates import Estimates, as_estimates, as_whole
 from rhino.microbatch.factors import Span, find, place, rule_of
@@ -32,6 +31,7 @@ from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
 from rhino.microbatch.plan import Copy
 from rhino.microbatch.runs import of_runs
 from rhino.microbatch.scope import Scope
+from rhino.program.data import Graph, Op
 
 LOOP = "stablehlo.while"
 BRANCHES = ("stablehlo.case", "stablehlo.if")

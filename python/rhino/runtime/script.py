@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rhino.errors import RhinoError
-from rhino.pipeline import Fragment, PipelineProgram, Transfer, edges_of
-from rhino.schedule import Schedule, Task
+from rhino.pipeline.program import Fragment, PipelineProgram, Transfer, edges_of
+from rhino.pipeline.schedule import Schedule, Task
 
 UNREAD = -1  # the slot of a result that nothing reads
 

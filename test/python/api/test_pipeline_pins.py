@@ -14,7 +14,7 @@ import pytest
 from pinned_steps import loss_of, places, towers, transformer
 
 import rhino
-from rhino.api_stage_pins import moves, stage_pins
+from rhino.api.stage_pins import moves, stage_pins
 
 MODELS = {
     "towers": lambda: towers((256, 128), (128, 128, 512)),

@@ -11,11 +11,11 @@ from math import prod
 import expert_programs as programs
 import pytest
 
-from rhino.cluster import Cluster
 from rhino.experts import Program, consult, names
 from rhino.experts.facts import Facts, Leaf
-from rhino.graph.data import Dims
-from rhino.search import Options, Solution, plan_sharding
+from rhino.machine import Cluster
+from rhino.program.data import Dims
+from rhino.sharding import Options, Solution, plan_sharding
 
 A100 = Cluster.load("dgx-a100:2")
 # How much dearer than an expert a found plan may be.

@@ -11,17 +11,17 @@ import pytest
 from jaxlib.mlir import ir
 
 from examples.export import lower
-from rhino.cluster import Cluster
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoConstraint
 from rhino.dialect.context import make_context, parse_text
+from rhino.machine import Cluster
 from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import annotate, given_mesh
 from rhino.passes.plan.read_layouts import read_layouts
-from rhino.search import Options, Solution, plan_sharding
-from rhino.search.estimate import estimate_plan
-from rhino.search.replay import UnreadableError
+from rhino.sharding import Options, Solution, plan_sharding
+from rhino.sharding.estimate import estimate_plan
+from rhino.sharding.replay import UnreadableError
 
 NORMALISE = "builtin.module(rhino-inline,symbol-dce,canonicalize,rhino-classify-args)"
 # Fast links, so that much is split in many ways; no all-reduce fused with scattering, so that results go through stops.
