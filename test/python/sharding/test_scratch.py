@@ -108,7 +108,7 @@ def test_what_a_dot_reads_gathered_is_float32_besides(target: str, gpu_compiler:
     annotate(module, graph, solution)
     measured = compile_module(str(module), target, devices=2).memory_analysis().peak_bytes
     # What is kept in rows counts until the dot, though gathering it is its last use. Without the copy: 0.73 of it.
-    assert 1.0 < predicted / measured < (1.4 if target == "v100" else 1.15)
+    assert 0.99 < predicted / measured < (1.4 if target == "v100" else 1.15)
 
 
 def test_a_limit_counts_what_is_kept() -> None:
