@@ -31,6 +31,7 @@ PLANNING = (
     "joint",
     "reshard",
     "kernels",
+    "xla",
 )
 # Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
 PRIVATE_ROOTS = (
