@@ -19,7 +19,7 @@ RHINO = ROOT / "python/rhino"
 SOURCES = sorted(RHINO.rglob("*.py"))
 OURS = [*SOURCES, *sorted((ROOT / "bench").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
 
-PLANNING = ("program", "machine", "sharding", "microbatch", "pipeline", "reshard", "kernels")
+PLANNING = ("program", "machine", "sharding", "microbatch", "pipeline", "reshard", "kernels", "xla")
 # Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
 PRIVATE_ROOTS = (
     "jax._src",

@@ -24,8 +24,8 @@ _FROM_SCALARS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.selec
 def start_neutral(root: ir.Operation) -> int:
     """Lets reductions below an operation start from what changes nothing, and be combined with their start afterwards.
 
-    XLA takes the start for neutral: each device starts its part from it, and a reduction of joined tensors each of
-    them, so that it counts several times; where a part is a single row, it is left out. Padding counts as nothing, as
+    `XLA: start-counts-on-each-device`, and in a reduction of joined tensors for each of them; where a part is a single
+    row, the start is left out. Padding counts as nothing, as
     in XLA (in StableHLO's text it is the start). Returns how many operations it changed.
     """
     return sum(start_apart(op) for op in [op for op in walk(root) if op.name in _FROM_SCALARS])

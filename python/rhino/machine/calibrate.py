@@ -19,6 +19,7 @@ from rhino.machine.collectives import copied_bytes, ring_bytes
 from rhino.machine.local import host_memory_bytes
 from rhino.machine.model import Cluster, Device, Efficiency, Level
 from rhino.program.element_types import numpy_name
+from rhino.xla import back_end
 
 # (kind, bytes of the full tensor, seconds)
 Sample = tuple[str, int, float]
@@ -131,7 +132,7 @@ def _cluster(
         devices_per_host=n,
         device=Device(target, target, rates, limit or host_memory_bytes() // n, memory_bytes_s),
         levels=(Level("intra-host", n, bandwidth, latency_s, medium=medium),),
-        reduce_scatter=not cpu,
+        reduce_scatter=back_end(target).reduce_scatters,
         efficiency=Efficiency(
             convolution=min(1.0, convolution_flops_s / max(rates["f32"], rates.get("tf32", 0.0))), **shares
         ),

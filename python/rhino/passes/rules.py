@@ -26,7 +26,7 @@ def offered(op: Any, rule: Rule) -> Rule:
     What no back end can combine stays a sum for those who split it in time: it is in both `reduction` and `replicate`.
     """
     if op.name == "stablehlo.convolution" and _grouped_product(op):
-        # XLA (0.10.2) takes it for a product, and its groups for as many on each device: wrong numbers, or it dies.
+        # XLA: grouped-products-wrong
         numbers = _numbers(op)
         groups = {f for d in "oi" for f in rule.operands[1][numbers[1].index(d)]}
         rule = dataclasses.replace(rule, replicate=(*rule.replicate, *sorted(groups - {*rule.replicate})))
@@ -41,7 +41,7 @@ def offered(op: Any, rule: Rule) -> Rule:
         reduction = tuple(f for f in rule.reduction if f not in cut)
         rule = dataclasses.replace(rule, reduction=reduction, replicate=(*rule.replicate, *sorted(cut)))
     if op.name == "stablehlo.convolution" and _grouped_batch(op):
-        # XLA (0.10.2) adds up over the devices of axes that split nothing of it, too.
+        # XLA: batch-groups-summed-over-idle-axes
         rule = dataclasses.replace(rule, entire=rule.reduction)
     if not in_parts(op):
         rule = dataclasses.replace(rule, replicate=(*rule.replicate, *rule.reduction))
@@ -67,10 +67,7 @@ def in_parts(op: Any) -> bool:
 
 
 def _drops(op: Any) -> bool:
-    """Whether XLA drops a result that nobody reads, as the index of a maximum: others have another reducer then.
-
-    Where that is no single operation, and the type bf16, XLA (0.10.2) ends the process.
-    """
+    """Whether XLA drops a result that nobody reads, as the index of a maximum. `XLA: unread-results-dropped`."""
     count = len(op.results)
     read = [_is_read(result) for result in op.results]
     if count == 1 or all(read):

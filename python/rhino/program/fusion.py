@@ -1,7 +1,7 @@
 """Which values XLA really writes to memory, and which share one buffer: the part of fusion that time and memory need.
 
-Owns two linear sweeps over a graph. The rule: element-wise values live only inside fusions and are computed again by
-each of them, unless something that cannot fuse (a dot, a loop, the caller) reads them. Knows no mesh and no costs.
+Owns two linear sweeps over a graph: element-wise values live only inside fusions, unless something that cannot fuse (a
+dot, a loop, the caller) reads them. `XLA: elementwise-fused, elementwise-made-again`. Knows no mesh and no costs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNFUSIBLE = frozenset(
                  "select_and_scatter", "while", "case", "if", "optimization_barrier", "dynamic_update_slice", "fft",
                  "cholesky", "triangular_solve", "custom_call", "rng_bit_generator", "rng")
 )  # fmt: skip
-# A reduction or a gather fuses its input; these read memory.
+# A reduction or a gather fuses its input; these read memory. XLA: dots-read-memory
 _READS_MEMORY = _UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice", "stablehlo.gather"}
 _IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
 
@@ -57,7 +57,7 @@ def materialised(graph: Graph) -> list[bool]:
         real[v] = True
     for op in graph.ops:
         for tie in op.ties:
-            # XLA sinks constants that a loop only carries into its body.
+            # XLA: constants-sink-into-loops
             for v in tie:
                 real[v] = not (is_invariant(op, tie) and tie[0] in splats)
     for v in graph.outputs:
@@ -72,8 +72,8 @@ def materialised(graph: Graph) -> list[bool]:
 def absorbed(graph: Graph) -> dict[int, int]:
     """Scatters that add to what is added to something else, by index, each with the value they work on in the end.
 
-    XLA adds that to the operand instead, moves the scatter behind all further sums and transpositions, and lets it work
-    there in place: the gradient of a cross-entropy by labels is one buffer, not one for each of its parts.
+    `XLA: scatters-absorbed`, behind all further sums and transpositions: the gradient of a cross-entropy by labels is
+    one buffer, not one for each of its parts.
     """
     if not any(op.name == "stablehlo.scatter" for op in graph.ops):
         return {}
@@ -111,9 +111,12 @@ def _splats(graph: Graph) -> set[int]:
 
 
 def buffers(graph: Graph) -> list[int]:
-    """For each value, the one whose buffer it uses: loop carries, barriers, in-place updates share their operand's."""
+    """For each value, the one whose buffer it uses: loop carries, barriers, updates share their operand's.
+
+    `XLA: updates-in-place`.
+    """
     owner = list(range(len(graph.values)))
-    # The caller's: what changes them works on a copy.
+    # The caller's. XLA: updates-copy-what-is-kept
     kept = {a.value for a in graph.arguments if not a.donated}
     for op in graph.ops:
         for tie in op.ties:

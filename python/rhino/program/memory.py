@@ -32,7 +32,7 @@ class Lifetimes:
 
     `reads[v]` is the last op that needs value v in memory, after following the fusions that recompute through it;
     `first_reads[v]` the first. `fresh_outputs` are buffers of results that are not an argument's, `copied_outputs`
-    results that are an argument handed through, which XLA copies. Where a device holds only a stage of the program,
+    are arguments handed through (`XLA: handed-through-copied`). Where a device holds only a stage of the program,
     `weights` says how often a value is held at once, and `others` that for all that is not listed there.
     """
 
@@ -95,7 +95,7 @@ def lifetimes(graph: Graph) -> Lifetimes:
 
 
 def overwritten(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[int]:
-    """Buffers that an element-wise fusion may write its result into, if it is the last to read them."""
+    """Buffers that an element-wise fusion writes over as their last reader. `XLA: fusions-overwrite`."""
     if not is_elementwise(graph, op) or not real[op.results[0]]:
         return
     result = graph.values[op.results[0]]

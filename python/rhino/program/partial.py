@@ -1,7 +1,7 @@
 """Which results of parts XLA's back ends can combine over devices: the catalogue behind partial layouts.
 
 Owns the table, measured with jaxlib 0.10.2 and 0.12 by `test/python/compile/test_partial_results.py`. What is not in
-it must stay whole: XLA refuses it, ends the process (GPU, and CPU in bfloat16), or gives wrong numbers.
+it must stay whole. `XLA: other-reducers-refused`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ def combined(kinds: tuple[str, ...], dtypes: tuple[str, ...]) -> bool:
       dtypes: MLIR element types of the results.
     """
     if len(kinds) > 1:
-        # XLA gathers the parts of all devices and reduces them again, with the same reducer.
+        # With the same reducer. XLA: variadic-parts-gathered
         return all(kinds)
     return all(dtype in _COMBINED.get(kind, ()) for kind, dtype in zip(kinds, dtypes, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel
@@ -22,6 +22,7 @@ from rhino.sharding.problem import PARTIAL, REPLICATED, End, Node, Problem, Tran
 from rhino.sharding.scratch import Scratch, copied_wide, scratch
 from rhino.sharding.symmetry import Quotient
 from rhino.sharding.uneven import Odd
+from rhino.xla import BackEnd, back_end
 
 if TYPE_CHECKING:
     from rhino.sharding.meeting import Prices
@@ -35,20 +36,15 @@ Orders = tuple[Order | None, Order | None]
 FREE: Orders = (None, None)
 # What makes conversions alike, their bytes aside: source, target, how sums were left, orders, what does not divide.
 Way = tuple[Layout, Layout, Form, Orders, Odd]
-# Of GPUs without bfloat16 arithmetic, by XLA target.
-_WIDENED: dict[str, Literal["elements", "dots"]] = {"v100": "dots", "a100": "elements"}
 
 
 @dataclass(slots=True)
 class Costs:
     """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `matmuls[o]` its arithmetic and tensors
     apart for dots and convolutions (`rhino.machine.roofline.matmul_seconds`); `host_bytes_s` the rate at which a
-    device gets its part of the batch from its host. What XLA makes of collectives differs by target: `sums_merge`,
-    whether it adds partial results before it reduces them once; `widens`, whether it sends 2-byte floats as f32.
-    `names` are the mesh's axes, as pins spell them; `widened` says what works in float32 on bfloat16 values:
-    "dots" and what is element-wise, "elements" only, or "nothing".
-    The tied transfers `hideable` can run beside the share `window` of computing (`rhino.sharding.overlap`); `apart` is
-    of `rhino.sharding.landing`.
+    device gets its part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are
+    the mesh's axes, as pins spell them. The tied transfers `hideable` can run beside the share `window` of computing
+    (`rhino.sharding.overlap`); `apart` is of `rhino.sharding.landing`.
     """
 
     problem: Problem
@@ -57,10 +53,8 @@ class Costs:
     seconds: Sequence[float]
     matmuls: Mapping[int, tuple[float, tuple[float, ...]]] = field(default_factory=dict)
     host_bytes_s: float = float("inf")
-    sums_merge: bool = True
-    widens: bool = False
+    back_end: BackEnd = field(default_factory=BackEnd)
     names: tuple[str, ...] = ()
-    widened: Literal["nothing", "elements", "dots"] = "nothing"
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
     insides: Mapping[int, Inside] = field(default_factory=dict)
@@ -95,12 +89,10 @@ class Costs:
         names: Sequence[str] = (),
     ) -> Costs:
         """The costs with what XLA does for the cluster's target; `hideable` by `rhino.sharding.overlap`."""
-        target = cluster.device.xla_target
         return cls(
             problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S,
-            sums_merge=target != "cpu", widens=target == "cpu", widened=_WIDENED.get(target, "nothing"),
-            window=WINDOW if hideable else 0.0, hideable=hideable, names=tuple(names),
-            insides=insides(problem.graph, cluster), apart=apart_seconds(problem.graph, cluster),
+            back_end=back_end(cluster.device.xla_target), window=WINDOW if hideable else 0.0, hideable=hideable,
+            names=tuple(names), insides=insides(problem.graph, cluster), apart=apart_seconds(problem.graph, cluster),
         )  # fmt: skip
 
     @property
@@ -288,7 +280,7 @@ class Costs:
         outer = self.problem.graph.ops[o].trips
         for kind, names, nbytes, trips, dtype, factors in self.insides[o].sent:
             axes = tuple(a for a, name in enumerate(self.names) if name in names)
-            wide = 2 if self.widens and dtype in ("bf16", "f16") else 1
+            wide = 2 if self.back_end.wire_widened and dtype in ("bf16", "f16") else 1
             step = Step(kind, axes, wide * nbytes / parts(node, states, self.sizes, factors))
             yield self.comm.time(kind, axes, step.nbytes), (step,), outer * trips
 
@@ -314,38 +306,40 @@ class Costs:
         return seconds * self.trips(transfer, source, target), steps
 
     def trips(self, transfer: Transfer, source: Layout, target: Layout) -> int:
-        """How often a conversion is made: the all-reduce of what a loop adds up XLA's GPU compiler moves behind it."""
-        if transfer.late == transfer.trips or not self.sums_merge:
+        """How often a conversion is made. `XLA: sums-leave-loops`."""
+        if transfer.late == transfer.trips or not self.back_end.sums_leave_loops:
             return transfer.trips
-        # It does not move one whose result is sliced.
+        # XLA: sliced-sums-stay-in-loops
         reduced = tuple([REPLICATED if s == PARTIAL else s for s in source])
         return transfer.late if reduced == target else transfer.trips
 
     def sent(self, v: int) -> int:
-        """Bytes of a value on the wire."""
+        """Bytes of a value on the wire. `XLA: wire-widened`."""
         value = self.problem.graph.values[v]
-        return value.nbytes * (2 if self.widens and value.dtype in ("bf16", "f16") else 1)
+        return value.nbytes * (2 if self.back_end.wire_widened and value.dtype in ("bf16", "f16") else 1)
 
     def once(self, transfer: Transfer, source: Layout, target: Layout) -> bool:
-        """Whether equal conversions by several ends of a transfer are made once: of sums, XLA adds before it sends."""
+        """Whether equal conversions by several ends of a transfer are made once. `XLA: sums-merge`."""
         if transfer.kind == "use":
             return True
         route = self.route(transfer.value, source, target, self.form(transfer))
-        return self.sums_merge and not any(s.kind in ("all-to-all", "collective-permute") for s in route.steps)
+        return self.back_end.sums_merge and not any(s.kind in ("all-to-all", "collective-permute") for s in route.steps)
 
     def scratch(self, life: Lifetimes) -> tuple[Scratch, ...]:
         """Memory that XLA takes besides the program's values; the same for all plans."""
         if not self.extra:
             found: tuple[Scratch, ...] = ()
-            if self.widened != "nothing":
-                found = scratch(self.problem, life, self._dots(), self.widened == "dots")
+            if self.back_end.widened != "nothing":
+                found = scratch(self.problem, life, self._dots(), self.back_end.dots_widened)
             self.extra.append((*found, *self._held()))
         return self.extra[0]
 
     def wide(self, life: Lifetimes) -> frozenset[int]:
         """Values of which a dot that reads a converted copy makes a float32 one besides."""
         if not self.wider:
-            self.wider.append(copied_wide(self.problem, life, self._dots()) if self.widened == "dots" else frozenset())
+            self.wider.append(
+                copied_wide(self.problem, life, self._dots()) if self.back_end.dots_widened else frozenset()
+            )
         return self.wider[0]
 
     def _dots(self) -> list[int]:

@@ -21,7 +21,7 @@ from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, Transfer
 from rhino.sharding.uneven import share
 
-# Ops that XLA partitions by where their result is, and exchanges halos for, unless told otherwise.
+# Ops that XLA partitions by where their result is, unless told otherwise. XLA: halos-exchanged
 _CUTTING = ("stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse")
 
 
@@ -257,7 +257,7 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
 def partial_span(costs: Costs, life: Lifetimes, transfer: Transfer, source: End) -> tuple[int, int] | None:
     """From when to when a partial result waits, whole, for its reduction; None for those that fuse into it.
 
-    XLA combines the reduce-scatters of gradients into few large ones, late: partial results live until they are read.
+    Those of gradients become few large ones, late: partial results live until then. `XLA: collectives-combined`.
     """
     node = costs.problem.nodes[source.node]
     if node.kind != "op" or transfer.targets[0].node < 0:

@@ -1,7 +1,8 @@
 """Results that an op leaves less split than they are kept: written apart, where else they are part of something else.
 
-Owns the scatters that XLA adds into the sum that follows (`rhino.program.fusion.absorbed`). It can do so only where
-both lie alike: of others it fills a tensor with zeros, scatters into that, and reads it again. Chooses nothing.
+Owns the scatters that are added into the sum that follows (`rhino.program.fusion.absorbed`, `XLA: scatters-absorbed`),
+which both must lie alike for: of others XLA fills a tensor with zeros, scatters into that, and reads it again. Chooses
+nothing.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def convert(source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: floa
     Args:
       sizes: devices along each mesh axis.
       nbytes: bytes of the whole value.
-      reduce_scatter: whether XLA reduces and scatters at once on the target; else it reduces, then slices.
+      reduce_scatter: `XLA: reduce-scatters`, on the target; else it reduces, then slices.
     """
     return [s.scaled(nbytes) for s in route(source, target, sizes, reduce_scatter).steps]
 
@@ -67,9 +67,10 @@ def route(
 
     Args:
       weights: cost of a byte sent along each axis; all equal by default.
-      form: how XLA treats the op that leaves partial sums. It divides a "dot", or a "batched" one, further when the
-        result is wanted in parts, and reduces axis by axis; "reduction"s are reduced over all axes at once; a "scatter"
-        it would do in another way if told at once where the result goes, so it is told first to reduce.
+      form: how XLA treats the op that leaves partial sums: a "dot", or a "batched" one, by
+        `XLA: dot-divided-further, dots-reduced-axis-by-axis`, a "reduction" by
+        `XLA: reductions-over-all-axes-at-once`; a "scatter" it would do in another way if told at once where the result
+        goes, so it is told first to reduce.
       orders: how axes on one dimension are nested at both ends, major first, and partial ones by the dims whose sums
         they hold; None where that is free.
       odd: dimensions that are split into parts that differ, and their sizes.
@@ -117,7 +118,7 @@ def _reductions(
         partial.sort(key=order.index)
     onto = {d: tuple(a for a in partial if target[a] == d) for d in sorted({target[a] for a in partial} - {REPLICATED})}
     rest = tuple(a for a in partial if target[a] == REPLICATED)
-    # XLA scatters equal parts only.
+    # XLA: uneven-parts-not-scattered
     if not reduce_scatter or not onto or any(padded(odd, [(d, axes)], sizes) > 1 for d, axes in onto.items()):
         return
     # All but dots are reduced over all axes at once, and XLA scatters all of that or nothing.
@@ -153,9 +154,9 @@ def _reductions(
 
 
 def _splits(source: Layout, onto: Mapping[int, tuple[int, ...]], rest: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-    """Whether XLA splits an all-reduce over all devices: what is sliced over the inner axes is scattered over them.
+    """Whether XLA splits an all-reduce over all devices; training steps reduce over the groups that it needs.
 
-    It does (AllReduceSplitter) where the same computation reduces over such groups anyway, as training steps do.
+    `XLA: all-reduce-split`.
     """
     everywhere = all(s == PARTIAL or n == 1 for s, n in zip(source, sizes, strict=True))
     inner = next(iter(onto.values()))

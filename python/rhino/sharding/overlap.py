@@ -12,6 +12,7 @@ from rhino.machine.roofline import MATMULS
 from rhino.program.data import Graph, Op
 from rhino.sharding.problem import Problem, Transfer
 from rhino.sharding.symmetry import Quotient
+from rhino.xla import back_end
 
 # Share of computing that parameter and gradient collectives can run beside: half a step is backward, whose dots are
 # what XLA's scheduler has to place them under.
@@ -30,8 +31,8 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
 
     What a cache gets from activations has a donated argument in its cone too, but the step's answer waits for it.
     """
-    if cluster.device.xla_target == "cpu":
-        return frozenset()  # XLA's CPU runtime has no asynchronous collectives
+    if not back_end(cluster.device.xla_target).asynchronous:  # XLA: asynchronous-collectives
+        return frozenset()
     persistent = persistent_classes(problem, quotient)
     waited = _waited(problem.graph)
 

@@ -199,7 +199,8 @@ class _Search:
             self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, self.hideable, names
         )
         if options.comm is not None:
-            costs = replace(costs, host_bytes_s=inf, sums_merge=True, widens=False, window=0.0)
+            as_sent = replace(costs.back_end, sums_merge=True, sums_leave_loops=True, wire_widened=False)
+            costs = replace(costs, host_bytes_s=inf, back_end=as_sent, window=0.0)
         pinned = pinned_states(self.problem, self.quotient, shape, names).states
         return Setting(costs, pinned, options.parallel_dots, *effort, self.spent_s)
 

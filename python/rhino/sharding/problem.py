@@ -73,9 +73,9 @@ class Transfer:
     """A value that passes from the layout its producer leaves it in to the one its consumers need.
 
     Either side may have several ends, the other then has one. A conversion between two given layouts is paid once for
-    all consumers that agree (XLA reshards a value once), and once for partial results that are summed anyway.
+    all consumers that agree (`XLA: resharded-once`), and once for partial results that are summed anyway.
 
-    `trips` is how often it happens in a step; `late` how often where XLA moves all-reduces of sums behind their loop.
+    `trips` is how often it happens in a step; `late` how often by `XLA: sums-leave-loops`.
     """
 
     index: int

@@ -1,7 +1,7 @@
 """Memory that XLA takes besides the values of the program, because a GPU lacks bfloat16 arithmetic.
 
-Owns what is kept, for how long and how it is divided, whatever the plan; found by reading buffers XLA assigned. Before
-Hopper element-wise operations on bfloat16 work in float32; before Ampere dots do, too. Chooses nothing.
+Owns what is kept, for how long and how it is divided, whatever the plan; found by reading buffers XLA assigned.
+`XLA: elements-widened, dots-widened`. Chooses nothing.
 """
 
 from __future__ import annotations

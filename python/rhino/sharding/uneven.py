@@ -1,7 +1,7 @@
 """Dimensions whose size the devices do not divide: where XLA may split them all the same, into parts that differ.
 
-Owns which decisions of a problem may be so, and what such a split divides by. XLA pads the parts to the largest and
-masks what it sums; what a program takes and returns must divide. Knows no costs.
+Owns which decisions of a problem may be so, and what such a split divides by. What a program takes and returns must
+divide. `XLA: uneven-parts-padded`, and masked where they are summed. Knows no costs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def padded(odd: Odd, splits: Iterable[tuple[int, Sequence[int]]], sizes: Sequenc
 def even_operands(graph: Graph, op: Op) -> Sequence[int]:
     """The positions of operands that XLA must not split into parts that differ: what it makes of them is wrong.
 
-    It applies the padding of a scatter's indices and updates, too.
+    `XLA: uneven-scatters-wrong`.
     """
     if is_right(graph, op):
         return ()

@@ -170,10 +170,7 @@ class _Wiring:
         return found
 
     def _sum_root(self, v: int) -> int:
-        """The sum a partial result ends in: XLA adds partial tensors first and reduces them together.
-
-        It does not where one of two is whole: of `(x + a) + b` it reduces a and b.
-        """
+        """The sum a partial result ends in. `XLA: sums-merge, whole-is-not-merged`."""
         ops = self.graph.ops
         path = []
         while v not in self.roots and len(self.users[v]) == 1 and ops[self.users[v][0]].name == "stablehlo.add":

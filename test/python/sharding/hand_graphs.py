@@ -18,6 +18,7 @@ from rhino.sharding.landing import landings
 from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.program import feasible
 from rhino.sharding.symmetry import tie_repeats, untied
+from rhino.xla import BackEnd
 
 
 class Builder:
@@ -158,7 +159,9 @@ def costs_of(graph: Graph, comm: CommModel, seconds: Sequence[float], tie: bool 
     problem = build_problem(graph, uneven=True)
     quotient = tie_repeats(problem) if tie else untied(problem)
     apart = {o: float(graph.values[graph.ops[o].results[0]].elements) for o in absorbed(graph)}
-    return Costs(problem, quotient, comm, seconds, sums_merge=merge, apart=apart)
+    return Costs(
+        problem, quotient, comm, seconds, back_end=BackEnd(sums_merge=merge, sums_leave_loops=merge), apart=apart
+    )
 
 
 def total(costs: Costs, states: Sequence[States]) -> float:
