@@ -67,7 +67,7 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
     names, sizes = tuple(n for n, _ in mesh), tuple(s for _, s in mesh)
     problem = build_problem(graph, uneven=True)
     quotient = tie_repeats(problem)
-    costs = _costs(problem, quotient, cluster, mesh)
+    costs = costs_on(problem, quotient, cluster, mesh)
     pinned = pinned_states(problem, quotient, sizes, names, strict)
     setting = Setting(costs, pinned.states)
     start = start_from_nothing(setting)
@@ -91,7 +91,7 @@ def estimate_plan(graph: Graph, written: Written, cluster: Cluster, mesh: Sequen
     _check(cluster, mesh)
     problem = build_problem(graph, uneven=True)
     quotient, states = replay(problem, [name for name, _ in mesh], written)
-    return _estimated(_costs(problem, quotient, cluster, mesh), states)
+    return _estimated(costs_on(problem, quotient, cluster, mesh), states)
 
 
 def _check(cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> None:
@@ -104,7 +104,8 @@ def _check(cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> None:
         )
 
 
-def _costs(problem: Problem, quotient: Quotient, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Costs:
+def costs_on(problem: Problem, quotient: Quotient, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Costs:
+    """The costs of a program on a mesh of a cluster, as the search has them."""
     graph = problem.graph
     return Costs.on(
         problem, quotient, cluster, RingModel(cluster, tuple(size for _, size in mesh)),

@@ -45,7 +45,11 @@ def replay(problem: Problem, names: Sequence[str], written: Written) -> tuple[Qu
     Raises:
       UnreadableError: there are none.
     """
-    states = _Reader(problem, names, written).run()
+    return tied(problem, _Reader(problem, names, written).run())
+
+
+def tied(problem: Problem, states: Sequence[States]) -> tuple[Quotient, tuple[States, ...]]:
+    """The states of all decisions by class: of those that are alike, if they agree, else of each on its own."""
     for quotient in (tie_repeats(problem), untied(problem)):
         chosen = tuple(states[n] for n in quotient.nodes)
         if all(chosen[k] == own for k, own in zip(quotient.klass, states, strict=True)):

@@ -5,6 +5,7 @@ Owns the order of these. Decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,11 +14,10 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
-from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.machine.collectives import ring_bytes
 from rhino.passes.diagnostics import PassLog
-from rhino.passes.import_graph import import_graph
+from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.plan.plan_sharding import say_unkept, summarise
 from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.plan.stage_shardings import annotate_stages
@@ -25,9 +25,12 @@ from rhino.passes.stage.lower_transfers import lower_transfers
 from rhino.passes.stage.plan_stages import annotate as write_stages
 from rhino.passes.stage.read_program import read_program
 from rhino.pipeline.search.breakdown import stage_traffic
-from rhino.pipeline.search.sharded import lay_out_within, prepare
+from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import Candidate, JointSolution
 from rhino.sharding.kernels import KernelUse, kernel_uses
+
+# Of an operation, while a module is rewritten.
+_NUMBER = "rhino.number"
 
 
 def write_pipeline(
@@ -37,8 +40,9 @@ def write_pipeline(
     best = solution.best
     made = programs.module(best.shape.slices)
     statistics = _statistics(made)
+    _number(made)
     write_stages(made, best.prepared.graph, best.stages)
-    meshes = _lay_out(made, best, cluster, log)
+    meshes = _lay_out(made, _numbers(made), best, cluster, log)
     split = bool(best.schedule.split)
     apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
     apply("rhino-replicate-fragments", made, count=best.shape.replicas)
@@ -58,22 +62,35 @@ def _statistics(module: ir.Module) -> str:
     return str(found[0].get("statistics", "batch")) if found and found[0] else "batch"
 
 
-def _lay_out(module: ir.Module, best: Candidate, cluster: Cluster, log: PassLog) -> tuple[str, ...]:
-    """Writes the shardings. Sums that stages share were cut since the search, so that the program is another one."""
+def _lay_out(
+    module: ir.Module, ops: Mapping[int, int], best: Candidate, cluster: Cluster, log: PassLog
+) -> tuple[str, ...]:
+    """Writes the layouts that were priced. The sums that stages share were split since."""
     graph = import_graph(module)
     prepared = prepare(graph)
-    solutions = []
-    for width in best.shape.kinds:
-        chosen = best.layouts[width]
-        axes = tuple(name for name, _ in chosen.solution.mesh)
-        sharded = lay_out_within(prepared, cluster, best.shape, width, chosen.mesh, best.limit, axes)
-        if sharded is None:
-            raise RhinoError(f"the sharding of {best.name} was not found again", "this is a bug in rhino-plan-pipeline")
-        solutions.append(sharded.solution)
+    widths = best.shape.kinds
+    solutions = [carried(prepared, cluster, best.shape, width, best.layouts[width], ops) for width in widths]
     main = functions.find(module, "main")
     assert main is not None
     say_unkept(main, graph, solutions[0], log)
-    return annotate_stages(module, graph, solutions, [best.shape.kinds.index(width) for width in best.shape.widths])
+    return annotate_stages(module, graph, solutions, [widths.index(width) for width in best.shape.widths])
+
+
+def _number(module: ir.Module) -> None:
+    """Has every operation of @main carry its number, which rewriting keeps and `_numbers` takes off."""
+    number = ir.IntegerType.get_signless(64, module.context)
+    for index, op in enumerate(number_program(functions.find(module, "main"))[1]):
+        op.attributes[_NUMBER] = ir.IntegerAttr.get(number, index)
+
+
+def _numbers(module: ir.Module) -> dict[int, int]:
+    """By number now, the number that an operation had; none for those that are new."""
+    found = {}
+    for index, op in enumerate(number_program(functions.find(module, "main"))[1]):
+        if _NUMBER in op.attributes:
+            found[index] = ir.IntegerAttr(op.attributes[_NUMBER]).value
+            del op.attributes[_NUMBER]
+    return found
 
 
 def _cost(module: ir.Module, best: Candidate) -> None:

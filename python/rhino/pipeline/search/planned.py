@@ -7,7 +7,6 @@ Owns the order of these decisions, and layouts that pipelines share. Which pipel
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from math import inf
 
 from rhino.errors import RhinoError
@@ -70,8 +69,7 @@ class Planner:
         if found is not None:
             return found
         # Not within the limit: laid out again with the memory that stages leave.
-        found = self.scheduled(shape, self.lay_out(shape, self.limit))
-        return None if found is None else replace(found, limit=self.limit)
+        return self.scheduled(shape, self.lay_out(shape, self.limit))
 
     def scheduled(self, shape: Shape, layouts: Layouts | None) -> Candidate | None:
         """The best schedule of a laid-out program; None if its stages do not fit."""

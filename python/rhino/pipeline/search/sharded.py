@@ -20,6 +20,7 @@ from rhino.pipeline.search.placement import part_of
 from rhino.pipeline.search.spread import Spread
 from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes, lifetimes
+from rhino.sharding.carry import carry
 from rhino.sharding.cones import build_problem
 from rhino.sharding.evaluate import spans, split_axes
 from rhino.sharding.planner import Options, plan_sharding
@@ -157,6 +158,19 @@ def lay_out_within(
     if not memory_limit:
         return lay_out(prepared, block, "O1", mesh, axes=axes)
     return lay_out(prepared, block, "O1", mesh, *crowd(shape, width), memory_limit, axes)
+
+
+def carried(
+    prepared: Prepared, cluster: Cluster, shape: Shape, width: int, layout: Sharded, ops: Mapping[int, int]
+) -> Solution:
+    """The plan for the stages of one width, of the program that its sums were split in since.
+
+    Args:
+      prepared: the program as it is now.
+      ops: by number there, the number of the same operation in the program that was laid out.
+    """
+    prepared = _pinned(prepared, [s for s, w in enumerate(shape.widths) if w == width])
+    return carry(layout.solution, prepared.problem, ops, part_of(cluster, width))
 
 
 def _pinned(prepared: Prepared, stages: Sequence[int]) -> Prepared:

@@ -37,7 +37,7 @@ class Programs(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pipeline planned in full. `limit` is the memory of its layouts' search, 0 for any (`lay_out_within`)."""
+    """A pipeline planned in full."""
 
     shape: Shape
     prepared: Prepared
@@ -47,7 +47,6 @@ class Candidate:
     schedule: Schedule
     simulation: Simulation
     peak_bytes: int
-    limit: int = 0
 
     def layout_of(self, stage: int) -> Sharded:
         """The layout that a stage runs its part of."""
