@@ -10,7 +10,7 @@ from rhino.machine import Cluster
 from rhino.passes.stage.read_program import read_program
 from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
 from rhino.pipeline.program import PipelineProgram
-from rhino.pipeline.schedule import PipelineCosts, Schedule
+from rhino.pipeline.schedule import PipelineCosts, ScheduledStep
 from rhino.plan import Plan
 
 
@@ -21,7 +21,7 @@ class Pipeline:
     program: PipelineProgram
     devices: tuple[tuple[int, ...], ...]
     costs: PipelineCosts
-    schedule: Schedule
+    schedule: ScheduledStep
 
     @property
     def forward_s(self) -> tuple[float, ...]:
@@ -46,4 +46,4 @@ def read(plan: Plan) -> Pipeline:
     seconds = fragment_seconds(module, program, cluster, units)
     costs = pipeline_costs(program, seconds, planned_seconds(module, program), cluster, units, 0)
     devices = tuple(tuple(placement[f"stage{stage}"]) for stage in range(plan.stages))
-    return Pipeline(program, devices, costs, Schedule.from_data(tasks))
+    return Pipeline(program, devices, costs, ScheduledStep.from_data(tasks))

@@ -18,7 +18,7 @@ from rhino.api.binding import Binding, bind
 from rhino.api.devices import is_here, local_devices, shared_job, too_few
 from rhino.api.given import check_fits, given_pins
 from rhino.api.pins import find_pins, make_keys_whole, pin_strided, write_pins
-from rhino.api.signature import Call, Signature, leaf_key
+from rhino.api.signature import Signature, UserCall, leaf_key
 from rhino.api.stage_pins import Pins, stage_pins, write_stage_pins
 from rhino.api.stored import StoredExecutable, lower_stored, store, wrap
 from rhino.api.strided import StridedArray, original
@@ -122,7 +122,7 @@ class Built:
             )
         executable(self, cluster)
 
-    def run(self, call: Call, leaves: Sequence[Any]) -> Any:
+    def run(self, call: UserCall, leaves: Sequence[Any]) -> Any:
         """Place what is not placed as planned, and run."""
         if self.binding.is_strided:
             placed = store(leaves, self.binding.layouts_in)
@@ -188,7 +188,7 @@ class Built:
 def build(
     fn: Callable[..., Any],
     signature: Signature,
-    call: Call,
+    call: UserCall,
     cluster: Cluster,
     settings: Settings,
     follow: Built | None,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from jaxlib.mlir import ir
 
-from rhino.api.trace import Leaf, Trace, is_key
+from rhino.api.trace import ArgumentLeaf, Trace, is_key
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoRole
 from rhino.passes.diagnostics import PassLog, Sink
@@ -48,7 +48,7 @@ def find_state(trace: Trace, plan: Plan, source: Trace) -> dict[int, int]:
     return found
 
 
-def _find_run(leaves: Sequence[Leaf], among: Sequence[Leaf], tensors: Sequence[Tensor]) -> int | None:
+def _find_run(leaves: Sequence[ArgumentLeaf], among: Sequence[ArgumentLeaf], tensors: Sequence[Tensor]) -> int | None:
     """Where `leaves` stand among the leaves of the other step, or None."""
     best: tuple[int, int] | None = None
     for at in range(len(among) - len(leaves) + 1):
@@ -61,7 +61,7 @@ def _find_run(leaves: Sequence[Leaf], among: Sequence[Leaf], tensors: Sequence[T
     return None if best is None else best[1]
 
 
-def _same(leaf: Leaf, other: Leaf) -> bool:
+def _same(leaf: ArgumentLeaf, other: ArgumentLeaf) -> bool:
     if (leaf.aval.shape, leaf.aval.dtype) != (other.aval.shape, other.aval.dtype):
         return False
     if not leaf.path:  # a bare array has only its name to be known by

@@ -25,7 +25,7 @@ _ORPHAN_S = 30.0  # how long it stays for processes that do not end although pro
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CoordinatorSettings:
     """What the coordinator is started with; times in seconds.
 
     Attributes:
@@ -63,7 +63,7 @@ def start(port: int, count: int, timeout_s: float, lost_after_s: int, end_timeou
       RhinoError: the port is taken, or no process can be started.
     """
     listener = _listen(port)
-    settings = Settings(listener.fileno(), port, count, timeout_s, lost_after_s, end_timeout_s)
+    settings = CoordinatorSettings(listener.fileno(), port, count, timeout_s, lost_after_s, end_timeout_s)
     # It must find what this process finds, and start no accelerator.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "JAX_PLATFORMS": "cpu"}
     with tempfile.TemporaryFile() as errors:
@@ -105,7 +105,7 @@ def _service_port(port: int) -> int:
     raise RhinoError("there is no free port for jax's coordination service")
 
 
-def main(settings: Settings) -> None:
+def main(settings: CoordinatorSettings) -> None:
     """Serve until no process is there any more."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # process 0 gets them too, and its end is what counts
@@ -137,9 +137,9 @@ def main(settings: Settings) -> None:
     service.shutdown()
 
 
-def _settings(text: str) -> Settings:
+def _settings(text: str) -> CoordinatorSettings:
     data: dict[str, Any] = json.loads(text)
-    return Settings(**data)
+    return CoordinatorSettings(**data)
 
 
 if __name__ == "__main__":

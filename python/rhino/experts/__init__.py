@@ -10,13 +10,23 @@ from typing import Any
 
 from rhino.experts.layouts import NotApplicable, Proposal
 from rhino.experts.rules import EXPERTS, Expert
-from rhino.experts.solve import Outcome, Trial, consult, consult_all, propose
+from rhino.experts.solve import ExpertOutcome, Trial, consult, consult_all, propose
 
 # What needs MLIR is loaded on first use.
-_LAZY = {"Program": "rhino.experts.planning", "plan": "rhino.experts.planning"}
+_LAZY = {"ExpertProgram": "rhino.experts.planning", "plan": "rhino.experts.planning"}
 __all__ = [
-    "EXPERTS", "Expert", "NotApplicable", "Outcome", "Program", "Proposal", "Trial", "consult", "consult_all",
-    "names", "plan", "propose",
+    "EXPERTS",
+    "Expert",
+    "ExpertOutcome",
+    "ExpertProgram",
+    "NotApplicable",
+    "Proposal",
+    "Trial",
+    "consult",
+    "consult_all",
+    "names",
+    "plan",
+    "propose",
 ]  # fmt: skip
 
 

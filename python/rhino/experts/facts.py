@@ -40,7 +40,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ProgramLeaf:
     """One argument of the step. `stacked` are dims that loops slice, one layer at a time; never worth splitting.
 
     `owner` is, for optimizer state, the index of the parameter it belongs to, or -1.
@@ -58,25 +58,25 @@ class Leaf:
 
 
 @dataclass
-class Facts:
+class ProgramFacts:
     """A program as experts see it. `leaves` are its arguments in order."""
 
     graph: Graph
     problem: Problem = field(repr=False)
-    leaves: tuple[Leaf, ...] = field(repr=False)
+    leaves: tuple[ProgramLeaf, ...] = field(repr=False)
 
     @property
-    def params(self) -> tuple[Leaf, ...]:
+    def params(self) -> tuple[ProgramLeaf, ...]:
         """Parameters."""
         return tuple(leaf for leaf in self.leaves if leaf.role == "param")
 
     @property
-    def state(self) -> tuple[Leaf, ...]:
+    def state(self) -> tuple[ProgramLeaf, ...]:
         """Optimizer state, running statistics included."""
         return tuple(leaf for leaf in self.leaves if leaf.role == "opt_state")
 
     @cached_property
-    def batch(self) -> tuple[Leaf, ...]:
+    def batch(self) -> tuple[ProgramLeaf, ...]:
         """Arguments whose leading dimension is the batch: those of role batch with the commonest leading size."""
         found = [leaf for leaf in self.leaves if leaf.role == "batch" and leaf.shape]
         sizes = [leaf.shape[0] for leaf in found]
@@ -100,7 +100,7 @@ class Facts:
         return problem.classes[value].index(c) if c >= 0 and c in problem.classes[value] else -1
 
 
-def read(graph: Graph) -> Facts:
+def read(graph: Graph) -> ProgramFacts:
     """The facts of a program whose arguments have roles, in time linear in its operations."""
     problem = build_problem(graph)
     stacked = _stacked(graph, problem)
@@ -110,7 +110,7 @@ def read(graph: Graph) -> Facts:
     for i, argument in enumerate(graph.arguments):
         value = graph.values[argument.value]
         leaves.append(
-            Leaf(
+            ProgramLeaf(
                 index=i,
                 value=value.index,
                 name=argument.name,
@@ -122,7 +122,7 @@ def read(graph: Graph) -> Facts:
                 owner=owners.get(i, -1),
             )
         )
-    return Facts(graph, problem, tuple(leaves))
+    return ProgramFacts(graph, problem, tuple(leaves))
 
 
 def cones_of_params(graph: Graph, problem: Problem) -> dict[int, list[Argument]]:

@@ -15,33 +15,33 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
-from rhino.experts.facts import Facts, read
-from rhino.experts.solve import Outcome, consult
+from rhino.experts.facts import ProgramFacts, read
+from rhino.experts.solve import ExpertOutcome, consult
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
 from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
-from rhino.passes.registry import Pipeline, build
+from rhino.passes.registry import PassPipeline, build
 from rhino.plan import Plan
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.module import parse_module, read_plan, topology_of
 from rhino.plan.options import memory_bytes
 from rhino.program.data import Graph
 from rhino.sharding import Solution
-from rhino.sharding.solution import Alternative
+from rhino.sharding.solution import LostPlan
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ExpertProgram:
     """A step as the planner sees it: its module before shardings, as bytecode, its graph and the facts of it."""
 
     bytecode: bytes
     graph: Graph
-    facts: Facts
+    facts: ProgramFacts
 
     @classmethod
-    def of(cls, module: ir.Module, topology: str) -> Program:
+    def of(cls, module: ir.Module, topology: str) -> ExpertProgram:
         """Runs what comes before planning in `rhino-auto`, in place, and reads the program.
 
         Args:
@@ -53,7 +53,7 @@ class Program:
         aside = put_aside(module)
         manager = PassManager(module.context)
         auto = build("rhino-auto", [("topology", topology), ("stages", "1")])
-        assert isinstance(auto, Pipeline)
+        assert isinstance(auto, PassPipeline)
         for part in auto.expand():
             if isinstance(part, PlanSharding):
                 break
@@ -112,12 +112,12 @@ def plan(
 
 def _plan_module(
     name: str, module: ir.Module, cluster: Cluster, level: str, limit: int | None, program: str
-) -> tuple[Plan, Outcome]:
+) -> tuple[Plan, ExpertOutcome]:
     from rhino.plan.module import fingerprint
 
     program = program or fingerprint(module)
     with topology_of(cluster) as topology:
-        read_in = Program.of(module, topology)
+        read_in = ExpertProgram.of(module, topology)
     outcome = consult(name, read_in.facts, cluster, level=level, memory_limit=limit)
     if outcome.best is None or outcome.best.solution is None:
         raise RhinoError(
@@ -129,7 +129,7 @@ def _plan_module(
     return replace(found, program=program), outcome
 
 
-def _alternatives(outcome: Outcome) -> tuple[Alternative, ...]:
+def _alternatives(outcome: ExpertOutcome) -> tuple[LostPlan, ...]:
     """The expert's other plans, the fastest first."""
     assert outcome.best is not None
     best_s = outcome.best.step_time_s
@@ -138,7 +138,7 @@ def _alternatives(outcome: Outcome) -> tuple[Alternative, ...]:
         if trial is not outcome.best and trial.solution is not None:
             why = trial.why or f"{trial.step_time_s / best_s - 1:.1%} slower"
             peak_bytes = trial.solution.predicted.memory.peak_bytes
-            rows.append(Alternative(f"{trial.expert} {trial.variant}", trial.step_time_s, peak_bytes, why))
+            rows.append(LostPlan(f"{trial.expert} {trial.variant}", trial.step_time_s, peak_bytes, why))
     return tuple(sorted(rows, key=lambda row: (row.step_time_s, row.name)))
 
 

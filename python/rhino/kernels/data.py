@@ -20,7 +20,7 @@ RATES = ("tensor", "vector", "attention", "attention-backward")
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class KernelTensor:
     """Shape and MLIR element type of an operand or result."""
 
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """One call of a kernel.
 
     Attributes:
@@ -46,8 +46,8 @@ class Call:
     """
 
     target: str
-    operands: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
+    operands: tuple[KernelTensor, ...]
+    results: tuple[KernelTensor, ...]
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def config_of(self, *path: str) -> Any:
@@ -134,6 +134,8 @@ class Entry:
     name: str
     targets: tuple[str, ...]
     doc: str
-    describe: Callable[[Call], Known]
-    resize: Callable[[Call, Sequence[Tensor], Sequence[Tensor]], Mapping[tuple[str, ...], Any]] | None = None
+    describe: Callable[[KernelCall], Known]
+    resize: (
+        Callable[[KernelCall, Sequence[KernelTensor], Sequence[KernelTensor]], Mapping[tuple[str, ...], Any]] | None
+    ) = None
     program: str = ""

@@ -16,7 +16,7 @@ from rhino.passes.diagnostics import PassError, PassLog
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
 
-__all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "Pipeline", "build", "load", "option", "register"]
+__all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "PassPipeline", "build", "load", "option", "register"]
 
 # name -> "module:class". A row per pass, in the order of the pipeline.
 TABLE = {
@@ -73,7 +73,7 @@ class Pass:
         return self.name + (f"{{{' '.join(given)}}}" if given else "")
 
 
-class Pipeline(Pass):
+class PassPipeline(Pass):
     """A pass that is a list of other passes, given by `expand`."""
 
     def expand(self) -> Sequence[Pass | str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from rhino.plan.data import (
     SCHEMA,
     Alternative,
-    KernelUse,
     Machine,
     Plan,
     Predicted,
@@ -17,6 +16,7 @@ from rhino.plan.data import (
     Tensor,
     is_pipeline,
 )
+from rhino.program.kernel_use import KernelUse
 
 __all__ = [
     "SCHEMA", "Alternative", "KernelUse", "Machine", "Plan", "Predicted", "Search", "Sharding", "Tensor", "is_pipeline",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rhino.errors import RhinoError
 from rhino.machine.padding import Unsplit
+from rhino.program.kernel_use import KernelUse
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -98,33 +99,6 @@ class Alternative:
     why: str
     step_time_s: float | None = None
     peak_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KernelUse:
-    """Calls of one kernel that are split alike: what they cost one device in a step.
-
-    Of a pipeline, a device of the stage that takes longest for them.
-
-    Attributes:
-      name: entry of the table of kernels, or the calls' target.
-      count: executions in a step.
-      dims: axes per dimension of the first operand.
-      flops, time_s: arithmetic, and seconds of it or of memory traffic, whichever takes longer.
-      sent_bytes, sent_s: what changing layouts around the calls sends, and its time.
-      where: source line of the first call.
-      replicated: why every device computes all of it; empty where it can be split.
-    """
-
-    name: str
-    count: int
-    dims: Sharding
-    flops: int
-    time_s: float
-    sent_bytes: int
-    sent_s: float
-    where: str
-    replicated: str
 
 
 @dataclass(frozen=True, slots=True)

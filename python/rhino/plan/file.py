@@ -17,9 +17,10 @@ from typing import Any
 
 from rhino.errors import RhinoError
 from rhino.machine.padding import Unsplit
-from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor
+from rhino.plan.data import SCHEMA, Alternative, Machine, Plan, Predicted, Search, Tensor
 from rhino.plan.strided import factors_of
 from rhino.program.element_types import element_type
+from rhino.program.kernel_use import KernelUse
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
 _REMEDY = "save the plan again with Plan.save"

@@ -25,10 +25,11 @@ from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
 from rhino.machine.padding import Unsplit
-from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan.data import SCHEMA, Alternative, Machine, Plan, Predicted, Search, Sharding, Tensor
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan.retype import ALIAS
+from rhino.program.kernel_use import KernelUse
 
 if TYPE_CHECKING:
     from rhino.machine import Cluster
@@ -102,12 +103,12 @@ def plan_module(
     Raises:
       RhinoError: a pass failed; the message names the place in the module where it is known.
     """
-    from rhino.passes.pass_manager import Instrumentation, PassManager, PipelineError, Step
+    from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
     from rhino.passes.pipelines import Auto
     from rhino.passes.plan.plan_sharding import PlanSharding
 
     class BeforeSearch(Instrumentation):
-        def before(self, step: Step, module: ir.Module) -> None:
+        def before(self, step: PassStep, module: ir.Module) -> None:
             if before_search is not None and step.name == PlanSharding.name:
                 before_search(module)
 

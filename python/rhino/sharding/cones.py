@@ -55,13 +55,13 @@ def build_problem(graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: b
       whole: (value, dimension) for dimensions that nothing may split.
       uneven: whether values inside the program may be split into parts that differ.
     """
-    problem = _Builder(graph, whole).build()
+    problem = _ProblemBuilder(graph, whole).build()
     if uneven:
         mark(problem)
     return problem
 
 
-class _Builder:
+class _ProblemBuilder:
     def __init__(self, graph: Graph, whole: Iterable[tuple[int, int]]) -> None:
         self.graph = graph
         self.free = self._free_values()

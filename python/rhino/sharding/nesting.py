@@ -14,7 +14,7 @@ from rhino.sharding.costs import Costs, States, stacked
 from rhino.sharding.layout import Layout, Order
 from rhino.sharding.manual import nested
 from rhino.sharding.pinning import deciding
-from rhino.sharding.problem import REPLICATED, Transfer
+from rhino.sharding.problem import REPLICATED, LayoutTransfer
 
 _ROUNDS = 3
 
@@ -74,7 +74,7 @@ def nest(costs: Costs, states: Sequence[States]) -> list[Order]:
 class _Conversion:
     """What all equal conversions of one transfer have in common, and how many there are."""
 
-    transfer: Transfer
+    transfer: LayoutTransfer
     source_class: int
     target_class: int
     source: Layout

@@ -26,7 +26,7 @@ from rhino.sharding.milp import Milp
 from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.pinning import Open
 from rhino.sharding.planner import Options, plan_sharding
-from rhino.sharding.program import Program
+from rhino.sharding.program import AxisProgram
 
 MANY = 20_000
 PER_FLOP = st.sampled_from((0.0, 0.1, 1.0))
@@ -60,7 +60,7 @@ def least(costs: Costs, pinned: dict[int, States]) -> float:
 def relaxed(costs: Costs) -> float:
     """The optimum of the linear relaxation on the first axis, others replicated."""
     blank: States = (0,) * len(costs.sizes)
-    program = Program(costs, (0,), [blank] * len(costs.quotient.counts), {}, False)
+    program = AxisProgram(costs, (0,), [blank] * len(costs.quotient.counts), {}, False)
     program.build()
     milp: Milp = program.milp
     milp.integers = [False] * len(milp.integers)

@@ -29,7 +29,7 @@ from rhino.passes.kernels.calls import (
     target_of,
     write_config,
 )
-from rhino.passes.kernels.layouts import Mesh
+from rhino.passes.kernels.layouts import NamedMesh
 from rhino.program.data import Dims
 
 
@@ -45,7 +45,7 @@ class Local:
     op: ir.Operation
     operands: Sequence[Any]
     results: Sequence[Any]
-    mesh: Mesh | None
+    mesh: NamedMesh | None
     axes: tuple[tuple[int, tuple[str, ...]], ...] = ()
     reads: Sequence[Dims] = ()
     makes: Sequence[Dims] = ()

@@ -18,7 +18,7 @@ from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.plan.write_pipeline import write_pipeline
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.replicated import AXIS
-from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 from rhino.sharding.meshes import names_around, read_mesh
@@ -98,7 +98,7 @@ class PlanPipeline(Pass):
             )
         meshes = [read_mesh(text or "+") for text in self.mesh.split("+")] if self.mesh else []
         own = tuple(sdy.mesh_axes(module).get(MANUAL_MESH, ()))
-        options = Options(
+        options = JointOptions(
             level=self.level,
             memory_limit=self.memory_limit or None,
             mesh=tuple(sizes for sizes, _ in meshes),

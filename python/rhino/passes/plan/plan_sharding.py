@@ -31,7 +31,7 @@ from rhino.sharding.kernels import kernel_uses
 from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
 from rhino.sharding.padding import unsplit
 from rhino.sharding.pinning import pinned_states
-from rhino.sharding.solution import Alternative
+from rhino.sharding.solution import LostPlan
 
 _PROPAGATE = "builtin.module(sdy-propagation-pipeline)"
 
@@ -206,7 +206,7 @@ class Propagated:
     level: str
     mesh: tuple[tuple[str, int], ...]
     predicted: Prediction
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[LostPlan, ...] = ()
     candidates: int = 1
     gap: float = 0.0
 

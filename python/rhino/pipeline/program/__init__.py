@@ -8,26 +8,26 @@ from __future__ import annotations
 from rhino.pipeline.program.edges import PipelineEdge, edges_of
 from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
-    Argument,
-    Carry,
     Fragment,
-    Mesh,
+    GroupMesh,
+    GroupValue,
     PipelineProgram,
     Result,
+    StageArgument,
+    StageCarry,
     Transfer,
-    Value,
 )
 
 __all__ = [
     "FRAGMENT_KINDS",
-    "Argument",
-    "Carry",
     "Fragment",
-    "Mesh",
+    "GroupMesh",
+    "GroupValue",
     "PipelineEdge",
     "PipelineProgram",
     "Result",
+    "StageArgument",
+    "StageCarry",
     "Transfer",
-    "Value",
     "edges_of",
 ]
