@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from rhino.program.data import Argument, Graph, Op, Value
+from rhino.program.disjoint import DisjointSets
 from rhino.sharding.cones import build_problem
 from rhino.sharding.problem import Problem, leading
 
@@ -245,13 +246,7 @@ def common_end(a: Sequence[str], b: Sequence[str]) -> int:
 
 def _elementwise_groups(graph: Graph) -> list[int]:
     """A number per value, equal for values joined by operations whose tensors all have one shape and layout."""
-    parent = list(range(len(graph.values)))
-
-    def find(v: int) -> int:
-        while parent[v] != v:
-            parent[v] = parent[parent[v]]
-            v = parent[v]
-        return v
+    sets = DisjointSets(len(graph.values))
 
     def same(a: Value, b: Value) -> bool:
         return a.shape == b.shape and bool(a.shape)
@@ -265,6 +260,5 @@ def _elementwise_groups(graph: Graph) -> list[int]:
             pairs.extend((v, tie[0]) for v in tie[1:])
         for v, w in pairs:
             if same(graph.values[v], graph.values[w]):
-                a, b = sorted((find(v), find(w)))
-                parent[b] = a
-    return [find(v) for v in range(len(graph.values))]
+                sets.join(v, w)
+    return [sets.find(v) for v in range(len(graph.values))]

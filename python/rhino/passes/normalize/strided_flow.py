@@ -12,7 +12,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.passes.normalize.strided_choice import ClassPiece, DimClass, Reshaped
-from rhino.passes.normalize.strided_program import StridedProgram, Union
+from rhino.passes.normalize.strided_program import StridedProgram
+from rhino.program.disjoint import DisjointSets
 
 
 class StridedFlow:
@@ -33,7 +34,7 @@ class StridedFlow:
             else:
                 self.base.append(total)
                 total += len(shape)
-        self.sets = Union(total)
+        self.sets = DisjointSets(total)
         self.pieces: list[tuple[int, int, int, int]] = []
         self.reshapes: list[tuple[int, int, int, int]] = []
         self.obstacles: dict[int, str] = {}
@@ -138,7 +139,7 @@ def dim_classes(flow: StridedFlow, storable: dict[int, list[int]]) -> tuple[list
 
 
 def _sizes(flow: StridedFlow) -> list[int]:
-    sizes = [1] * len(flow.sets.parent)
+    sizes = [1] * len(flow.sets)
     for v, shape in enumerate(flow.program.shapes):
         base = flow.base[v]
         sizes[base : base + len(shape)] = shape

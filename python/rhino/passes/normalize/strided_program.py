@@ -14,6 +14,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
+from rhino.program.disjoint import DisjointSets
 
 _UNARY_AND_BINARY = """abs add and atan2 cbrt ceil clamp compare complex convert copy cosine count_leading_zeros divide
     exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not
@@ -54,29 +55,6 @@ class OpRecord:
     elementwise: bool = False
 
 
-class Union:
-    """Disjoint sets of integers; the smallest member stands for its set, so the outcome depends on no order."""
-
-    def __init__(self, size: int = 0) -> None:
-        self.parent = list(range(size))
-
-    def find(self, x: int) -> int:
-        """The smallest member of the set that x is in."""
-        parent = self.parent
-        while parent[x] != x:
-            parent[x] = parent[parent[x]]
-            x = parent[x]
-        return x
-
-    def join(self, a: int, b: int) -> None:
-        """Make one set of the sets of a and b."""
-        a, b = self.find(a), self.find(b)
-        if a < b:
-            self.parent[b] = a
-        else:
-            self.parent[a] = b
-
-
 @dataclass(slots=True)
 class StridedProgram:
     """The walk's outcome. `values` are handles into the module, `shapes` theirs (rank 0 for anything but tensors).
@@ -90,7 +68,7 @@ class StridedProgram:
     values: list[Any] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     records: list[OpRecord] = field(default_factory=list)
-    groups: Union = field(default_factory=Union)
+    groups: DisjointSets = field(default_factory=DisjointSets)
     weights: set[int] = field(default_factory=set)
     arguments: int = 0
     outputs: tuple[int, ...] = ()
@@ -138,7 +116,7 @@ class _StridedReader:
         index = len(program.values)
         program.values.append(value)
         program.shapes.append(shape)
-        program.groups.parent.append(index)
+        program.groups.add()
         self.ids[value] = index
         return index
 
