@@ -12,8 +12,8 @@ from pathlib import Path
 
 from jaxlib.mlir import ir
 
-from rhino.passes.diagnostics import PassLog
-from rhino.passes.import_graph import import_graph
+from rhino.ir.diagnostics import PassLog
+from rhino.ir.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import PassPipeline, build, options_of

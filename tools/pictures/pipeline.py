@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rhino.dialect.attributes import RhinoPlacement, RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.pipeline import read_program
 from rhino.machine import Cluster
-from rhino.passes.stage.read_program import read_program
 from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import PipelineCosts, ScheduledStep

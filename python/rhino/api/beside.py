@@ -12,7 +12,7 @@ from dataclasses import replace
 from rhino.api.stage_pins import Pins, moves, moves_text
 from rhino.api.trace import Trace
 from rhino.errors import RhinoError, RhinoWarning
-from rhino.passes.stage.replicated import AXIS
+from rhino.ir.meshes import REPLICA_AXIS
 from rhino.plan import Plan, is_pipeline
 from rhino.plan.module import Request
 from rhino.sharding.meshes import Mesh, axes_text
@@ -89,13 +89,13 @@ def plan_beside(
 def _meshes(plan: Plan) -> list[list[Mesh]]:
     """The meshes of stages, one of each width, that leave state where it is: without replicas first, then with them."""
     found = list(dict.fromkeys(plan.meshes or (plan.mesh,)))
-    if not any(AXIS in dict(mesh) for mesh in found):
+    if not any(REPLICA_AXIS in dict(mesh) for mesh in found):
         return [found]
     taken = {axis for mesh in found for axis, _ in mesh}
-    name = next(f"{AXIS}s{n or ''}" for n in range(len(taken) + 1) if f"{AXIS}s{n or ''}" not in taken)
-    alone = [tuple(axis for axis in mesh if axis[0] != AXIS) for mesh in found]
+    name = next(f"{REPLICA_AXIS}s{n or ''}" for n in range(len(taken) + 1) if f"{REPLICA_AXIS}s{n or ''}" not in taken)
+    alone = [tuple(axis for axis in mesh if axis[0] != REPLICA_AXIS) for mesh in found]
     # Where replicas do not divide the batch, a stage is one replica over all of its devices.
-    return [alone, [tuple((name if axis == AXIS else axis, size) for axis, size in mesh) for mesh in found]]
+    return [alone, [tuple((name if axis == REPLICA_AXIS else axis, size) for axis, size in mesh) for mesh in found]]
 
 
 def _text(meshes: list[Mesh]) -> str:

@@ -27,9 +27,9 @@ from rhino.dialect.context import to_bytecode
 from rhino.distributed import Job
 from rhino.distributed.arrays import put, replicate
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import Diagnostic
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
-from rhino.passes.diagnostics import Diagnostic
 from rhino.plan import Plan, Tensor, is_pipeline
 from rhino.plan.file import dumps
 from rhino.plan.module import Request, fingerprint, plan_module, read_plan, tell_warnings

@@ -17,7 +17,7 @@ from rhino.cli.opt_diagnostics import Printer, compare, expectations
 from rhino.cli.opt_input import DEFAULT_MARKER, InputError, InputModule, read_parts
 from rhino.cli.supervised import supervised, task
 from rhino.errors import RhinoError, first_line
-from rhino.passes.diagnostics import Diagnostic, Position
+from rhino.ir.diagnostics import Diagnostic, Position
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir

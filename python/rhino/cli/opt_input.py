@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rhino.errors import JAX_WRITES
-from rhino.passes.diagnostics import Diagnostic, Position, Sink
+from rhino.ir.diagnostics import Diagnostic, Position, Sink
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir

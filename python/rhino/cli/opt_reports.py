@@ -15,7 +15,7 @@ from rhino.cli.opt_arguments import Arguments
 from rhino.cli.opt_diagnostics import placed
 from rhino.cli.supervised import show_native, task
 from rhino.dialect import functions
-from rhino.passes.diagnostics import position_of
+from rhino.ir.diagnostics import position_of
 from rhino.passes.pass_manager import Instrumentation, PassStep
 
 

@@ -185,7 +185,7 @@ def _structs(avals: Sequence[Any]) -> tuple[Any, ...]:
 
 def _own_rule(params: Mapping[str, Any], types: tuple[list[Any], list[Any]]) -> Rule:
     """The Shardy rule that the function brings. What its partitioner sums by itself stays whole: nobody prices that."""
-    from rhino.passes.kernels.calls import read_rule, safe
+    from rhino.ir.kernel_calls import read_rule, safe
 
     given = params["sharding_rule"]
     if callable(given):

@@ -99,7 +99,7 @@ def tensor_of(aval: Any) -> KernelTensor:
 
 def is_known(function: Callable[..., Any], operands: Sequence[Any], platform: Platform) -> bool:
     """Whether a function stands for calls that the table of kernels knows: these are then planned as they are."""
-    from rhino.passes.kernels.calls import is_opaque, read_call
+    from rhino.ir.kernel_calls import is_opaque, read_call
 
     traced = jax.jit(function).trace(*operands)
     module = parse_bytes(

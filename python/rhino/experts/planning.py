@@ -17,9 +17,9 @@ from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.experts.facts import ProgramFacts, read
 from rhino.experts.solve import ExpertOutcome, consult
+from rhino.ir.import_graph import import_graph
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
-from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
 from rhino.passes.registry import PassPipeline, build

@@ -18,8 +18,7 @@ from jaxlib.mlir import ir, passmanager
 
 from rhino.dialect.verify import verify
 from rhino.errors import RhinoError, first_line
-from rhino.passes import guards, native
-from rhino.passes.diagnostics import (
+from rhino.ir.diagnostics import (
     CURRENT_OPERATION,
     Diagnostic,
     PassError,
@@ -30,6 +29,7 @@ from rhino.passes.diagnostics import (
     from_mlir,
     make_diagnostic,
 )
+from rhino.passes import guards, native
 from rhino.passes.isolated import run_isolated
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
 from rhino.passes.registry import LIST, TABLE, Pass, PassPipeline, build, suggest

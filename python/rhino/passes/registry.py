@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from rhino.errors import RhinoError, nearest
-from rhino.passes.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassError, PassLog
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir

@@ -32,8 +32,8 @@ from rhino.plan.retype import ALIAS
 from rhino.program.kernel_use import KernelUse
 
 if TYPE_CHECKING:
+    from rhino.ir.diagnostics import Diagnostic
     from rhino.machine import Cluster
-    from rhino.passes.diagnostics import Diagnostic
     from rhino.sharding.outcome import Progress
 
 _NAMES = re.compile(r'rhino\.name = "[^"]*"')

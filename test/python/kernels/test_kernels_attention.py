@@ -15,8 +15,8 @@ import rhino
 from rhino.compile import as_on
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
+from rhino.ir.kernel_calls import is_opaque, read_call
 from rhino.kernels.data import KernelCall
-from rhino.passes.kernels.calls import is_opaque, read_call
 
 from .parts import check_parts, known
 

@@ -14,9 +14,9 @@ from rhino.dialect.attributes import RhinoMulticast, RhinoPlacement, RhinoSchedu
 from rhino.dialect.context import make_context, parse_text
 from rhino.dialect.multicast import tiles_of
 from rhino.dialect.verify import verify
+from rhino.ir.pipeline import read_program, transfer_ops
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
-from rhino.passes.stage.read_program import read_program, transfer_ops
 from rhino.passes.stage.schedule_costs import Units, pipeline_costs, planned_seconds, spread_of
 from rhino.pipeline.program import GroupMesh, GroupValue, PipelineProgram, edges_of
 from rhino.pipeline.schedule import ScheduledStep

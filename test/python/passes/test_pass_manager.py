@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import Diagnostic, Position, position_of
+from rhino.ir.diagnostics import Diagnostic, Position, position_of
 from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
 from rhino.passes.registry import Pass, PassError, PassLog, register
 

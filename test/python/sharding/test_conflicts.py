@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from search_programs import adam_step, module_of
 
+from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
 from rhino.machine.roofline import matmul_seconds, op_seconds
-from rhino.passes.import_graph import import_graph
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import descent

@@ -13,9 +13,9 @@ from hand_graphs import Builder, costs_of
 from search_programs import module_of, spec
 
 from rhino.compile import compile_module
+from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
 from rhino.machine.collectives import AlphaBeta
-from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
 from rhino.program.memory import lifetimes

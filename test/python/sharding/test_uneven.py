@@ -18,8 +18,8 @@ from search_programs import GIB, module_of, spec
 import rhino
 from rhino import Plan
 from rhino.compile import collective_bytes, compile_module
+from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster, Device, Level
-from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
 from rhino.sharding import Options, Solution, plan_sharding

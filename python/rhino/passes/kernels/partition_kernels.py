@@ -13,12 +13,12 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.constants import splat
-from rhino.passes.diagnostics import PassLog
-from rhino.passes.kernels.calls import RULE, kernel_of, rule_of
-from rhino.passes.kernels.layouts import ModuleLayouts, NamedMesh
-from rhino.passes.kernels.programs import Local, program_of
-from rhino.passes.manual.collectives import number_channels
-from rhino.passes.manual.read import around, manual_axes, mesh_name
+from rhino.ir.collectives import number_channels
+from rhino.ir.diagnostics import PassLog
+from rhino.ir.kernel_calls import RULE, kernel_of, rule_of
+from rhino.ir.kernel_programs import Local, program_of
+from rhino.ir.layouts import ModuleLayouts, NamedMesh
+from rhino.ir.manual import around, manual_axes, mesh_name
 from rhino.passes.registry import Pass, register
 from rhino.program.data import Dims, Rule
 from rhino.sharding.problem import leading

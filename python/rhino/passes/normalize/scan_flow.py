@@ -14,7 +14,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.passes.normalize.scan_loops import LOOP, READ, WRITE, Scan, Stack, is_constant
+from rhino.ir.scan_loops import LOOP, READ, WRITE, Scan, Stack, is_constant
 from rhino.passes.normalize.strided_program import ELEMENTWISE
 from rhino.program.data import Graph, Op, Rule
 

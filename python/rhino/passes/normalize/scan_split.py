@@ -12,8 +12,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
 from rhino.dialect.constants import splat
+from rhino.ir.scan_loops import READ, WRITE, Scan
 from rhino.passes.normalize.scan_flow import ScanCut
-from rhino.passes.normalize.scan_loops import READ, WRITE, Scan
 from rhino.passes.normalize.scan_pieces import Pieces, bounds
 from rhino.program.data import Op
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
+from rhino.ir.scan_loops import LOOP, READ, WRITE, Counted, is_constant, scalar
 from rhino.microbatch.linear import KINDS, PRODUCTS
-from rhino.passes.normalize.scan_loops import LOOP, READ, WRITE, Counted, is_constant, scalar
 from rhino.program.data import Graph, Op
 
 _SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")

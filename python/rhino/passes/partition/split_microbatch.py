@@ -10,10 +10,10 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.reductions import start_apart
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError
+from rhino.ir.import_graph import import_graph, number_program
 from rhino.microbatch import NeededWhole, Onto, Refusal, split_microbatches
-from rhino.passes.diagnostics import PassError
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.partition.loop_sums import return_sums
 from rhino.passes.partition.sink import sink_behind
 from rhino.passes.partition.split_microbatch_facts import read_facts

@@ -13,12 +13,12 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoKernel
+from rhino.ir.cut import cut
+from rhino.ir.kernel_calls import rule_of
+from rhino.ir.kernel_programs import suit_rule, suit_shapes
 from rhino.microbatch import OpCopy, Split
 from rhino.microbatch.factors import find
 from rhino.microbatch.forms import Form
-from rhino.passes.kernels.calls import rule_of
-from rhino.passes.kernels.programs import suit_rule, suit_shapes
-from rhino.passes.manual.cut import cut
 from rhino.program.data import Graph, Op
 
 

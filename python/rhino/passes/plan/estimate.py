@@ -9,13 +9,12 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoCost, RhinoPlan
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.meshes import MESH, given_mesh
 from rhino.machine import Cluster
-from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.import_graph import import_graph, number_program
-from rhino.passes.plan.plan_sharding import given_mesh
 from rhino.passes.plan.read_layouts import is_conversion, read_layouts
-from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.registry import Pass, option, register
 from rhino.program import Graph
 from rhino.program.fusion import materialised, traffic_bytes

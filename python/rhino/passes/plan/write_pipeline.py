@@ -14,16 +14,16 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
+from rhino.ir.diagnostics import PassLog
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.pipeline import read_program
 from rhino.machine import Cluster
 from rhino.machine.collectives import ring_bytes
-from rhino.passes.diagnostics import PassLog
-from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.plan.plan_sharding import say_unkept, summarise
 from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.stage.lower_transfers import lower_transfers
 from rhino.passes.stage.plan_stages import annotate as write_stages
-from rhino.passes.stage.read_program import read_program
 from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate

@@ -12,10 +12,10 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
+from rhino.ir.pins import pinned_stage
 from rhino.passes.stage.fragment_data import IN_LOOP, Export, FragmentDraft, FragmentPlace, FragmentPlan, Returned
 from rhino.passes.stage.fragment_layouts import Dims, GroupLayouts, Meshes
-from rhino.passes.stage.pins import pinned_stage
 from rhino.passes.stage.staged_program import (
     BEFORE,
     BODY,

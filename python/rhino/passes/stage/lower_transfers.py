@@ -11,11 +11,11 @@ from jaxlib.mlir import ir
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoMulticast
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.pipeline import read_program, transfer_ops
 from rhino.machine import Cluster
-from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.read_program import read_program, transfer_ops
 from rhino.pipeline.program import PipelineProgram, Transfer, edges_of
 from rhino.program.element_types import dtype_bytes
 from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard

@@ -15,11 +15,11 @@ from jaxlib.mlir import ir
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCost, RhinoMulticast
 from rhino.dialect.context import parse_text
+from rhino.ir.import_graph import import_graph
+from rhino.ir.pipeline import fragment_ops, transfer_ops
 from rhino.machine import Cluster
 from rhino.machine.roofline import op_seconds
-from rhino.passes.import_graph import import_graph
 from rhino.passes.stage.outline import outline
-from rhino.passes.stage.read_program import fragment_ops, transfer_ops
 from rhino.pipeline.program import Fragment, GroupValue, PipelineProgram, Transfer, edges_of
 from rhino.pipeline.schedule import Edge, Exchange, PipelineCosts
 from rhino.pipeline.search.placement import Placement

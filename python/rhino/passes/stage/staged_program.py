@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoMicrobatches, RhinoStage
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
 from rhino.program.data import CONSTRAINTS
 
 BEFORE, BODY, AFTER = range(3)

@@ -15,7 +15,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole, RhinoStrided
-from rhino.passes.stage.pins import pinned_whole
+from rhino.ir.pins import pinned_whole
 from rhino.passes.stage.staged_program import StagedProgram, StepInput
 
 _Rows = tuple[tuple[int, int], ...]  # [start, stop) per leading dimension, the last of which is the one that is cut

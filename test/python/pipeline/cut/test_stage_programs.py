@@ -14,7 +14,7 @@ from microbatch_steps import agree, lowered, module_after
 
 from bench._stage_orders import orders
 from rhino.errors import RhinoError
-from rhino.passes.import_graph import import_graph
+from rhino.ir.import_graph import import_graph
 from rhino.pipeline.cut import StageMachine, StagePlan, best_linear_cut, plan_stages, plan_step, prepare_step
 from rhino.pipeline.cut.plan import stage_problem
 from rhino.pipeline.cut.step import read_step

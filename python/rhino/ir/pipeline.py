@@ -15,7 +15,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoArgument, RhinoMulticast, RhinoName, RhinoPlacement
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
 from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
     TASKS,

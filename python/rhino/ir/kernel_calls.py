@@ -15,10 +15,10 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.sdy import sharding_rule
+from rhino.ir.diagnostics import PassError
 from rhino.kernels.compiled import TARGETS as COMPILED
 from rhino.kernels.data import KernelCall, KernelTensor, Known
 from rhino.kernels.registered import registered
-from rhino.passes.diagnostics import PassError
 from rhino.program.data import Rule
 
 RULE = "sdy.sharding_rule"
