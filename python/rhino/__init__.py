@@ -9,7 +9,7 @@ from rhino.lazy import lazily
 
 _EXPORTS = {
     "Cluster": "rhino.machine",
-    "Plan": "rhino.plan",
+    "Plan": "rhino.api.plan",
     "parallelize": "rhino.api.parallelized",
     "RhinoError": "rhino.errors",
     "RhinoWarning": "rhino.errors",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rhino.api.plan import Plan
 from rhino.dialect.attributes import RhinoPlacement, RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.pipeline import read_program
@@ -11,7 +12,6 @@ from rhino.machine import Cluster
 from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import PipelineCosts, ScheduledStep
-from rhino.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

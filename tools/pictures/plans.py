@@ -6,7 +6,7 @@ from functools import cache, wraps
 from typing import Any
 
 import rhino
-from rhino.plan import Plan
+from rhino.api.plan import Plan
 from rhino.program import Graph
 
 

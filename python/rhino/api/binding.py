@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rhino.api.strided import StoredLayout
 from rhino.api.trace import Trace, is_key
 from rhino.compile.module import TensorSpec, parse, read
-from rhino.plan import Plan, Sharding
+from rhino.plan import PlanData, Sharding
 from rhino.plan.strided import common_sharding, original_sharding
 
 
@@ -48,7 +48,7 @@ class Binding:
         return bool(self.layouts_in)
 
 
-def bind(plan: Plan, trace: Trace, devices: Sequence[Any] | None) -> Binding:
+def bind(plan: PlanData, trace: Trace, devices: Sequence[Any] | None) -> Binding:
     """Bind a plan to the pytrees of a trace and to devices, in the order of the mesh; None for no devices."""
     source = plan.source
     signature = read(parse(source) if isinstance(source, str) else source)

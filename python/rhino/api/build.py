@@ -18,6 +18,7 @@ from rhino.api.binding import Binding, bind
 from rhino.api.devices import is_here, local_devices, shared_job, too_few
 from rhino.api.given import check_fits, given_pins
 from rhino.api.pins import find_pins, make_keys_whole, pin_strided, write_pins
+from rhino.api.plan import Plan
 from rhino.api.signature import Signature, UserCall, leaf_key
 from rhino.api.stage_pins import Pins, stage_pins, write_stage_pins
 from rhino.api.stored import StoredExecutable, lower_stored, store, wrap
@@ -30,7 +31,7 @@ from rhino.errors import RhinoError
 from rhino.ir.diagnostics import Diagnostic
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
-from rhino.plan import Plan, Tensor, is_pipeline
+from rhino.plan import PlanData, Tensor, is_pipeline
 from rhino.plan.file import dumps
 from rhino.plan.module import Request, fingerprint, plan_module, read_plan, tell_warnings
 from rhino.progress import Progress
@@ -204,7 +205,7 @@ def build(
     with Progress(f"planning {name}", quiet=bool(job and job.process)) as progress:
         traced = trace(fn, signature, call, cluster.device.xla_target)
 
-        def search() -> Plan:
+        def search() -> PlanData:
             return _plan(traced, cluster, settings, follow, own, job is not None, progress)
 
         plan = search() if job is None else agreed_plan(job, traced, cluster, _given(settings, follow), search)
@@ -216,12 +217,12 @@ def build(
         keys = tuple(map(leaf_key, jax.tree.leaves((call.traced_args, call.traced_kwargs))))
         there: Any = bind_pipeline(cluster)
         made = PipelineStep.again(follow.compiled, traced) if follow and follow.plan.source is plan.source else None
-        return BuiltPipeline(traced, plan.bind(there), there, call.statics, keys, made, [None] * len(keys), job=job)
+        return BuiltPipeline(traced, Plan.of(plan, there), there, call.statics, keys, made, [None] * len(keys), job=job)
     binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
     return Built(
-        traced, plan.bind(binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in),
+        traced, Plan.of(plan, binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in),
         job, read_results(traced, binding) if job else (),
     )  # fmt: skip
 
@@ -236,7 +237,7 @@ def _given(settings: Settings, follow: Built | None) -> dict[str, Any]:
 
 def _plan(
     traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool, far: bool, progress: Progress
-) -> Plan:
+) -> PlanData:
     """Plan a call. `far` is whether other processes have some of the devices."""
     module = import_module(traced)
     program = fingerprint(module)
@@ -279,7 +280,7 @@ def _plan(
         origin = follow.trace if follow is not None and source is follow.plan else None
         kept = stage_pins(traced, source, origin)
 
-        def search(asked: Request, pinned: Pins) -> Plan:
+        def search(asked: Request, pinned: Pins) -> PlanData:
             fresh = import_module(traced)
             write_stage_pins(fresh, pinned, traced.places)
             return _search(fresh, traced, asked, program, progress)
@@ -297,7 +298,7 @@ def _search(
     program: str,
     progress: Progress,
     before: Callable[[ir.Module], None] | None = None,
-) -> Plan:
+) -> PlanData:
     """The plan for a request, written into the module."""
     with given(traced.kernels.bodies):
         planned = plan_module(module, request, progress, program=program, before_search=before)

@@ -20,6 +20,7 @@ from rhino.api.devices import check_same_devices
 from rhino.api.init import from_anywhere, make_state, place_state
 from rhino.api.objects import close, has_objects, opened, over_values, plain, pure
 from rhino.api.pipeline import BuiltPipeline
+from rhino.api.plan import Plan
 from rhino.api.signature import Signature, UserCall, check_static, leaf_key
 from rhino.api.stages import BoundStep, Lowered, Traced
 from rhino.api.trace import name_of, trace
@@ -27,7 +28,6 @@ from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.plan import Plan
 from rhino.plan.options import memory_bytes, mesh_of_devices, mesh_text, stage_count
 from rhino.progress import Progress
 

@@ -17,7 +17,7 @@ from rhino.api.trace import Trace
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPin
 from rhino.machine.units import nbytes
-from rhino.plan import Plan, Tensor, is_pipeline
+from rhino.plan import PlanData, Tensor, is_pipeline
 from rhino.plan.module import parse_module
 from rhino.plan.pipeline import StagePiece, pipeline_pieces
 from rhino.program.element_types import dtype_bytes
@@ -37,7 +37,7 @@ class Pin:
 Pins = Mapping[int, Pin]
 
 
-def stage_pins(trace: Trace, plan: Plan, source: Trace | None) -> dict[int, Pin]:
+def stage_pins(trace: Trace, plan: PlanData, source: Trace | None) -> dict[int, Pin]:
     """For each flat argument of `trace` that is state of a pipeline, where the pipeline keeps it.
 
     Args:
@@ -70,7 +70,7 @@ def write_stage_pins(module: ir.Module, pins: Pins, places: Sequence[FlatPlace])
     functions.set_result_attributes(main, results)
 
 
-def moves(plan: Plan, pins: Pins) -> list[tuple[str, int]]:
+def moves(plan: PlanData, pins: Pins) -> list[tuple[str, int]]:
     """What each call of a plan moves: names of pinned arguments that are elsewhere, or split otherwise, and bytes."""
     found: list[tuple[str, int]] = []
     if not pins:
@@ -98,7 +98,7 @@ def _entry(piece: StagePiece) -> dict[str, object]:
     return {**data, "slice": piece.rows} if piece.rows else data
 
 
-def _pieces(plan: Plan) -> list[tuple[StagePiece, ...]]:
+def _pieces(plan: PlanData) -> list[tuple[StagePiece, ...]]:
     source = plan.source
     assert source is not None
     module = parse_module(source, "the plan") if isinstance(source, str) else source

@@ -13,6 +13,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.api.plan import Plan
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.experts.facts import ProgramFacts, read
@@ -23,7 +24,7 @@ from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
 from rhino.passes.registry import PassPipeline, build
-from rhino.plan import Plan
+from rhino.plan import PlanData
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.module import parse_module, read_plan, topology_of
 from rhino.plan.options import memory_bytes
@@ -107,12 +108,12 @@ def plan(
         return _plan_function(name, step, where, args, level, limit, donate_argnums, static_argnums)
     if args:
         raise RhinoError(f"a module takes no arguments to plan, got {len(args)}", "give them with a function only")
-    return _plan_module(name, _module(step), where, level, limit, "")[0]
+    return Plan.of(_plan_module(name, _module(step), where, level, limit, "")[0])
 
 
 def _plan_module(
     name: str, module: ir.Module, cluster: Cluster, level: str, limit: int | None, program: str
-) -> tuple[Plan, ExpertOutcome]:
+) -> tuple[PlanData, ExpertOutcome]:
     from rhino.plan.module import fingerprint
 
     program = program or fingerprint(module)
@@ -166,7 +167,7 @@ def _plan_function(
     program = fingerprint(module)
     with given(traced.kernels.bodies):
         found, _ = _plan_module(name, module, cluster, level, limit, program)
-    return found.bind(bind(found, traced, local_devices(cluster)))
+    return Plan.of(found, bind(found, traced, local_devices(cluster)))
 
 
 def _module(step: str | PathLike[str] | ir.Module) -> ir.Module:

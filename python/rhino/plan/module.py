@@ -25,7 +25,7 @@ from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
 from rhino.machine.padding import Unsplit
-from rhino.plan.data import SCHEMA, Alternative, Machine, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan.data import SCHEMA, Alternative, Machine, PlanData, Predicted, Search, Sharding, Tensor
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan.retype import ALIAS
@@ -70,7 +70,7 @@ class Request:
 class Planned:
     """A plan with what only the run knows: its seconds, and the remarks and warnings of the passes."""
 
-    plan: Plan
+    plan: PlanData
     seconds: float
     diagnostics: tuple[Diagnostic, ...]
 
@@ -229,7 +229,7 @@ def _is_text(raw: bytes) -> bool:
         return False
 
 
-def read_plan(module: str | bytes | ir.Module) -> Plan:
+def read_plan(module: str | bytes | ir.Module) -> PlanData:
     """See `Plan.from_module`."""
     parsed = module if isinstance(module, ir.Module) else parse_module(module, "module")
     attributes = parsed.operation.attributes
@@ -251,7 +251,7 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
     predicted = data["predicted"]
     search = data.get("search", {})
     pipeline = in_fragments(main)
-    return Plan(
+    return PlanData(
         level=data["level"],
         cluster=data["cluster"],
         mesh=tuple((axis, size) for axis, size in data["mesh"]),

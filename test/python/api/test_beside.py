@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from rhino.api.beside import check_stays, plan_beside
+from rhino.api.plan import Plan
 from rhino.api.stage_pins import Pin
 from rhino.errors import RhinoError, RhinoWarning
 from rhino.machine import Cluster
-from rhino.plan import Plan, Predicted, Tensor
+from rhino.plan import Predicted, Tensor
 from rhino.plan.module import Request
 from rhino.plan.pipeline import StagePiece
 
