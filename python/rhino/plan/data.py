@@ -82,7 +82,7 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How the plan was found: candidates compared, and the relative gap to the proved bound (0 is optimal)."""
+    """How the plan was found: candidates compared, and how far above the proved bound it is (0.1: a tenth)."""
 
     candidates: int = 0
     gap: float = 0.0

@@ -108,14 +108,14 @@ class Outcome:
                 yield named(shape), [tuple(s[a] for a in order) for s in best.best.states]
 
     def gap(self, perfect_s: float) -> float:
-        """Relative distance of the best plan to what no plan on the meshes tried can beat.
+        """How far above what no plan on the meshes tried can beat the best plan is, relatively.
 
         That is what was proved for all of them, or computing divided perfectly.
         """
         step_s = self.best[0].step_time_s
         bounds = [c.best.bound for _, c in self.ranked.values()]
         bound = max(perfect_s, min(bounds)) if len(bounds) == len(self.met) else perfect_s
-        return max(0.0, 1 - bound / step_s) if step_s else 0.0
+        return max(0.0, step_s / bound - 1) if bound > 0 else 0.0
 
 
 @dataclass(slots=True)

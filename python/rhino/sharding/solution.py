@@ -32,7 +32,7 @@ class LostPlan:
 class Solution:
     """The chosen plan. `mesh` is (axis, size) pairs, outermost first; `seconds` the time the search took.
 
-    `gap` is the relative distance of the predicted step time to a bound no plan can beat: all compute divided
+    `gap` is how far the predicted step time is above a bound no plan can beat, relatively: all compute divided
     perfectly, and no communication.
     """
 

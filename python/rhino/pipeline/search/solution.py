@@ -75,5 +75,5 @@ class JointSolution:
 
     @property
     def gap(self) -> float:
-        """Relative distance of the best pipeline to the bound."""
-        return max(0.0, 1 - self.bound_s / self.best.step_time_s) if self.best.step_time_s else 0.0
+        """How far above the bound the best pipeline is, relatively."""
+        return max(0.0, self.best.step_time_s / self.bound_s - 1) if self.bound_s > 0 else 0.0
