@@ -15,7 +15,8 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from rhino.api.build import Built, Settings, build
+from rhino.api.build import Settings, build
+from rhino.api.built import Built
 from rhino.api.devices import check_same_devices
 from rhino.api.init import from_anywhere, make_state, place_state
 from rhino.api.objects import close, has_objects, opened, over_values, plain, pure

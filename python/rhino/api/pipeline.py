@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from rhino.api.build import Built, executable
+from rhino.api.built import Built, executable
 from rhino.api.devices import is_here, local_devices, too_few
 from rhino.api.init import argument_like, made_by
 from rhino.api.leaves import as_taken, as_user, is_plain

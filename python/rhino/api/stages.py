@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rhino.api.build import Built, executable, lowered
+from rhino.api.built import Built, executable, lowered
 from rhino.api.objects import Updated, states
 from rhino.api.plan import Plan
 from rhino.api.trace import Trace
