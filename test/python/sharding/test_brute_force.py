@@ -13,12 +13,12 @@ from math import prod
 from random import Random
 
 import pytest
+from alpha_beta import AlphaBeta
 from hand_graphs import Builder, choices, costs_of, given_states, graphs, least_total, seconds_of, total
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from rhino.machine import Cluster
-from rhino.machine.collectives import AlphaBeta
 from rhino.program import Graph
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from alpha_beta import AlphaBeta
 from hand_graphs import Builder, costs_of
 from search_programs import module_of, spec
 
 from rhino.compile import compile_module
 from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
-from rhino.machine.collectives import AlphaBeta
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
