@@ -15,12 +15,13 @@ from test_lower_transfers import STAGES, lowered, planned
 from rhino.dialect.attributes import RhinoMulticast, RhinoPlacement
 from rhino.dialect.context import parse_text
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.passes.stage.edge_messages import EdgeMessages, multicast_data, read_messages
 from rhino.passes.stage.lower_transfers import lower_transfers, plan_edges
 from rhino.passes.stage.read_program import read_program, transfer_ops
 from rhino.pipeline.program import edges_of
 from rhino.reshard import SCHEDULERS, STRATEGIES, Network, check_program
-from rhino.runtime.here import messages_here
+from rhino.runtime.here import messages_here, planned_here
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,14 @@ def test_messages_for_these_processes_are_sent_as_they_stand() -> None:
     assert not changed
     assert str(module) == text
     assert messages == read_messages(module, read_program(module))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_process_for_each_host_of_the_cluster_sends_what_was_planned_for_it(seed: int) -> None:
+    module, cluster = lowered(seed), Cluster.load("p3.8xlarge:3")
+    messages, changed = messages_here(module, devices(4), cluster)
+    assert not changed
+    assert messages == planned_here(read_program(module), devices(4), cluster, "broadcast", "optimal")
 
 
 def test_one_process_has_no_messages_and_the_module_says_so() -> None:
