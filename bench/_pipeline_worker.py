@@ -61,13 +61,15 @@ class Worker:
         """A step under a schedule, and its state."""
         from rhino.pipeline.schedule import ScheduledStep
         from rhino.runtime import PipelineExecutable
+        from rhino.runtime.here import planned_here
         from rhino.runtime.script import make_script
 
         made = ScheduledStep.from_data(schedule)
         script = make_script(self._program, made)
         assert script.donated == self._donated, "another schedule gives away other buffers: compile for it"
+        messages = planned_here(self._program, self._devices, self._cluster, strategy, "optimal")
         executable = PipelineExecutable(
-            self._program, made, script, self._compiled, "cpu", cluster=self._cluster, strategy=strategy
+            self._program, made, script, self._compiled, "cpu", cluster=self._cluster, messages=messages
         )
         self._steps[name] = executable, executable.place(self._model.arguments())
         return {}
@@ -128,8 +130,8 @@ class Worker:
     def _edge(self, strategy: str, source: int, target: int) -> Callable[[], Any]:
         import jax
 
-        from rhino.runtime.edges import ArrayExchange
-        from rhino.runtime.lanes import network_of_processes
+        from rhino.runtime.edges import ArrayExchange, plan_arrays
+        from rhino.runtime.here import network_of_processes
 
         moved = [
             self._program.values[t.source]
@@ -140,7 +142,8 @@ class Worker:
         avals = [jax.ShapeDtypeStruct(value.shape, _zeros(value).dtype) for value in moved]
         count = len(moved)
         network = network_of_processes(self._devices, self._cluster)
-        edge = ArrayExchange([here] * count, [there] * count, avals, network=network, strategy=strategy)
+        ends = ([here] * count, [there] * count, avals)
+        edge = ArrayExchange(*ends, plan_arrays(*ends, network, strategy).program, network.host_of)
         edge.warm_up()
         if self._me == source:
             given = [jax.device_put(_zeros(value), here) for value in moved]

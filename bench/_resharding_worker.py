@@ -57,18 +57,17 @@ class Worker:
         import numpy as np
 
         from rhino.reshard.data import Network
-        from rhino.runtime.edges import ArrayExchange
+        from rhino.runtime.edges import ArrayExchange, plan_arrays
 
         host_of = {device.id: device.process_index for device in self._devices}
         network = Network(host_of, dict.fromkeys(sorted(set(host_of.values())), self._bytes_s))
         aval = jax.ShapeDtypeStruct(self._shape, np.int32)
-        edge = ArrayExchange(
-            [self._source], [self._target], [aval], network=network, strategy=strategy, scheduler=scheduler
-        )
+        ends = ([self._source], [self._target], [aval])
+        plan = plan_arrays(*ends, network, strategy, scheduler)
+        edge = ArrayExchange(*ends, plan.program, host_of)
         edge.warm_up()
         self._ways[way] = lambda array: edge([array])[0]
-        plan = edge.plan
-        return {"planned_s": float(plan.makespan_s), "bound_s": float(plan.bound_s)} if plan else {}
+        return {"planned_s": float(plan.makespan_s), "bound_s": float(plan.bound_s)}
 
     def _peer(self) -> Callable[[Any], Any]:
         """`device_put` to the same sharding of the target's mesh, and the rest there, where one is needed."""

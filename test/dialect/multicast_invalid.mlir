@@ -118,3 +118,43 @@ func.func @main(%x: tensor<4xf32>) {
   %0 = stablehlo.negate %x {rhino.multicast = {strategy = "pigeon", scheduler = "post", units = []}} : tensor<4xf32>
   return
 }
+
+// -----
+
+!m0 = !mpmd.mesh_tensor<"m0", tensor<4xf32>>
+!m1 = !mpmd.mesh_tensor<"m1", tensor<4xf32>>
+func.func @main(%x: !m0) -> (!m1, !m1, !m1) attributes {topology = #mpmd.topology<<"m0": <["x"=2]>>, <"m1": <["x"=2]>>>} {
+  // Messages have a form; that they bring every byte is proved when they are read to be run.
+  // expected-error @+2 {{rhino.multicast.hosts: device 1 is on two hosts}}
+  // expected-error @+1 {{rhino.multicast.phases[0].steps[0]: hop [0, 1, 0, 0] is not [from, to, bundle, start, bytes]}}
+  %0 = mpmd.transfer {rhino.multicast = {strategy = "broadcast", scheduler = "optimal", hosts = [[0, 1], [1, 2, 3]],
+    bundles = [[0]], phases = [{steps = [[[0, 1, 0, 0]]]}], units = [
+    {slice = [[0, 4]], holders = [0, 1], receivers = [2, 3], sender = 0 : i64, order = 0 : i64}
+  ]}} %x : (!m0) -> !m1
+  // expected-error @+1 {{rhino.multicast has hosts, phases, but an edge has hosts, bundles and phases}}
+  %1 = mpmd.transfer {rhino.multicast = {strategy = "broadcast", scheduler = "optimal", hosts = [[0, 1], [2, 3]],
+    phases = [], units = [
+    {slice = [[0, 4]], holders = [0, 1], receivers = [2, 3], order = 0 : i64}
+  ]}} %x : (!m0) -> !m1
+  // expected-error @+1 {{rhino.multicast.units[0]: sender missing is not one of the senders [0, 1]}}
+  %2 = mpmd.transfer {rhino.multicast = {strategy = "broadcast", scheduler = "optimal", units = [
+    {slice = [[0, 4]], holders = [0, 1], receivers = [2, 3], senders = [[0, 8], [1, 8]], order = 0 : i64}
+  ]}} %x : (!m0) -> !m1
+  return %0, %1, %2 : !m1, !m1, !m1
+}
+
+// -----
+
+!m0 = !mpmd.mesh_tensor<"m0", tensor<4xf32>>
+!m1 = !mpmd.mesh_tensor<"m1", tensor<4xf32>>
+func.func @main(%x: !m0) -> (!m1, !m1) attributes {topology = #mpmd.topology<<"m0": <["x"=2]>>, <"m1": <["x"=2]>>>} {
+  %0 = mpmd.transfer {rhino.multicast = {edge = "forward 0 -> 1", strategy = "broadcast", scheduler = "optimal", units = [
+    {slice = [[0, 4]], holders = [0, 1], receivers = [2, 3], order = 0 : i64}
+  ]}} %x : (!m0) -> !m1
+  // expected-error @+1 {{rhino.multicast: edge 'forward 0 -> 1' has its messages on its first transfer, not here}}
+  %1 = mpmd.transfer {rhino.multicast = {edge = "forward 0 -> 1", strategy = "broadcast", scheduler = "optimal",
+    hosts = [[0, 1], [2, 3]], bundles = [], phases = [], units = [
+    {slice = [[0, 4]], holders = [0, 1], receivers = [2, 3], order = 1 : i64}
+  ]}} %x : (!m0) -> !m1
+  return %0, %1 : !m1, !m1
+}

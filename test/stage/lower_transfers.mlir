@@ -10,9 +10,11 @@
 // STATS: 9 units
 // STATS: 3 plans
 
-// On one host nothing is sent over a network, but who copies what is told all the same.
-// HOST: rhino.multicast = {bound_s = 0.000000e+00 : f64
-// HOST-SAME: holders = [0, 2], order = 0 : i64, receivers = [4, 5]
+// On one host nothing is sent over a network: there are no messages, and nobody sends.
+// HOST: rhino.multicast = {bound_s = 0.000000e+00 : f64, bundles = []
+// HOST-SAME: hosts = {{\[}}[0, 1, 2, 3, 4, 5, 6, 7]]
+// HOST-SAME: phases = []
+// HOST-SAME: holders = [0, 2], order = 0 : i64, receivers = [4, 5], slice
 
 // SCHEDULE: schedule = "eager-1f1b"
 // SCHEDULE: rhino.multicast = {bound_s
@@ -40,7 +42,8 @@ module attributes {
     } : (!half0) -> (!half0, !flag0)
     // Columns become rows: four slices, each with two holders and two receivers. The flags, whole on every device, are of
     // the same edge: one order counts through the units of both.
-    // CHECK: mpmd.transfer {rhino.multicast = {bound_s = {{.*}}, chunks = {{.*}}, edge = "forward 0 -> 1", makespan_s = {{.*}}, scheduler = "optimal", strategy = "broadcast", units = [
+    // What is sent stands on the first transfer of the edge: all five units are in the bundle that host 0 sends to host 1.
+    // CHECK: mpmd.transfer {rhino.multicast = {bound_s = {{.*}}, bundles = {{\[}}[0, 1, 2, 3, 4]], chunks = {{.*}}, edge = "forward 0 -> 1", hosts = {{\[}}[0, 1, 2, 3], [4, 5, 6, 7]], makespan_s = {{.*}}, phases = [{steps = {{\[}}{{\[}}[0, 1, 0, 0, 16388]]]}], scheduler = "optimal", strategy = "broadcast", units = [
     // CHECK-SAME: {holders = [0, 2], order = {{[0-4]}} : i64, receivers = [4, 5], sender = 0 : i64, slice = {{\[}}[0, 32], [0, 32]]}
     // CHECK-SAME: {holders = [1, 3], order = {{[0-4]}} : i64, receivers = [4, 5], sender = 1 : i64, slice = {{\[}}[0, 32], [32, 64]]}
     // CHECK-SAME: {holders = [0, 2], order = {{[0-4]}} : i64, receivers = [6, 7], sender = 0 : i64, slice = {{\[}}[32, 64], [0, 32]]}

@@ -81,8 +81,9 @@ def build(
     if job is not None and follow is not None and is_pipeline(follow.plan):
         check_stays(traced, plan, stage_pins(traced, follow.plan, follow.trace))
     if is_pipeline(plan):
-        from rhino.api.pipeline import BuiltPipeline, PipelineStep, bind_pipeline
+        from rhino.api.pipeline import BuiltPipeline, PipelineStep, bind_pipeline, with_messages_here
 
+        plan = with_messages_here(plan, cluster)
         keys = tuple(map(leaf_key, jax.tree.leaves((call.traced_args, call.traced_kwargs))))
         there: Any = bind_pipeline(cluster)
         made = PipelineStep.again(follow.compiled, traced) if follow and follow.plan.source is plan.source else None

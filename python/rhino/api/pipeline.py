@@ -6,7 +6,7 @@ Owns the way from the user's pytrees to the runtime's flat arguments, and back. 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -18,9 +18,12 @@ from rhino.api.leaves import as_taken, as_user, is_plain
 from rhino.api.objects import merge, split
 from rhino.api.signature import UserCall, abstract
 from rhino.api.trace import Trace, is_key
+from rhino.compile.module import parse
+from rhino.dialect.context import to_bytecode
 from rhino.distributed.arrays import everywhere
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
+from rhino.plan import PlanData
 from rhino.progress import Progress
 
 
@@ -273,3 +276,20 @@ def bind_pipeline(cluster: Cluster) -> PipelineBinding:
     """The binding of a pipeline's plan to this process's devices, if they are here."""
     devices = local_devices(cluster)
     return PipelineBinding(None if devices is None else list(devices))
+
+
+def with_messages_here(plan: PlanData, cluster: Cluster) -> PlanData:
+    """The plan with the messages of its transfers in its module as they are sent here: the same one if they are.
+
+    Raises:
+      RhinoError: the module says of a transfer what cannot be.
+    """
+    from rhino.runtime.here import messages_here
+
+    devices, source = local_devices(cluster), plan.source
+    if devices is None or source is None:
+        return plan
+    module = parse(source if isinstance(source, str) else to_bytecode(source))
+    with module.context:
+        _, changed = messages_here(module, devices, cluster)
+    return replace(plan, source=module) if changed else plan

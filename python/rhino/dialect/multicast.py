@@ -30,6 +30,12 @@ class RhinoMulticast(RhinoAttribute):
     Devices are the cluster's, as in `rhino.placement`. The units of a receiver partition what it needs. Transfers of
     one `edge`, which one send of the schedule means, are planned together: they share its makespan and bound, and
     `order` counts through the units of all of them.
+
+    The first transfer of an edge has its messages, which are what the runtime executes: the devices of each host, and
+    phases of steps of hops between hosts. A hop is [from, to, bundle, start, bytes] or [.., stride, lag]: in period p
+    it sends bytes [start + stride (p - lag), + bytes) of a bundle, if p - lag is one of the chunks. A bundle is units
+    whose bytes lie one after the other. `sender`, `senders` and `order` say what follows of these, and which device of
+    a host reads a unit. A unit that every receiver's own host holds needs no message, and has no sender.
     """
 
     name = "rhino.multicast"
@@ -45,8 +51,10 @@ class RhinoMulticast(RhinoAttribute):
                             "slice": Field(ListOf(TupleOf((Int(0), Int(0)))), "[start, stop) per dimension"),
                             "holders": Field(ListOf(Int(0)), "devices that have the slice"),
                             "receivers": Field(ListOf(Int(0)), "devices that need it"),
-                            "sender": Field(Int(0), "the holder that sends it, or most of it"),
-                            "order": Field(Int(0), "position among the units of the edge, by start"),
+                            "sender": Field(
+                                Int(0), "the holder that sends it, or most of it; missing within hosts", optional=True
+                            ),
+                            "order": Field(Int(0), "position among the units of the edge, by first message"),
                             "senders": Field(
                                 ListOf(TupleOf((Int(0), Int(1)))),
                                 "[device, bytes] of all who send a part; missing for one",
@@ -58,6 +66,23 @@ class RhinoMulticast(RhinoAttribute):
                 "the unit tasks",
             ),
             "edge": Field(String(), "what is planned together; missing for this transfer alone", optional=True),
+            "hosts": Field(ListOf(ListOf(Int(0))), "devices of the edge by host, which hops count", optional=True),
+            "bundles": Field(ListOf(ListOf(Int(0))), "units of the edge that travel together", optional=True),
+            "phases": Field(
+                ListOf(
+                    Record(
+                        {
+                            "periods": Field(
+                                Int(1), "how often its steps are gone through; 1 if missing", optional=True
+                            ),
+                            "chunks": Field(Int(1), "pieces of what its hops send; 1 if missing", optional=True),
+                            "steps": Field(ListOf(ListOf(ListOf(Int(0)))), "hops at the same time"),
+                        }
+                    )
+                ),
+                "the messages of the edge, in order",
+                optional=True,
+            ),
             "chunks": Field(Int(1), "the most pieces that a broadcast is pipelined in", optional=True),
             "makespan_s": Field(Float(0), "predicted seconds of the whole edge between hosts", optional=True),
             "bound_s": Field(Float(0), "lower bound on the makespan", optional=True),
@@ -73,6 +98,7 @@ class RhinoMulticast(RhinoAttribute):
         if scene.op.name != "mpmd.transfer":
             yield f"{cls.name} belongs on 'mpmd.transfer', not on '{scene.op.name}'"
             return
+        yield from _messages(cls.name, data)
         if data.get("makespan_s", 0.0) < data.get("bound_s", 0.0) * (1 - 1e-9):
             yield f"{cls.name}: makespan_s {data['makespan_s']:g} is below bound_s {data['bound_s']:g}"
         source, target = (mpmd.mesh_tensor(v.type) for v in (scene.op.operands[0], scene.op.results[0]))
@@ -90,6 +116,21 @@ class RhinoMulticast(RhinoAttribute):
         yield from found[:_SHOWN]
 
 
+def _messages(name: str, data: Any) -> Iterator[str]:
+    """What is wrong with the form of messages. That they are right is proved before they run."""
+    given = [key for key in ("hosts", "bundles", "phases") if key in data]
+    if given and len(given) < 3:
+        yield f"{name} has {', '.join(given)}, but an edge has hosts, bundles and phases"
+    listed = [device for host in data.get("hosts", ()) for device in host]
+    for device in dict.fromkeys(d for d in listed if listed.count(d) > 1):
+        yield f"{name}.hosts: device {device} is on two hosts"
+    for i, phase in enumerate(data.get("phases", ())):
+        for j, step in enumerate(phase["steps"]):
+            for hop in step:
+                if len(hop) not in (5, 7):
+                    yield f"{name}.phases[{i}].steps[{j}]: hop {hop} is not [from, to, bundle, start, bytes]"
+
+
 def _alone(name: str, units: Sequence[Any], shape: list[int], tensor: ir.Type) -> Iterator[str]:
     """What is wrong with single units."""
     for i, unit in enumerate(units):
@@ -97,12 +138,13 @@ def _alone(name: str, units: Sequence[Any], shape: list[int], tensor: ir.Type) -
         where = unit["slice"]
         if len(where) != len(shape) or not all(a < b <= n for (a, b), n in zip(where, shape, strict=True)):
             yield f"{path}: slice {where} is not inside the shape {shape}"
-        senders = [device for device, _ in unit.get("senders", ())] or [unit["sender"]]
-        for sender in dict.fromkeys((unit["sender"], *senders)):
+        most = [unit["sender"]] if "sender" in unit else []
+        senders = [device for device, _ in unit.get("senders", ())] or most
+        for sender in dict.fromkeys((*most, *senders)):
             if sender not in unit["holders"]:
                 yield f"{path}: sender {sender} is not one of the holders {unit['holders']}"
-        if unit["sender"] not in senders:
-            yield f"{path}: sender {unit['sender']} is not one of the senders {senders}"
+        if senders and (not most or most[0] not in senders):
+            yield f"{path}: sender {', '.join(map(str, most)) or 'missing'} is not one of the senders {senders}"
         if not unit["receivers"]:
             yield f"{path} has no receivers"
         if "senders" in unit:
@@ -166,6 +208,9 @@ def edge_problems(transfers: Sequence[tuple[ir.Operation, Any]]) -> Iterator[tup
             if unit["order"] in orders:
                 yield op, f"{RhinoMulticast.name}: two units of edge '{data['edge']}' have order {unit['order']}"
             orders[unit["order"]] = None
+    for op, data in transfers[1:]:
+        if "hosts" in data:
+            yield op, f"{RhinoMulticast.name}: edge '{data['edge']}' has its messages on its first transfer, not here"
     missing = next(i for i in count() if i not in orders)
     if missing < len(orders):
         op, data = transfers[-1]

@@ -10,6 +10,7 @@ from rhino.reshard.checker import check_program, program_time
 from rhino.reshard.data import Hop, MessageProgram, MessageStep, MovedTensor, Network, Phase, Slice, Tile, Unit
 from rhino.reshard.networks import network_of
 from rhino.reshard.plan import SCHEDULERS, ReshardPlan, plan_reshard
+from rhino.reshard.sent import order_of, ports_of, sender_on, senders_of
 from rhino.reshard.strategies import STRATEGIES, unit_time
 from rhino.reshard.tiles import parse_spec, spec_tiles
 from rhino.reshard.units import units_of
@@ -31,9 +32,13 @@ __all__ = [
     "bounds_of",
     "check_program",
     "network_of",
+    "order_of",
     "parse_spec",
     "plan_reshard",
+    "ports_of",
     "program_time",
+    "sender_on",
+    "senders_of",
     "spec_tiles",
     "unit_time",
     "units_of",

@@ -5,7 +5,7 @@ Owns the way from tensors to a checked program. Knows neither jax nor MLIR.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,11 +13,11 @@ from rhino.errors import RhinoError
 from rhino.reshard.bounds import Bounds, bounds_of_tasks
 from rhino.reshard.checker import check_program, program_time, unit_starts
 from rhino.reshard.data import MessageProgram, MovedTensor, Network, Phase, Unit
-from rhino.reshard.flows import BundleFlow
 from rhino.reshard.lists import ListSchedule, greedy, load_balance, naive, timed
 from rhino.reshard.optimal import limit_time, optimal_program
 from rhino.reshard.programs import made_program
 from rhino.reshard.search import search
+from rhino.reshard.sent import ports_of, sender_on, senders_of
 from rhino.reshard.strategies import check_strategy, fluid_chunks, task_chunks, task_phases, task_time
 from rhino.reshard.units import BundleTask, bundled, tasks_of, units_of
 
@@ -105,7 +105,8 @@ def plan_reshard(
             known[key] = task_time(strategy, task, sender, network, chunks)
         return known[key]
 
-    problem = _Problem(strategy, scheduler, units, tasks, bounds, network, chunks)
+    ports = ports_of(tensors, network.host_of)
+    problem = _Problem(strategy, scheduler, units, tasks, bounds, network, chunks, ports)
     alone = tuple((unit.index,) for unit in units)
     if scheduler == "naive":
         return _listed(problem, timed(naive(tasks), time), alone)
@@ -152,6 +153,7 @@ class _Problem:
     bounds: Bounds
     network: Network
     chunks: int | None
+    ports: Mapping[int, int]
 
     @property
     def fluid(self) -> bool:
@@ -162,18 +164,16 @@ class _Problem:
 def _listed(problem: _Problem, schedule: ListSchedule, bundles: tuple[tuple[int, ...], ...]) -> ReshardPlan:
     """The plan of a list schedule of bundles: one phase for each, in order of their starts."""
     starts = [Fraction(0)] * len(problem.units)
-    senders = _inside(problem)
     phases: list[Phase] = []
     most = 1
     for at in sorted(range(len(schedule.order)), key=lambda at: (schedule.starts[at], at)):
         task, host = schedule.order[at]
         for unit in bundles[task.bundle]:
             starts[unit] = schedule.starts[at]
-            senders[unit] = (_sender(problem, unit, host, problem.units[unit].nbytes),)
         phases += task_phases(problem.strategy, task, host, problem.network, problem.chunks)
         most = max(most, task_chunks(problem.strategy, task, problem.network, problem.chunks))
     program = made_program(problem.units, bundles, phases)
-    return _plan(problem, senders, starts, schedule.makespan, most, program)
+    return _plan(problem, starts, schedule.makespan, most, program)
 
 
 def _exact(problem: _Problem, bundles: tuple[tuple[int, ...], ...], tasks: Sequence[BundleTask]) -> ReshardPlan:
@@ -182,10 +182,6 @@ def _exact(problem: _Problem, bundles: tuple[tuple[int, ...], ...], tasks: Seque
     program, chunks, flows = optimal_program(tasks, problem.units, bundles, network, problem.chunks)
     begun = unit_starts(program, network)
     starts = [begun.get(unit.index, Fraction(0)) for unit in problem.units]
-    senders = _inside(problem)
-    for bundle, sent in zip(bundles, _sent(program, flows), strict=True):
-        for unit, each in zip(bundle, sent, strict=True):
-            senders[unit] = tuple(_sender(problem, unit, host, nbytes) for host, nbytes in sorted(each.items()))
     depth = max((flow.depth for flow in flows), default=1)
     moved = {host for task in tasks for host in (*task.holders, *task.targets)}
     if not problem.fluid or chunks < fluid_chunks(depth):
@@ -195,38 +191,27 @@ def _exact(problem: _Problem, bundles: tuple[tuple[int, ...], ...], tasks: Seque
         makespan = problem.bounds.bound
     else:
         makespan = limit_time(flows, program, network)
-    return _plan(problem, senders, starts, makespan, chunks, program)
+    return _plan(problem, starts, makespan, chunks, program)
 
 
-def _sent(program: MessageProgram, flows: Sequence[BundleFlow]) -> list[list[dict[int, int]]]:
-    """Per bundle and unit of it, the bytes of the unit that each host puts on the way."""
-    sent: list[list[dict[int, int]]] = [[{} for _ in bundle] for bundle in program.bundles]
-    for flow in flows:
-        source, stop = flow.hops[0][0], 0
-        for unit, each in zip(program.bundles[flow.bundle], sent[flow.bundle], strict=True):
-            start, stop = stop, stop + program.units[unit].nbytes
-            nbytes = min(stop, flow.start + flow.nbytes) - max(start, flow.start)
-            if nbytes > 0:
-                each[source] = each.get(source, 0) + nbytes
-    return sent
-
-
-def _inside(problem: _Problem) -> list[tuple[Sender, ...]]:
-    """The senders of what stays inside hosts, and none for other units."""
-    return [
-        () if task.targets else (_sender(problem, task.bundle, task.holders[0], task.nbytes),) for task in problem.tasks
-    ]
+def _senders(problem: _Problem, program: MessageProgram) -> tuple[tuple[Sender, ...], ...]:
+    """Those of the program; what stays inside hosts has its first host."""
+    sent = senders_of(program, problem.network.host_of)
+    inside = [((task.holders[0], task.nbytes),) for task in problem.tasks]
+    return tuple(
+        tuple(_sender(problem, unit, host, nbytes) for host, nbytes in each or alone)
+        for unit, (each, alone) in enumerate(zip(sent, inside, strict=True))
+    )
 
 
 def _sender(problem: _Problem, unit: int, host: int, nbytes: int) -> Sender:
-    """The first device of a host that holds a unit."""
-    devices = problem.units[unit].holders
-    return host, next(device for device in devices if problem.network.host_of[device] == host), nbytes
+    """A host, and its device that sends a unit."""
+    held = [device for device in problem.units[unit].holders if problem.network.host_of[device] == host]
+    return host, sender_on(held, problem.ports[host]), nbytes
 
 
 def _plan(
     problem: _Problem,
-    senders: Sequence[tuple[Sender, ...]],
     starts: Sequence[Fraction],
     makespan: Fraction,
     chunks: int,
@@ -237,7 +222,7 @@ def _plan(
         problem.strategy,
         problem.scheduler,
         problem.units,
-        tuple(senders),
+        _senders(problem, program),
         tuple(starts),
         tuple(sorted(range(len(starts)), key=lambda unit: (starts[unit], unit))),
         makespan,

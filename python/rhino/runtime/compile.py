@@ -117,15 +117,28 @@ def _group_devices(program: PipelineProgram, target: str, devices: Sequence[Any]
     if target in DEVICELESS:
         # Nothing runs: each group is compiled by itself, as if it were alone.
         return tuple(tuple(target_devices(target, len(mesh.devices))) for mesh in program.meshes)
-    wanted = 1 + max(device for mesh in program.meshes for device in mesh.devices)
     if devices is None:
-        devices = target_devices(target, wanted)
-    if len(devices) < wanted:
+        devices = pipeline_devices(program, target)
+    check_count(program, devices)
+    return tuple(tuple(devices[device] for device in mesh.devices) for mesh in program.meshes)
+
+
+def pipeline_devices(program: PipelineProgram, target: str) -> Sequence[Any]:
+    """The target's first devices, as many as a program's meshes count."""
+    return target_devices(target, _wanted(program))
+
+
+def check_count(program: PipelineProgram, devices: Sequence[Any]) -> None:
+    """RhinoError unless there are as many devices as a program's meshes count."""
+    if len(devices) < _wanted(program):
         raise RhinoError(
-            f"the pipeline's groups need {wanted} devices, and {len(devices)} were given",
+            f"the pipeline's groups need {_wanted(program)} devices, and {len(devices)} were given",
             "give more devices, or plan for these",
         )
-    return tuple(tuple(devices[device] for device in mesh.devices) for mesh in program.meshes)
+
+
+def _wanted(program: PipelineProgram) -> int:
+    return 1 + max(device for mesh in program.meshes for device in mesh.devices)
 
 
 def _check_devices(program: PipelineProgram, fragment: Fragment, signature: MainSignature) -> None:

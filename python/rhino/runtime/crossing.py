@@ -1,13 +1,13 @@
 """What a step sends between processes: the transfers of its schedule, arguments that several read, results for all.
 
-Owns the edges, which are planned and connected before the first step. Knows nothing of when they are used.
+Owns the edges, which are connected before the first step. Knows nothing of when they are used.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,9 +17,12 @@ from rhino.compile._jax_processes import share
 from rhino.distributed.arrays import TOLD_BYTES
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.pipeline.program import PipelineProgram
-from rhino.runtime.edges import ArrayExchange
-from rhino.runtime.lanes import Batch, Lanes, network_of_processes
+from rhino.passes.stage.edge_messages import EdgeMessages, moved_by
+from rhino.pipeline.program import PipelineProgram, edges_of
+from rhino.reshard import MovedTensor
+from rhino.runtime.edges import ArrayExchange, plan_arrays, tensors_of
+from rhino.runtime.here import network_of_processes
+from rhino.runtime.lanes import Batch, Lanes
 from rhino.runtime.moves import whole
 from rhino.runtime.places import CallerArgument, Output
 from rhino.runtime.script import Action, Script
@@ -40,7 +43,7 @@ class Crossing:
     Args:
       shardings: of each slot.
       devices: per group.
-      way: strategy and scheduler, as for `rhino.reshard.plan_reshard`; None for what each transfer says.
+      messages: by name, what each edge sends.
       types: the context in which to dispatch.
     """
 
@@ -51,7 +54,7 @@ class Crossing:
         shardings: Sequence[Any],
         devices: Sequence[Sequence[Any]],
         cluster: Cluster | None,
-        way: tuple[str | None, str | None],
+        messages: Mapping[str, EdgeMessages],
         types: Callable[[], contextlib.AbstractContextManager[Any]],
     ) -> None:
         self.told: dict[int, list[int]] = {}
@@ -64,7 +67,14 @@ class Crossing:
         self.lanes = Lanes(alone and devices[0][0].platform == "cpu", types)
         self._everyone = [device for group in devices for device in group]
         self._network = network_of_processes(self._everyone, cluster)
-        self._way = way
+        number = {
+            position: device.id
+            for mesh, group in zip(program.meshes, devices, strict=True)
+            for position, device in zip(mesh.devices, group, strict=True)
+        }
+        self._sent = {tuple(t.index for t in edge.transfers): edge.name for edge in edges_of(program)}
+        self._sends = {name: edge.numbered(number) for name, edge in messages.items()}
+        self._number = number
         self._edges: dict[_Key, ArrayExchange] = {}
         self._me = jax.process_index()
 
@@ -80,16 +90,13 @@ class Crossing:
     def connect(
         self, actions: Sequence[Action | Batch], arguments: Sequence[CallerArgument], results: Sequence[Output]
     ) -> None:
-        """Plans and compiles every edge, and makes its connections, in one order for all processes.
+        """Compiles every edge, and makes its connections, in one order for all processes.
 
         All processes call it. Any other order could leave two waiting for each other.
         """
         for action in actions:
             if isinstance(action, Batch):
-                pairs = [(copy.source, copy.target) for copy in action.copies]
-                first = self._program.transfers[action.transfers[0]]
-                given = (self._way[0] or first.strategy, self._way[1] or first.scheduler)
-                self._plan((action.source, action.target, action.transfers), pairs, given)
+                self._edge(action)
         for argument in arguments:
             for pair in argument.crossings:
                 self._plan(self._between(*pair), [pair])
@@ -133,7 +140,7 @@ class Crossing:
         """Whether this process has a device of any of these groups."""
         return any(self._me in self._processes[group] for group in groups)
 
-    # --- planning ---------------------------------------------------------------------------------------------------
+    # --- what edges send --------------------------------------------------------------------------------------------
 
     def _group(self, slot: int) -> int:
         return self._program.values[self._script.values[slot]].group
@@ -141,23 +148,43 @@ class Crossing:
     def _between(self, source: int, target: int) -> tuple[int, int, str, int, int]:
         return self._group(source), self._group(target), "argument", source, target
 
-    def _plan(
-        self,
-        key: _Key,
-        pairs: Sequence[tuple[int, int]],
-        way: tuple[str, str] = ("broadcast", "optimal"),
-        targets: Sequence[Any] | None = None,
-    ) -> None:
+    def _edge(self, batch: Batch) -> None:
+        """The transfers of a batch, whose messages the module says."""
+        key = (batch.source, batch.target, batch.transfers)
         if key in self._edges:
             return
+        name = self._sent.get(batch.transfers)
+        if name is None or name not in self._sends:
+            what = f"a part of an edge, transfers {batch.transfers}" if name is None else f"edge '{name}'"
+            raise RhinoError(f"no messages are planned for {what}", "schedule and lower the module's transfers again")
+        sent = self._sends[name]
+        ends = self._ends([(copy.source, copy.target) for copy in batch.copies])
+        for transfer, found in zip(batch.transfers, tensors_of(*ends), strict=True):
+            wanted = moved_by(self._program, self._program.transfers[transfer])
+            if _by_device(found) != _by_device(wanted, self._number):
+                raise RhinoError(
+                    f"transfer {transfer} of edge '{name}' is compiled for other layouts than its types say",
+                    "form the fragments again",
+                )
+        senders = [[device for device, _ in each] for each in sent.senders]
+        self._edges[key] = ArrayExchange(*ends, sent.program, sent.host_of, senders)
+
+    def _plan(self, key: _Key, pairs: Sequence[tuple[int, int]], targets: Sequence[Any] | None = None) -> None:
+        """What no transfer of the module is: copies of arguments, and results that all are told."""
+        if key in self._edges:
+            return
+        sources, own, avals = self._ends(pairs)
+        ends = (sources, targets or own, avals)
+        plan = plan_arrays(*ends, self._network)
+        self._edges[key] = ArrayExchange(*ends, plan.program, self._network.host_of)
+
+    def _ends(self, pairs: Sequence[tuple[int, int]]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Shardings before and after, and types, of what goes from slot to slot."""
         values = [self._program.values[self._script.values[source]] for source, _ in pairs]
-        self._edges[key] = ArrayExchange(
+        return (
             [self._shardings[source] for source, _ in pairs],
-            targets or [self._shardings[target] for _, target in pairs],
+            [self._shardings[target] for _, target in pairs],
             [jax.ShapeDtypeStruct(value.shape, numpy_dtype(value.dtype)) for value in values],
-            network=self._network,
-            strategy=way[0],
-            scheduler=way[1],
         )
 
     def _plan_told(self, results: Sequence[Output]) -> None:
@@ -179,3 +206,10 @@ class Crossing:
         for (_, target), array in zip(pairs, arrived, strict=True):
             table[target] = array
         return arrived
+
+
+def _by_device(tensor: MovedTensor, number: Mapping[int, int] | None = None) -> Any:
+    """Size and tiles of a tensor, these by `number` of their device."""
+    ends = (tensor.source, tensor.target)
+    tiles = [{(number[t.device] if number else t.device): t.slice for t in end} for end in ends]
+    return tensor.shape, tensor.item_bytes, tiles

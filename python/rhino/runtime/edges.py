@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from rhino.compile._jax import key_implementation
-from rhino.reshard import plan_reshard
+from rhino.reshard import ReshardPlan, plan_reshard, ports_of
 from rhino.reshard.data import MessageProgram, MovedTensor, Network, Tile
 from rhino.runtime.hops import lay_out, messages, rows
-from rhino.runtime.packing import Host, Shards, Tiles, Unpacker, packer
+from rhino.runtime.packing import Host, Senders, Shards, Tiles, Unpacker, packer
 from rhino.runtime.words import item_bytes
 
 
@@ -51,6 +51,7 @@ class TileExchange:
       devices: all devices of the tensors' tiles, by number.
       program: the messages, for these tensors.
       host_of: the host of each device.
+      senders: per unit the devices that read it for their host to send; hosts without one choose.
     """
 
     def __init__(
@@ -60,18 +61,21 @@ class TileExchange:
         devices: Mapping[int, Any],
         program: MessageProgram,
         host_of: Mapping[int, int],
+        senders: Senders = (),
     ) -> None:
         self._tensors = len(tensors)
         hosts: dict[int, dict[int, Any]] = {}
         for number in sorted(devices):
             hosts.setdefault(host_of[number], {})[number] = devices[number]
-        ports = _ports(hosts, [host_of[tile.device] for tensor in tensors for tile in tensor.source])
+        ports = {host: devices[port] for host, port in ports_of(tensors, host_of).items()}
         everyone = [Host(host, mine, ports[host]) for host, mine in hosts.items()]
         here = [host for host in everyone if host.port.process_index == jax.process_index()]
         self._ports = {host: port for host, port in ports.items() if host in program.hosts}
         buffers = lay_out(program, [tensor.item_bytes for tensor in tensors])
         self._packs = {
-            host.port.id: packer(host, program.units, tensors, buffers) for host in here if host.number in self._ports
+            host.port.id: packer(host, program.units, tensors, buffers, senders)
+            for host in here
+            if host.number in self._ports
         }
         self._unpacks = [(host.port.id, Unpacker(host, program.units, tensors, dtypes, buffers)) for host in here]
         self._shape = (len(self._ports), buffers.length)
@@ -126,14 +130,10 @@ class TileExchange:
 class ArrayExchange:
     """Moves jax arrays from their shardings on one group of devices to shardings on another, as `TileExchange` does.
 
-    Attributes:
-      plan: strategy, scheduler, messages, makespan and lower bound (`rhino.reshard.ReshardPlan`).
-
     Args:
       sources, targets: the sharding of each array before and after.
       avals: shape and dtype of each (`jax.ShapeDtypeStruct`).
-      network: hosts of the devices (by number) and their bandwidth.
-      strategy, scheduler, chunks: as for `rhino.reshard.plan_reshard`.
+      program, host_of, senders: as for `TileExchange`; `plan_arrays` plans them.
     """
 
     def __init__(
@@ -141,21 +141,17 @@ class ArrayExchange:
         sources: Sequence[Any],
         targets: Sequence[Any],
         avals: Sequence[Any],
-        *,
-        network: Network,
-        strategy: str = "broadcast",
-        scheduler: str = "optimal",
-        chunks: int | None = None,
+        program: MessageProgram,
+        host_of: Mapping[int, int],
+        senders: Senders = (),
     ) -> None:
         self._avals = tuple(avals)
         self._targets = tuple(targets)
         self._bits = [_bits(aval) for aval in avals]
-        ends = zip(self._bits, sources, targets, strict=True)
-        tensors = [tensor_of(aval, source, target) for aval, source, target in ends]
-        self.plan = plan_reshard(tensors, network, strategy, scheduler, chunks=chunks)
         devices = {d.id: d for sharding in (*sources, *targets) for d in sharding.device_set}
         dtypes = [aval.dtype for aval in self._bits]
-        self._exchange = TileExchange(tensors, dtypes, devices, self.plan.program, network.host_of)
+        tensors = tensors_of(sources, targets, avals)
+        self._exchange = TileExchange(tensors, dtypes, devices, program, host_of, senders)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """The arrays on the target devices; where this process has none of them, handles without data."""
@@ -186,22 +182,26 @@ class ArrayExchange:
         self._exchange.warm_up()
 
 
-def _ports(hosts: Mapping[int, Mapping[int, Any]], senders: Sequence[int]) -> dict[int, Any]:
-    """The device through which each host sends and receives; senders come first.
+def plan_arrays(
+    sources: Sequence[Any],
+    targets: Sequence[Any],
+    avals: Sequence[Any],
+    network: Network,
+    strategy: str = "broadcast",
+    scheduler: str = "optimal",
+    chunks: int | None = None,
+) -> ReshardPlan:
+    """The plan of an `ArrayExchange` between devices (by number) on hosts: see `rhino.reshard.plan_reshard`."""
+    return plan_reshard(tensors_of(sources, targets, avals), network, strategy, scheduler, chunks=chunks)
 
-    XLA keeps connections by lists of devices, and messages of two programs on one list at a time mix. There and back
-    have different lists, and neither is one that an axis of a mesh gives: the first host's port is its first device,
-    the others' their last.
-    """
-    order = sorted(hosts, key=lambda host: (host not in senders, host))
-    return {host: hosts[host][(max if i else min)(hosts[host])] for i, host in enumerate(order)}
 
-
-def tensor_of(aval: Any, source: Any, target: Any) -> MovedTensor:
-    """An array's way as `rhino.reshard` describes it."""
-    return MovedTensor(
-        tuple(aval.shape), item_bytes(aval.dtype), tiles_of(source, aval.shape), tiles_of(target, aval.shape)
-    )
+def tensors_of(sources: Sequence[Any], targets: Sequence[Any], avals: Sequence[Any]) -> list[MovedTensor]:
+    """The ways of arrays as `rhino.reshard` describes them."""
+    bits = [_bits(aval) for aval in avals]
+    return [
+        MovedTensor(tuple(a.shape), item_bytes(a.dtype), tiles_of(source, a.shape), tiles_of(target, a.shape))
+        for a, source, target in zip(bits, sources, targets, strict=True)
+    ]
 
 
 def tiles_of(sharding: Any, shape: tuple[int, ...]) -> tuple[Tile, ...]:

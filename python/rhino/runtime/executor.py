@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,6 +20,7 @@ from rhino.compile.collectives import Collective
 from rhino.compile.target import DEVICELESS
 from rhino.errors import RhinoError, first_line
 from rhino.machine import Cluster
+from rhino.passes.stage.edge_messages import EdgeMessages
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import ScheduledStep
 from rhino.runtime.arrays import put as put_array
@@ -55,8 +56,7 @@ class PipelineExecutable:
     Args:
       put: how an array gets to the same pieces on other devices of a process; must not wait for either.
       cluster: what the network between processes is.
-      strategy, scheduler: of transfers between processes, as for `rhino.reshard.plan_reshard`; by default what the
-        program says (`rhino.multicast`).
+      messages: by name of the edge, what transfers between processes send (`rhino.runtime.here`).
 
     Raises:
       RhinoError: processes do not compile the same pipeline at the same time.
@@ -72,8 +72,7 @@ class PipelineExecutable:
         put: Callable[[Any, Any], Any] = jax.device_put,
         *,
         cluster: Cluster | None = None,
-        strategy: str | None = None,
-        scheduler: str | None = None,
+        messages: Mapping[str, EdgeMessages] | None = None,
     ) -> None:
         self.program = program
         self.schedule = schedule
@@ -88,9 +87,10 @@ class PipelineExecutable:
         self._inputs = inputs(program, script, self._shardings)
         self._outputs = outputs(program, script, self._shardings)
         self._wide = any(value.dtype in _WIDE for value in program.values)
-        way = (strategy, scheduler)
         with self._types():
-            self._crossing = Crossing(program, script, self._shardings, compiled.devices, cluster, way, self._types)
+            self._crossing = Crossing(
+                program, script, self._shardings, compiled.devices, cluster, messages or {}, self._types
+            )
             found = list(batches(program, script, self._crossing.is_remote))
             self._crossing.connect(found, self._inputs, self._outputs)
         empty: _Table = [None] * script.slots

@@ -6,27 +6,18 @@ Owns the batches and their order. Knows neither schedules nor how an exchange wo
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
 import jax
 
-from rhino.machine import Cluster
-from rhino.machine.local import host_of
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import Task
-from rhino.reshard.data import Network
 from rhino.runtime.edges import ArrayExchange, Started
 from rhino.runtime.script import Action, MoveValue, Script
-
-# Of a cluster that is not described: 10 Gbit/s and 50 microseconds. Only the number of chunks depends on them.
-_BANDWIDTH_BYTES_S = 1.25e9
-_LATENCY_S = 5e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +57,6 @@ def batches(program: PipelineProgram, script: Script, remote: Callable[[int, int
         else:
             task, source, target = found
             yield Batch(task, source, target, tuple(action for _, action in pairs))  # type: ignore[misc]
-
-
-def network_of_processes(devices: Sequence[Any], cluster: Cluster | None) -> Network:
-    """The network that joins the processes of these devices, each a host of its own to `rhino.reshard`.
-
-    Processes of one host share its NICs: each has the same part of their bandwidth, as when all send at once.
-    """
-    level = cluster.inter_host if cluster else None
-    total = Fraction(level.bandwidth_bytes_s) * level.nics if level else Fraction(_BANDWIDTH_BYTES_S)
-    host_of_process = {device.process_index: host_of(device) for device in devices}
-    sharing = Counter(host_of_process.values())
-    return Network(
-        {device.id: device.process_index for device in devices},
-        {process: total / sharing[host_of_process[process]] for process in sorted(host_of_process)},
-        Fraction(level.latency_s if level else _LATENCY_S),
-    )
 
 
 class Lanes:

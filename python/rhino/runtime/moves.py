@@ -1,18 +1,17 @@
 """The way of an array from one group of devices to another of the same process.
 
-Owns the choice between sending the very pieces and cutting them anew, and the network that a process is to itself.
+Owns the choice between sending the very pieces and cutting them anew. Nothing of it is a message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rhino.reshard.data import Network
+from rhino.reshard.data import MessageProgram
 from rhino.runtime.edges import ArrayExchange
 
 Put = Callable[[Any, Any], Any]
@@ -37,7 +36,7 @@ def mover(source: Any, target: Any, aval: Any, put: Put) -> Callable[[Any], Any]
     if _pieces(source, aval.shape) == _pieces(target, aval.shape):
         return lambda array: put(array, target)
     here = {device.id: 0 for device in (*source.device_set, *target.device_set)}
-    edge = ArrayExchange([source], [target], [aval], network=Network(here, {0: Fraction(1)}))
+    edge = ArrayExchange([source], [target], [aval], MessageProgram((), (), (), ()), here)
     return lambda array: edge([array])[0]
 
 

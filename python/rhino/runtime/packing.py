@@ -15,12 +15,15 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
+from rhino.reshard import sender_on
 from rhino.reshard.data import MovedTensor, Slice, Unit
 from rhino.runtime.hops import Buffers
 from rhino.runtime.words import bits_of, from_bits, from_words, to_bits, to_words
 
 # Per tensor, by number of the device, what the devices of this process have of it.
 Shards = Sequence[Mapping[int, jax.Array]]
+# Per unit, devices that read it for their host to send.
+Senders = Sequence[Sequence[int]]
 # Of one tensor, by number of the device, its tiles on devices of this process.
 Tiles = dict[int, jax.Array]
 
@@ -41,14 +44,15 @@ class Host:
 
 
 def packer(
-    host: Host, units: Sequence[Unit], tensors: Sequence[MovedTensor], buffers: Buffers
+    host: Host, units: Sequence[Unit], tensors: Sequence[MovedTensor], buffers: Buffers, senders: Senders = ()
 ) -> Callable[[Shards], Any]:
     """What makes a host's row of the exchange, `[1, length]` on its port: the units it has, and zeros."""
     begins = buffers.offsets[host.number]
     given = sorted(buffers.given.get(host.number, ()), key=lambda unit: begins[unit])
     by_device: dict[int, list[int]] = {}
     for unit in given:
-        by_device.setdefault(_holder(units[unit], host), []).append(unit)
+        told = [device for device in (senders[unit] if senders else ()) if device in host.devices]
+        by_device.setdefault(told[0] if told else _holder(units[unit], host), []).append(unit)
     own = _Cutter(host.port.id, [units[unit] for unit in by_device.get(host.port.id, ())], tensors, buffers.width)
     sent = {device: chosen for device, chosen in by_device.items() if device != host.port.id}
     cutters = [
@@ -124,8 +128,7 @@ class Unpacker:
 
 
 def _holder(unit: Unit, host: Host) -> int:
-    holders = [device for device in unit.holders if device in host.devices]
-    return host.port.id if host.port.id in holders else min(holders)
+    return sender_on([device for device in unit.holders if device in host.devices], host.port.id)
 
 
 class _Cutter:

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rhino.reshard import SCHEDULERS, STRATEGIES, MovedTensor, Network, check_program, plan_reshard, spec_tiles
-from rhino.runtime.edges import ArrayExchange, TileExchange
+from rhino.runtime.edges import ArrayExchange, TileExchange, plan_arrays
 from rhino.runtime.words import item_bytes
 
 DTYPES = (
@@ -136,7 +136,8 @@ def check_keys(devices: Sequence[Any], host_of: Mapping[int, int]) -> None:
     whole = NamedSharding(Mesh(np.array(devices[half:]), ("x",)), PartitionSpec())
     keys = jax.random.split(jax.random.key(3, impl="rbg"), (half, 3))
     bits = np.asarray(jax.random.key_data(keys))
-    edge = ArrayExchange([split], [whole], [jax.ShapeDtypeStruct(keys.shape, keys.dtype)], network=network(host_of))
+    ends = ([split], [whole], [jax.ShapeDtypeStruct(keys.shape, keys.dtype)])
+    edge = ArrayExchange(*ends, plan_arrays(*ends, network(host_of)).program, host_of)
     pieces = [
         jax.device_put(bits[i : i + 1], device)
         for i, device in enumerate(devices[:half])

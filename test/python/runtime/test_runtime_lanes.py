@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from rhino.machine import Cluster
-from rhino.runtime.lanes import network_of_processes
+from rhino.runtime.here import network_of_processes
 
 
 @dataclass

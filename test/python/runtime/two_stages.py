@@ -21,13 +21,17 @@ def text(
     placement: str = "",
     donate: bool = True,
     weight: bool = False,
+    whole: bool = False,
 ) -> str:
-    """The module. With `ways`, each group has a mesh that splits the batch; with `weight`, backwards are split."""
+    """The module. With `ways`, each group has a mesh that splits the batch; with `weight`, backwards are split.
+
+    With `whole` as well as `ways`, every device of a group has all of its values.
+    """
     rows = batch // microbatches
     x, w0, w1 = f"{batch}x{features}", f"{features}x{hidden}", f"{hidden}x{features}"
     xs, h, y = f"{rows}x{features}", f"{rows}x{hidden}", f"{rows}x{features}"
     axes = f'"x"={ways}' if ways > 1 else ""
-    data = ', sharding=<@mesh, [{"x"}, {}]>' if ways > 1 else ""
+    data = ', sharding=<@mesh, [{"x"}, {}]>' if ways > 1 and not whole else ""
     stacked = data.replace("{}]", "{}, {}]")
 
     def on(stage: int, tensor: str, sharding: str = "", element: str = "f32") -> str:

@@ -22,7 +22,7 @@ from rhino.machine.collectives import ring_bytes
 from rhino.passes.plan.plan_sharding import say_unkept, summarise
 from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.plan.stage_shardings import annotate_stages
-from rhino.passes.stage.lower_transfers import lower_transfers
+from rhino.passes.stage.lower_transfers import lower_for_cluster
 from rhino.passes.stage.plan_stages import annotate as write_stages
 from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
@@ -47,7 +47,7 @@ def write_pipeline(
     split = bool(best.schedule.split)
     apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
     apply("rhino-replicate-fragments", made, count=best.shape.replicas)
-    lower_transfers(made, read_program(made), cluster, "broadcast", "optimal")
+    lower_for_cluster(made, read_program(made), cluster, "broadcast", "optimal")
     _cost(made, best)
     _summary(made, cluster, solution)
     if statistics != "batch":

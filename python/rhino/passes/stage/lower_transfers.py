@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoMulticast
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
@@ -16,9 +15,9 @@ from rhino.ir.pipeline import read_program, transfer_ops
 from rhino.machine import Cluster
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, option, register
-from rhino.pipeline.program import PipelineProgram, Transfer, edges_of
-from rhino.program.element_types import dtype_bytes
-from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard
+from rhino.passes.stage.edge_messages import EdgeMessages, moved_by, multicast_data
+from rhino.pipeline.program import PipelineEdge, PipelineProgram, edges_of
+from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard, senders_of
 
 
 @register
@@ -27,8 +26,8 @@ class LowerTransfers(Pass):
 
     A unit is a slice whose elements all have the same holders and the same receivers. Transfers that one send of the
     schedule means are planned together, over the NICs of the hosts that `rhino.placement` puts the stages on. The
-    runtime plans with the same function, strategy and scheduler, so that the text shows what it executes. Between
-    devices of one host units have no messages, and take no time here.
+    runtime sends the messages that stand here. Where its processes are not the hosts of a plan, it runs this pass for
+    them before it compiles. Between devices of one host units have no messages, and take no time here.
 
     Requires: @main in fragments, with the devices they run on: rhino-form-fragments, and rhino-replicate-fragments if
     there are replicas. A topology, or a `rhino.cluster` that names a preset.
@@ -47,6 +46,7 @@ class LowerTransfers(Pass):
       // becomes
       %1 = mpmd.transfer {rhino.multicast = {edge = "forward 0 -> 1", strategy = "broadcast", scheduler = "optimal",
         units = [{slice = [[0, 8], [0, 16]], holders = [0, 1], receivers = [4, 5], sender = 0 : i64, order = 0 : i64}],
+        hosts = [[0, 1], [4, 5]], bundles = [[0]], phases = [{steps = [[[0, 1, 0, 0, 512]]]}],
         makespan_s = 1.0e-03 : f64, bound_s = 1.0e-03 : f64}} %0 : ...
       ```
     """
@@ -67,7 +67,7 @@ class LowerTransfers(Pass):
         program = read_program(module)
         try:
             cluster = Cluster.load(self.topology) if self.topology else _cluster(module)
-            plans, units = lower_transfers(module, program, cluster, self.strategy, self.scheduler)
+            plans, units = lower_for_cluster(module, program, cluster, self.strategy, self.scheduler)
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise
@@ -77,28 +77,62 @@ class LowerTransfers(Pass):
         log.count("plans", plans)
 
 
-def lower_transfers(
+def lower_for_cluster(
     module: ir.Module, program: PipelineProgram, cluster: Cluster, strategy: str, scheduler: str
+) -> tuple[int, int]:
+    """As `lower_transfers`, between the hosts of a cluster."""
+    return lower_transfers(module, program, partial(network_of, cluster), strategy, scheduler)
+
+
+def lower_transfers(
+    module: ir.Module,
+    program: PipelineProgram,
+    network: Callable[[Sequence[int]], Network],
+    strategy: str | None = None,
+    scheduler: str | None = None,
+    edges: Collection[str] | None = None,
 ) -> tuple[int, int]:
     """Writes `rhino.multicast` on the transfers of a program; returns how many plans were made, and all units.
 
-    Edges between equal tiles on hosts in the same order have the same plan, which is made once.
+    Args: as `plan_edges`.
     """
     ops = transfer_ops(module)
+    plans: dict[int, ReshardPlan] = {}
+    units = 0
+    for edge, plan, messages in plan_edges(program, network, strategy, scheduler, edges):
+        plans[id(plan)] = plan
+        units += len(plan.units)
+        for transfer, each in zip(edge.transfers, multicast_data(messages), strict=True):
+            RhinoMulticast.attach(ops[transfer.index], {"edge": edge.name, **_about(plan), **each})
+    return len(plans), units
+
+
+def plan_edges(
+    program: PipelineProgram,
+    network: Callable[[Sequence[int]], Network],
+    strategy: str | None = None,
+    scheduler: str | None = None,
+    edges: Collection[str] | None = None,
+) -> Iterator[tuple[PipelineEdge, ReshardPlan, EdgeMessages]]:
+    """Plans edges of a program. Those between equal tiles on hosts in the same order have one plan, made once.
+
+    Args:
+      network: what joins some devices of the cluster.
+      strategy, scheduler: None for what the edge's transfers have.
+      edges: names of those to plan; all by default.
+    """
     known: dict[Any, ReshardPlan] = {}
-    count = 0
     for edge in edges_of(program):
-        tensors = [_tensor(program, transfer) for transfer in edge.transfers]
+        if edges is not None and edge.name not in edges:
+            continue
+        tensors = [moved_by(program, transfer) for transfer in edge.transfers]
         devices = sorted({tile.device for tensor in tensors for tile in (*tensor.source, *tensor.target)})
-        network = network_of(cluster, devices)
-        alike, key = _numbered(tensors, network, devices)
-        if key not in known:
-            known[key] = plan_reshard(alike[0], alike[1], strategy, scheduler)
-        plan = known[key]
-        count += len(plan.units)
-        for transfer, data in zip(edge.transfers, _data(plan, devices, len(tensors)), strict=True):
-            RhinoMulticast.attach(ops[transfer.index], {"edge": edge.name, **data})
-    return len(known), count
+        way = (strategy or edge.transfers[0].strategy, scheduler or edge.transfers[0].scheduler)
+        (alike, renamed), key = _numbered(tensors, network(devices), devices)
+        if (key, way) not in known:
+            known[key, way] = plan_reshard(alike, renamed, *way)
+        plan = known[key, way]
+        yield edge, plan, _messages(plan, edge, devices, renamed)
 
 
 def _cluster(module: ir.Module) -> Cluster:
@@ -119,17 +153,6 @@ def _cluster(module: ir.Module) -> Cluster:
             "give the cluster as topology",
         )
     return cluster
-
-
-def _tensor(program: PipelineProgram, transfer: Transfer) -> MovedTensor:
-    """What a transfer moves, in the bytes that the runtime moves it in: a whole one for smaller elements."""
-    source, target = program.values[transfer.source], program.values[transfer.target]
-    tiles = []
-    for value in (source, target):
-        mesh = program.meshes[value.group]
-        slices = sdy.slices(value.shape, value.sharding, mesh.axes)
-        tiles.append(tuple(Tile(device, where) for device, where in zip(mesh.devices, slices, strict=True)))
-    return MovedTensor(source.shape, max(1, ceil(dtype_bytes(source.dtype))), tiles[0], tiles[1])
 
 
 def _numbered(
@@ -154,28 +177,26 @@ def _numbered(
     return (alike, renamed), (tuple(alike), tuple(sorted(host_of.items())), tuple(sorted(bandwidth.items())))
 
 
-def _data(plan: ReshardPlan, devices: Sequence[int], tensors: int) -> list[dict[str, Any]]:
-    """The attribute of each tensor's transfer, with the devices' real numbers."""
-    units: list[list[dict[str, Any]]] = [[] for _ in range(tensors)]
-    position = {unit: order for order, unit in enumerate(plan.order)}
-    for unit in plan.units:
-        senders = plan.senders[unit.index]
-        most = max(senders, key=lambda sender: sender[2])
-        data: dict[str, Any] = {
-            "slice": [list(bounds) for bounds in unit.slice],
-            "holders": [devices[d] for d in unit.holders],
-            "receivers": [devices[d] for d in unit.receivers],
-            "sender": devices[most[1]],
-            "order": position[unit.index],
-        }
-        if len(senders) > 1:
-            data["senders"] = [[devices[device], nbytes] for _, device, nbytes in senders]
-        units[unit.tensor].append(data)
-    shared = {
+def _messages(plan: ReshardPlan, edge: PipelineEdge, devices: Sequence[int], network: Network) -> EdgeMessages:
+    """The messages of a plan on an edge, with the devices' real numbers."""
+    hosts: list[list[int]] = [[] for _ in network.bandwidth_bytes_s]
+    for device, host in sorted(network.host_of.items()):
+        hosts[host].append(device)
+    crossing = [bool(sent) for sent in senders_of(plan.program, network.host_of)]
+    senders = tuple(
+        tuple((device, nbytes) for _, device, nbytes in each) if crosses else ()
+        for each, crosses in zip(plan.senders, crossing, strict=True)
+    )
+    transfers = tuple(transfer.index for transfer in edge.transfers)
+    return EdgeMessages(transfers, tuple(map(tuple, hosts)), plan.program, senders).numbered(devices)
+
+
+def _about(plan: ReshardPlan) -> dict[str, Any]:
+    """What the attribute says of a plan but for its messages."""
+    return {
         "strategy": plan.strategy,
         "scheduler": plan.scheduler,
         "chunks": plan.chunks,
         "makespan_s": float(plan.makespan_s),
         "bound_s": float(plan.bound_s),
     }
-    return [{**shared, "units": found} for found in units]
