@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-# Loaded on first use: the coordinator's process needs none of it, and `import rhino` stays light.
+# Loaded on first use: `import rhino` stays light.
 _EXPORTS = {
     "Job": "rhino.distributed.start",
     "current_job": "rhino.distributed.start",

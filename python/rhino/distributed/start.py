@@ -1,17 +1,25 @@
 """`initialize`: this process joins a job of several, before its backend starts.
 
-Owns the order: detect, meet, compare versions, start jax's own runtime, compare devices. Knows nothing of plans.
+Owns the order: detect, start jax's own runtime, compare versions, compare devices. Knows nothing of plans.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+import socket
+import threading
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from rhino.distributed.link import Link, connect
-from rhino.errors import RhinoError
+import jax
+
+from rhino.compile import _jax_processes
+from rhino.distributed import facts
+from rhino.distributed.link import Link
+from rhino.errors import RhinoError, first_line
 
 _THREADS = 32
 
@@ -38,7 +46,6 @@ class _Current:
 
     started: bool = False
     job: Job | None = None
-    coordinator: Any = field(default=None)
 
 
 _CURRENT = _Current()
@@ -50,14 +57,11 @@ def current_job() -> Job | None:
     Raises:
       RhinoError: jax runs over several processes, and `initialize` was not what started it.
     """
-    if _CURRENT.job is None and not _CURRENT.started:
-        import jax
-
-        if jax.distributed.is_initialized() and jax.process_count() > 1:
-            raise RhinoError(
-                "jax.distributed was initialised without rhino: processes could not agree on a plan, nor end together",
-                "call rhino.distributed.initialize() in place of jax.distributed.initialize()",
-            )
+    if not _CURRENT.started and jax.distributed.is_initialized() and jax.process_count() > 1:
+        raise RhinoError(
+            "jax.distributed was initialised without rhino: processes could not agree on a plan, nor end together",
+            "call rhino.distributed.initialize() in place of jax.distributed.initialize()",
+        )
     return _CURRENT.job
 
 
@@ -71,6 +75,9 @@ def initialize(
     timeout_s: float = 300.0,
     lost_after_s: int = 20,
     end_timeout_s: float = 300.0,
+    mtls_cert_file: str | None = None,
+    mtls_key_file: str | None = None,
+    mtls_ca_file: str | None = None,
 ) -> None:
     """Join the processes of a job: afterwards `jax.devices()` are all processes' devices.
 
@@ -80,19 +87,19 @@ def initialize(
     dies or fails.
 
     Args:
-      coordinator_address: "host:port" of process 0, which the others can reach; the next port is used, too.
+      coordinator_address: "host:port" of process 0, which the others can reach.
       num_processes, process_id: how many processes there are, and which this is, from 0. Nothing is started for one.
       local_device_ids: the accelerators of this machine that this process uses; by default all, or what was detected.
       cluster_detection_method: as for `jax.distributed.initialize`.
       timeout_s: seconds that processes wait for each other: here, and wherever all of them must come.
-      lost_after_s: seconds without any sign of a host after which its processes count as dead.
+      lost_after_s: seconds without a heartbeat after which a process counts as dead.
       end_timeout_s: seconds that a process that has ended waits for the others, which may have something left to do.
+      mtls_cert_file, mtls_key_file, mtls_ca_file: as for `jax.distributed.initialize` of jax 0.12: only
+        processes with a certificate take part. Without, whoever reaches the port can.
 
     Raises:
       RhinoError: jax has started already, a process is missing or differs; the message names it. Every process raises.
     """
-    from rhino.compile import _jax_processes
-
     if _CURRENT.started:
         raise RhinoError("rhino.distributed.initialize was called twice", "call it once, at the start of the program")
     if _jax_processes.distributed_started():
@@ -115,41 +122,89 @@ def initialize(
     if count == 1:
         return
     _set_threads()
+    certificates = _certificates(mtls_cert_file=mtls_cert_file, mtls_key_file=mtls_key_file, mtls_ca_file=mtls_ca_file)
+    deadline = time.monotonic() + timeout_s
     if process == 0:
-        from rhino.distributed import coordinator
-
-        _CURRENT.coordinator = coordinator.start(port, count, timeout_s, lost_after_s, int(end_timeout_s))
-    link = connect(host, port, process, count, timeout_s, lost_after_s, end_timeout_s)
-    _CURRENT.job = Job(process, count, timeout_s, link)
-    _join(link, host, local, timeout_s, lost_after_s, end_timeout_s)
-
-
-def _join(
-    link: Link, host: str, local: Sequence[int] | None, timeout_s: float, lost_after_s: int, end_timeout_s: float
-) -> None:
-    from rhino.compile import _jax_processes
-    from rhino.distributed import facts
-
-    welcome = link.join(facts.introduction())
-    different = facts.different_versions(link.members)
-    if different:
-        raise link.refuse(RhinoError(different, "install the same versions for every process"))
-    brackets = f"[{host}]" if ":" in host else host
-    _jax_processes.start_distributed(
-        lambda: _CURRENT.coordinator,
-        coordinator_address=f"{brackets}:{welcome['service_port']}",
-        num_processes=link.count,
-        process_id=link.number,
+        _check_free(port)
+    else:
+        _reach(host, port, process, timeout_s)
+    _start(
+        f"not all {count} processes came to {address} within {timeout_s:.0f} s",
+        max(1.0, deadline - time.monotonic()),
+        coordinator_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        num_processes=count,
+        process_id=process,
         local_device_ids=local,
         cluster_detection_method="deactivate",
-        initialization_timeout=int(timeout_s),
-        heartbeat_timeout_seconds=lost_after_s + 5,
+        heartbeat_timeout_seconds=lost_after_s,
         shutdown_timeout_seconds=int(end_timeout_s),
+        **certificates,
     )
-    groups = link.ask(facts.devices(), timeout_s)
-    different = facts.different_devices(groups, link.members)
+    link = Link(process, count, (host, port), lost_after_s, end_timeout_s)
+    _CURRENT.job = Job(process, count, timeout_s, link)
+    link.join({**facts.introduction(), "count": count}, timeout_s)
+    different = facts.different_starts(link.members)
+    if different:
+        raise link.refuse(RhinoError(different, "start every process alike, with the same versions"))
+    different = facts.different_devices(link.ask(facts.devices(), timeout_s), link.members)
     if different:
         raise link.refuse(RhinoError(different, "give every process the same devices"))
+
+
+def _start(late: str, timeout_s: float, **arguments: Any) -> None:
+    """`jax.distributed.initialize`, with an error where a process is missing: XLA would abort without a name."""
+    errors: list[Exception] = []
+
+    def start() -> None:
+        try:
+            jax.distributed.initialize(**arguments, initialization_timeout=int(timeout_s) + 60)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=start, name="rhino-start", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        raise RhinoError(
+            f"the job cannot start: {late}", "each that came says so: the others are missing, or misnumbered"
+        )
+    if errors:
+        raise RhinoError(f"the job cannot start: {first_line(errors[0])}") from errors[0]
+
+
+def _certificates(**given: str | None) -> dict[str, str]:
+    """Those given, if this jax takes them."""
+    found = {name: file for name, file in given.items() if file is not None}
+    unknown = [name for name in found if name not in inspect.signature(jax.distributed.initialize).parameters]
+    if unknown:
+        raise RhinoError(f"jax {jax.__version__} does not take {unknown[0]}", "mutual TLS comes with jax 0.12")
+    return found
+
+
+def _check_free(port: int) -> None:
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        raise RhinoError(
+            f"process 0 cannot listen on port {port}: {error.strerror}", "give another port in coordinator_address"
+        ) from None
+
+
+def _reach(host: str, port: int, process: int, timeout_s: float) -> None:
+    """Wait until process 0 listens. XLA would only abort, and not say what it tried to reach."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=max(1.0, deadline - time.monotonic())).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RhinoError(
+                    f"process {process} cannot reach process 0 at {host}:{port} within {timeout_s:.0f} s: "
+                    f"{error.strerror or error}",
+                    "is process 0 running, and does a firewall let the port pass?",
+                ) from None
+            time.sleep(0.2)
 
 
 def _split(address: str) -> tuple[str, int]:

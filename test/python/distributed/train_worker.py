@@ -24,7 +24,11 @@ if fault == "version" and mine:
     jax.__version__ = "0.9.9"
 if fault == "twice" and mine:
     process = str(int(victim) - 1)
-rhino.distributed.initialize(address, int(count), int(process), timeout_s=60)
+if fault == "missing" and mine:
+    sys.exit(3)
+# A job that cannot be complete waits in vain for so long.
+wait_s = 10 if fault in ("twice", "missing") else 60
+rhino.distributed.initialize(address, int(count) + (fault == "count" and mine), int(process), timeout_s=wait_s)
 
 import jax  # noqa: E402
 
@@ -63,6 +67,8 @@ def main() -> None:
             print("here", flush=True)
             if fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if fault == "freeze":
+                os.kill(os.getpid(), signal.SIGSTOP)
             if fault == "raise":
                 raise ValueError("bad data in shard 7")
             if fault == "end":
