@@ -15,15 +15,15 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
-from rhino.joint.solution import JointSolution
+from rhino.machine import Cluster
 from rhino.passes.diagnostics import PassLog
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.plan_module import parse_module
+from rhino.pipeline.search.solution import JointSolution
+from rhino.plan.module import parse_module
 
 _BEFORE = ("rhino-inline", "symbol-dce", "canonicalize", "rhino-classify-args")
 # The published plan of the largest models on 8 hosts of 8: a stage on 4 devices, tensor parallel in each.

@@ -119,7 +119,7 @@ def main() -> None:
     from jaxlib.mlir import ir
 
     from rhino.dialect import functions, sdy
-    from rhino.plan_module import parse_module
+    from rhino.plan.module import parse_module
 
     source, out, pins = sys.argv[1:]
     step = parse_module(Path(source).read_bytes(), source)

@@ -17,8 +17,8 @@ from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import Pipeline, build, options_of
-from rhino.plan_module import parse_module
-from rhino.search import Solution
+from rhino.plan.module import parse_module
+from rhino.sharding import Solution
 
 
 def phases(path: Path, cluster: str, level: str, memory_limit: int = 0) -> dict[str, float]:

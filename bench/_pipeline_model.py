@@ -69,7 +69,7 @@ def build(chain: Chain) -> tuple[Any, list[str]]:
     """The program, and the module of each of its fragments."""
     import jax
 
-    from rhino.pipeline import Argument, Carry, Fragment, Mesh, PipelineProgram, Result, Transfer, Value
+    from rhino.pipeline.program import Argument, Carry, Fragment, Mesh, PipelineProgram, Result, Transfer, Value
 
     count, width = chain.stages, chain.width
     values: list[Value] = []

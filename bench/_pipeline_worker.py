@@ -25,9 +25,9 @@ class Worker:
         import rhino.distributed
         from bench import _stage_models
         from bench._stage_programs import build
+        from rhino.pipeline.schedule import PipelineCosts, make_schedule
         from rhino.runtime.compile import compile_fragments
         from rhino.runtime.script import make_script
-        from rhino.schedule import PipelineCosts, make_schedule
 
         jax.config.update("jax_num_cpu_devices", DEVICES)
         rhino.distributed.initialize(first["coordinator"], first["count"], first["index"])
@@ -59,9 +59,9 @@ class Worker:
 
     def build(self, name: str, schedule: Mapping[str, Any], strategy: str) -> Mapping[str, Any]:
         """A step under a schedule, and its state."""
+        from rhino.pipeline.schedule import Schedule
         from rhino.runtime import PipelineExecutable
         from rhino.runtime.script import make_script
-        from rhino.schedule import Schedule
 
         made = Schedule.from_data(schedule)
         script = make_script(self._program, made)
@@ -235,7 +235,7 @@ def _zeros(value: Any) -> Any:
 
 
 def _cluster(hosts: int, bytes_s: float) -> Any:
-    from rhino.cluster import Cluster, Device, Level
+    from rhino.machine import Cluster, Device, Level
 
     device = Device("cpu", "cpu", {"f32": 1e10}, 1 << 30, 1e10)
     levels = (Level("intra-host", DEVICES, 1e10, 1e-5), Level("inter-host", DEVICES * hosts, bytes_s, 1e-4))

@@ -15,13 +15,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.experts import Program, consult
+from rhino.machine import Cluster
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import options_of
-from rhino.plan_module import parse_module
-from rhino.search import Options, Solution, plan_sharding
+from rhino.plan.module import parse_module
+from rhino.sharding import Options, Solution, plan_sharding
 
 
 def levels() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from rhino.stages import StageProblem
+from rhino.pipeline.cut import StageProblem
 
 
 def orders(problem: StageProblem, shuffles: int) -> Iterator[tuple[str, list[int]]]:

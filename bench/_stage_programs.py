@@ -113,7 +113,7 @@ class _Builder:
         return [self.model.batch[name] for name in stage.batch]
 
     def value(self, stage: int, like: Any, scope: str, split: int | None = None) -> int:
-        from rhino.pipeline import Value
+        from rhino.pipeline.program import Value
 
         names = {"float32": "f32", "int32": "i32", "uint32": "ui32"}
         sharding = tuple((AXIS,) if dim == split else () for dim in range(len(like.shape)))
@@ -128,7 +128,7 @@ class _Builder:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
 
-        from rhino.pipeline import Fragment
+        from rhino.pipeline.program import Fragment
 
         def sharding(index: int) -> Any:
             parts = [axes[0] if axes else None for axes in self.values[index].sharding]
@@ -146,7 +146,7 @@ class _Builder:
         return Fragment(len(self.modules) - 1, kind, stage, stage, 0, tuple(operands), tuple(results))
 
     def transfer(self, source: int, of: str, start: int, stop: int) -> Any:
-        from rhino.pipeline import Transfer
+        from rhino.pipeline.program import Transfer
 
         target = self.value(stop, self._like(source), "microbatch")
         self.transfers += 1
@@ -162,7 +162,7 @@ class _Builder:
         import jax
         import jax.numpy as jnp
 
-        from rhino.pipeline import Argument, Carry, Mesh, PipelineProgram, Result
+        from rhino.pipeline.program import Argument, Carry, Mesh, PipelineProgram, Result
 
         model, stages = self.model, self.model.stages
         count, last = len(stages), len(stages) - 1

@@ -104,8 +104,8 @@ def overhead(chain: Chain, rounds: int) -> dict[str, Any]:
     import jax
 
     from bench._pipeline_model import arguments, build, whole_step
+    from rhino.pipeline.schedule import PipelineCosts, make_schedule
     from rhino.runtime import build_program
-    from rhino.schedule import PipelineCosts, make_schedule
 
     program, modules = build(chain)
     schedule = make_schedule(
@@ -192,8 +192,8 @@ def fidelity(chain: Chain, rounds: int, share: float) -> dict[str, Any]:
     import jax
 
     from bench._pipeline_model import arguments, build, functions, whole_step
+    from rhino.pipeline.schedule import PipelineCosts, make_schedule, simulate
     from rhino.runtime import PipelineExecutable, build_program
-    from rhino.schedule import PipelineCosts, make_schedule, simulate
 
     program, modules = build(chain)
     given = arguments(chain)

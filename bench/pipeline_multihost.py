@@ -57,7 +57,7 @@ def measure(model: Model, microbatches: int, rounds: int) -> dict[str, Any]:
 
 
 def _measured(hosts: Network, model: Model, microbatches: int, rounds: int) -> dict[str, Any]:
-    from rhino.schedule import make_schedule, simulate
+    from rhino.pipeline.schedule import make_schedule, simulate
 
     goodput = hosts.goodput(8 << 20)
     first = {"model": f"make_{model.name}", "microbatches": microbatches, "bytes_s": hosts.bytes_s}
@@ -134,7 +134,7 @@ def _bind(step: Callable[[str], float], way: str) -> Callable[[], float]:
 
 def _costs(stages: Sequence[Mapping[str, float]], transfers: Mapping[tuple[int, int], float]) -> Any:
     """What the simulator takes; a transfer holds the way out of one host and the way into another."""
-    from rhino.schedule import Edge, PipelineCosts
+    from rhino.pipeline.schedule import Edge, PipelineCosts
 
     edges = []
     for low, high in sorted({(min(key), max(key)) for key in transfers}):

@@ -26,8 +26,8 @@ from bench._quality_tables import LEVELS, fidelity, judge, summary, tables, time
 from rhino.experts import names
 
 # What a plan depends on, and what its executable depends on besides the annotated module.
-_PLANNING = ("python/rhino/graph", "python/rhino/cost", "python/rhino/search", "python/rhino/cluster",
-             "python/rhino/experts", "passes", "dialect")  # fmt: skip
+_PLANNING = ("python/rhino/program", "python/rhino/machine", "python/rhino/sharding", "python/rhino/experts",
+             "python/rhino/passes", "python/rhino/dialect")  # fmt: skip
 _COMPILING = ("python/rhino/compile",)
 _NAMES = (*LEVELS, *names())
 Row = dict[str, Any]

@@ -72,7 +72,7 @@ class Side:
 @dataclass(frozen=True, slots=True)
 class Case:
     """From where to where, on hosts of so many devices. `bound` and `sends` (the time of send-recv) count how often the
-    whole tensor could go through one link meanwhile, as in 4-resharding section 5."""
+    whole tensor could go through one link meanwhile, as in docs/design/resharding.md, "Closed cases"."""
 
     source: Side
     target: Side

@@ -3,7 +3,7 @@
     python -m bench.stages [--only CASE ...] [--orders N] [--quick] [--json FILE|-]
 
 Published systems put the layers into one order and cut that. Here the same units, with the same seconds and bytes, are
-cut in program order, in the best of many orders, and by `rhino.stages`, which proves how good its cut is.
+cut in program order, in the best of many orders, and by `rhino.pipeline.cut`, which proves how good its cut is.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def lowered(case: Case) -> str:
 def measure(case: Case, shuffles: int) -> dict[str, Any]:
     """One case: the problem, and its three answers."""
     from bench._stage_orders import orders
-    from rhino.cluster import Cluster
-    from rhino.cost.roofline import op_seconds
     from rhino.dialect.context import make_context, parse_text
+    from rhino.machine import Cluster
+    from rhino.machine.roofline import op_seconds
     from rhino.passes.import_graph import import_graph
     from rhino.passes.pass_manager import PassManager
     from rhino.passes.stage.plan_stages import PlanStages
-    from rhino.stages import best_linear_cut, plan_stages, prepare_step, stage_problem
+    from rhino.pipeline.cut import best_linear_cut, plan_stages, prepare_step, stage_problem
 
     note(f"{case.name}: exporting")
     module = parse_text(lowered(case), make_context())

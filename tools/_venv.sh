@@ -93,7 +93,7 @@ rhino_venv() {
   fi
   # An environment is usable only where it was made (its scripts hold absolute paths) and by the Python that made it.
   made="$PYTHON_VERSION $INTERPRETER $ROOT"
-  stamp=$({ cat -- "$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT/tools/_venv.sh"; printf '%s' "$made"; } | "$INTERPRETER" -c \
+  stamp=$({ cat -- "$ROOT/pyproject.toml" "$ROOT/tools/_venv.sh"; printf '%s' "$made"; } | "$INTERPRETER" -c \
     'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
   if ! _same "$VENV/rhino-made" "$made" || [ -e "$VENV/rhino-installing" ] ||
     ! "$VENV/bin/python" -c 'import pip' >/dev/null 2>&1; then

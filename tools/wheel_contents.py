@@ -11,15 +11,12 @@ from email import message_from_bytes
 from pathlib import Path
 from zipfile import ZipFile
 
-FOLDERS = {"python/rhino": "rhino", "passes": "rhino/passes", "dialect": "rhino/dialect"}
-
 
 def expected(root: Path) -> set[str]:
     """The name in the wheel of every file of the library, data included."""
     return {
-        f"{inside}/{path.relative_to(root / folder).as_posix()}"
-        for folder, inside in FOLDERS.items()
-        for path in (root / folder).rglob("*")
+        path.relative_to(root / "python").as_posix()
+        for path in (root / "python/rhino").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
 

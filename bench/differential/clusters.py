@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rhino.cluster import Cluster
+from rhino.machine import Cluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from jaxlib.mlir.dialects import func, stablehlo
 
 from bench.differential.program import numpy_type
 from rhino.dialect import functions
-from rhino.graph.element_types import element_type
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
+from rhino.program.element_types import element_type
 
 # What its own documentation says it lacks, and what ends the process (jaxlib 0.10.2); and scatters: of windows that lie
 # partly outside it applies a part, as StableHLO says and XLA does not.

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rhino.graph.element_types import numpy_name
+from rhino.program.element_types import numpy_name
 
 _limits: Any = ml_dtypes.iinfo  # it has no types
 _NAME = re.compile(r"%[A-Za-z_]\w*(?:#\d+)?")

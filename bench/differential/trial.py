@@ -29,8 +29,8 @@ from bench.differential.program import data, facts_of
 from rhino.compile import compile_module
 from rhino.compile.module import parse, read
 from rhino.errors import RhinoError
-from rhino.graph.element_types import element_type
-from rhino.plan_module import Request, parse_module, plan_module
+from rhino.plan.module import Request, parse_module, plan_module
+from rhino.program.element_types import element_type
 
 # Compiling takes most of the time, and how fast the result is does not matter.
 _FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

@@ -20,7 +20,7 @@ FOLDER = ROOT / "bench" / "results"
 SCHEMA = 1
 # What numbers depend on. A commit that changes nothing of it, such as one of texts or of results, ages no result.
 MEASURED = (
-    "python", "passes", "dialect", "examples", "bench", "pyproject.toml",
+    "python", "examples", "bench", "pyproject.toml",
     ":(exclude)bench/report", ":(exclude)bench/results", ":(exclude)bench/differential", ":(exclude)*.md",
 )  # fmt: skip
 

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import Any
 
 _EXPORTS = {
-    "Cluster": "rhino.cluster",
+    "Cluster": "rhino.machine",
     "Plan": "rhino.plan",
-    "parallelize": "rhino.api",
+    "parallelize": "rhino.api.parallelized",
     "RhinoError": "rhino.errors",
     "RhinoWarning": "rhino.errors",
-    "StridedArray": "rhino.api_strided",
-    "original": "rhino.api_strided",
+    "StridedArray": "rhino.api.strided",
+    "original": "rhino.api.strided",
 }
 _PACKAGES = ("checkpoint", "distributed", "experts", "kernels")
 __all__ = [

@@ -15,23 +15,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"rhino": ROOT / "python/rhino", "rhino.passes": ROOT / "passes", "rhino.dialect": ROOT / "dialect"}
-SOURCES = sorted(path for folder in PACKAGES.values() for path in folder.rglob("*.py"))
+RHINO = ROOT / "python/rhino"
+SOURCES = sorted(RHINO.rglob("*.py"))
 OURS = [*SOURCES, *sorted((ROOT / "bench").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
 
-PLANNING = (
-    "graph",
-    "cost",
-    "search",
-    "cluster",
-    "pipeline",
-    "schedule",
-    "microbatch",
-    "stages",
-    "joint",
-    "reshard",
-    "kernels",
-)
+PLANNING = ("program", "machine", "sharding", "microbatch", "pipeline", "reshard", "kernels", "xla")
 # Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
 PRIVATE_ROOTS = (
     "jax._src",
@@ -42,7 +30,7 @@ PRIVATE_ROOTS = (
 )
 # The only files that may use jax's private modules.
 # The differential test takes jax's own test programs, which are only there.
-PRIVATE_HOMES = [*sorted((ROOT / "python/rhino/compile").glob("_jax*.py")), ROOT / "bench/differential/harnesses.py"]
+PRIVATE_HOMES = [*sorted((RHINO / "compile").glob("_jax*.py")), ROOT / "bench/differential/harnesses.py"]
 MAX_LINES = 450
 
 
@@ -74,18 +62,18 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_every_package_is_found() -> None:
-    assert all((ROOT / "python/rhino" / name / "__init__.py").is_file() for name in PLANNING)
+    assert all((RHINO / name / "__init__.py").is_file() for name in PLANNING)
     assert PRIVATE_HOMES
 
 
 @pytest.mark.parametrize("package", PLANNING)
 def test_planning_package_imports_neither_jax_nor_mlir_in_its_source(package: str) -> None:
     allowed = ("rhino.errors", *(f"rhino.{name}" for name in PLANNING))
-    # Reading the devices of this machine is what `cluster/local.py` and `cluster/calibrate.py` are for; they import
+    # Reading the devices of this machine is what `machine/local.py` and `machine/calibrate.py` are for; they import
     # jax inside the function that does it.
-    measures_devices = {ROOT / "python/rhino/cluster/local.py", ROOT / "python/rhino/cluster/calibrate.py"}
+    measures_devices = {RHINO / "machine/local.py", RHINO / "machine/calibrate.py"}
     wrong = []
-    for path in sorted((ROOT / "python/rhino" / package).rglob("*.py")):
+    for path in sorted((RHINO / package).rglob("*.py")):
         for line, name in imports(path):
             if name.split(".")[0] in ("jax", "jaxlib", "flax", "optax") and path not in measures_devices:
                 wrong.append(f"{where(path, line)}: {name}")
@@ -96,9 +84,9 @@ def test_planning_package_imports_neither_jax_nor_mlir_in_its_source(package: st
 
 def test_planning_packages_load_neither_jax_nor_mlir() -> None:
     modules = [
-        ".".join(("rhino", *path.relative_to(ROOT / "python/rhino").with_suffix("").parts)).removesuffix(".__init__")
+        ".".join(("rhino", *path.relative_to(RHINO).with_suffix("").parts)).removesuffix(".__init__")
         for package in PLANNING
-        for path in sorted((ROOT / "python/rhino" / package).rglob("*.py"))
+        for path in sorted((RHINO / package).rglob("*.py"))
     ]
     assert len(modules) >= 12
     loaded = loaded_by("\n".join(f"import {name}" for name in modules))
@@ -147,7 +135,7 @@ def test_private_modules_of_jax_are_imported_in_few_files() -> None:
 def test_dialect_does_not_know_passes_nor_the_library() -> None:
     wrong = [
         f"{where(path, line)}: {name}"
-        for path in sorted(PACKAGES["rhino.dialect"].rglob("*.py"))
+        for path in sorted((RHINO / "dialect").rglob("*.py"))
         for line, name in imports(path)
         if within(name, "rhino") and not within(name, "rhino.dialect") and not within(name, "rhino.errors")
     ]
@@ -158,7 +146,7 @@ def test_passes_do_not_know_the_api_the_compiler_nor_jax() -> None:
     above = ("rhino.api", "rhino.compile", "rhino.runtime", "rhino.report", "rhino.cli", "jax", "flax", "optax")
     wrong = [
         f"{where(path, line)}: {name}"
-        for path in sorted(PACKAGES["rhino.passes"].rglob("*.py"))
+        for path in sorted((RHINO / "passes").rglob("*.py"))
         for line, name in imports(path)
         if any(within(name, package) for package in above)
     ]
@@ -170,10 +158,8 @@ OUTSIDE = ("jax", "jaxlib", "highspy", "orbax")
 
 
 def package_of(path: Path) -> str:
-    """A source's package as the map names it: `graph`, `passes/plan`, `dialect`; `rhino` for files of its folder."""
-    name, folder = next((n, f) for n, f in reversed(PACKAGES.items()) if path.is_relative_to(f))
-    inner = path.relative_to(folder).parts[:-1]
-    return "/".join((name.removeprefix("rhino."), *inner[:1])).removeprefix("rhino/")
+    """A source's package as the map names it: `program`, `passes/plan`, `dialect`; `rhino` for files of its folder."""
+    return "/".join(path.relative_to(RHINO).parts[:-1]) or "rhino"
 
 
 def imported_package(name: str, packages: frozenset[str]) -> str:
@@ -210,14 +196,21 @@ def test_the_map_of_packages_is_true() -> None:
 
 
 def test_packages_are_told_apart() -> None:
-    assert package_of(ROOT / "python/rhino/graph/data.py") == "graph"
-    assert package_of(ROOT / "python/rhino/api.py") == "rhino"
-    assert package_of(ROOT / "passes/plan/estimate.py") == "passes/plan"
-    assert package_of(ROOT / "passes/registry.py") == "passes"
-    assert package_of(ROOT / "dialect/sdy.py") == "dialect"
-    packages = frozenset({"graph", "passes", "passes/plan", "rhino"})
-    names = ("rhino.graph.data.Op", "rhino.passes.plan.x", "rhino.passes.registry", "rhino.plan.Plan", "rhino.errors.a")
-    assert [imported_package(name, packages) for name in names] == ["graph", "passes/plan", "passes", "rhino", ""]
+    assert package_of(RHINO / "program/data.py") == "program"
+    assert package_of(RHINO / "errors.py") == "rhino"
+    assert package_of(RHINO / "plan/file.py") == "plan"
+    assert package_of(RHINO / "passes/plan/estimate.py") == "passes/plan"
+    assert package_of(RHINO / "passes/registry.py") == "passes"
+    assert package_of(RHINO / "dialect/sdy.py") == "dialect"
+    packages = frozenset({"program", "passes", "passes/plan", "rhino"})
+    names = (
+        "rhino.program.data.Op",
+        "rhino.passes.plan.x",
+        "rhino.passes.registry",
+        "rhino.progress.a",
+        "rhino.errors.a",
+    )
+    assert [imported_package(name, packages) for name in names] == ["program", "passes/plan", "passes", "rhino", ""]
     assert [imported_package(name, packages) for name in ("jax.numpy", "numpy", "rhino.Cluster")] == [
         "jax",
         "",

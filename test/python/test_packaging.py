@@ -17,12 +17,12 @@ import pytest
 import rhino
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"python/rhino": "rhino", "passes": "rhino/passes", "dialect": "rhino/dialect"}
+LIBRARY = ROOT / "python/rhino"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def test_every_folder_with_python_is_a_package() -> None:
-    folders = {path.parent for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    folders = {path.parent for path in LIBRARY.rglob("*.py")}
     assert len(folders) > 20
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
 
@@ -32,7 +32,7 @@ def test_the_version_is_that_of_pyproject() -> None:
 
 
 def test_the_version_is_written_in_one_place() -> None:
-    source = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    source = LIBRARY.rglob("*.py")
     written = [p.name for p in source if re.search(rf"\b{re.escape(VERSION)}\b", p.read_text(encoding="utf-8"))]
     assert written == []
 
@@ -46,9 +46,8 @@ def test_commands_say_the_version(command: str) -> None:
 def make_wheel(path: Path, leave_out: str = "", add: str = "", version: str = VERSION) -> Path:
     """A file as pip would make it, but for one name."""
     names = {
-        f"{inside}/{file.relative_to(ROOT / folder)}": file
-        for folder, inside in FOLDERS.items()
-        for file in (ROOT / folder).rglob("*")
+        str(file.relative_to(LIBRARY.parent)): file
+        for file in LIBRARY.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
     info = "rhino_jax-0.dist-info"

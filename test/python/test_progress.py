@@ -74,8 +74,8 @@ def test_planning_compiling_and_making_the_state_are_shown(stages: int, monkeypa
             super().__init__(what, quiet)
             told.append(what)
 
-    for module in ("api", "api_build"):
-        monkeypatch.setattr(f"rhino.{module}.Progress", Told)
+    for module in ("parallelized", "build"):
+        monkeypatch.setattr(f"rhino.api.{module}.Progress", Told)
 
     def train(w: Any, x: jax.Array) -> Any:
         return [a - 0.1 * g for a, g in zip(w, jax.grad(lambda w: ((x @ w[0] @ w[1]) ** 2).sum())(w), strict=True)]

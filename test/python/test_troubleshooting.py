@@ -28,7 +28,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 @cache
 def messages() -> tuple[str, ...]:
-    files = [path for folder in ("python", "passes", "dialect") for path in (ROOT / folder).rglob("*.py")]
+    files = (ROOT / "python").rglob("*.py")
     return tuple(text for path in files for text in texts(ast.parse(path.read_text(encoding="utf-8"))))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rhino.cluster import Cluster
-from rhino.graph import Graph
-from rhino.graph.data import Dims, Op
+from rhino.machine import Cluster
+from rhino.program import Graph
+from rhino.program.data import Dims, Op
 from rhino.report.units import sharding_text
-from rhino.search import Options, plan_sharding
-from rhino.search.solution import Solution
+from rhino.sharding import Options, plan_sharding
+from rhino.sharding.solution import Solution
 from tools.pictures.plans import layer
 from tools.pictures.svg import TILES, Svg
 

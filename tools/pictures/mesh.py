@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from rhino.cluster import Cluster
-from rhino.cost.units import nbytes
+from rhino.machine import Cluster
+from rhino.machine.units import nbytes
 from rhino.plan import Tensor
 from rhino.report.units import device_bytes, sharding_text, tensor_type
 from tools.pictures.plans import sharded

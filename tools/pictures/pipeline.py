@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rhino.cluster import Cluster
 from rhino.dialect.attributes import RhinoPlacement, RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
+from rhino.machine import Cluster
 from rhino.passes.stage.read_program import read_program
 from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
-from rhino.pipeline import PipelineProgram
+from rhino.pipeline.program import PipelineProgram
+from rhino.pipeline.schedule import PipelineCosts, Schedule
 from rhino.plan import Plan
-from rhino.schedule import PipelineCosts, Schedule
 
 
 @dataclass(frozen=True, slots=True)

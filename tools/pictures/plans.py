@@ -6,8 +6,8 @@ from functools import cache, wraps
 from typing import Any
 
 import rhino
-from rhino.graph import Graph
 from rhino.plan import Plan
+from rhino.program import Graph
 
 
 def shaped(*shape: int) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rhino.cluster import Cluster
-from rhino.cost.units import nbytes, seconds
+from rhino.machine import Cluster
+from rhino.machine.units import nbytes, seconds
 from rhino.reshard import Network, ReshardPlan, Tensor, network_of, parse_spec, plan_reshard, spec_tiles
 from tools.pictures.svg import TILES, Svg
 

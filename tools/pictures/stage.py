@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from math import prod
 
-from rhino.cluster import Cluster
-from rhino.cost.units import nbytes, seconds
-from rhino.graph import dtype_bytes
-from rhino.pipeline import Transfer
+from rhino.machine import Cluster
+from rhino.machine.units import nbytes, seconds
+from rhino.pipeline.program import Transfer
+from rhino.program import dtype_bytes
 from tools.pictures.pipeline import Pipeline, read
 from tools.pictures.plans import staged
 from tools.pictures.svg import WIDTH, Svg

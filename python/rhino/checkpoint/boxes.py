@@ -11,7 +11,7 @@ from itertools import product
 from math import gcd, prod
 from typing import Any
 
-from rhino.plan_strided import factors_of
+from rhino.plan.strided import factors_of
 
 # [start, stop) per dimension.
 Index = tuple[tuple[int, int], ...]

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_map_with_path
 
-from rhino.api_objects import merge, states
+from rhino.api.objects import merge, states
 from rhino.array_like import ArrayLike
 from rhino.checkpoint._orbax import ocp, type_handlers
 from rhino.checkpoint.arrays import PlaceArgs, StateArrayHandler
 from rhino.checkpoint.leaves import AbstractLeaf, abstract_leaf, is_key, key_bits, target_of
 from rhino.errors import RhinoError, first_line
-from rhino.graph.element_types import type_text
+from rhino.program.element_types import type_text
 
 
 def _registry() -> Any:

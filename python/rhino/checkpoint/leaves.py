@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from rhino.api_leaves import key_sharding
-from rhino.api_objects import split, states
-from rhino.api_strided import StridedArray
+from rhino.api.leaves import key_sharding
+from rhino.api.objects import split, states
+from rhino.api.strided import StridedArray
 from rhino.checkpoint.boxes import Index, Window
 from rhino.compile._jax import weakly_typed
 from rhino.errors import RhinoError
@@ -148,7 +148,7 @@ def abstract_state(source: Any, argument: int | Sequence[int] = 0) -> Any:
 
 def target_of(source: Any, argument: int | Sequence[int] = 0) -> Any:
     """As `abstract_state`, with an `ObjectState` for each object."""
-    from rhino.api import Parallelized
+    from rhino.api.parallelized import Parallelized
 
     if not isinstance(source, Parallelized):
         return jax.tree.map(abstract_leaf, split(source))
@@ -163,7 +163,7 @@ def target_of(source: Any, argument: int | Sequence[int] = 0) -> Any:
 
 
 def _leaves_of(built: Any, step: Any) -> Callable[[int], Any]:
-    from rhino.api_pipeline import BuiltPipeline
+    from rhino.api.pipeline import BuiltPipeline
 
     if isinstance(built, BuiltPipeline):
         built.prepare(step.cluster)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files
-from rhino.cluster import Cluster
-from rhino.cluster.catalog import preset_names
-from rhino.cluster.document import to_yaml
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
+from rhino.machine.catalog import preset_names
+from rhino.machine.document import to_yaml
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -134,7 +134,7 @@ def _measure(name: str) -> Cluster:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from rhino.cluster.calibrate import calibrate
+    from rhino.machine.calibrate import calibrate
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

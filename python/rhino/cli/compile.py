@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     # XLA logs the devices it finds, which is noise here; read when jaxlib is loaded. Its warnings stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     from rhino.dialect.context import to_bytecode
-    from rhino.plan_module import parse_module
-    from rhino.plan_pipeline import in_fragments, main_of
+    from rhino.plan.module import parse_module
+    from rhino.plan.pipeline import in_fragments, main_of
 
     check_target(args.target)
     if args.json == "-" and args.hlo == "-":

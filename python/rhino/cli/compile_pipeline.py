@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rhino.cost.units import nbytes
 from rhino.errors import RhinoError
+from rhino.machine.units import nbytes
 
 if TYPE_CHECKING:
     from rhino.runtime import PipelineExecutable

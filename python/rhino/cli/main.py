@@ -23,6 +23,7 @@ _COMMANDS = {
     "simulate": ("rhino.cli.simulate", "play a pipeline schedule"),
     "reshard": ("rhino.cli.reshard", "plan the way of a tensor from one mesh to another"),
     "cluster": ("rhino.cli.cluster", "list, show or measure clusters"),
+    "xla": ("rhino.cli.xla", "say which behaviours of XLA that plans rest on changed"),
 }
 _OVERVIEW = """\
 Rhino scales a JAX step written for one device to a cluster.

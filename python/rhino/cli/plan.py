@@ -17,7 +17,7 @@ from rhino.progress import Progress
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
 
-    from rhino.plan_module import Planned
+    from rhino.plan.module import Planned
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -82,9 +82,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Plan, then write what was asked for. RhinoError on bad input, for the caller to print."""
-    from rhino.cluster import Cluster
-    from rhino.plan_module import Request, parse_module
-    from rhino.plan_options import memory_bytes, mesh_text, stage_count
+    from rhino.machine import Cluster
+    from rhino.plan.module import Request, parse_module
+    from rhino.plan.options import memory_bytes, mesh_text, stage_count
 
     files.check_writable(args.output, args.json, args.report, args.save)
     kernels.register_given(args)
@@ -151,7 +151,7 @@ def _print(planned: Planned) -> None:
 
 
 def _plan(module: ir.Module, request: Any, quiet: bool) -> Planned:
-    from rhino.plan_module import plan_module
+    from rhino.plan.module import plan_module
 
     with Progress("planning", quiet) as progress:
         return plan_module(module, request, progress)

@@ -1,4 +1,4 @@
-"""Writes docs/reference/*.md, on passes, the dialect and kernels, from the code: `python -m rhino.cli.reference`.
+"""Writes docs/reference/*.md, on passes, the dialect, kernels and XLA, from the code: `python -m rhino.cli.reference`.
 
 Owns the pages' layout; what they say comes from the passes' docstrings and the attributes' schemas. A test asserts that
 the pages in the repository are current.
@@ -128,7 +128,14 @@ def kernels_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"passes.md": passes_page, "dialect.md": dialect_page, "kernels.md": kernels_page}
+def xla_page() -> str:
+    """docs/reference/xla.md: every behaviour of XLA that has a name."""
+    from rhino.xla.catalogue import page
+
+    return f"{_NOTICE}\n\n# What XLA does\n\n{page()}"
+
+
+PAGES = {"passes.md": passes_page, "dialect.md": dialect_page, "kernels.md": kernels_page, "xla.md": xla_page}
 
 
 def main() -> int:

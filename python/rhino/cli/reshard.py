@@ -15,9 +15,9 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
-from rhino.graph.element_types import dtype_bytes, element_type, type_text
+from rhino.machine import Cluster
+from rhino.program.element_types import dtype_bytes, element_type, type_text
 from rhino.reshard import (
     SCHEDULERS,
     STRATEGIES,

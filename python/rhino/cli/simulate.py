@@ -12,7 +12,7 @@ from typing import Any
 
 from rhino.cli import files
 from rhino.errors import RhinoError
-from rhino.schedule import (
+from rhino.pipeline.schedule import (
     SCHEDULES,
     PipelineCosts,
     Schedule,

@@ -34,7 +34,7 @@ from jaxlib.mlir import ir
 
 from rhino.compile.module import Signature, TensorSpec
 from rhino.errors import RhinoError, first_line
-from rhino.graph.element_types import numpy_name
+from rhino.program.element_types import numpy_name
 
 _GPU_WHEELS_REMEDY = "pip install 'rhino-jax[gpu-aot]'"
 _GPU_PLUGINS = {"jax_plugins.xla_cuda13": "jax-cuda13-plugin", "jax_plugins.xla_cuda12": "jax-cuda12-plugin"}

@@ -24,11 +24,11 @@ from rhino.compile.local_kernels import Mesh, Platform, is_known, local_module, 
 from rhino.compile.target import DEVICELESS, gpu_versions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError, first_line
-from rhino.graph.data import Dims
 from rhino.kernels.bodies import TARGET, Body
 from rhino.kernels.data import Call, Known
 from rhino.kernels.registered import Registration, registrations
 from rhino.passes.kernels.calls import RULE, kernel_data, rule_attribute
+from rhino.program.data import Dims
 
 
 @dataclass(slots=True)

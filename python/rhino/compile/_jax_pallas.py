@@ -18,10 +18,10 @@ from jax.extend.core import jaxpr_as_fun
 
 from rhino.compile.local_kernels import Mesh, Platform, arithmetic, local_module, local_shape, tensor_of
 from rhino.errors import RhinoError, first_line
-from rhino.graph.data import Dims
 from rhino.kernels.data import Call, Known
 from rhino.kernels.grids import Axis, Blocks, cut_axes, cut_rule, local_grid
 from rhino.kernels.registered import registered
+from rhino.program.data import Dims
 
 PRIMITIVE = pallas_call.pallas_call_p
 lower_whole = pallas_call._pallas_call_lowering

@@ -18,12 +18,12 @@ from jax.sharding import NamedSharding
 
 from rhino.compile.local_kernels import Mesh, Platform, abstract_mesh, arithmetic, local_module, spec, tensor_of
 from rhino.errors import RhinoError, first_line
-from rhino.graph.data import Dims, Rule
 from rhino.kernels.data import Call, Known, Refused
 from rhino.kernels.registered import registered
 from rhino.kernels.rules import whole_rule
 from rhino.kernels.table import find
-from rhino.search.problem import leading
+from rhino.program.data import Dims, Rule
+from rhino.sharding.problem import leading
 
 PRIMITIVE = custom_partitioning_p
 

@@ -12,7 +12,7 @@ from typing import Any
 from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
 from rhino.compile.hlo_groups import Groups, replica_groups, source_target_pairs
 from rhino.compile.hlo_loops import trip_count
-from rhino.graph.element_types import element_type
+from rhino.program.element_types import element_type
 
 KINDS = (
     "all-reduce",

@@ -22,7 +22,8 @@ from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
 from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError, first_line
-from rhino.graph.element_types import type_text
+from rhino.program.element_types import type_text
+from rhino.xla import back_end
 
 _DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
 
@@ -186,21 +187,7 @@ class Executable:
         return read_collectives(self._hlo)
 
 
-# By default XLA combines collectives up to what the GPU's memory allows: whole partial gradients and gathered weights
-# then wait for each other. 16 MiB still uses the links well and cut the 1.3 B GPT step on 8 GPUs from 8.0 to 5.7 GiB.
-# Its latency-hiding scheduler puts off weight gradients, whose inputs then wait: on 128 GPUs the model took 16.4 GiB
-# with it and 8.6 GiB without. Collectives still start early and end late: half of them span a matmul.
-_COMBINE_BYTES = 16 * 2**20
 _NO_TILES = "Couldn't find output tile sizes"  # seen with 197 tokens a picture in 0.10.2
-# Targets whose XLA refuses a dot's `algorithm` (bfloat16 with float32 sums) and computes the same without it.
-_NO_ALGORITHMS = ("v100",)
-_GPU_OPTIONS = {
-    "xla_gpu_enable_latency_hiding_scheduler": False,
-    "xla_gpu_enable_analytical_sol_latency_estimator": False,
-    "xla_gpu_all_gather_combine_threshold_bytes": _COMBINE_BYTES,
-    "xla_gpu_all_reduce_combine_threshold_bytes": _COMBINE_BYTES,
-    "xla_gpu_reduce_scatter_combine_threshold_bytes": _COMBINE_BYTES,
-}
 
 
 def compile_module(
@@ -236,7 +223,8 @@ def compile_module(
 
 def prepare_for(module: str | bytes, target: str) -> tuple[Signature, bytes]:
     """The module as XLA takes it for a target; see `rhino.compile.prepare`."""
-    return prepare(module, algorithms=target not in _NO_ALGORITHMS)
+    # XLA: dot-algorithms-refused
+    return prepare(module, algorithms=not back_end(target).refuses_algorithms)
 
 
 def compile_prepared(
@@ -333,7 +321,7 @@ def _compile(
     bytecode: bytes | None = None,
 ) -> Executable:
     start = time.perf_counter()
-    chosen = {**(_GPU_OPTIONS if target != "cpu" else {}), **(options or {})}
+    chosen = {**back_end(target).options, **(options or {})}
     try:
         compiled = _jax_compile(lowered, chosen)
     except jax.errors.JaxRuntimeError as error:

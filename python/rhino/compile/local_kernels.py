@@ -17,10 +17,10 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec
 from rhino.compile.target import DEVICELESS, gpu_description
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
-from rhino.graph.data import Dims
-from rhino.graph.element_types import element_type
 from rhino.kernels.data import Refused, Tensor
 from rhino.kernels.table import describe
+from rhino.program.data import Dims
+from rhino.program.element_types import element_type
 
 Mesh = Sequence[tuple[str, int]]
 

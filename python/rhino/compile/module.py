@@ -17,7 +17,7 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.context import make_context, parse_bytes, parse_text
 from rhino.errors import JAX_WRITES, RhinoError, first_line
-from rhino.graph.element_types import numpy_name
+from rhino.program.element_types import numpy_name
 
 _TENSORS = "take and return tensors of numbers, as steps that jax lowers do"
 

@@ -85,7 +85,7 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, by
 
 
 def _check_calls(module: ir.Module) -> None:
-    """XLA ends the process where a module brings calls that its own passes make later (seen with jaxlib 0.10.2)."""
+    """Refuses calls that XLA's own passes make later. `XLA: own-calls-end-the-process`."""
     targets: list[str] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -127,9 +127,8 @@ def _drop_algorithms(module: ir.Module) -> None:
 def _pin_op_shardings(module: ir.Module) -> None:
     """Turns the sharding written on an op into a `sdy.sharding_constraint` on each of its results.
 
-    XLA's Shardy import keeps shardings of arguments, results and constraints, and drops those of all other ops
-    (seen in the dumps of 0.10.2 and 0.12.0.1): without this its own propagation would plan the step anew. A
-    `sdy.reshard`, which it cannot import at all, becomes a constraint too.
+    Without this XLA's own propagation would plan the step anew. A `sdy.reshard` becomes a constraint, too.
+    `XLA: op-shardings-dropped, reshards-not-imported`.
     """
     annotated: list[ir.Operation] = []
     reshards: list[ir.Operation] = []

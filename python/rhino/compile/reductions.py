@@ -1,6 +1,6 @@
 """Reductions made fit for XLA's partitioner, whoever split their operands: a plan, propagation or the user.
 
-Owns the constraints on what no devices may share. What they can is in `rhino.graph.partial`.
+Owns the constraints on what no devices may share. What they can is in `rhino.program.partial`.
 """
 
 from __future__ import annotations

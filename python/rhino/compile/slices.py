@@ -1,9 +1,7 @@
 """Slices at places that only the run knows, made fit for XLA's simplifier once its partitioner has cut them again.
 
-Owns the workaround for three faults of XLA (0.10.2). It makes one slice of a slice of a slice, and bounds the sum of
-both starts where it has to bound each: a start that is out of range then reads or keeps other elements; windows of a
-gather become slices, one by one. Its partitioner counts in 32 bits where an update goes, and drops one that begins
-beyond the end of a split dimension.
+Owns the workaround for faults of XLA: `XLA: slices-of-slices-merge, update-starts-in-32-bits,
+updates-beyond-the-end-lost, scatters-of-one-window-misread`. Windows of a gather become slices, one by one.
 """
 
 from __future__ import annotations
@@ -82,9 +80,9 @@ def _scalar(kind: ir.Type, value: int) -> ir.Value:
 
 
 def _apart(op: ir.Operation) -> None:
-    """A scatter of one window becomes an update of a slice, which keeps what is there where the window is elsewhere.
+    """Keeps what a scatter of one window changes apart from what has another layout, and from constants.
 
-    That it takes from the wrong place of what has another layout, and of constants.
+    `XLA: scatters-of-one-window-misread`.
     """
     for i in range(len(op.results)):
         given = op.operands[i]

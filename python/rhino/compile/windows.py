@@ -1,8 +1,7 @@
 """Windows over one tensor that differ in what lies outside of it, kept apart for XLA's partitioner.
 
-Owns the workaround for a fault of XLA (0.10.2 and 0.12). Its partitioner fetches what windows reach of other devices'
-parts, filled up outside of the tensor, and remembers that by tensor, layout and window, but not by the filling: a
-convolution beside a maximum pool of the same tensor reads infinities at the borders.
+Owns the workaround for a fault of XLA's partitioner, which remembers what it fetched by tensor, layout and window:
+`XLA: windows-share-a-filling`.
 """
 
 from __future__ import annotations

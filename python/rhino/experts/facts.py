@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rhino.graph.data import Argument, Graph, Op, Value
-from rhino.search.cones import build_problem
-from rhino.search.problem import Problem, leading
+from rhino.program.data import Argument, Graph, Op, Value
+from rhino.sharding.cones import build_problem
+from rhino.sharding.problem import Problem, leading
 
 _HEAVY_READS = ("dot_general", "dot", "convolution", "gather", "scatter")
 

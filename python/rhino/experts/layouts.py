@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from rhino.experts.facts import Facts, Leaf
-from rhino.graph.data import Dims
+from rhino.program.data import Dims
 
 Mesh = tuple[tuple[str, int], ...]
 

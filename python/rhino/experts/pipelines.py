@@ -1,7 +1,7 @@
 """Pipelines as one would write them by hand: Megatron-LM's equal stages, tensor parallelism in a host, 1F1B, replicas.
 
 Owns the grid and the layout that is forced on the program. What a pipeline costs, and where its stages end, is
-`rhino.joint`'s, so that only the choices differ from those of its search.
+`rhino.pipeline.search`'s, so that only the choices differ from those of its search.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.experts.facts import read
 from rhino.experts.layouts import NotApplicable
 from rhino.experts.solve import propose
-from rhino.joint.candidates import Shape
-from rhino.joint.placement import part_of
-from rhino.joint.planned import plan_shape
-from rhino.joint.sharded import Prepared, Sharded, lay_out, prepare
-from rhino.joint.solution import Candidate, Programs
+from rhino.machine import Cluster
+from rhino.pipeline.search.candidates import Shape
+from rhino.pipeline.search.placement import part_of
+from rhino.pipeline.search.planned import plan_shape
+from rhino.pipeline.search.sharded import Prepared, Sharded, lay_out, prepare
+from rhino.pipeline.search.solution import Candidate, Programs
 
 NAME = "megatron-3d"
 

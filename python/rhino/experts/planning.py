@@ -13,23 +13,23 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.experts.facts import Facts, read
 from rhino.experts.solve import Outcome, consult
-from rhino.graph.data import Graph
 from rhino.kernels.bodies import given
+from rhino.machine import Cluster
 from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
 from rhino.passes.registry import Pipeline, build
 from rhino.plan import Plan
-from rhino.plan_meshes import put_aside, put_back
-from rhino.plan_module import parse_module, read_plan, topology_of
-from rhino.plan_options import memory_bytes
-from rhino.search import Solution
-from rhino.search.solution import Alternative
+from rhino.plan.meshes import put_aside, put_back
+from rhino.plan.module import parse_module, read_plan, topology_of
+from rhino.plan.options import memory_bytes
+from rhino.program.data import Graph
+from rhino.sharding import Solution
+from rhino.sharding.solution import Alternative
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ def plan(
 def _plan_module(
     name: str, module: ir.Module, cluster: Cluster, level: str, limit: int | None, program: str
 ) -> tuple[Plan, Outcome]:
-    from rhino.plan_module import fingerprint
+    from rhino.plan.module import fingerprint
 
     program = program or fingerprint(module)
     with topology_of(cluster) as topology:
@@ -152,12 +152,12 @@ def _plan_function(
     donated: int | Sequence[int],
     static: int | Sequence[int],
 ) -> Plan:
-    from rhino.api_binding import bind
-    from rhino.api_devices import local_devices
-    from rhino.api_objects import over_values
-    from rhino.api_signature import Signature
-    from rhino.api_trace import import_module, trace
-    from rhino.plan_module import fingerprint
+    from rhino.api.binding import bind
+    from rhino.api.devices import local_devices
+    from rhino.api.objects import over_values
+    from rhino.api.signature import Signature
+    from rhino.api.trace import import_module, trace
+    from rhino.plan.module import fingerprint
 
     signature = Signature(fn, static, donated)
     with over_values(fn, signature, signature.bind(args, {}), object()) as (values_fn, call):

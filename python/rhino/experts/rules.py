@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.experts.facts import Facts, Leaf
 from rhino.experts.layouts import Draft, Mesh, NotApplicable, Proposal
 from rhino.experts.tensor_flow import residual_values, tensor_dims, vocabularies
+from rhino.machine import Cluster
 
 # Tensor parallelism of less than this part of the weights is no plan anybody would call so.
 _MOST = 0.5

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
 from rhino.experts.facts import Facts, read
 from rhino.experts.layouts import NotApplicable, Proposal
 from rhino.experts.rules import EXPERTS, Expert, find
-from rhino.graph.data import Graph
-from rhino.search import Options, Solution, plan_sharding
+from rhino.machine import Cluster
+from rhino.program.data import Graph
+from rhino.sharding import Options, Solution, plan_sharding
 
 _NO_LIMIT = 1 << 60
 

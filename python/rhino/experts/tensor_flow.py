@@ -9,8 +9,8 @@ Embeddings are split by vocabulary. Owns that walk; knows neither mesh nor costs
 from __future__ import annotations
 
 from rhino.experts.facts import Facts, Leaf, Use
-from rhino.graph.data import Op
-from rhino.search.problem import leading
+from rhino.program.data import Op
+from rhino.sharding.problem import leading
 
 # A table with fewer rows than this part of the largest one's is no vocabulary: positions, token types.
 _VOCABULARY_SHARE = 0.25

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rhino.graph.element_types import type_text
 from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
 from rhino.kernels.rules import make_rule
+from rhino.program.element_types import type_text
 
 _CONFIG = "cudnn_fmha_backend_config"
 _SHAPE = (_CONFIG, "intermediate_tensor_shape", "dimensions")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
-from rhino.graph.data import Dims
+from rhino.program.data import Dims
 
 # The target of calls that stand for a body; their backend_config is its name.
 TARGET = "rhino.kernel"

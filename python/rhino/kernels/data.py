@@ -11,8 +11,8 @@ from math import prod
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.graph.data import Rule
-from rhino.graph.element_types import dtype_bytes
+from rhino.program.data import Rule
+from rhino.program.element_types import dtype_bytes
 
 # What a call does its arithmetic with: "tensor" are the matrix units, at the rate of products; "vector" the ordinary
 # ones, which memory outruns. Others are looked up in the cluster's `efficiency.kernels`.

@@ -1,4 +1,4 @@
-"""Fourier transforms: `stablehlo.fft`, for which XLA's partitioner gathers even a split batch.
+"""Fourier transforms: `stablehlo.fft`. `XLA: transforms-gathered`, even where only the batch is split.
 
 Owns which dimensions are transformed, and the count of arithmetic.
 """

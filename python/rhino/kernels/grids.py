@@ -13,8 +13,8 @@ from math import prod
 
 import numpy as np
 
-from rhino.graph.data import Rule
 from rhino.kernels.rules import RuleText, fit_ranks
+from rhino.program.data import Rule
 
 # Numbers of blocks per dimension, for grid points given as arrays, one per axis.
 Index = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]

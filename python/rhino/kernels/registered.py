@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.graph.data import Rule
 from rhino.kernels.data import RATES, Call, Entry, Known, Tensor
 from rhino.kernels.rules import RuleText, make_rule, parse_rule
+from rhino.program.data import Rule
 
 Count = int | Callable[..., int]
 Resize = Callable[[Mapping[str, Any], Sequence[Tensor], Sequence[Tensor]], Mapping[str, Any]]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from rhino.errors import RhinoError
-from rhino.graph.data import Rule
 from rhino.kernels.data import Tensor
+from rhino.program.data import Rule
 
 # Per dimension its factors, major first.
 Mapping_ = tuple[tuple[str, ...], ...]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rhino.graph.data import Graph
 from rhino.microbatch import localise
 from rhino.microbatch.estimates import Estimates, bits
 from rhino.microbatch.facts import Facts
@@ -33,6 +32,7 @@ from rhino.microbatch.linear import is_late
 from rhino.microbatch.plan import Copy, Plan, Ref, Step, copied, needed
 from rhino.microbatch.scope import Scope
 from rhino.microbatch.single import whole_batch
+from rhino.program.data import Graph
 
 _AFTER_ALL = f"{ONE}; statistics of single examples or fixed groups would not need the rest"
 _ASK = (

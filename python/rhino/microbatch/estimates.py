@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rhino.graph.data import Op
 from rhino.microbatch.forms import ESTIMATE, WHOLE, Estimate, Form, Partial, Split, Whole
 from rhino.microbatch.linear import PRODUCTS
+from rhino.program.data import Op
 
 if TYPE_CHECKING:
     from rhino.microbatch.plan import Ref

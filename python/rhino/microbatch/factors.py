@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from rhino.graph.data import Graph, Manual, Op, Rule
 from rhino.microbatch.forms import Coarser, Split
+from rhino.program.data import Graph, Manual, Op, Rule
 
 Dims = tuple[tuple[int, ...], ...]
 

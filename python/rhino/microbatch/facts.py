@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rhino.graph.data import Graph, Op
+from rhino.program.data import Graph, Op
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """What becomes of one operation inside a micro-batch: the forms of its results from those of what it reads.
 
-Owns the forward rules; those of loops and branches are in `regions`. Where whole values are needed in part, it leaves a
-demand, which `localise` meets. Asks `factors` where the batch is and `linear` what keeps sums.
+Owns the forward rules (docs/design/microbatches.md, "Transitions"); those of loops and branches are in `regions`. Where
+whole values are needed in part, it leaves a demand, which `localise` meets. Asks `factors` where the batch is and
+`linear` what keeps sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.graph.data import Graph, Op
 from rhino.microbatch import regions
 from rhino.microbatch.estimates import Estimates, as_estimates, as_whole
 from rhino.microbatch.factors import Span, find, place, rule_of
@@ -31,6 +31,7 @@ from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
 from rhino.microbatch.plan import Copy
 from rhino.microbatch.runs import of_runs
 from rhino.microbatch.scope import Scope
+from rhino.program.data import Graph, Op
 
 LOOP = "stablehlo.while"
 BRANCHES = ("stablehlo.case", "stablehlo.if")

@@ -1,6 +1,7 @@
 """In which form a value is needed: whole, a micro-batch's part, a sum still to be finished, estimated, or known later.
 
-Owns these forms, which are plain data, and the two ways an analysis ends early. Knows neither programs nor MLIR.
+Owns these forms (docs/design/microbatches.md, "Forms of values"), which are plain data, and the two ways an analysis
+ends early. Knows neither programs nor MLIR.
 """
 
 from __future__ import annotations

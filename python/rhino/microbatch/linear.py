@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.graph.data import Graph, Op
 from rhino.microbatch.facts import Facts
 from rhino.microbatch.forms import Form, Partial, Whole
+from rhino.program.data import Graph, Op
 
 KINDS = {f"stablehlo.{name}": name for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")}
 # They move elements of their first operand about; other operands say where.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from rhino.graph.data import Op
 from rhino.microbatch.factors import find, place, rule_of
 from rhino.microbatch.forms import ESTIMATE, WHOLE, Coarser, Estimate, Form, NeedsSync, Partial, Refusal, Split, Whole
 from rhino.microbatch.plan import Copy, Cut, Scaled
 from rhino.microbatch.scope import Scope
+from rhino.program.data import Op
 
 if TYPE_CHECKING:
     from rhino.microbatch.flow import Flow

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rhino.graph.data import Op
 from rhino.microbatch import localise
 from rhino.microbatch.estimates import as_estimates
 from rhino.microbatch.facts import Region
 from rhino.microbatch.forms import ESTIMATE, REGROUP, WHOLE, Estimate, Form, NeedsSync, Partial, Refusal, Split, Whole
 from rhino.microbatch.plan import Body, Copy, Ref, needed
 from rhino.microbatch.scope import Scope
+from rhino.program.data import Op
 
 if TYPE_CHECKING:
     from rhino.microbatch.flow import Flow

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.graph.data import Graph, Op
 from rhino.microbatch.facts import Facts
 from rhino.microbatch.forms import WHOLE, Form, Split, Whole
+from rhino.program.data import Graph, Op
 
 
 def of_runs(graph: Graph, facts: Facts, op: Op, forms: Sequence[Form]) -> tuple[list[Form], Split] | None:

@@ -5,9 +5,9 @@ Owns look-up through enclosing regions and the order of steps. Decides nothing.
 
 from __future__ import annotations
 
-from rhino.graph.data import Graph
 from rhino.microbatch.forms import WHOLE, Estimate, Form, Partial, Split
 from rhino.microbatch.plan import Copy, Step
+from rhino.program.data import Graph
 
 
 class Scope:

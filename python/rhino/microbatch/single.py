@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.graph.data import Graph
 from rhino.microbatch.facts import Facts, Reads
 from rhino.microbatch.forms import WHOLE, Form, Partial, Refusal
 from rhino.microbatch.localise import DEAR
 from rhino.microbatch.plan import Body, Copy, Plan
+from rhino.program.data import Graph
 
 
 def whole_batch(graph: Graph, facts: Facts, batch: Sequence[int], refusal: Refusal) -> Plan:

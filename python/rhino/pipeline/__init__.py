@@ -1,33 +1,4 @@
-"""A training step cut into per-stage programs, as plain data: what the runtime executes and the scheduler orders.
+"""Pipelines over plain program data: the cut into stages, the cut program, its schedule, and the search over them all.
 
-Owns the dataclasses. Imports neither jax nor MLIR; `rhino.passes.stage.read_program` makes them from IR.
+Owns nothing itself: its four packages are imported by their own names. None knows jax or MLIR.
 """
-
-from __future__ import annotations
-
-from rhino.pipeline.edges import PipelineEdge, edges_of
-from rhino.pipeline.program import (
-    FRAGMENT_KINDS,
-    Argument,
-    Carry,
-    Fragment,
-    Mesh,
-    PipelineProgram,
-    Result,
-    Transfer,
-    Value,
-)
-
-__all__ = [
-    "FRAGMENT_KINDS",
-    "Argument",
-    "Carry",
-    "Fragment",
-    "Mesh",
-    "PipelineEdge",
-    "PipelineProgram",
-    "Result",
-    "Transfer",
-    "Value",
-    "edges_of",
-]

@@ -10,8 +10,8 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from rhino.cost.units import nbytes, seconds
 from rhino.errors import RhinoError
+from rhino.machine.units import nbytes, seconds
 from rhino.plan import Plan
 from rhino.report import rows
 from rhino.report.measured import Measured

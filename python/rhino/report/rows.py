@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rhino.cost.padding import describe, gains
-from rhino.cost.units import nbytes, seconds
+from rhino.machine.padding import describe, gains
+from rhino.machine.units import nbytes, seconds
 from rhino.plan import Plan, Tensor
 from rhino.report.groups import group, mirrors
 from rhino.report.measured import Measured

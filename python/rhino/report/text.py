@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rhino.cost.units import nbytes, seconds
+from rhino.machine.units import nbytes, seconds
 from rhino.plan import Plan
 from rhino.report import rows
 from rhino.report.measured import Measured

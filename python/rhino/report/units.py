@@ -1,13 +1,13 @@
-"""Operations, tensor types, shardings and meshes as people write them; seconds and bytes are in `rhino.cost.units`."""
+"""Operations, tensor types, shardings and meshes as people write them; seconds and bytes: in `rhino.machine.units`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from rhino.cost.units import three_digits
-from rhino.graph.element_types import dtype_bytes, type_text
+from rhino.machine.units import three_digits
 from rhino.plan import Plan, Sharding, Tensor
+from rhino.program.element_types import dtype_bytes, type_text
 
 
 def flops(value: float) -> str:

@@ -1,6 +1,7 @@
 """Lower bounds on how long a resharding takes, whatever the strategy and the order, for what crosses between hosts.
 
-Owns what is certain before anything is scheduled. Knows neither strategies nor programs.
+Owns what is certain before anything is scheduled (docs/design/resharding.md, "Bounds"). Knows neither strategies nor
+programs.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.reshard.data import Network
 
 

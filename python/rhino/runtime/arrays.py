@@ -12,7 +12,7 @@ import jax
 
 from rhino.distributed import arrays as distributed
 from rhino.errors import RhinoError
-from rhino.graph.element_types import type_text
+from rhino.program.element_types import type_text
 
 
 def put(leaf: Any, sharding: Any) -> jax.Array:

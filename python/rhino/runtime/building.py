@@ -10,19 +10,19 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.cluster import Cluster
 from rhino.compile._jax_callbacks import Callbacks
 from rhino.compile.module import parse
 from rhino.compile.target import DEVICELESS, check_target
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.passes.stage.outline import outline
 from rhino.passes.stage.read_program import read_program
-from rhino.pipeline import PipelineProgram
+from rhino.pipeline.program import PipelineProgram
+from rhino.pipeline.schedule import Schedule
 from rhino.runtime.compile import compile_fragments
 from rhino.runtime.executor import PipelineExecutable
 from rhino.runtime.script import make_script
-from rhino.schedule import Schedule
 
 Progress = Callable[[int, int, str], None]
 

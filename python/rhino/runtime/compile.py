@@ -20,7 +20,7 @@ from rhino.compile.module import Signature, attribute_dicts, main_function, pars
 from rhino.compile.target import DEVICELESS
 from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
-from rhino.pipeline import Fragment, PipelineProgram
+from rhino.pipeline.program import Fragment, PipelineProgram
 from rhino.runtime.arrays import is_here
 
 _DONATION = ("tf.aliasing_output", "jax.buffer_donor")

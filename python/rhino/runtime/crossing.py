@@ -12,12 +12,12 @@ from typing import Any
 
 import jax
 
-from rhino.cluster import Cluster
 from rhino.compile._jax import numpy_dtype
 from rhino.compile._jax_processes import share
 from rhino.distributed.arrays import TOLD_BYTES
 from rhino.errors import RhinoError
-from rhino.pipeline import PipelineProgram
+from rhino.machine import Cluster
+from rhino.pipeline.program import PipelineProgram
 from rhino.runtime.edges import Edge
 from rhino.runtime.lanes import Batch, Lanes, network_of_processes
 from rhino.runtime.moves import whole

@@ -15,12 +15,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from rhino.cluster import Cluster
 from rhino.compile._jax import numpy_dtype
 from rhino.compile.collectives import Collective
 from rhino.compile.target import DEVICELESS
 from rhino.errors import RhinoError, first_line
-from rhino.pipeline import PipelineProgram
+from rhino.machine import Cluster
+from rhino.pipeline.program import PipelineProgram
+from rhino.pipeline.schedule import Schedule
 from rhino.runtime.arrays import put as put_array
 from rhino.runtime.boundaries import boundaries
 from rhino.runtime.compile import Compiled
@@ -32,7 +33,6 @@ from rhino.runtime.moves import mover
 from rhino.runtime.places import Input, inputs, outputs, slot_shardings
 from rhino.runtime.profile import Profile
 from rhino.runtime.script import UNREAD, Action, Call, Script
-from rhino.schedule import Schedule
 
 _WIDE = ("f64", "i64", "ui64", "complex<f64>")
 _Table = list[Any]

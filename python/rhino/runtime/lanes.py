@@ -16,13 +16,13 @@ from typing import Any
 
 import jax
 
-from rhino.cluster import Cluster
-from rhino.cluster.local import host_of
-from rhino.pipeline import PipelineProgram
+from rhino.machine import Cluster
+from rhino.machine.local import host_of
+from rhino.pipeline.program import PipelineProgram
+from rhino.pipeline.schedule import Task
 from rhino.reshard.data import Network
 from rhino.runtime.edges import Edge, Started
 from rhino.runtime.script import Action, Copy, Script
-from rhino.schedule import Task
 
 # Of a cluster that is not described: 10 Gbit/s and 50 microseconds. Only the number of chunks depends on them.
 _BANDWIDTH_BYTES_S = 1.25e9

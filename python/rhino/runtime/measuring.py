@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from rhino.compile._jax_processes import share
-from rhino.pipeline import PipelineProgram
+from rhino.pipeline.program import PipelineProgram
 from rhino.runtime.lanes import Batch
 from rhino.runtime.profile import Profile, Timed
 from rhino.runtime.script import Action, Call

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from rhino.compile.executable import MemoryAnalysis
-from rhino.graph.element_types import dtype_bytes
-from rhino.pipeline import PipelineProgram
+from rhino.pipeline.program import PipelineProgram
+from rhino.program.element_types import dtype_bytes
 from rhino.runtime.script import UNREAD, Call, Script
 
 _PART = re.compile(r":\(\d+\)(\d+)$")

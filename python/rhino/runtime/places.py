@@ -16,8 +16,8 @@ from jax.sharding import NamedSharding
 from rhino.array_like import ArrayLike
 from rhino.compile._jax import move_sharding, numpy_dtype
 from rhino.errors import RhinoError
-from rhino.graph.element_types import type_text
-from rhino.pipeline import PipelineProgram
+from rhino.pipeline.program import PipelineProgram
+from rhino.program.element_types import type_text
 from rhino.runtime.arrays import handle, is_here, put
 from rhino.runtime.boundaries import Boundary
 from rhino.runtime.moves import whole

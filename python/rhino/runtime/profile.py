@@ -8,9 +8,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from rhino.pipeline import PipelineProgram
+from rhino.pipeline.program import PipelineProgram
+from rhino.pipeline.schedule import Edge, PipelineCosts
 from rhino.runtime.script import Action, Call
-from rhino.schedule import Edge, PipelineCosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A pipelined step as one list of actions on a table of buffers: what to call, what to copy, what is dead after it.
 
-Owns the merging of all groups' task lists into one order, the slots of the table, and which buffers may be reused.
+Owns the merging of all groups' task lists into one order, the slots of the table, and which buffers may be reused
+(docs/design/runtime.md, "From tasks to actions").
 Knows neither jax nor MLIR.
 """
 
@@ -11,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rhino.errors import RhinoError
-from rhino.pipeline import Fragment, PipelineProgram, Transfer, edges_of
-from rhino.schedule import Schedule, Task
+from rhino.pipeline.program import Fragment, PipelineProgram, Transfer, edges_of
+from rhino.pipeline.schedule import Schedule, Task
 
 UNREAD = -1  # the slot of a result that nothing reads
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rhino.array_like import ArrayLike
 from rhino.compile._jax import register_array_type
-from rhino.graph.element_types import type_text
+from rhino.program.element_types import type_text
 from rhino.runtime.arrays import put
 
 # [start, stop) per leading dimension.

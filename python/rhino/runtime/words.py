@@ -64,7 +64,7 @@ def bits_of(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
 def to_words(bits: jax.Array, width: int) -> jax.Array:
     """Bits in row-major order as a vector of words of `width` bytes, which must divide the element's."""
     if bits.dtype.itemsize != width:
-        # Of two conversions in a row XLA makes one, of another shape (jaxlib 0.10.2 and 0.12.0.1).
+        # XLA: bitcasts-merge
         bits = lax.bitcast_convert_type(lax.optimization_barrier(bits), _UNSIGNED[width])
     return bits.reshape(-1)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rhino.api_beside import check_stays, plan_beside
-from rhino.api_stage_pins import Pin
-from rhino.cluster import Cluster
+from rhino.api.beside import check_stays, plan_beside
+from rhino.api.stage_pins import Pin
 from rhino.errors import RhinoError, RhinoWarning
+from rhino.machine import Cluster
 from rhino.plan import Plan, Predicted, Tensor
-from rhino.plan_module import Request
-from rhino.plan_pipeline import Piece
+from rhino.plan.module import Request
+from rhino.plan.pipeline import Piece
 
 PIPELINE = Plan("O1", "cpu:1", (("x", 4),), 2, 4, "1f1b", (), (), Predicted(), groups=2)
 REQUEST = Request(Cluster.load("cpu:1"), mesh="8", stages=2, microbatches=3)

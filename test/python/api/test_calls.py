@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import rhino
-from rhino.api_pins import make_keys_whole
-from rhino.api_signature import Signature
-from rhino.api_trace import import_module, trace
+from rhino.api.pins import make_keys_whole
+from rhino.api.signature import Signature
+from rhino.api.trace import import_module, trace
 from rhino.dialect import functions, sdy
 
 W = np.arange(64, dtype=np.float32).reshape(8, 8)

@@ -53,7 +53,7 @@ def test_follow_needs_a_plan() -> None:
 def test_a_loaded_plan_runs_without_searching(step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = step.plan(abstract_state(), make_batch())
     plan.save(tmp_path / "plan.json")
-    monkeypatch.setattr("rhino.api_build.plan_module", None)
+    monkeypatch.setattr("rhino.api.build.plan_module", None)
     again = rhino.parallelize(train_step, plan=Plan.load(tmp_path / "plan.json"))
     found = again.plan(abstract_state(), make_batch())
     assert found == plan and found.in_shardings == plan.in_shardings
@@ -78,7 +78,7 @@ def test_a_loaded_plan_of_a_changed_program_fixes_its_arguments_only(tmp_path: P
 def test_names_are_no_part_of_a_loaded_plan(step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = step.plan(abstract_state(), make_batch())
     plan.save(tmp_path / "plan.json")
-    monkeypatch.setattr("rhino.api_build.plan_module", None)
+    monkeypatch.setattr("rhino.api.build.plan_module", None)
 
     def improve(training: Any, examples: Any) -> Any:
         return train_step(training, examples)

@@ -14,7 +14,7 @@ import pytest
 from pinned_steps import loss_of, places, towers, transformer
 
 import rhino
-from rhino.api_stage_pins import moves, stage_pins
+from rhino.api.stage_pins import moves, stage_pins
 
 MODELS = {
     "towers": lambda: towers((256, 128), (128, 128, 512)),
@@ -40,20 +40,22 @@ def moved_by_hand(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return found
 
 
-# What is asked for, and whether only `--slow` trains it.
-CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], bool]] = {
-    "towers": ("towers", {"stages": 4}, (16, 12, 16), False),
-    "not donated": ("towers", {"stages": 4, "donate_argnums": ()}, (16, 12, 16), True),
+# What is asked for, and when it is trained: always, with `--slow`, or with `--all`.
+CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
+    "towers": ("towers", {"stages": 4}, (16, 12, 16), ""),
+    "not donated": ("towers", {"stages": 4, "donate_argnums": ()}, (16, 12, 16), "slow"),
     # Stages of 3, 3 and 2 devices, each with a mesh of its own.
-    "uneven": ("towers", {"stages": 3}, (16, 12, 16), True),
+    "uneven": ("towers", {"stages": 3}, (16, 12, 16), "slow"),
     # Two replicas of each stage, which do not divide the batch: a stage is one then, on the devices of both.
-    "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), True),
-    "transformer": ("transformer", {"stages": 2}, (16, 12, 16), True),
-    "scanned": ("scanned", {"stages": 4}, (16, 12, 16), True),
+    "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), "slow"),
+    "transformer": ("transformer", {"stages": 2}, (16, 12, 16), "long"),
+    "scanned": ("scanned", {"stages": 4}, (16, 12, 16), "slow"),
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] * CASES[c][-1]) for c in CASES])
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[getattr(pytest.mark, when) for when in [CASES[c][-1]] if when]) for c in CASES]
+)
 def test_a_smaller_batch_moves_no_state(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, asked, sizes, _ = CASES[case]
     init, train_step, batch = MODELS[model]()

@@ -98,7 +98,7 @@ def test_a_rate_set_by_hand_between_steps_needs_no_new_plan(
     def next_rate(step: Any, state: Any) -> float:
         return float(step(state, make_batch(8))[0]["lr"])
 
-    monkeypatch.setattr("rhino.api_build.plan_module", None)
+    monkeypatch.setattr("rhino.api.build.plan_module", None)
     monkeypatch.setattr("rhino.runtime.building.compile_fragments", None)
     step = rhino.parallelize(make_step(0.9), cluster="cpu:1", donate_argnums=(0,), follow=trained["step"])
     for rate in (0.5, np.float32(0.5), jnp.float32(0.5)):

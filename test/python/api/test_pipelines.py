@@ -16,7 +16,7 @@ import pytest
 
 import rhino
 from examples.models import gpt
-from rhino.api_pipeline import PipelineStep
+from rhino.api.pipeline import PipelineStep
 from rhino.dialect.context import make_context, parse_bytes
 from rhino.passes.diagnostics import PassError
 from rhino.runtime import StagedArray

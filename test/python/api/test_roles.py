@@ -13,7 +13,7 @@ import pytest
 from flax.training.train_state import TrainState
 
 import rhino
-from rhino.api_trace import import_module, trace
+from rhino.api.trace import import_module, trace
 from rhino.dialect import functions
 from rhino.passes.plan.split_programs import apply
 

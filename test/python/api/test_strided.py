@@ -112,7 +112,7 @@ def test_a_strided_state_costs_a_call_nothing(step: Any, monkeypatch: pytest.Mon
         raise AssertionError("converted or planned again")
 
     monkeypatch.setattr(rhino.StridedArray, "original", fail)
-    monkeypatch.setattr("rhino.api.build", fail)
+    monkeypatch.setattr("rhino.api.parallelized.build", fail)
     monkeypatch.setattr(jax, "device_put", fail)
     step(state, batch)
 
@@ -276,7 +276,7 @@ def test_a_saved_plan_runs_without_searching(step: Any, tmp_path: Path, monkeypa
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
     loaded = Plan.load(tmp_path / "a.json")
     assert loaded == dataclasses.replace(plan, binding=None)
-    monkeypatch.setattr("rhino.api_build.plan_module", None)
+    monkeypatch.setattr("rhino.api.build.plan_module", None)
     again = rhino.parallelize(train_step, plan=loaded, donate_argnums=0)
     again.plan(abstract_state(), make_batch())
     state, losses = trained(again, again.init(init, jax.random.key(0)), 2)

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import rhino
-from rhino.api_strided import Layout, StridedArray, stored
+from rhino.api.strided import Layout, StridedArray, stored
 
 VALUES = np.arange(48, dtype=np.float32).reshape(2, 24) + 1
 

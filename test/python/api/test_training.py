@@ -102,7 +102,7 @@ def test_a_second_call_does_not_plan_again(step: rhino.api.Parallelized, monkeyp
     def fail(*_: object) -> None:
         raise AssertionError("planned again")
 
-    monkeypatch.setattr("rhino.api.build", fail)
+    monkeypatch.setattr("rhino.api.parallelized.build", fail)
     state, _ = step(state, make_batch(seed=7))
     step(state, jax.tree.map(jax.numpy.asarray, make_batch(seed=8)))
 

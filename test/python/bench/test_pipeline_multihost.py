@@ -15,8 +15,8 @@ from bench import _stage_models, pipeline_multihost
 from bench._common import BenchError
 from bench._namespaces import available
 from bench._stage_programs import build
+from rhino.pipeline.schedule import PipelineCosts, make_schedule, simulate
 from rhino.runtime import build_program
-from rhino.schedule import PipelineCosts, make_schedule, simulate
 
 ROOT = Path(__file__).resolve().parents[3]
 MISSING = available()

@@ -157,7 +157,7 @@ def test_the_commit_is_the_last_that_changed_what_is_measured(tmp_path: Path) ->
     assert not store.current(tmp_path).dirty
     (tmp_path / "python/rhino/b.py").write_text("3")
     assert store.current(tmp_path).dirty
-    assert commit("passes/a.py", "4") == store.current(tmp_path).hash
+    assert commit("examples/a.py", "4") == store.current(tmp_path).hash
 
 
 def test_every_part_has_a_name_and_a_label_of_its_own() -> None:

@@ -82,7 +82,7 @@ def test_targets_are_of_the_best_rounds_and_large_tensors() -> None:
 
 @pytest.mark.parametrize("case", resharding.CASES, ids=lambda case: case.name)
 def test_plans_are_what_the_design_says(case: resharding.Case) -> None:
-    """Section 5 of the design, by the planner: the optimum is the bound, and how often send-recv sends the tensor."""
+    """docs/design/resharding.md, "Closed cases", by the planner: the optimum is the bound, and what send-recv takes."""
     from fractions import Fraction
     from math import prod
 

@@ -18,7 +18,7 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rhino
-from rhino.api_strided import Layout, StridedArray
+from rhino.api.strided import Layout, StridedArray
 from rhino.checkpoint import StateRestore, StateSave, arrays, restore, save
 from rhino.checkpoint.leaves import arrays_of
 from rhino.compile._jax import weakly_typed

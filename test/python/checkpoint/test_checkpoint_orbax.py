@@ -23,7 +23,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rhino
-from rhino.api_strided import Layout, StridedArray
+from rhino.api.strided import Layout, StridedArray
 from rhino.checkpoint import StateHandler, StateRestore, StateSave, abstract_state, restore, save
 from rhino.runtime import StagedArray, staged
 

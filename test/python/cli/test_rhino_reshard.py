@@ -1,4 +1,4 @@
-"""`rhino reshard`: the cases of the design, JSON, placement on hosts, and one-line errors."""
+"""`rhino reshard`: docs/design/resharding.md, "Closed cases", JSON, placement on hosts, and one-line errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rhino.cli.main import main
-from rhino.cluster import Cluster
+from rhino.machine import Cluster
 
 CASE = ["--shape", "1024,1024,512", "--dtype", "i32", "--src-mesh", "2x4", "--src-spec", "R,S0,R"]
 CASE += ["--dst-mesh", "2x4", "--dst-spec", "S0,R,R"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rhino.compile import compile_module
-from rhino.graph.partial import combined
+from rhino.program.partial import combined
 
 FLOATS = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "f64": np.float64}
 INTEGERS = {f"{s}i{n}": f"{'u' if s else ''}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)}

@@ -5,9 +5,10 @@ func.func @main(
     %start: tensor<i32>, %rows: tensor<12x3xi32>,
     %lowest: tensor<f32>, %square: tensor<8x8xf32>,
     %image: tensor<8x4x8xf32>, %grouped_kernel: tensor<1x2x8xf32>, %depthwise_kernel: tensor<1x1x8xf32>,
-    %padded: tensor<1x6x4x1xf32>, %wide_kernel: tensor<4x1x5x1xf32>, %element: tensor<1xi64>, %scores: tensor<8x16xbf16>)
+    %padded: tensor<1x6x4x1xf32>, %wide_kernel: tensor<4x1x5x1xf32>, %element: tensor<1xi64>, %scores: tensor<8x16xbf16>,
+    %odd: tensor<7x2x3xbf16>)
     -> (tensor<10x2x2xf32>, tensor<4x1x6xf32>, tensor<3xi32>, tensor<8xf32>, tensor<8x4x8xf32>, tensor<8x4x8xf32>,
-        tensor<1x4x1x4xf32>, tensor<8xi64>, tensor<bf16>, tensor<16xbf16>, tensor<0xi32>) {
+        tensor<1x4x1x4xf32>, tensor<8xi64>, tensor<bf16>, tensor<16xbf16>, tensor<0xi32>, tensor<7x2x3xbf16>) {
   // Sums over features were those of idle axes, too.
   %0 = "stablehlo.convolution"(%batch_groups, %batch_groups_kernel) {window_strides = array<i64: 1>,
       padding = dense<[[2, 0]]> : tensor<1x2xi64>, lhs_dilation = array<i64: 1>, rhs_dilation = array<i64: 2>,
@@ -78,6 +79,11 @@ func.func @main(
   }) {dimensions = array<i64: 0>}
       : (tensor<8x16xbf16>, tensor<8x16xi32>, tensor<bf16>, tensor<i32>) -> (tensor<16xbf16>, tensor<16xi32>)
   %10 = stablehlo.slice %9#1 [3:3] : (tensor<16xi32>) -> tensor<0xi32>
-  return %0, %1, %2, %3, %4, %5, %6, %7, %8#0, %9#0, %10 : tensor<10x2x2xf32>, tensor<4x1x6xf32>, tensor<3xi32>, tensor<8xf32>,
-      tensor<8x4x8xf32>, tensor<8x4x8xf32>, tensor<1x4x1x4xf32>, tensor<8xi64>, tensor<bf16>, tensor<16xbf16>, tensor<0xi32>
+  // As much is cut at the ends as is put between: the process ended.
+  %hole = stablehlo.constant dense<0xFF80> : tensor<bf16>
+  %11 = stablehlo.pad %odd, %hole, low = [0, 0, -1], high = [0, 0, -1], interior = [0, 0, 1]
+      : (tensor<7x2x3xbf16>, tensor<bf16>) -> tensor<7x2x3xbf16>
+  return %0, %1, %2, %3, %4, %5, %6, %7, %8#0, %9#0, %10, %11 : tensor<10x2x2xf32>, tensor<4x1x6xf32>, tensor<3xi32>, tensor<8xf32>,
+      tensor<8x4x8xf32>, tensor<8x4x8xf32>, tensor<1x4x1x4xf32>, tensor<8xi64>, tensor<bf16>, tensor<16xbf16>, tensor<0xi32>,
+      tensor<7x2x3xbf16>
 }

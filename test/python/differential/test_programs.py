@@ -14,7 +14,7 @@ from bench.differential.generate import of_seed
 from bench.differential.interpreter import is_known
 from bench.differential.program import joined
 from bench.differential.trial import attempt, case_of_text, interpret, reference
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 
 PLACES = ("free-2x4", "free-2x2x2", "free-3x2")
 

@@ -14,7 +14,7 @@ from bench.differential.interpreter import interpreted
 from bench.differential.program import Program, data, facts_of, joined
 from bench.differential.shrink import smallest
 from bench.differential.trial import case_of_text, differences, verdict
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Lets the executable tests import the programs of the search's tests, and their own."""
+"""Lets the executable tests import the programs of the tests of sharding, and their own."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for pipeline_steps
-sys.path.insert(0, str(Path(__file__).parent.parent / "search"))  # for search_programs
+sys.path.insert(0, str(Path(__file__).parent.parent / "sharding"))  # for search_programs
 sys.path.insert(0, str(Path(__file__).parent.parent / "microbatch"))  # for ghost

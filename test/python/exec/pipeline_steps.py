@@ -33,9 +33,9 @@ from rhino.dialect.context import make_context, parse_text
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.stage.outline import outline
 from rhino.passes.stage.read_program import read_program
+from rhino.pipeline.schedule import Schedule
 from rhino.runtime import PipelineExecutable, make_script
 from rhino.runtime.compile import Compiled, compile_fragments
-from rhino.schedule import Schedule
 
 CLUSTER = Path(__file__).parent / "slow_devices.yaml"
 STEPS = 3

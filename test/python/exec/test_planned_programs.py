@@ -17,11 +17,11 @@ from jaxlib.mlir.dialects import stablehlo
 from search_programs import adam_step, attention, host, module_of, spec
 
 from rhino.compile import Executable, compile_module
-from rhino.cost.collectives import AlphaBeta
-from rhino.graph import Graph
+from rhino.machine.collectives import AlphaBeta
 from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
-from rhino.search import Options, plan_sharding
+from rhino.program import Graph
+from rhino.sharding import Options, plan_sharding
 
 
 def mlp() -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -15,7 +15,7 @@ import pytest
 from jax import lax
 
 import rhino
-from rhino.cluster import Cluster
+from rhino.machine import Cluster
 
 LINKS = Cluster.load(Path(__file__).parent / "free_links.yaml")
 F32, I32 = np.float32, np.int32

@@ -15,7 +15,7 @@ import optax
 from examples import export
 from rhino.experts import Program
 from rhino.experts.facts import Leaf
-from rhino.plan_module import parse_module
+from rhino.plan.module import parse_module
 
 
 @functools.cache

@@ -14,10 +14,10 @@ import pytest
 
 import rhino
 from rhino import RhinoError
-from rhino.cluster import Cluster
 from rhino.experts import NotApplicable, consult, names, propose
-from rhino.graph.data import Dims
-from rhino.plan_module import parse_module
+from rhino.machine import Cluster
+from rhino.plan.module import parse_module
+from rhino.program.data import Dims
 
 A100 = Cluster.load("dgx-a100:2")
 # Which experts have a plan of which model; the others must say why not.

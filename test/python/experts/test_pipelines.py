@@ -9,13 +9,13 @@ import pytest
 
 from examples import export
 from examples.models import gpt
-from rhino.cluster import Cluster
 from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
-from rhino.joint.options import Options
-from rhino.joint.search import plan_jointly
+from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.plan_module import parse_module
+from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.search import plan_jointly
+from rhino.plan.module import parse_module
 
 CLUSTER = Cluster.load("dgx-a100:1")
 

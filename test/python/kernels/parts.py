@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rhino.graph.data import Rule
 from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
 from rhino.kernels.table import describe
+from rhino.program.data import Rule
 
 # A plain form: from the call, with its shapes and configuration, and its operands to its results; None for scratch.
 Plain = Callable[..., Sequence[Any]]

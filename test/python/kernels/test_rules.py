@@ -16,10 +16,10 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import RhinoError
-from rhino.graph.data import Rule
 from rhino.kernels.data import Tensor
 from rhino.kernels.rules import make_rule, parse_rule
 from rhino.passes.kernels.calls import RULE, read_rule, rule_attribute
+from rhino.program.data import Rule
 
 Shape = tuple[int, ...]
 FACTORS = "abcdef"

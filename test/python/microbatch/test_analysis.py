@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rhino.graph.data import Argument, Graph, Op, Rule, Value
 from rhino.microbatch import Copy, Cut, Facts, Partial, Refusal, Split, Whole, split_microbatches
 from rhino.microbatch.factors import Span, find, place
 from rhino.microbatch.forms import Coarser
+from rhino.program.data import Argument, Graph, Op, Rule, Value
 
 
 class Program:

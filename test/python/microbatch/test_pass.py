@@ -8,12 +8,12 @@ import microbatch_steps as steps
 import pytest
 
 from examples.models import gpt
-from rhino.cluster import Cluster, Device, Level
-from rhino.cost.collectives import AlphaBeta
 from rhino.dialect import functions
 from rhino.dialect.locations import location_text
+from rhino.machine import Cluster, Device, Level
+from rhino.machine.collectives import AlphaBeta
 from rhino.passes.import_graph import import_graph
-from rhino.search import Options, plan_sharding
+from rhino.sharding import Options, plan_sharding
 
 
 def mean_of_products(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -15,9 +15,9 @@ from flax import linen as nn
 from test_models import tiny
 
 from rhino.errors import RhinoError
-from rhino.graph.data import Op
 from rhino.microbatch.estimates import Estimates, bits
 from rhino.microbatch.forms import ESTIMATE, WHOLE, Partial, Split
+from rhino.program.data import Op
 
 ADDED = Partial("add")
 

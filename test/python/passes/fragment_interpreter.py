@@ -15,7 +15,7 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect import functions
 from rhino.passes.stage.outline import outline
 from rhino.passes.stage.read_program import read_program
-from rhino.pipeline import Fragment, PipelineProgram, Transfer
+from rhino.pipeline.program import Fragment, PipelineProgram, Transfer
 
 Arrays = list[np.ndarray]
 Evaluate = Callable[[str, Sequence[np.ndarray]], Arrays]

@@ -17,8 +17,8 @@ from rhino.passes.pass_manager import PassManager
 from rhino.passes.stage.outline import outline
 from rhino.passes.stage.read_program import read_program
 from rhino.passes.stage.replicate_fragments import ReplicateFragments
-from rhino.pipeline import FRAGMENT_KINDS, Transfer
-from rhino.schedule import SCHEDULES, Schedule
+from rhino.pipeline.program import FRAGMENT_KINDS, Transfer
+from rhino.pipeline.schedule import SCHEDULES, Schedule
 
 
 def random_arguments(module: ir.Module) -> list[np.ndarray]:

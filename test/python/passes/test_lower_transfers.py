@@ -9,20 +9,20 @@ import pytest
 from jaxlib.mlir import ir
 from staged_programs import staged_step, with_shardings
 
-from rhino.cluster import Cluster
 from rhino.dialect import mpmd, sdy
 from rhino.dialect.attributes import RhinoMulticast, RhinoPlacement, RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
 from rhino.dialect.multicast import tiles_of
 from rhino.dialect.verify import verify
-from rhino.joint.spread import Spread, need_of
+from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
 from rhino.passes.stage.read_program import read_program, transfer_ops
 from rhino.passes.stage.schedule_costs import Units, pipeline_costs, planned_seconds, spread_of
-from rhino.pipeline import Mesh, PipelineProgram, Value, edges_of
+from rhino.pipeline.program import Mesh, PipelineProgram, Value, edges_of
+from rhino.pipeline.schedule import Schedule
+from rhino.pipeline.search.spread import Spread, need_of
 from rhino.reshard import STRATEGIES, Network, Tensor, Tile, plan_reshard
 from rhino.runtime.script import Copy, make_script
-from rhino.schedule import Schedule
 
 STAGES = 3
 

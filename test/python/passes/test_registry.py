@@ -132,7 +132,7 @@ def test_the_chain_of_names(name: str) -> None:
         return
     phase = cls.__module__.split(".")[2]
     assert cls.__module__ == f"rhino.passes.{phase}.{'_'.join(words)}"
-    assert (ROOT / "passes" / phase / f"{'_'.join(words)}.py").is_file()
+    assert (ROOT / "python/rhino/passes" / phase / f"{'_'.join(words)}.py").is_file()
     for suffix in ("", "_invalid"):
         path = ROOT / "test" / phase / f"{'_'.join(words)}{suffix}.mlir"
         assert path.is_file(), path

@@ -21,7 +21,7 @@ from rhino.dialect import functions, sdy
 from rhino.dialect.locations import argument_name
 from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
-from rhino.search import Options, plan_sharding
+from rhino.sharding import Options, plan_sharding
 
 MOVING = {"collective-permute", "all-to-all"}
 

@@ -196,7 +196,7 @@ def test_what_an_unbound_plan_cannot_tell(plan: Plan, tmp_path: Path) -> None:
 
 def test_importing_plans_imports_neither_jax_nor_mlir() -> None:
     code = (
-        "import sys, rhino.plan, rhino.plan_file, rhino.report.text, rhino.report.html\n"
+        "import sys, rhino.plan, rhino.plan.file, rhino.report.text, rhino.report.html\n"
         "import rhino.cli.main, rhino.cli.plan\n"
         "assert 'jax' not in sys.modules and 'jaxlib' not in sys.modules, 'imported'"
     )

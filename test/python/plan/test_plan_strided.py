@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rhino.plan import Plan, Sharding, Tensor
-from rhino.plan_strided import common_sharding, factors_of, original_sharding
+from rhino.plan.strided import common_sharding, factors_of, original_sharding
 
 MODULE = """
 module attributes {rhino.plan = {schema = 1 : i64, level = "O1", cluster = "dgx-h100:1", mesh = [["x", 2 : i64],

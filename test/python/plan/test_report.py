@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rhino.cost.units import nbytes, seconds
+from rhino.machine.units import nbytes, seconds
 from rhino.plan import Alternative, Plan, Predicted, Search, Tensor
 from rhino.report.groups import group
 from rhino.report.units import device_bytes, percent, sharding_text

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from rhino.cluster import Cluster
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.reshard import network_of
 
 

@@ -1,4 +1,4 @@
-"""The makespans that the benchmark cases of the design must have, as fractions of one transfer of the whole tensor."""
+"""The makespans of docs/design/resharding.md, "Closed cases", as fractions of one transfer of the whole tensor."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 import two_stages
 
+from rhino.pipeline.schedule import PipelineCosts, make_schedule
 from rhino.runtime import build
-from rhino.schedule import PipelineCosts, make_schedule
 
 COSTS = PipelineCosts.uniform(2, 1.0, 2.0, weight_s=1.0)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bench._pipeline_model import Chain, arguments, build, whole_step
+from rhino.pipeline.schedule import PipelineCosts, make_schedule
 from rhino.runtime import build_program
-from rhino.schedule import PipelineCosts, make_schedule
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

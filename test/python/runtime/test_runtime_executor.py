@@ -11,8 +11,8 @@ import pytest
 import two_stages
 
 from rhino.errors import RhinoError
+from rhino.pipeline.schedule import PipelineCosts, Schedule, make_schedule
 from rhino.runtime import PipelineExecutable, build
-from rhino.schedule import PipelineCosts, Schedule, make_schedule
 
 COSTS = PipelineCosts.uniform(2, 1.0, 2.0, weight_s=1.0)
 

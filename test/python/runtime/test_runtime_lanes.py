@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rhino.cluster import Cluster
+from rhino.machine import Cluster
 from rhino.runtime.lanes import network_of_processes
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from rhino.errors import RhinoError
-from rhino.pipeline import Argument, Carry, Fragment, Mesh, PipelineProgram, Result, Transfer, Value
+from rhino.pipeline.program import Argument, Carry, Fragment, Mesh, PipelineProgram, Result, Transfer, Value
+from rhino.pipeline.schedule import PipelineCosts, Schedule, Task, make_schedule
 from rhino.runtime.script import UNREAD, Call, Copy, Script, make_script
-from rhino.schedule import PipelineCosts, Schedule, Task, make_schedule
 
 MICROBATCHES = 6
 

@@ -13,11 +13,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rhino
 from rhino.errors import RhinoError
-from rhino.pipeline import Argument, Fragment, PipelineProgram, Result, Transfer, Value
-from rhino.pipeline import Mesh as Group
+from rhino.pipeline.program import Argument, Fragment, PipelineProgram, Result, Transfer, Value
+from rhino.pipeline.program import Mesh as Group
+from rhino.pipeline.schedule import Schedule, Task
 from rhino.runtime import StagedArray, build_program
 from rhino.runtime.staged import Layout, cut
-from rhino.schedule import Schedule, Task
 
 WHOLE = np.arange(24, dtype=np.float32).reshape(6, 4)
 

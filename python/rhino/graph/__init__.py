@@ -1,8 +1,0 @@
-"""The program as plain Python data: what the planner sees of a StableHLO module. No MLIR, no jax."""
-
-from __future__ import annotations
-
-from rhino.graph.data import Argument, Graph, Kernel, Manual, Op, Rule, Sent, Value
-from rhino.graph.element_types import dtype_bytes
-
-__all__ = ["Argument", "Graph", "Kernel", "Manual", "Op", "Rule", "Sent", "Value", "dtype_bytes"]

@@ -1,0 +1,308 @@
+"""What a cluster is: hosts x devices, what one device can do, and the levels of links that join devices.
+
+Owns the data model and its invariants. Reading files, presets and measuring live beside it, loaded on use.
+Knows neither jax nor MLIR, and nothing about programs or plans.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rhino.errors import RhinoError
+from rhino.program.element_types import element_type
+
+# Rates are of these types; f8 stands for all of 8 bits and fewer.
+DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
+# What executes a type the device has no rate for: the next wider type that XLA converts it to.
+_FALLBACK = {"f8": "f16", "i8": "f32", "f16": "f32", "bf16": "f32", "tf32": "f32"}
+
+
+# The share of memory kept free for what predicted peaks miss (XLA's were up to a tenth higher where plans were tight)
+# and for what is not the program's: the driver's context, NCCL's buffers.
+RESERVE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator.
+
+    Attributes:
+      kind: short name of the chip, "h100"; also what plans record.
+      xla_target: target of `rhino compile --target`, "h100" or "cpu".
+      peak_flops: FLOP/s by type (`DTYPES`), dense (no structured sparsity); f32 is always there.
+      memory_bytes: device memory a program can use.
+      memory_bandwidth_bytes_s: peak bytes/s between a device and its memory, reads plus writes.
+    """
+
+    kind: str
+    xla_target: str
+    peak_flops: Mapping[str, float] = field(hash=False)
+    memory_bytes: int
+    memory_bandwidth_bytes_s: float
+
+    def __str__(self) -> str:
+        return self.kind
+
+    @property
+    def plan_bytes(self) -> int:
+        """What plans may take unless told otherwise: the memory without `RESERVE`."""
+        return int(self.memory_bytes * (1 - RESERVE))
+
+    def peak(self, dtype: str) -> float:
+        """Peak FLOP/s of an MLIR element type or of a key of `peak_flops`.
+
+        A type without a rate of its own runs at the rate of the type XLA widens it to; f64 at half of f32.
+        """
+        key = _rate_key(dtype)
+        while key not in self.peak_flops:
+            if key == "f64":
+                return self.peak_flops["f32"] / 2
+            key = _FALLBACK[key]
+        return self.peak_flops[key]
+
+    def matmul_peak(self, dtype: str) -> float:
+        """As `peak`, for dots and convolutions: f32 ones run in TF32 where there is any (XLA's default precision)."""
+        peak = self.peak(dtype)
+        return max(peak, self.peak("tf32")) if _rate_key(dtype) == "f32" else peak
+
+
+def rate_name(name: str) -> str:
+    """The key of `peak_flops` for a spelling of its type, `bf16` of `bfloat16`, `f8` of `f8E5M2`; else the name."""
+    element = element_type(name) or name
+    return "f8" if element.startswith("f8E") else element
+
+
+def _rate_key(dtype: str) -> str:
+    """The key of `Device.peak_flops` that prices an MLIR element type."""
+    if dtype in DTYPES:
+        return dtype
+    if dtype.startswith("complex<"):
+        return _rate_key(dtype[len("complex<") : -1])
+    if dtype.startswith(("f8", "f6", "f4")):
+        return "f8"
+    # Wider integers have no published matrix rate; they run in the same lanes as f32.
+    return "i8" if dtype.lstrip("sui") in ("1", "2", "4", "8") else "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of links. It joins groups of `size` consecutive devices out of the groups of the level below.
+
+    Attributes:
+      name: "intra-host", "inter-host", "spine", ...
+      size: devices in one group of this level; the last level's size is every device of the cluster.
+      bandwidth_bytes_s: bytes/s of one NIC (or port) in one direction.
+      latency_s: seconds of one hop.
+      nics: NICs that each group of the level below (a device, for the first level) has into this level.
+      duplex: "full" when a NIC sends and receives at `bandwidth_bytes_s` at once, "half" when it shares it.
+      medium: "links", or "memory" where devices are threads of one process: `bandwidth_bytes_s` is then what one
+        device copies while all do, `latency_s` what each doubling of a group adds to the meeting of its threads.
+    """
+
+    name: str
+    size: int
+    bandwidth_bytes_s: float
+    latency_s: float
+    nics: int = 1
+    duplex: str = "full"
+    medium: str = "links"
+
+    @property
+    def exchange_bytes_s(self) -> float:
+        """Bytes/s sent by one NIC that receives as much at the same time, as in every ring."""
+        return self.bandwidth_bytes_s if self.duplex == "full" else self.bandwidth_bytes_s / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Fractions, in (0, 1], of the peaks that real kernels reach: matmul FLOP/s, memory bandwidth, convolution FLOP/s.
+
+    Where `convolution`, `attention` or `attention_backward` are not given (0), these reach what matmuls do.
+    """
+
+    matmul: float = 1.0
+    memory: float = 1.0
+    convolution: float = 0.0
+    attention: float = 0.0
+    attention_backward: float = 0.0
+
+    def of(self, what: str) -> float:
+        """The fraction of the peak FLOP/s that an operation ("stablehlo.convolution") or a kernel's rate reaches."""
+        own = {
+            "stablehlo.convolution": self.convolution,
+            "attention": self.attention,
+            "attention-backward": self.attention_backward,
+        }
+        return own.get(what, 0.0) or self.matmul
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Hosts of equal devices. Device i is on host `i // devices_per_host`; `levels` go from the fastest outwards.
+
+    `name` is "base:hosts", "dgx-h100:4"; it follows `hosts` when a copy changes them, and so does the last level's
+    size. `sources` says where each value comes from, by field path ("device.memory_bytes", "levels.inter-host", ..);
+    a source covers the fields below its path. `device_ids` are jax's numbers of the devices that are meant, of a
+    cluster that is here: a plan does not depend on them, and files do not keep them. Empty for the first ones.
+    """
+
+    name: str
+    hosts: int
+    devices_per_host: int
+    device: Device
+    levels: tuple[Level, ...]
+    reduce_scatter: bool = True
+    efficiency: Efficiency = Efficiency()
+    description: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False)
+    device_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.hosts, bool) or not isinstance(self.hosts, int) or self.hosts < 1:
+            raise RhinoError(
+                f"cluster {self.base_name}: hosts: {self.hosts!r} is not a positive integer", "give 1 or more hosts"
+            )
+        if not self.levels:
+            raise RhinoError(f"cluster {self.base_name}: levels: no level of links", "describe at least one level")
+        joins_hosts = any(level.size == self.devices_per_host for level in self.levels[:-1])
+        if self.hosts > 1 and not (joins_hosts or self.devices_per_host == 1):
+            raise RhinoError(
+                f"cluster {self.base_name}: levels: nothing joins its {self.hosts} hosts",
+                f"add a level after one of size {self.devices_per_host}, or use one host",
+            )
+        object.__setattr__(self, "name", f"{self.base_name}:{self.hosts}")
+        last = replace(self.levels[-1], size=self.num_devices)
+        object.__setattr__(self, "levels", (*self.levels[:-1], last))
+
+    @property
+    def base_name(self) -> str:
+        """The name without the number of hosts: "dgx-h100"."""
+        return self.name.split(":")[0]
+
+    @property
+    def num_devices(self) -> int:
+        return self.hosts * self.devices_per_host
+
+    @property
+    def intra_host(self) -> Level | None:
+        """The level that joins all devices of a host, or None when hosts have one device and no such level."""
+        return next((level for level in self.levels if level.size == self.devices_per_host), None)
+
+    @property
+    def inter_host(self) -> Level | None:
+        """The first level beyond a host (its NICs are the host's), or None when the file describes none."""
+        for below, level in zip(self.levels, self.levels[1:], strict=False):
+            if below.size == self.devices_per_host:
+                return level
+        return self.levels[0] if self.devices_per_host == 1 and self.hosts > 1 else None
+
+    def with_hosts(self, hosts: int) -> Cluster:
+        """The same cluster with another number of hosts. RhinoError if not positive or nothing joins hosts."""
+        return replace(self, hosts=hosts)
+
+    def source_of(self, path: str) -> str:
+        """Where the value at a field path comes from: the source of the nearest enclosing path, or ""."""
+        while path:
+            if path in self.sources:
+                return self.sources[path]
+            path = path.rpartition(".")[0]
+        return ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with the fields of the YAML schema, in its order; `from_dict` reads it back unchanged."""
+        levels = [
+            {
+                "name": level.name,
+                "size": "all" if level is self.levels[-1] else level.size,
+                "bandwidth_bytes_s": level.bandwidth_bytes_s,
+                "latency_s": level.latency_s,
+                "nics": level.nics,
+                "duplex": level.duplex,
+            }
+            | ({"medium": level.medium} if level.medium != "links" else {})
+            for level in self.levels
+        ]
+        return {
+            "schema": 1,
+            "name": self.base_name,
+            "description": self.description,
+            "hosts": self.hosts,
+            "devices_per_host": self.devices_per_host,
+            "device": {
+                "kind": self.device.kind,
+                "xla_target": self.device.xla_target,
+                "peak_flops": dict(self.device.peak_flops),
+                "memory_bytes": self.device.memory_bytes,
+                "memory_bandwidth_bytes_s": self.device.memory_bandwidth_bytes_s,
+            },
+            "levels": levels,
+            "reduce_scatter": self.reduce_scatter,
+            "efficiency": {
+                name: share for name, share in asdict(self.efficiency).items() if share or name in ("matmul", "memory")
+            },
+            "sources": dict(self.sources),
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any], where: str = "cluster") -> Cluster:
+        """The cluster described by plain data. RhinoError "<where>: field: cause" on the first bad field."""
+        from rhino.machine.document import from_data
+        from rhino.machine.schema import read_cluster
+
+        return read_cluster(from_data(data), where)
+
+    @staticmethod
+    def load(spec: str | Path) -> Cluster:
+        """The cluster named by "preset", "preset:hosts", the path of a YAML file (also "file.yaml:hosts"), or "local".
+
+        Raises:
+          RhinoError: no such preset or file, or a bad field; the message gives file:line:column and the field.
+        """
+        from rhino.machine.catalog import load
+
+        return load(str(spec))
+
+    @staticmethod
+    def local(devices: Any = None) -> Cluster:
+        """The devices of this process group, `jax.devices()`, or some of them. Imports jax and initialises its backend.
+
+        Args:
+          devices: how many of the first ones; or a list of jax devices; or a `jax.sharding.Mesh`, for its devices.
+
+        Raises:
+          RhinoError: jax has none or not so many, they are of several kinds, or hosts have different numbers of them.
+        """
+        from rhino.machine.local import local_cluster
+
+        return local_cluster(devices)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the YAML file that `load` reads back to an equal cluster."""
+        from rhino.machine.document import to_yaml
+
+        try:
+            Path(path).write_text(to_yaml(self.to_dict()), encoding="utf-8")
+        except OSError as error:
+            raise RhinoError(f"{path}: cannot write: {error.strerror}", "give a path that can be written") from None
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON of every value that can change a plan: prose and sources cannot."""
+        data = self.to_dict()
+        del data["sources"], data["description"]
+        # 8 and 8.0 are the same value, whichever the file wrote.
+        text = json.dumps(_floats(data), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _floats(data: Any) -> Any:
+    """The same tree with every number but booleans as a float."""
+    if isinstance(data, dict):
+        return {key: _floats(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_floats(value) for value in data]
+    return float(data) if isinstance(data, int) and not isinstance(data, bool) else data

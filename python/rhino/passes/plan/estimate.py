@@ -1,0 +1,121 @@
+"""`rhino-estimate`: what an annotated module is predicted to cost, without changing its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.dialect.attributes import RhinoCost, RhinoPlan
+from rhino.errors import RhinoError
+from rhino.machine import Cluster
+from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.entry import main_function, topology_cluster
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.plan.plan_sharding import given_mesh
+from rhino.passes.plan.read_layouts import is_conversion, read_layouts
+from rhino.passes.plan.write_layouts import MESH
+from rhino.passes.registry import Pass, option, register
+from rhino.program import Graph
+from rhino.program.fusion import materialised, traffic_bytes
+from rhino.sharding.estimate import Estimated, estimate, estimate_plan
+from rhino.sharding.replay import UnreadableError
+from rhino.sharding.uneven import share
+
+_MIB = 2.0**20
+
+
+@register
+class Estimate(Pass):
+    """Predict time, communication and memory of the plan a module carries, and say so at the ops that cost most.
+
+    Requires:
+      `@main` with `sdy.mesh @mesh`, static shapes and no calls. Layouts come from the `sdy.sharding`s; where there is
+      none, the cheapest that suits its neighbours is assumed. Of a module with `rhino.plan` the search's decisions are
+      read back: what is predicted then is what the plan says, exactly.
+
+    Ensures:
+      Dots, convolutions, gathers and scatters have `rhino.cost`: seconds, flops and bytes of one execution on one
+      device. A remark at `@main` gives step time, communication by kind and peak memory; a remark at each of the
+      `remarks` most expensive collectives names its kind, bytes and cause. The program is unchanged.
+
+    Options:
+      topology: the cluster the mesh lies on.
+      remarks: how many collectives to remark on.
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-estimate=topology=dgx-h100:1
+      // remark: step 12.1 us = compute 8.0 us + communication 4.1 us; peak 1.50 MiB; all-reduce 0.25 MiB in 1
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-estimate"
+
+    topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
+    remarks: int = option(5, "how many of the most expensive collectives get a remark")
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Predict and annotate. Raises PassError for a module without a mesh or with shardings that contradict."""
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
+        mesh = given_mesh(module)
+        if not mesh:
+            raise PassError(module, f"module has no sdy.mesh @{MESH}", ["plan it first: --rhino-plan-sharding"])
+        _, ops = number_program(main)
+        try:
+            graph, found = _read(module, main, cluster, mesh, log)
+        except RhinoError as error:
+            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        if len(graph.ops) < len(ops):
+            ops = [op for op in ops if not is_conversion(op)]
+        real = materialised(graph)
+        for index, seconds in found.op_seconds.items():
+            op = graph.ops[index]
+            parts = found.op_parts[index]
+            cost = {
+                "time_s": seconds,
+                "flops": share(op.flops, parts),
+                "bytes": int(traffic_bytes(graph, op, real) / parts),
+            }
+            if op.trips > 1:
+                cost["trips"] = op.trips
+            RhinoCost.attach(ops[index], cost)
+        log.remark(main, _headline(found))
+        for event in found.events[: self.remarks]:
+            log.remark(
+                ops[event.op],
+                f"{event.kind} of {event.nbytes / _MIB:.2f} MiB over {', '.join(event.axes)}"
+                f"{f', {event.trips} times' if event.trips > 1 else ''}: {event.seconds * 1e6:.1f} us",
+            )
+        log.count("collectives", sum(found.predicted.collectives.values()))
+
+
+def _read(
+    module: ir.Module, main: ir.Operation, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog
+) -> tuple[Graph, Estimated]:
+    """The program and its prediction: as it was planned, if it carries a plan that can be read back."""
+    if RhinoPlan.of(module) is not None:
+        try:
+            graph, written = read_layouts(module)
+            return graph, estimate_plan(graph, written, cluster, mesh)
+        except UnreadableError as error:
+            log.remark(
+                main, f"the plan cannot be read back: {error.message}", ["its conversions are priced one by one"]
+            )
+    graph = import_graph(module, read_op_shardings=True)
+    return graph, estimate(graph, cluster, mesh)
+
+
+def _headline(found: Estimated) -> str:
+    predicted = found.predicted
+    kinds = [
+        f"{kind} {predicted.comm_bytes[kind] / _MIB:.2f} MiB in {predicted.collectives[kind]}"
+        for kind in predicted.comm_bytes
+    ]
+    return (
+        f"step {predicted.step_time_s * 1e6:.1f} us = compute {predicted.compute_s * 1e6:.1f} us + communication "
+        f"{predicted.comm_s * 1e6:.1f} us; peak {predicted.memory.peak_bytes / _MIB:.2f} MiB; "
+        f"{', '.join(kinds) or 'no collectives'}"
+    )

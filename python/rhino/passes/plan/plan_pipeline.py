@@ -1,0 +1,129 @@
+"""`rhino-plan-pipeline`: asks the joint search for a pipeline, and turns the step into its fragments and task lists."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import sdy
+from rhino.errors import RhinoError
+from rhino.microbatch.forms import ONE
+from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
+from rhino.passes.manual.read import MANUAL_MESH
+from rhino.passes.plan.plan_sharding import given_mesh
+from rhino.passes.plan.split_programs import SplitPrograms
+from rhino.passes.plan.write_layouts import MESH
+from rhino.passes.plan.write_pipeline import write_pipeline
+from rhino.passes.registry import Pass, option, register
+from rhino.passes.stage.replicated import AXIS
+from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.search import plan_jointly
+from rhino.pipeline.search.solution import JointSolution
+from rhino.sharding.meshes import names_around, read_mesh
+
+_ONE_PROGRAM = "or plan it as one program (stages=1)"
+_UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
+
+
+@register
+class PlanPipeline(Pass):
+    """Search a pipeline for a cluster, and make the step its fragments, transfers and task lists.
+
+    The search goes over stages, replicas of a stage, the mesh of a replica, micro-batches and schedules, with one
+    sharding search for each number of devices and micro-batches. Stages have equal numbers of devices wherever these
+    divide so; else the first have more. The best is written as rhino-split-scans, rhino-split-microbatch,
+    rhino-plan-sharding, rhino-plan-stages, rhino-form-fragments, rhino-replicate-fragments and rhino-schedule would,
+    one after the other.
+
+    A step that rhino-split-microbatch refuses is one micro-batch, with a warning, unless more are asked for.
+
+    Requires: as rhino-plan-sharding; with `microbatches`, a step that rhino-split-microbatch accepts. Of state that is
+    on stages already, `rhino.pin` says where; `stages` and `mesh` are then those that it is on.
+
+    Ensures: @main is in fragments over the meshes of its stages; `rhino.schedule` has the tasks of every group,
+    `rhino.plan` and `rhino.cluster` say what was chosen, what it is predicted to take, and what lost.
+
+    Options:
+      topology, level, memory-limit, budget: as of rhino-plan-sharding.
+      mesh: of one replica of a stage; stages are then equal, but where those of several widths are joined by "+".
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-plan-pipeline='topology=p3.16xlarge:8 stages=16'
+      func.func @main(%w: tensor<64x64xf32> {rhino.role = "param"}, ...
+      // becomes
+      func.func @main(%w: !mpmd.mesh_tensor<"stage0", tensor<64x64xf32>, sharding=<@mesh, [{}, {"x"}]>>, ...
+        %0 = mpmd.for (%acc) {iterations = 64 : ui32} ...
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-plan-pipeline"
+
+    topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
+    level: str = option("O1", "search effort", ("O1", "O2"))
+    mesh: str = option("", "sizes of the mesh axes of one replica of a stage; searched when empty")
+    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
+    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
+    stages: int = option(0, "number of stages; 0 leaves it to the search")
+    microbatches: int = option(0, "micro-batches of each replica; 0 leaves it to the search")
+    fewer: bool = option(False, "instead the most up to these that divide the batch, with stages cut as for all")
+    schedule: str = option("", "pipeline schedule; searched when empty")
+    statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
+        self.plan(module, log)
+
+    def plan(self, module: ir.Module, log: PassLog) -> JointSolution:
+        """As `run`; returns the search's answer."""
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
+        require_static_shapes(main, self.name)
+        if given_mesh(module):
+            remedy = "drop it and the shardings over it, or run rhino-plan-sharding"
+            raise PassError(
+                main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
+            )
+        programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches)
+        if programs.uncut is not None:
+            why = programs.uncut.diagnostic
+            # What would help in more micro-batches; that it is one is done.
+            helps = [n.message.removeprefix(ONE).lstrip(",; ") for n in why.notes if n.position == why.position]
+            log.warning(
+                why.position,
+                f"{why.message}; so the pipeline has one micro-batch, and its stages wait for each other",
+                [text for text in helps if text],
+            )
+        meshes = [read_mesh(text or "+") for text in self.mesh.split("+")] if self.mesh else []
+        own = tuple(sdy.mesh_axes(module).get(MANUAL_MESH, ()))
+        options = Options(
+            level=self.level,
+            memory_limit=self.memory_limit or None,
+            mesh=tuple(sizes for sizes, _ in meshes),
+            axes=tuple(() if AXIS in names else names_around(own, sizes, names) for sizes, names in meshes),
+            stages=self.stages,
+            microbatches=self.microbatches,
+            fewer=self.fewer,
+            schedule=self.schedule,
+            budget_s=self.budget or None,
+        )
+        try:
+            solution = plan_jointly(programs, cluster, options, log.progress)
+        except RhinoError as error:
+            if isinstance(error, PassError):
+                raise
+            if programs.uncut is not None:
+                # What stands in the way of micro-batches does so here, and its remedies are what helps.
+                raise PassError(why.position, f"{why.message}; {error.message}", [*helps, _ONE_PROGRAM]) from error
+            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        try:
+            write_pipeline(module, programs, cluster, solution, log)
+        except (RhinoError, ir.MLIRError) as error:
+            # These passes check annotations that were written by the search: what they say is not about the step.
+            where = error.diagnostic.position if isinstance(error, PassError) else main
+            message = f"the pipeline of {solution.best.shape.stages} stages that was found cannot be cut here"
+            raise PassError(where, message, [_UNWRITTEN]) from error
+        log.count("candidates", solution.candidates)
+        return solution

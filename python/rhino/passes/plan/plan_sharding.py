@@ -1,0 +1,267 @@
+"""`rhino-plan-sharding`: asks the search for a plan and writes it into the module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+from jaxlib.mlir import ir, passmanager
+
+from rhino.dialect import functions
+from rhino.dialect import sdy as sdy_attributes
+from rhino.dialect.attributes import RhinoCluster, RhinoPlan
+from rhino.errors import RhinoError
+from rhino.machine import Cluster
+from rhino.machine.padding import Unsplit, describe, gains
+from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.entry import main_function, topology_cluster
+from rhino.passes.guards import check
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.manual.adopt_mesh import put_away
+from rhino.passes.manual.read import MANUAL_MESH, outermost
+from rhino.passes.manual.spread import widen
+from rhino.passes.plan.write_layouts import MESH, Writer
+from rhino.passes.registry import Pass, option, register
+from rhino.program.data import Graph
+from rhino.sharding import Options, Solution, plan_sharding
+from rhino.sharding.estimate import estimate
+from rhino.sharding.evaluate import Prediction
+from rhino.sharding.kernels import kernel_uses
+from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
+from rhino.sharding.padding import unsplit
+from rhino.sharding.pinning import pinned_states
+from rhino.sharding.solution import Alternative
+
+_PROPAGATE = "builtin.module(sdy-propagation-pipeline)"
+
+
+@register
+class PlanSharding(Pass):
+    """Search a sharding of every tensor for a cluster, and write it as `sdy.mesh` and `sdy.sharding`.
+
+    Requires:
+      `@main` with static shapes and no calls (run `rhino-inline`); argument roles (run `rhino-classify-args`) make the
+      report and the cost of input better. Shardings already on arguments of a module that has `sdy.mesh @mesh` are
+      kept, and that mesh is used.
+
+    Ensures:
+      Every argument, result and tensor whose layout matters has a closed `sdy.sharding` over `@mesh`; where an op
+      reads a value in another layout, an `sdy.sharding_constraint` stands before it. Module attributes `rhino.plan`
+      and `rhino.cluster` say what was chosen, its predicted time, memory and communication, and what lost.
+      Donated arguments have the sharding of the result that takes their buffer. Deterministic.
+
+    Options:
+      topology: the cluster to plan for.
+      level, mesh, memory-limit, budget: what to search, and for how long.
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-plan-sharding='topology=dgx-h100:1'
+      func.func @main(%x: tensor<64x8xf32>, %w: tensor<8x8xf32>) -> tensor<64x8xf32> {
+        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      // becomes
+      sdy.mesh @mesh = <["x"=8]>
+      func.func @main(%x: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}, ...
+        %0 = stablehlo.dot_general ... {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>}
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-plan-sharding"
+
+    topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
+    level: str = option("O1", "search effort; O0 propagates the shardings that are there", ("O0", "O1", "O2"))
+    mesh: str = option("", "axes, outermost first, as in 2x4 or data=2,model=4; all shapes are tried when empty")
+    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
+    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
+        if self.level == "O0":
+            self._propagate(module, log)
+        else:
+            self.plan(module, log)
+
+    def _propagate(self, module: ir.Module, log: PassLog) -> None:
+        """Level O0: Shardy's propagation decides everything; only what it comes to is predicted and reported."""
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
+        mesh = given_mesh(module) or self._around(module, cluster)
+        if not mesh:
+            raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
+        check(_PROPAGATE, module)
+        passmanager.PassManager.parse(_PROPAGATE, module.context).run(module.operation)
+        graph = import_graph(module, read_op_shardings=True)
+        try:
+            found = estimate(graph, cluster, mesh, strict=False)
+        except RhinoError as error:
+            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        if found.clashes:
+            first, other = found.clashes[0]
+            more = f", and {len(found.clashes) - 1} more such pairs" if len(found.clashes) > 1 else ""
+            text = f"predicted as if {other} were laid out like {first}, which it is combined with{more}"
+            log.remark(main, text, ["what changes its layout between them is not in the prediction"])
+        summarise(module, cluster, Propagated("O0", tuple(mesh), found.predicted))
+
+    def _around(self, module: ir.Module, cluster: Cluster) -> list[tuple[str, int]]:
+        """The step's own mesh, that stood aside, within one of all devices, and everything over that."""
+        own = tuple(sdy_attributes.mesh_axes(module).get(MANUAL_MESH, ()))
+        if not own:
+            return []
+        sizes, _ = read_mesh(self.mesh)
+        mesh = mesh_around(own, sizes, cluster) if sizes else meshes_around(own, cluster, "O1")[0]
+        for function in functions.all_functions(module):
+            for op in outermost(function):
+                widen(op, own, mesh, alone=True)
+        sdy_attributes.add_mesh(module, MESH, mesh)
+        put_away(module, MESH)
+        return list(mesh)
+
+    def plan(self, module: ir.Module, log: PassLog) -> Solution:
+        """As `run`; returns the search's answer."""
+        if self.memory_limit < 0:
+            raise RhinoError(f"memory-limit {self.memory_limit} is negative", "give bytes per device, or 0")
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
+        graph = import_graph(module)
+        given = given_mesh(module)
+        _check_pins(main, graph, bool(given))
+        sizes, names = read_mesh(self.mesh)
+        if given:
+            sizes, names = tuple(n for _, n in given), tuple(axis for axis, _ in given)
+        options = Options(
+            level=self.level,
+            mesh=sizes or None,
+            axes=names if given else names_around(graph.axes, sizes, names),
+            memory_limit=self.memory_limit or None,
+            budget_s=self.budget or None,
+        )
+        try:
+            solution = plan_sharding(graph, cluster, options, log.progress)
+        except RhinoError as error:
+            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        say_unkept(main, graph, solution, log)
+        annotate(module, graph, solution)
+        missed = unsplit(graph, cluster, options, solution, log.progress)
+        now = solution.predicted.step_time_s, solution.predicted.memory.peak_bytes
+        for one in missed:
+            if gains(one, *now):
+                log.remark(main, describe(one, cluster.num_devices, *now))
+        summarise(module, cluster, solution, missed)
+        log.count("candidates", solution.candidates)
+        log.count("ops", len(graph.ops))
+        log.count("decisions", len(solution.problem.nodes))
+        log.count("tied-decisions", len(solution.costs.quotient.nodes))
+        return solution
+
+
+def given_mesh(module: ir.Module) -> list[tuple[str, int]]:
+    """The axes of the module's `@mesh`, empty if it has no mesh at all. Raises PassError for others."""
+    # jax writes meshes without axes for callbacks and for "no mesh": they lay nothing out.
+    # The mesh of manual computations becomes a part of the one that is planned.
+    meshes = {name: axes for name, axes in sdy_attributes.mesh_axes(module).items() if axes and name != MANUAL_MESH}
+    if not meshes:
+        return []
+    if len(meshes) > 1 or MESH not in meshes:
+        names = ", ".join(f"@{name}" for name in meshes)
+        raise PassError(module, f"module has meshes {names}, but one @{MESH} is planned", ["drop them or keep @mesh"])
+    return meshes[MESH]
+
+
+def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
+    if graph.pins and not (has_mesh or graph.axes):
+        name = next(iter(graph.pins.values()))[0]
+        raise PassError(main, f"{name} has a sharding but there is no sdy.mesh @{MESH}", ["add the mesh it refers to"])
+
+
+def say_unkept(main: ir.Operation, graph: Graph, solution: Solution, log: PassLog) -> None:
+    """Warns of constraints that a plan does not keep, at their places."""
+    names, sizes = tuple(n for n, _ in solution.mesh), tuple(s for _, s in solution.mesh)
+    unmet = pinned_states(solution.problem, solution.costs.quotient, sizes, names).unmet
+    ops = number_program(main)[1] if unmet else []
+    for v in unmet:
+        shape, (_, dims) = graph.values[v].shape, graph.pins[v]
+        asked = "; ".join(f"dim {d} over {', '.join(axes)}" for d, axes in enumerate(dims) if axes)
+        what = "x".join(map(str, shape))
+        message = f"the constraint is not kept: there is no way to split a value of {what} so here ({asked})"
+        log.warning(ops[graph.values[v].producer], message, ["constrain a dimension that divides"])
+
+
+def annotate(module: ir.Module, graph: Graph, solution: Solution) -> None:
+    """Writes a solution into the module its graph was imported from: the mesh unless it is there, and all shardings."""
+    main = functions.find(module, "main")
+    assert main is not None
+    if MESH not in sdy_attributes.mesh_axes(module):
+        sdy_attributes.add_mesh(module, MESH, solution.mesh)
+    writer = Writer(module, main, graph, solution)
+    writer.boundary()
+    writer.operations()
+    put_away(module, MESH)
+
+
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """What level O0 comes to, with the fields a `Solution` has for the report."""
+
+    level: str
+    mesh: tuple[tuple[str, int], ...]
+    predicted: Prediction
+    alternatives: tuple[Alternative, ...] = ()
+    candidates: int = 1
+    gap: float = 0.0
+
+
+def summarise(
+    module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
+) -> None:
+    """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
+    kernels = [asdict(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
+    predicted = solution.predicted
+    memory = predicted.memory
+    RhinoPlan.attach(
+        module,
+        {
+            "schema": 1,
+            "level": solution.level,
+            "cluster": cluster.name,
+            "mesh": [[axis, size] for axis, size in solution.mesh],
+            "stages": 1,
+            "microbatches": 1,
+            "schedule": "none",
+            "predicted": {
+                "step_time_s": predicted.step_time_s,
+                "compute_s": predicted.compute_s,
+                "comm_s": predicted.comm_s,
+                "bubble_s": 0.0,
+                "peak_bytes": memory.peak_bytes,
+                "comm_bytes": predicted.comm_bytes,
+                "collectives": predicted.collectives,
+                "memory": {
+                    "argument_bytes": memory.argument_bytes,
+                    "output_bytes": memory.output_bytes,
+                    "temp_bytes": memory.temp_bytes,
+                },
+            },
+            "search": {"candidates": solution.candidates, "gap": solution.gap},
+            "alternatives": [
+                {"name": a.name, "step_time_s": a.step_time_s, "peak_bytes": a.peak_bytes, "why": a.why}
+                for a in solution.alternatives
+            ],
+            **({"kernels": kernels} if kernels else {}),
+            **({"unsplit": [asdict(one) for one in missed]} if missed else {}),
+        },
+    )
+    attach_cluster(module, cluster)
+
+
+def attach_cluster(module: ir.Module, cluster: Cluster) -> None:
+    """Writes `rhino.cluster`."""
+    RhinoCluster.attach(
+        module,
+        {
+            "name": cluster.name,
+            "hosts": cluster.hosts,
+            "devices_per_host": cluster.devices_per_host,
+            "device": cluster.device.kind,
+        },
+    )

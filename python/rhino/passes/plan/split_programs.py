@@ -1,0 +1,154 @@
+"""The step cut into micro-batches, for the joint search: `SplitPrograms` makes and remembers what it asks for.
+
+Owns how often loops over layers and the batch are cut. Plans nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoMicrobatches
+from rhino.dialect.context import make_context, parse_bytes, to_bytecode
+from rhino.errors import RhinoError
+from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.partition.accumulation import NoAccumulation
+from rhino.passes.partition.adopt_microbatches import adopt
+from rhino.passes.registry import build
+from rhino.pipeline.search.sharded import Prepared, prepare
+
+# Loops over layers become at most this many, so that stages can end between any two layers of most models.
+_PIECES = {"O1": 16, "O2": 48}
+# Of the finest cuts of the batch, the coarser ones are tried if those are refused: examples may be routed in groups.
+_ATTEMPTS = 5
+
+
+@dataclass
+class SplitPrograms:
+    """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split.
+
+    `own` is the number of micro-batches that the step has a loop over itself, 0 for none: it is cut as often then.
+    `batch`: examples that can be told apart, 1 where they need each other, then `uncut` says why.
+    `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode.
+    """
+
+    bytecode: bytes
+    batch: int
+    statistics: str = "batch"
+    own: int = 0
+    cut: dict[int, bytes] = field(default_factory=dict)
+    known: dict[int, Prepared | None] = field(default_factory=dict)
+    refused: dict[int, PassError] = field(default_factory=dict)
+    uncut: PassError | None = None
+
+    @classmethod
+    def of(cls, module: ir.Module, level: str, statistics: str = "batch", microbatches: int = 0) -> SplitPrograms:
+        """Of a normalised module, which stays as it is. A step that no number of slices suits is one slice.
+
+        Args:
+          microbatches: those asked for, 0 for any number: with more than one, a step must be cut.
+
+        Raises:
+          PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
+        """
+        copy = parse_bytes(to_bytecode(module), make_context())
+        main = functions.find(copy, "main")
+        assert main is not None
+        adopted = adopt(main, copy)
+        # Of a loop that is not taken the reason is given, should the step be refused.
+        reason = _not_adopted(main, adopted) if isinstance(adopted, NoAccumulation) else None
+        apply("rhino-split-scans", copy, count=_PIECES[level])
+        main = functions.find(copy, "main")
+        assert main is not None
+        own = adopted if isinstance(adopted, int) else 0
+        batch = own or _batch_size(main)
+        found = cls(to_bytecode(copy), batch, statistics, own)
+        # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
+        for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
+            if found.prepared(slices) is not None:
+                return found
+        # Of fewer, larger parts: the finer ones may only not have divided.
+        uncut = reason or list(found.refused.values())[-1]
+        if microbatches > 1 or found.prepared(1) is None:
+            raise uncut
+        return cls(found.bytecode, 1, statistics, own, found.cut, {1: found.known[1]}, found.refused, uncut)
+
+    @property
+    def example(self) -> Prepared:
+        """The step cut as often as was tried first."""
+        return next(p for p in self.known.values() if p is not None)
+
+    def module(self, slices: int) -> ir.Module:
+        """The step as a loop over so many slices."""
+        if slices in self.cut:
+            return parse_bytes(self.cut[slices], make_context())
+        module = parse_bytes(self.bytecode, make_context())
+        if not self.own:
+            apply("rhino-split-microbatch", module, count=slices, statistics=self.statistics)
+        elif slices != self.own:
+            raise _own_loop(module, self.own, slices)
+        apply("rhino-accumulate-in-loops", module)
+        self.cut[slices] = to_bytecode(module)
+        return module
+
+    def make(self, slices: int) -> Prepared:
+        """The same as data."""
+        graph = import_graph(self.module(slices))
+        return prepare(graph)
+
+    def prepared(self, slices: int) -> Prepared | None:
+        """As `make`, remembered; None if the step cannot be cut so."""
+        if slices not in self.known:
+            try:
+                self.known[slices] = self.make(slices)
+            except PassError as error:
+                self.refused[slices] = error
+                self.known[slices] = None
+        return self.known[slices]
+
+    def refusal(self, slices: int) -> RhinoError | None:
+        """Why it cannot be cut so."""
+        return self.refused.get(slices)
+
+
+def _not_adopted(main: Any, found: NoAccumulation) -> PassError:
+    return PassError(number_program(main)[1][found.op], found.message, [found.remedy])
+
+
+def _own_loop(module: ir.Module, own: int, slices: int) -> PassError:
+    loop = next(op for op in functions.walk(module.operation) if RhinoMicrobatches.name in op.attributes)
+    message = f"the step has a loop over {own} micro-batches of its own, and is not cut into {slices}"
+    return PassError(
+        loop, message, [f"ask for {own} micro-batches of all replicas together, or leave their number open"]
+    )
+
+
+def apply(name: str, module: ir.Module, **options: Any) -> None:
+    """Runs a pass whose remarks nobody asked for."""
+    given = [(option.replace("_", "-"), str(value)) for option, value in options.items()]
+    build(name, given).run(module, PassLog(lambda diagnostic: None, module.operation.location))
+
+
+def _batch_size(main: Any) -> int:
+    """The leading size of the batch arguments: that of the largest."""
+    sizes = [
+        (a.type.shape[0], -i)
+        for i, (a, given) in enumerate(
+            zip(main.regions[0].blocks[0].arguments, functions.argument_attributes(main), strict=True)
+        )
+        if "rhino.role" in given and given["rhino.role"].value == "batch" and len(a.type.shape)
+    ]
+    one_program = "plan it as one program (stages=1)"
+    if not sizes:
+        attributes = functions.argument_attributes(main)
+        classified = not attributes or any("rhino.role" in given for given in attributes)
+        remedy = one_program if classified else "run rhino-classify-args, or give rhino.role"
+        raise PassError(main, "no argument of the step is a batch, which micro-batches are cut from", [remedy])
+    size = int(max(sizes)[0])
+    if not size:
+        raise PassError(main, "the batch has no examples", [f"give some, or {one_program}"])
+    return size

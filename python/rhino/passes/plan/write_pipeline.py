@@ -1,0 +1,209 @@
+"""Writes what the joint search found into the module: shardings, stages, fragments, seconds, task lists, the summary.
+
+Owns the order of these. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
+from rhino.dialect.context import replace_contents, to_bytecode
+from rhino.machine import Cluster
+from rhino.machine.collectives import ring_bytes
+from rhino.passes.diagnostics import PassLog
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.plan.plan_sharding import say_unkept, summarise
+from rhino.passes.plan.split_programs import SplitPrograms, apply
+from rhino.passes.plan.stage_shardings import annotate_stages
+from rhino.passes.stage.lower_transfers import lower_transfers
+from rhino.passes.stage.plan_stages import annotate as write_stages
+from rhino.passes.stage.read_program import read_program
+from rhino.pipeline.search.breakdown import stage_traffic
+from rhino.pipeline.search.sharded import carried, prepare
+from rhino.pipeline.search.solution import Candidate, JointSolution
+from rhino.sharding.kernels import KernelUse, kernel_uses
+
+# Of an operation, while a module is rewritten.
+_NUMBER = "rhino.number"
+
+
+def write_pipeline(
+    module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution, log: PassLog
+) -> None:
+    """The module's @main becomes the fragments of the best pipeline, with its task lists and summary."""
+    best = solution.best
+    made = programs.module(best.shape.slices)
+    statistics = _statistics(made)
+    _number(made)
+    write_stages(made, best.prepared.graph, best.stages)
+    meshes = _lay_out(made, _numbers(made), best, cluster, log)
+    split = bool(best.schedule.split)
+    apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
+    apply("rhino-replicate-fragments", made, count=best.shape.replicas)
+    lower_transfers(made, read_program(made), cluster, "broadcast", "optimal")
+    _cost(made, best)
+    _summary(made, cluster, solution)
+    if statistics != "batch":
+        RhinoPlan.attach(made, {**(RhinoPlan.of(made) or {}), "statistics": statistics})
+    apply("rhino-schedule", made, schedule=best.schedule.name)
+    replace_contents(module, to_bytecode(made))
+
+
+def _statistics(module: ir.Module) -> str:
+    """Of which examples sums are that examples need, as the loop over micro-batches says."""
+    main = functions.find(module, "main")
+    found = [RhinoMicrobatches.of(op) for op in functions.walk(main) if RhinoMicrobatches.name in op.attributes]
+    return str(found[0].get("statistics", "batch")) if found and found[0] else "batch"
+
+
+def _lay_out(
+    module: ir.Module, ops: Mapping[int, int], best: Candidate, cluster: Cluster, log: PassLog
+) -> tuple[str, ...]:
+    """Writes the layouts that were priced. The sums that stages share were split since."""
+    graph = import_graph(module)
+    prepared = prepare(graph)
+    widths = best.shape.kinds
+    solutions = [carried(prepared, cluster, best.shape, width, best.layouts[width], ops) for width in widths]
+    main = functions.find(module, "main")
+    assert main is not None
+    say_unkept(main, graph, solutions[0], log)
+    return annotate_stages(module, graph, solutions, [widths.index(width) for width in best.shape.widths])
+
+
+def _number(module: ir.Module) -> None:
+    """Has every operation of @main carry its number, which rewriting keeps and `_numbers` takes off."""
+    number = ir.IntegerType.get_signless(64, module.context)
+    for index, op in enumerate(number_program(functions.find(module, "main"))[1]):
+        op.attributes[_NUMBER] = ir.IntegerAttr.get(number, index)
+
+
+def _numbers(module: ir.Module) -> dict[int, int]:
+    """By number now, the number that an operation had; none for those that are new."""
+    found = {}
+    for index, op in enumerate(number_program(functions.find(module, "main"))[1]):
+        if _NUMBER in op.attributes:
+            found[index] = ir.IntegerAttr(op.attributes[_NUMBER]).value
+            del op.attributes[_NUMBER]
+    return found
+
+
+def _cost(module: ir.Module, best: Candidate) -> None:
+    """Writes the predicted seconds of each fragment."""
+    costs = best.pipeline.costs
+    seconds = {
+        "prepare": costs.prepare_s,
+        "forward": costs.forward_s,
+        "backward": [
+            b - w if best.schedule.split and s in best.schedule.split else b
+            for s, (b, w) in enumerate(zip(costs.backward_s, costs.weight_s, strict=True))
+        ],
+        "weight": costs.weight_s,
+        "update": costs.apply_s,
+    }
+    parts: dict[tuple[str, int], list[Any]] = {}
+    for function in functions.all_functions(module):
+        for op in functions.walk(function):
+            if op.name == "mpmd.fragment":
+                origin = str(op.attributes["origin"])
+                kind = next(k for k in seconds if f'"{k}"' in origin)
+                parts.setdefault((kind, ir.IntegerAttr(op.attributes["stage_id"]).value), []).append(op)
+    for (kind, stage), ops in parts.items():
+        for op in ops:
+            # Of what comes at several levels nobody knows the shares.
+            RhinoCost.attach(op, {"time_s": seconds[kind][stage] / len(ops)})
+
+
+def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> None:
+    """Writes `rhino.plan` and `rhino.cluster`."""
+    best = solution.best
+    loads, simulation = best.pipeline.loads, best.simulation
+    summarise(module, cluster, best.layout_of(0).solution)
+    data = RhinoPlan.of(module)
+    assert data is not None
+    slowest = max(range(best.shape.stages), key=lambda s: loads.compute[s] + loads.comm[s])
+    replica_s = best.pipeline.replica_s[slowest]
+    busy = loads.compute[slowest] / best.shape.replicas
+    comm = loads.comm[slowest] / best.shape.replicas + replica_s
+    replica = [["replica", best.shape.replicas]] if best.shape.replicas > 1 else []
+    meshes = [[*replica, *map(list, best.layout_of(s).solution.mesh)] for s in range(best.shape.stages)]
+    differ = {"meshes": meshes} if len(best.shape.kinds) > 1 else {}
+    memory = best.pipeline.memory
+    comm_bytes, collectives = _traffic(best, slowest)
+    if "kernels" in data:
+        data["kernels"] = [asdict(_of_replica(use, best.shape.replicas)) for use in _most(best)]
+    data.update(
+        {
+            "mesh": meshes[0],
+            **differ,
+            "stages": best.shape.stages,
+            "groups": best.shape.stages,
+            "microbatches": best.shape.microbatches,
+            "schedule": best.schedule.name,
+            "predicted": {
+                **data["predicted"],
+                "step_time_s": simulation.step_time_s,
+                "compute_s": busy,
+                "comm_s": comm,
+                "bubble_s": max(0.0, simulation.step_time_s - busy - comm),
+                "peak_bytes": best.peak_bytes,
+                "comm_bytes": comm_bytes,
+                "collectives": collectives,
+                "memory": {
+                    "argument_bytes": max(m.argument_bytes for m in memory),
+                    "temp_bytes": max(
+                        m.peak_bytes(k) - m.argument_bytes
+                        for m, k in zip(memory, simulation.in_flight_peak, strict=True)
+                    ),
+                },
+            },
+            "search": {"candidates": solution.candidates, "gap": solution.gap},
+            "alternatives": [
+                {"name": a.name, "step_time_s": a.step_time_s, "peak_bytes": a.peak_bytes, "why": a.why}
+                for a in solution.alternatives
+            ],
+        }
+    )
+    RhinoPlan.attach(module, data)
+
+
+def _most(best: Candidate) -> list[KernelUse]:
+    """The kernels of all stages, each as the stage has it that takes longest for it."""
+    found: dict[tuple[object, ...], KernelUse] = {}
+    for stage in range(best.shape.stages):
+        ops = {o for o, s in enumerate(best.stages.stage_of_op) if s in (stage, -1)}
+        for use in kernel_uses(best.layout_of(stage).solution, ops):
+            if use.key not in found or use.time_s > found[use.key].time_s:
+                found[use.key] = use
+    return list(found.values())
+
+
+def _of_replica(use: KernelUse, replicas: int) -> KernelUse:
+    """What one replica has of the calls of a kernel: its share of the micro-batches."""
+    return replace(
+        use,
+        count=-(-use.count // replicas),
+        flops=-(-use.flops // replicas),
+        sent_bytes=-(-use.sent_bytes // replicas),
+        time_s=use.time_s / replicas,
+        sent_s=use.sent_s / replicas,
+    )
+
+
+def _traffic(best: Candidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes a device of a stage sends within its group in a step, and executions, by kind of collective."""
+    solution, replicas = best.layout_of(stage).solution, best.shape.replicas
+    found = stage_traffic(solution.costs, solution.states, best.stages.stage_of_op, best.stages.stages)[stage]
+    # A replica runs its share of the micro-batches; what runs once a step is counted with them.
+    nbytes = {kind: round(sent / replicas) for kind, (sent, _) in sorted(found.items())}
+    counts = {kind: -(-count // replicas) for kind, (_, count) in sorted(found.items())}
+    if replicas > 1:
+        summed = ring_bytes("all-reduce", replicas, best.pipeline.replica_bytes[stage])
+        nbytes["all-reduce"] = nbytes.get("all-reduce", 0) + round(summed)
+        counts["all-reduce"] = counts.get("all-reduce", 0) + 1
+    return nbytes, counts

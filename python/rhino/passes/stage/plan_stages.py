@@ -1,0 +1,146 @@
+"""`rhino-plan-stages`: asks the stage planner where every op of a micro-batched step runs, and writes it down."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoStage
+from rhino.errors import RhinoError
+from rhino.machine import Cluster
+from rhino.machine.roofline import op_seconds
+from rhino.passes.diagnostics import PassError, PassLog
+from rhino.passes.entry import main_function, topology_cluster
+from rhino.passes.import_graph import import_graph, number_program
+from rhino.passes.registry import Pass, option, register
+from rhino.passes.stage.split_sums import regroup_scalars, split_gradients
+from rhino.pipeline.cut import Machine, StageOptions, StagePlan, plan_step
+from rhino.pipeline.search.placement import Placement
+from rhino.program.data import Graph
+
+_IN_FLIGHT = {
+    "gpipe": lambda m, depth: m,
+    "1f1b": lambda m, depth: min(m, depth),
+    "eager-1f1b": lambda m, depth: min(m, 2 * depth - 1),
+}
+
+
+@register
+class PlanStages(Pass):
+    """Cut the micro-batch loop into pipeline stages, forward and mirrored backward, and place the rest of the step.
+
+    No order of layers is assumed: towers, skips and branches that rejoin are cut where it is best, by trying every cut
+    of the graph where it has few, else by an integer program. The objective is the time of the step: the slowest stage
+    once for each further micro-batch, all stages once, and all that is sent between them.
+
+    Requires:
+      `rhino-split-microbatch` made the loop (count=1 will do) and `rhino-classify-args` the roles of the arguments.
+
+    Ensures:
+      Every op of @main and of the loop's body has `rhino.stage`, but for those that are cloned where they are needed:
+      constants and what follows from them and the counter, scalars of arguments, views of the batch, scalars spread to
+      a tensor. Forward edges go to the same or a later stage, backward edges to the same or an earlier one. A
+      parameter, its gradient and its optimizer state have one stage. Gradients with parts from several stages are
+      accumulated by each on its own and added after the loop; scalars that combine all stages are first combined by
+      stage.
+
+    Options:
+      stages: how many.
+      topology: the cluster; its devices are dealt to the stages as evenly as parts of hosts and whole hosts allow, the
+        first stages getting more.
+      schedule: decides how many micro-batches' activations a stage keeps.
+      memory-limit, balance, exposure: what a stage may hold and take.
+
+    Example:
+      ```mlir
+      // rhino-opt --rhino-plan-stages='stages=2 topology=dgx-h100:1'
+      %4 = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [0]
+      %5 = stablehlo.dot_general %4, %w2, contracting_dims = [1] x [0]
+      // becomes
+      %4 = stablehlo.dot_general %x, %w1, .. {rhino.stage = {phase = "forward", stage = 0 : i64}}
+      %5 = stablehlo.dot_general %4, %w2, .. {rhino.stage = {phase = "forward", stage = 1 : i64}}
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-plan-stages"
+
+    stages: int = option(0, "number of stages")
+    topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
+    schedule: str = option("1f1b", "the schedule memory is counted for", ("gpipe", "1f1b", "eager-1f1b"))
+    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
+    balance: float = option(0.0, "how much longer than the mean the slowest stage may take, as in 0.2; 0 for any")
+    exposure: float = option(0.0, "share of a stage's incoming transfers that is not hidden behind its computing")
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Plan and annotate. Raises PassError at @main where no stages are possible, RhinoError for a bad option."""
+        if self.stages < 1:
+            raise RhinoError(f"stages is {self.stages}, not a positive number", "give stages=2 or more")
+        for name in ("memory_limit", "balance", "exposure"):
+            if getattr(self, name) < 0:
+                raise RhinoError(f"{name.replace('_', '-')} {getattr(self, name)} is negative", "give 0 or more")
+        cluster = topology_cluster(self.topology, self.name)
+        main = main_function(module, self.name)
+        graph = import_graph(module)
+        try:
+            plan = plan_step(
+                graph,
+                op_seconds(graph, cluster),
+                self.machine(graph, cluster),
+                StageOptions(exposure=self.exposure, balance=self.balance),
+            )
+        except RhinoError as error:
+            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+        annotate(module, graph, plan)
+        log.count("stages", plan.stages)
+        log.count("units", plan.units)
+        log.count("transfers", len(plan.transfers))
+        log.count("split-gradients", len(plan.sums))
+        log.count("proved-optimal", int(plan.solution.status == "optimal"))
+
+    def machine(self, graph: Graph, cluster: Cluster) -> Machine:
+        """The cluster's devices dealt to stages in order, each stage computing on all of its own at once."""
+        n, placement = self.stages, Placement.of(cluster, self.stages)
+        counts, hosts = placement.widths, [placement.hosts_of(s)[0] for s in range(n)]
+        tag = graph.ops[graph.microbatch_loop].tag if graph.microbatch_loop >= 0 else ""
+        m = int(tag) if tag.isdigit() else 1
+        near, far = cluster.intra_host or cluster.levels[0], cluster.inter_host or cluster.levels[-1]
+        pairs = [[near if hosts[a] == hosts[b] else far for b in range(n)] for a in range(n)]
+        # A device sends its part by a link of its own within a host, by its share of the host's to others.
+        width = [[counts[a] if hosts[a] == hosts[b] else max(1, far.nics) for b in range(n)] for a in range(n)]
+        return Machine(
+            n,
+            m,
+            speeds=tuple(float(c) for c in counts),
+            in_flight=tuple(_IN_FLIGHT[self.schedule](m, n - s) for s in range(n)),
+            memory_limits=tuple((self.memory_limit or cluster.device.plan_bytes) * c for c in counts),
+            byte_s=tuple(
+                tuple(
+                    0.0 if a == b else 1 / (pairs[a][b].bandwidth_bytes_s * min(width[a][b], width[b][a]))
+                    for b in range(n)
+                )
+                for a in range(n)
+            ),
+            latency_s=tuple(tuple(0.0 if a == b else pairs[a][b].latency_s for b in range(n)) for a in range(n)),
+        )
+
+
+def annotate(module: ir.Module, graph: Graph, plan: StagePlan) -> None:
+    """Writes a plan into the module its graph was imported from; parts of sums get accumulators of their own."""
+    main = functions.find(module, "main")
+    assert main is not None
+    values, ops = number_program(main)
+    marks: dict[tuple[int, str], Any] = {}
+
+    def mark(stage: int, phase: str) -> ir.Attribute:
+        if (stage, phase) not in marks:
+            marks[stage, phase] = RhinoStage.to_attr({"stage": stage, "phase": phase}, module.context)
+        return marks[stage, phase]
+
+    for op, record in zip(ops, graph.ops, strict=True):
+        if record.parent in (-1, graph.microbatch_loop) and plan.stage_of_op[record.index] >= 0:
+            op.attributes[RhinoStage.name] = mark(plan.stage_of_op[record.index], plan.phase_of_op[record.index])
+    regroup_scalars(plan.combinations, values, ops, mark)
+    if plan.sums:
+        split_gradients(graph, plan, values, ops, mark)

@@ -1,0 +1,12 @@
+"""Stages of a pipeline over plain program data: phases of ops, units, the cut, and where the rest goes."""
+
+from __future__ import annotations
+
+from rhino.pipeline.cut.plan import Machine, Prepared, StagePlan, Transfer, plan_step, prepare_step, stage_problem
+from rhino.pipeline.cut.problem import Net, StageOptions, StageProblem, StageSolution, Unit
+from rhino.pipeline.cut.solve import best_linear_cut, plan_stages
+
+__all__ = [
+    "Machine", "Net", "Prepared", "StageOptions", "StagePlan", "StageProblem", "StageSolution", "Transfer", "Unit",
+    "best_linear_cut", "plan_stages", "plan_step", "prepare_step", "stage_problem",
+]  # fmt: skip

@@ -1,0 +1,108 @@
+"""Which pipelines are tried: stages, replicas of a stage, devices of a replica, micro-batches.
+
+Owns the enumeration. Knows neither programs nor costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rhino.machine import Cluster
+from rhino.pipeline.search.placement import deal
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One way to share out devices and batch.
+
+    Attributes:
+      widths: by stage, devices of one replica: what the sharding search lays a program out on.
+      replicas: copies of each stage, which take different micro-batches; their gradients are summed once a step.
+      slices: parts the batch is cut into, all replicas together.
+    """
+
+    widths: tuple[int, ...]
+    replicas: int
+    slices: int
+
+    @property
+    def stages(self) -> int:
+        """Device groups of the pipeline."""
+        return len(self.widths)
+
+    @property
+    def width(self) -> int:
+        """The most devices that one replica of a stage has: those of the first."""
+        return max(self.widths)
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """The different widths, in the order of their first stages; one where all stages are alike."""
+        return tuple(dict.fromkeys(self.widths))
+
+    @property
+    def devices(self) -> int:
+        """Devices of all stages."""
+        return self.replicas * sum(self.widths)
+
+    @property
+    def microbatches(self) -> int:
+        """Micro-batches that each replica runs in a step."""
+        return self.slices // self.replicas
+
+    @property
+    def name(self) -> str:
+        """For people: "4 stages of 2x4, 32 micro-batches", "3 stages of 3+3+2, 32 micro-batches"."""
+        each = str(self.width) if len(self.kinds) == 1 else "+".join(map(str, self.widths))
+        shape = f"{self.replicas}x{each}" if self.replicas > 1 else each
+        return f"{self.stages} stages of {shape}, {self.microbatches} micro-batches"
+
+
+def widths(cluster: Cluster, stages: int = 0) -> list[int]:
+    """Devices one replica may have, fewest first: parts of a host that divide it, or whole hosts that divide them all.
+
+    `stages` 0 is any number.
+    """
+    n, per_host = cluster.num_devices, cluster.devices_per_host
+    found = [d for d in range(1, n + 1) if n % d == 0 and (per_host % d == 0 or d % per_host == 0)]
+    return [d for d in found if not stages or n % (stages * d) == 0]
+
+
+def shapes(
+    cluster: Cluster, batch: int, *, stages: int = 0, microbatches: int = 0, fewer: bool = False, uneven: bool = False
+) -> Iterator[Shape]:
+    """All shapes that use every device, in a fixed order. Stages are equal, unless the number asked for cannot be.
+
+    Args:
+      batch: examples in a step; slices divide it.
+      stages, microbatches: asked for by the user; 0 leaves them open.
+      fewer: instead of so many micro-batches, the most up to these that divide the batch.
+      uneven: instead, those with other numbers of stages than equal ones can have.
+    """
+    counts = [d for d in range(1, batch + 1) if batch % d == 0]
+    found = list(_equal(cluster, stages))
+    if uneven or (stages and not found):
+        equal = {len(given) for given, _ in found}
+        wanted = [stages] if stages else range(2, cluster.num_devices)
+        found = [(deal(cluster, n), 1) for n in wanted if n not in equal and n <= cluster.num_devices]
+    for given, replicas in found:
+        possible = [slices for slices in counts if slices % replicas == 0]
+        if microbatches and fewer:
+            possible = [slices for slices in possible if slices // replicas <= microbatches][-1:]
+        elif microbatches:
+            possible = [slices for slices in possible if slices // replicas == microbatches]
+        for slices in possible:
+            yield Shape(given, replicas, slices)
+
+
+def _equal(cluster: Cluster, stages: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Widths of equal stages and the replicas of each."""
+    n, per_host = cluster.num_devices, cluster.devices_per_host
+    for width in widths(cluster, stages):
+        for count in [s for s in range(1, n // width + 1) if n % (width * s) == 0]:
+            replicas = n // (width * count)
+            block = replicas * width
+            if (stages and count != stages) or (per_host % block and block % per_host):
+                continue
+            yield (width,) * count, replicas

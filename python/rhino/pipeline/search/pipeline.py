@@ -1,0 +1,308 @@
+"""What one pipeline costs: stages of a laid-out program as the scheduler and the memory check see them.
+
+Owns the sums over ops by stage and phase (docs/design/pipelines.md, "Costs"), the transfers between stages, and the sum
+of replicas' gradients. Decides neither stages nor schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rhino.machine import Cluster
+from rhino.machine.collectives import RingModel
+from rhino.pipeline.cut.plan import Machine, StagePlan, plan_step
+from rhino.pipeline.cut.problem import StageOptions
+from rhino.pipeline.schedule.costs import Edge, PipelineCosts
+from rhino.pipeline.search.candidates import Shape
+from rhino.pipeline.search.fragment_lives import Staging
+from rhino.pipeline.search.memory import StageMemory, stage_memory
+from rhino.pipeline.search.placement import Placement, part_of
+from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
+from rhino.pipeline.search.spread import Spread
+from rhino.program.data import Graph
+from rhino.sharding.overlap import hidden_seconds
+
+# Seconds the integer program of one cut may take: those of chains are solved without one.
+_CUT_S, _CUT_GAP = 4.0, 5e-3
+# Which task makes what a transfer of a phase sends.
+_MADE_BY = {"prepare": "prepare", "update": "apply"}
+
+
+def stage_step(
+    prepared: Prepared,
+    layouts: Layouts,
+    shape: Shape,
+    placement: Placement,
+    memory_limits: tuple[int, ...] = (),
+    exact: bool = False,
+    microbatches: int = 0,
+) -> StagePlan:
+    """The stages of a laid-out program, for 1F1B's micro-batches in flight.
+
+    It is cut by what the widest stages take; narrower ones are as much slower as the whole program is on them, and
+    hold more bytes of each value.
+
+    Args:
+      memory_limits: by stage, for what `StagePlan` counts: arguments, accumulators and saved activations.
+      exact: whether to tell links inside hosts from those between them, which takes an integer program.
+      microbatches: those that stages are cut for; by default the shape's.
+
+    Raises:
+      RhinoError: it has fewer parts than stages, or nothing is within the limits.
+    """
+    totals = {width: _total_seconds(layouts[width]) for width in shape.kinds}
+    total = totals[shape.width]
+    # A step that only hands on what it is given takes no time anywhere.
+    speeds = tuple(sum(total) / sum(totals[width]) if any(totals[width]) else 1.0 for width in shape.widths)
+    memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.widths, strict=False))
+    n, m = shape.stages, microbatches or shape.microbatches
+    start_s, byte_s = _links(shape, placement)
+    if not exact:
+        # With one kind of link all cuts of a chain are tried in no time.
+        start_s, byte_s = _alike(start_s), _alike(byte_s)
+    machine = Machine(
+        n, m, speeds=speeds, in_flight=tuple(min(m, n - s) for s in range(n)), memory_limits=memory_limits,
+        byte_s=byte_s, latency_s=start_s,
+    )  # fmt: skip
+    options = StageOptions(time_limit_s=_CUT_S, gap=_CUT_GAP)
+    widest = layouts[shape.width]
+    return plan_step(
+        prepared.ready, total, machine, options, widest.local, _sent(prepared.graph, widest, shape, placement)
+    )
+
+
+def _total_seconds(sharded: Sharded) -> list[float]:
+    seconds = sharded.seconds
+    return [a + b + c for a, b, c in zip(seconds.compute, seconds.comm, seconds.hideable, strict=True)]
+
+
+Matrix = tuple[tuple[float, ...], ...]
+
+
+def _links(shape: Shape, placement: Placement) -> tuple[Matrix, Matrix]:
+    """Between every two stages, seconds before the first byte of a transfer arrives, and of a byte of each device."""
+    n = range(shape.stages)
+    # Of a value split over a block each device counts its part, and all parts travel.
+    one = float(shape.width * shape.replicas)
+    start_s = tuple(tuple(_start_s(placement, a, b) for b in n) for a in n)
+    return start_s, tuple(tuple(placement.transfer_s(a, b, one) - start_s[a][b] for b in n) for a in n)
+
+
+def _sent(graph: Graph, sharded: Sharded, shape: Shape, placement: Placement) -> list[int]:
+    """By value, bytes of each device that take as long as sending it on: copies within a host are made there."""
+    inside = placement.same_host(0, shape.stages - 1)
+    part = 1 if inside else min(shape.width * shape.replicas, placement.cluster.devices_per_host)
+    weights: dict[Spread, float] = {}
+    for spread in sharded.spread:
+        if spread not in weights:
+            weights[spread] = _beside(spread, shape.replicas, shape.replicas).weight(part) / shape.width
+    return [round(v.nbytes * weights[s]) for v, s in zip(graph.values, sharded.spread, strict=True)]
+
+
+def _alike(matrix: Matrix) -> Matrix:
+    """The mean between neighbours, between every two stages."""
+    n = len(matrix)
+    mean = sum(matrix[s][s + 1] for s in range(n - 1)) / max(1, n - 1)
+    return tuple(tuple(mean if a != b else 0.0 for b in range(n)) for a in range(n))
+
+
+def _start_s(placement: Placement, a: int, b: int) -> float:
+    """Seconds before the first byte of a transfer arrives."""
+    if a == b:
+        return 0.0
+    level = placement.cluster.intra_host if placement.same_host(a, b) else placement.cluster.inter_host
+    return level.latency_s if level is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """Seconds by stage of one device: of one micro-batch for `forward`, `backward` and `weight`, else of a step.
+
+    `compute`, `comm` and `hidden` are those of a step, summed over phases.
+    """
+
+    forward: list[float]
+    backward: list[float]
+    weight: list[float]
+    prepare: list[float]
+    update: list[float]
+    compute: list[float]
+    comm: list[float]
+
+
+def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slices: int) -> Loads:
+    """Seconds of the stages, from those of their ops. `slices` is how often the loop of the graph runs."""
+    graph = prepared.graph
+    n = plan.stages
+    phases = ("prepare", "forward", "backward", "weight", "update")
+    compute = {phase: [0.0] * n for phase in phases}
+    comm = {phase: [0.0] * n for phase in phases}
+    hideable = {phase: [0.0] * n for phase in phases}
+    delayed = weight_ops(graph, plan)
+    for op in graph.ops:
+        s = plan.stage_of_op[op.index]
+        phase = plan.phase_of_op[op.index]
+        if s < 0 or not phase:
+            continue
+        if phase == "backward" and op.index in delayed:
+            phase = "weight"
+        seconds = by_stage[s].seconds
+        late = seconds.late[op.index]
+        compute[phase][s] += seconds.compute[op.index]
+        comm[phase][s] += seconds.comm[op.index]
+        hideable[phase][s] += max(0.0, seconds.hideable[op.index] - late)
+        comm["update"][s] += late
+    total_compute, total_comm = [0.0] * n, [0.0] * n
+    taken: dict[str, list[float]] = {}
+    for phase in phases:
+        taken[phase] = []
+        for s in range(n):
+            hidden = hidden_seconds(compute[phase][s], hideable[phase][s], by_stage[s].solution.costs.window)
+            exposed = comm[phase][s] + hideable[phase][s] - hidden
+            total_compute[s] += compute[phase][s]
+            total_comm[s] += exposed
+            trips = slices if phase in ("forward", "backward", "weight") else 1
+            taken[phase].append((compute[phase][s] + exposed) / trips)
+    whole = [a + b for a, b in zip(taken["backward"], taken["weight"], strict=True)]
+    return Loads(taken["forward"], whole, taken["weight"], taken["prepare"], taken["update"], total_compute, total_comm)
+
+
+def weight_ops(graph: Graph, plan: StagePlan) -> frozenset[int]:
+    """Backward ops that no other stage waits for: what `rhino-form-fragments{split-backward}` delays."""
+    needed = {t.value for t in plan.transfers if t.phase == "backward"}
+    loop = graph.microbatch_loop
+    end = graph.ops[loop].region_end
+    found, sending = set(), set()
+    for op in reversed(graph.ops[loop + 1 : end]):
+        if op.parent != loop or plan.phase_of_op[op.index] != "backward":
+            continue
+        if needed.isdisjoint(op.results):
+            found.add(op.index)
+        else:
+            sending.add(plan.stage_of_op[op.index])
+            needed.update(op.operands)
+            for inner in graph.ops[op.index + 1 : op.region_end]:
+                needed.update(inner.operands)
+    # A stage that sends nothing has nothing to do first.
+    found = {i for i in found if plan.stage_of_op[i] in sending}
+    # Ops of a region are where their parent is.
+    for op in graph.ops[loop + 1 : end]:
+        if op.parent in found:
+            found.add(op.index)
+    return frozenset(found)
+
+
+def _beside(spread: Spread, replicas: int, values: int) -> Spread:
+    """How replicas of a stage need a value: one each, side by side, or all the same one."""
+    return Spread((replicas, *spread.mesh), (values > 1, *spread.split))
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline as the scheduler sees it, and the memory of its stages.
+
+    `replica_bytes` are what a device of each stage sums over the replicas once a step, `replica_s` the seconds of that.
+    """
+
+    shape: Shape
+    costs: PipelineCosts
+    memory: list[StageMemory]
+    loads: Loads
+    replica_bytes: list[int]
+    replica_s: list[float]
+
+
+def pipeline(
+    prepared: Prepared, layouts: Layouts, plan: StagePlan, shape: Shape, placement: Placement, limit_bytes: int
+) -> Pipeline:
+    """The costs of a pipeline.
+
+    Args:
+      prepared: of the program cut into `shape.slices` parts.
+      limit_bytes: per device, for activations and the rest.
+    """
+    graph = prepared.graph
+    by_stage = [layouts[width] for width in shape.widths]
+    load = loads(prepared, by_stage, plan, prepared.slices)
+    held = zip(prepared.ready.step.graph.arguments, plan.stage_of_argument, strict=True)
+    staging = Staging(
+        plan.stages,
+        plan.stage_of_op,
+        [p == "backward" for p in plan.phase_of_op],
+        graph.microbatch_loop,
+        [(argument.value, s) for argument, s in held],
+    )
+    held_by = {
+        width: stage_memory(graph, staging, prepared.life, layouts[width].local, layouts[width].copies)
+        for width in shape.kinds
+    }
+    memory = [held_by[width][s] for s, width in enumerate(shape.widths)]
+    replica_bytes = _accumulated(prepared, by_stage, plan, staging)
+    replica_s = _replica_seconds(replica_bytes, shape, placement.cluster)
+    # What a replica adds up stands beside the sum of all.
+    forward: dict[tuple[int, int], float] = {}
+    backward: dict[tuple[int, int], float] = {}
+    once: dict[tuple[str, int, int], float] = {}
+    for t in plan.transfers:
+        replicas = shape.replicas if t.phase in ("forward", "backward") else 1
+        target = by_stage[t.dst].spread[t.value]
+        seconds = placement.transfer_s(
+            t.src, t.dst, graph.values[t.value].nbytes * replicas, _beside(target, shape.replicas, replicas)
+        )
+        if t.phase in ("forward", "backward"):
+            ends = (t.src, t.dst) if t.src < t.dst else (t.dst, t.src)
+            ways = forward if t.src < t.dst else backward
+            ways[ends] = ways.get(ends, 0.0) + seconds
+        else:
+            key = (_MADE_BY[t.phase], t.src, t.dst)
+            once[key] = once.get(key, 0.0) + seconds
+    edges = tuple(
+        Edge(
+            a, b, forward.get((a, b)), backward.get((a, b)),
+            placement.links(a, b), placement.links(b, a),
+        )
+        for a, b in sorted(forward.keys() | backward.keys())
+    )  # fmt: skip
+    # Once a step, before or after the micro-batches: told as seconds of the stages at both ends.
+    prepare_s, apply_s = list(load.prepare), [a + b for a, b in zip(load.update, replica_s, strict=True)]
+    for (of, a, b), seconds in once.items():
+        for s in (a, b):
+            (prepare_s if of == "prepare" else apply_s)[s] += seconds
+    costs = PipelineCosts(
+        tuple(load.forward),
+        tuple(load.backward),
+        tuple(load.weight),
+        tuple(prepare_s),
+        tuple(apply_s),
+        edges=edges,
+        groups=tuple(range(plan.stages)),
+        activation_bytes=tuple(m.saved_bytes for m in memory),
+        static_bytes=tuple(m.peak_bytes(1) - m.saved_bytes for m in memory),
+        limit_bytes=(limit_bytes,) * plan.stages if limit_bytes else (),
+    )
+    return Pipeline(shape, costs, memory, load, replica_bytes, replica_s)
+
+
+def _accumulated(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, staging: Staging) -> list[int]:
+    """Bytes that the loop accumulates on a device of each stage; parts of one gradient in every stage that has one."""
+    graph, step = prepared.graph, prepared.ready.step
+    shared = {step.carries[c].result: parts for c, parts in plan.sums.items()}
+    held = [0] * staging.stages
+    for start, _, carried, yielded, result in graph.ops[staging.loop].ties[1:]:
+        makers = [graph.values[v].producer for v in (yielded, *shared.get(result, ()))]
+        if makers[0] < 0 or staging.stage_of[makers[0]] < 0 or carried == yielded:
+            continue
+        for s in sorted({staging.stage_of[maker] for maker in makers}):
+            held[s] += by_stage[s].local[start] or graph.values[start].nbytes
+    return held
+
+
+def _replica_seconds(held: Sequence[int], shape: Shape, cluster: Cluster) -> list[float]:
+    """Seconds a stage takes to sum its replicas' accumulators, once a step."""
+    if shape.replicas == 1:
+        return [0.0] * shape.stages
+    models = {w: RingModel(part_of(cluster, shape.replicas * w), (shape.replicas, w)) for w in shape.kinds}
+    # Each device of a replica sums its part with the same part of the others.
+    timed = zip(held, shape.widths, strict=True)
+    return [models[w].time("all-reduce", (0,), nbytes) if nbytes else 0.0 for nbytes, w in timed]

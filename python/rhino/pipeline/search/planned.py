@@ -1,0 +1,145 @@
+"""One pipeline planned in full: the layout of its program, its stages, its schedule, and whether it fits.
+
+Owns the order of these decisions, and layouts that pipelines share. Which pipelines are planned is in
+`rhino.pipeline.search.search`.
+"""
+
+from __future__ import annotations
+
+import time
+from math import inf
+
+from rhino.errors import RhinoError
+from rhino.machine import Cluster
+from rhino.pipeline.cut.plan import StagePlan
+from rhino.pipeline.schedule import check, make_schedule, simulate
+from rhino.pipeline.search.candidates import Shape
+from rhino.pipeline.search.options import SCHEDULES, Options
+from rhino.pipeline.search.pipeline import Pipeline, pipeline, stage_step
+from rhino.pipeline.search.placement import Placement
+from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded, crowd, lay_out_within
+from rhino.pipeline.search.solution import Candidate, Programs
+from rhino.sharding.solution import Alternative
+
+
+def plan_shape(
+    programs: Programs, cluster: Cluster, shape: Shape, sharded: Sharded, schedule: str, memory_limit: int
+) -> Candidate | None:
+    """One pipeline with a layout that was found elsewhere; None if its stages do not fit."""
+    options = Options(schedule=schedule, memory_limit=memory_limit)
+    return Planner(programs, cluster, options, memory_limit).scheduled(shape, dict.fromkeys(shape.kinds, sharded))
+
+
+class Planner:
+    """Plans single pipelines within `limit` bytes per device.
+
+    `losers` are those that did not fit or could not be cut, `spent` the seconds that the decisions took.
+    """
+
+    def __init__(self, programs: Programs, cluster: Cluster, options: Options, limit: int) -> None:
+        self.programs, self.cluster, self.options, self.limit = programs, cluster, options, limit
+        self.laid_out: dict[tuple[int, ...], Sharded | None] = {}
+        self.losers: list[Alternative] = []
+        self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
+
+    def lay_out(self, shape: Shape, within: int = 0) -> Layouts | None:
+        """The program on the stages of each width, `within` so many bytes if not 0; None if it cannot be."""
+        found = {}
+        for width in shape.kinds:
+            key = width, shape.slices, *((*crowd(shape, width), within) if within else ())
+            if key not in self.laid_out:
+                start = time.perf_counter()
+                prepared = self.programs.prepared(shape.slices)
+                mesh, axes = self.options.mesh_of(width)
+                self.laid_out[key] = (
+                    lay_out_within(prepared, self.cluster, shape, width, mesh, within, axes)
+                    if prepared is not None
+                    else None
+                )
+                self.spent["layout_s"] += time.perf_counter() - start
+            sharded = self.laid_out[key]
+            if sharded is None:
+                return None
+            found[width] = sharded
+        return found
+
+    def planned(self, shape: Shape) -> Candidate | None:
+        """The best schedule of the best stages; None if it cannot fit."""
+        found = self.scheduled(shape, self.lay_out(shape))
+        if found is not None:
+            return found
+        # Not within the limit: laid out again with the memory that stages leave.
+        return self.scheduled(shape, self.lay_out(shape, self.limit))
+
+    def scheduled(self, shape: Shape, layouts: Layouts | None) -> Candidate | None:
+        """The best schedule of a laid-out program; None if its stages do not fit."""
+        prepared = self.programs.prepared(shape.slices)
+        if layouts is None or prepared is None:
+            return None
+        piped = self.staged(shape, prepared, layouts, ())
+        if piped is None:
+            return None
+        best = self.fastest(shape, prepared, layouts, *piped)
+        if best is not None:
+            return best
+        # Cut again, for what each stage has besides arguments and saved activations.
+        plan, costs = piped
+        in_flight = [min(shape.microbatches, shape.stages - s) for s in range(shape.stages)]
+        counted = [a + k * b for a, b, k in zip(plan.static_bytes, plan.activation_bytes, in_flight, strict=True)]
+        counted = [c * shape.width // w for c, w in zip(counted, shape.widths, strict=True)]
+        besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, in_flight, counted, strict=True)]
+        limits = tuple(max(1, self.limit - max(0, b)) for b in besides)
+        piped = self.staged(shape, prepared, layouts, limits)
+        return None if piped is None else self.fastest(shape, prepared, layouts, *piped)
+
+    def staged(
+        self, shape: Shape, prepared: Prepared, layouts: Layouts, limits: tuple[int, ...]
+    ) -> tuple[StagePlan, Pipeline] | None:
+        placement = Placement.of(self.cluster, shape.stages)
+        start = time.perf_counter()
+        cut_for = self.options.microbatches if self.options.fewer else 0
+        try:
+            plan = stage_step(prepared, layouts, shape, placement, limits, self.options.level == "O2", cut_for)
+        except RhinoError as error:
+            self.losers.append(Alternative(shape.name, inf, 0, error.message))
+            return None
+        finally:
+            self.spent["stages_s"] += time.perf_counter() - start
+        return plan, pipeline(prepared, layouts, plan, shape, placement, self.limit)
+
+    def fastest(
+        self, shape: Shape, prepared: Prepared, layouts: Layouts, plan: StagePlan, piped: Pipeline
+    ) -> Candidate | None:
+        """The fastest schedule that fits; of equally fast ones the first."""
+        start = time.perf_counter()
+        best: Candidate | None = None
+        for name in [self.options.schedule] if self.options.schedule else SCHEDULES[self.options.level]:
+            found = self.simulated(name, shape, prepared, layouts, plan, piped)
+            if found is not None and (best is None or found.step_time_s < best.step_time_s * (1 - 1e-3)):
+                best = found
+        self.spent["schedule_s"] += time.perf_counter() - start
+        return best
+
+    def simulated(
+        self, name: str, shape: Shape, prepared: Prepared, layouts: Layouts, plan: StagePlan, piped: Pipeline
+    ) -> Candidate | None:
+        try:
+            schedule = make_schedule(name, piped.costs, shape.microbatches)
+        except RhinoError as error:
+            least = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
+            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, least, strict=True))
+            fits = peak <= self.limit
+            self.losers.append(Alternative(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
+            return None
+        simulation = simulate(schedule, piped.costs)
+        in_flight = simulation.in_flight_peak
+        peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, in_flight, strict=True))
+        if peak > self.limit:
+            self.losers.append(Alternative(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
+            return None
+        problems = check(schedule, piped.costs)
+        if problems:
+            raise RhinoError(
+                f"the {name} schedule is not valid: {problems[0]}", "this is a bug in rhino.pipeline.schedule"
+            )
+        return Candidate(shape, prepared, layouts, plan, piped, schedule, simulation, peak)

@@ -1,0 +1,341 @@
+"""`plan_jointly`: program + cluster -> the best pipeline: stages, replicas, mesh, micro-batches, schedule.
+
+Owns the order in which pipelines are tried and when the search stops. How one is planned is in `planned`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+from math import inf, prod
+
+from rhino.errors import RhinoError
+from rhino.machine import Cluster
+from rhino.machine.units import nbytes
+from rhino.pipeline.search.candidates import Shape, shapes
+from rhino.pipeline.search.options import Options, check_options
+from rhino.pipeline.search.placement import Placement
+from rhino.pipeline.search.planned import Planner
+from rhino.pipeline.search.rescaled import RescaledPrograms
+from rhino.pipeline.search.sharded import Layouts, Sharded
+from rhino.pipeline.search.solution import Candidate, JointSolution, Programs
+from rhino.sharding.meshes import axes_text
+from rhino.sharding.solution import Alternative
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard a level searches.
+
+    Attributes:
+      slices: how many counts of slices are tried, and `ratio` from one to the next.
+      wide: whether a replica may have devices on several hosts.
+      exact: pipelines planned in full after the estimates.
+    """
+
+    slices: int
+    ratio: int
+    wide: bool
+    exact: int
+
+
+EFFORTS = {"O1": Effort(5, 4, False, 8), "O2": Effort(6, 2, True, 24)}
+
+
+def plan_jointly(
+    programs: Programs, cluster: Cluster, options: Options, progress: Progress | None = None
+) -> JointSolution:
+    """The pipeline with the least simulated step time whose stages fit.
+
+    Args:
+      progress: called with (done, total, label).
+
+    Raises:
+      RhinoError: an option that cannot be meant, no pipeline uses all devices, or none fits the memory limit.
+    """
+    check_options(options)
+    tell = progress or (lambda done, total, label: None)
+    told = RescaledPrograms(programs)
+    try:
+        found = _Search(told, cluster, options, tell).run()
+    except RhinoError:
+        if not told.told:
+            raise
+    else:
+        if told.told_truly(found.best.shape.slices):
+            return found
+    # Nothing is refused, or chosen, by a program that was only told.
+    return _Search(programs, cluster, options, tell).run()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Draft:
+    """A pipeline before its stages are planned: the most promising is the least of them.
+
+    `bound_s` is what it takes with perfectly equal stages; `own` is whether its own program was laid out for that.
+    """
+
+    bound_s: float
+    stages: int
+    slices: int
+    shape: Shape = field(compare=False)
+    own: bool = field(compare=False)
+
+
+class _Search:
+    def __init__(self, programs: Programs, cluster: Cluster, options: Options, progress: Progress) -> None:
+        self.programs, self.cluster, self.options, self.progress = programs, cluster, options, progress
+        self.effort = EFFORTS[options.level]
+        self.limit = options.memory_limit or cluster.device.plan_bytes
+        self.begin = time.perf_counter()
+        self.deadline = self.begin + options.budget_s if options.budget_s is not None else inf
+        self.planner = Planner(programs, cluster, options, self.limit)
+        self.losers = self.planner.losers
+        self.uneven = False  # whether unequal stages were tried
+        self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
+
+    def run(self) -> JointSolution:
+        queue = self.drafts() or self.others()
+        if not queue:
+            raise self.nothing()
+        drafts = list(queue)
+        best: Candidate | None = None
+        done = 0
+        bound = inf
+        while queue or (best is None and (queue := self.others())):
+            draft = heappop(queue)
+            least_s = best.step_time_s if best else inf
+            late = done >= self.effort.exact or time.perf_counter() > self.deadline
+            if draft.bound_s >= least_s or (best and late):
+                bound = min(bound, draft.bound_s)
+                break
+            layouts = self.planner.lay_out(draft.shape)
+            if layouts is None:
+                continue
+            if not draft.own:
+                heappush(queue, self.draft(draft.shape, layouts))
+                continue
+            bound = min(bound, draft.bound_s)
+            self.progress(done, self.effort.exact, draft.shape.name)
+            found = self.planner.planned(draft.shape)
+            done += 1
+            if found is None:
+                continue
+            if best is None or found.step_time_s < best.step_time_s:
+                if best is not None:
+                    self.lose(best)
+                best = found
+            else:
+                self.lose(found)
+        if best is None:
+            raise self.too_large(drafts)
+        best, more = self.refined(best)
+        done += more
+        seconds = time.perf_counter() - self.begin
+        return JointSolution(
+            best, self.alternatives(best), done, min(bound, best.step_time_s), seconds, dict(self.planner.spent)
+        )
+
+    def refined(self, best: Candidate) -> tuple[Candidate, int]:
+        """The best with half or twice as many slices, and so on while that is faster; and how many were planned."""
+        done, tried = 0, {best.shape.slices}
+        improved = not self.options.microbatches
+        while improved:
+            improved = False
+            shape = best.shape
+            for slices in (shape.slices // 2, shape.slices * 2):
+                fits = slices >= shape.replicas and not slices % shape.replicas and not self.programs.batch % slices
+                if slices in tried or not fits or time.perf_counter() > self.deadline:
+                    continue
+                tried.add(slices)
+                near = replace(shape, slices=slices)
+                if self.planner.lay_out(near) is None:
+                    continue
+                found = self.planner.planned(near)
+                done += 1
+                if found is None:
+                    continue
+                better, worse = (found, best) if found.step_time_s < best.step_time_s else (best, found)
+                self.lose(worse)
+                improved = improved or better is found
+                best = better
+        return best, done
+
+    # --- estimates ----------------------------------------------------------------------------------------------------
+
+    def others(self) -> list[_Draft]:
+        """As `drafts`, of unequal stages: only where the program cannot be cut into equal ones, which go first."""
+        if self.options.stages or self.uneven or any(a.peak_bytes for a in self.losers):
+            return []
+        self.uneven = True
+        return self.drafts()
+
+    def drafts(self) -> list[_Draft]:
+        """All pipelines, as a heap by what they take with perfectly equal stages and no transfers."""
+        options, cluster = self.options, self.cluster
+        found: list[_Draft] = []
+        known: dict[tuple[int, ...], tuple[Layouts, int]] = {}
+        by_width: dict[tuple[int, int, int], list[Shape]] = {}
+        kept, taken = self.state_bytes(), prod(n for _, n in self.programs.example.graph.axes)
+        asked = {"stages": options.stages, "microbatches": options.microbatches}
+        for shape in shapes(cluster, self.programs.batch, **asked, fewer=options.fewer, uneven=self.uneven):
+            if shape.stages == 1 and not options.stages:
+                continue  # one stage is no pipeline: `plan_sharding` searches those
+            if options.mesh and sorted(shape.kinds) != sorted(map(prod, options.mesh)):
+                continue
+            if any(width % taken for width in shape.kinds):
+                continue
+            wide = shape.width > cluster.devices_per_host
+            if wide and len(shape.kinds) == 1 and not (self.effort.wide or options.mesh):
+                continue
+            # However they are divided, parameters and optimizer state are somewhere in each replica.
+            each = kept // sum(shape.widths)
+            if each > self.limit:
+                self.least = min(self.least or each, each)
+                continue
+            by_width.setdefault((shape.width, shape.stages, shape.replicas), []).append(shape)
+        wanted = [shape for choices in by_width.values() for shape in self.spaced(choices)]
+        # The coarsest cut of each width stands for the others until they are promising: finer ones send no less.
+        for shape in sorted(wanted, key=lambda s: (s.width, s.slices)):
+            if shape.kinds not in known:
+                layouts = self.planner.lay_out(shape)
+                if layouts is not None:
+                    known[shape.kinds] = layouts, shape.slices
+        for shape in wanted:
+            if shape.kinds in known:
+                layouts, slices = known[shape.kinds]
+                found.append(self.draft(shape, layouts, slices))
+        heapify(found)
+        return found
+
+    def draft(self, shape: Shape, layouts: Layouts, slices: int = 0) -> _Draft:
+        """A pipeline with the layout of its program, or of the same cut into another number of slices."""
+        bound_s = min(self.bound(shape, layouts[width], slices or shape.slices) for width in shape.kinds)
+        return _Draft(bound_s, shape.stages, shape.slices, shape, slices in (0, shape.slices))
+
+    def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
+        """The finest slices, those `ratio` times as large, and so on: the same for all, for each takes time to read."""
+        ordered = sorted(choices, key=lambda s: -s.slices)
+        if self.options.microbatches:
+            return ordered
+        picked = ordered[:1]
+        for shape in ordered[1:]:
+            if picked[-1].slices >= self.effort.ratio * shape.slices:
+                picked.append(shape)
+        return picked[: self.effort.slices]
+
+    def bound(self, shape: Shape, sharded: Sharded, slices: int) -> float:
+        """Seconds of a step with equal stages that wait for the first micro-batch, or for the least that links take.
+
+        Args:
+          sharded: the layout of the program cut into `slices` slices.
+        """
+        prepared = self.programs.prepared(slices)
+        assert prepared is not None
+        loop = prepared.graph.microbatch_loop
+        end = prepared.graph.ops[loop].region_end
+        seconds = sharded.seconds
+        inside = sum(seconds.compute[loop:end]) + sum(seconds.comm[loop:end])
+        every = sum(seconds.compute) + sum(seconds.comm)
+        micro_s, send_s = inside / shape.slices, self.send_s(shape)
+        first_s = micro_s + (shape.stages - 1) * send_s
+        rest_s = (shape.microbatches - 1) * max(micro_s / shape.stages, send_s)
+        return first_s + rest_s + (every - inside) / shape.stages
+
+    def send_s(self, shape: Shape) -> float:
+        """Seconds that the smallest transfer between neighbours takes, one of which follows another."""
+        placement = Placement.of(self.cluster, shape.stages)
+        return min((placement.transfer_s(s, s + 1, 1) for s in range(shape.stages - 1)), default=0.0)
+
+    def state_bytes(self) -> int:
+        """Bytes of parameters, optimizer state and gradients, undivided."""
+        graph = self.programs.example.graph
+        state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in ("param", "opt_state"))
+        sums = sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
+        return state + sums
+
+    # --- what lost ----------------------------------------------------------------------------------------------------
+
+    def lose(self, candidate: Candidate) -> None:
+        self.losers.append(Alternative(candidate.name, candidate.step_time_s, candidate.peak_bytes, ""))
+
+    def alternatives(self, best: Candidate) -> tuple[Alternative, ...]:
+        """Those that lost, the fastest first, each once."""
+        found: dict[str, Alternative] = {}
+        for a in self.losers:
+            why = a.why or f"{a.step_time_s / best.step_time_s - 1:.1%} slower"
+            if a.name != best.name and a.step_time_s < inf:
+                found.setdefault(a.name, replace(a, why=why))
+        return tuple(sorted(found.values(), key=lambda a: (a.step_time_s, a.name)))
+
+    def nothing(self) -> RhinoError:
+        """Why no pipeline is worth a search."""
+        options, cluster = self.options, self.cluster
+        if self.least:
+            return RhinoError(
+                f"no pipeline fits in {nbytes(self.limit)} per device on {cluster.name}: parameters, "
+                f"optimizer state and gradients alone take {nbytes(self.least)} of each device",
+                "use more devices, or raise the limit",
+            )
+        batch, count = self.programs.batch, options.microbatches
+        used = options.stages * prod(options.mesh[0]) if len(options.mesh) == 1 else 0
+        replicas = cluster.num_devices // used if used else 1
+        if count and options.fewer and batch % replicas:
+            return RhinoError(
+                f"a batch of {batch} examples cannot be shared out among {replicas} replicas of each stage",
+                f"pad or drop it, or give batches that {replicas} divides",
+            )
+        if count and not options.fewer and batch % (count * replicas):
+            each = f" for each of {replicas} replicas" if replicas > 1 else ""
+            return RhinoError(
+                f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",
+                "ask for a number that divides the batch, or take another batch",
+            )
+        for _, slices, *_ in self.planner.laid_out:
+            refusal = self.programs.refusal(slices)
+            if refusal is not None:
+                return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
+        own = self.programs.example.graph.axes
+        if (taken := prod(n for _, n in own)) > 1:
+            these = f"of {options.stages} stages" if options.stages else "of two stages or more"
+            return RhinoError(
+                f"no pipeline {these} on the {cluster.num_devices} devices of cluster {cluster.name} has stages that "
+                f"hold the mesh {axes_text(own)} of the step's manual computations",
+                f"ask for stages of {taken} devices or a multiple, or write the step for a smaller mesh",
+            )
+        if options.stages:
+            # Says why there are no such stages.
+            dealt = Placement.of(cluster, options.stages).widths
+            if len(options.mesh) == 1 and len(set(dealt)) > 1:
+                return RhinoError(
+                    f"{options.stages} stages on the {cluster.num_devices} devices of cluster {cluster.name} have "
+                    f"{'+'.join(map(str, dealt))} of them, which no one mesh fits",
+                    "leave the mesh to the search, or give a number of stages that divides the devices",
+                )
+        sizes = "+".join("x".join(map(str, mesh)) for mesh in options.mesh)
+        asked = [f"mesh {sizes}"] * bool(sizes) + [f"{options.stages} stages"] * bool(options.stages)
+        asked += [f"{options.microbatches} micro-batches"] * bool(options.microbatches)
+        given = f" of {' and '.join(asked)}" if asked else ""
+        return RhinoError(
+            f"no pipeline{given} uses the {cluster.num_devices} devices of cluster {cluster.name} "
+            f"for a batch of {batch}",
+            "ask for another number of stages or micro-batches, or leave them to the search",
+        )
+
+    def too_large(self, drafts: Sequence[_Draft]) -> RhinoError:
+        refused = next((a for a in self.losers if not a.peak_bytes), None)
+        if refused is not None and not any(a.peak_bytes for a in self.losers):
+            return RhinoError(
+                f"no pipeline is possible on {self.cluster.name}: {refused.name}: {refused.why}",
+                "ask for another number of stages or micro-batches, or plan it as one program (stages=1)",
+            )
+        tight = min((a for a in self.losers if a.peak_bytes), key=lambda a: a.peak_bytes, default=None)
+        needs = f": {tight.name} needs {nbytes(tight.peak_bytes)}" if tight else ""
+        return RhinoError(
+            f"no pipeline fits in {nbytes(self.limit)} per device on {self.cluster.name}{needs}",
+            "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
+        )

@@ -1,0 +1,324 @@
+"""Plans in IR: running the planning pipeline on a module, and reading the plan back from the annotated one.
+
+Owns the way between `Plan` and MLIR. Must not know jax, pytrees or the plan's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions, sdy
+from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
+from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
+from rhino.dialect.locations import argument_name
+from rhino.dialect.schema import from_attr, to_attr
+from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
+from rhino.machine.padding import Unsplit
+from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan.meshes import put_aside, put_back
+from rhino.plan.pipeline import in_fragments, pipeline_arguments, pipeline_results
+from rhino.plan.retype import ALIAS
+
+if TYPE_CHECKING:
+    from rhino.machine import Cluster
+    from rhino.passes.diagnostics import Diagnostic
+    from rhino.sharding.outcome import Progress
+
+_NAMES = re.compile(r'rhino\.name = "[^"]*"')
+_RETURNED = re.compile(r"(, )?rhino\.returned = \{[^}]*\}")
+_MODULE_NAME = re.compile(r"^module @\S+ ", re.MULTILINE)
+_SEE = f"rhino-opt FILE shows the line; {JAX_WRITES}"
+_NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to plan for. `memory_limit_bytes` 0 means nine tenths of the device's; `mesh` is "2x4", empty for a search.
+
+    `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
+    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch",
+    `annotations` "keep", "ignore" or "planned". `fewer` takes fewer micro-batches than asked for where those do not
+    divide the batch.
+    """
+
+    cluster: Cluster
+    level: str = "O1"
+    mesh: str = ""
+    memory_limit_bytes: int = 0
+    budget_s: float = 0.0
+    stages: int = 0
+    microbatches: int = 0
+    schedule: str = ""
+    statistics: str = "batch"
+    annotations: str = "keep"
+    fewer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with what only the run knows: its seconds, and the remarks and warnings of the passes."""
+
+    plan: Plan
+    seconds: float
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def fingerprint(module: ir.Module) -> str:
+    """SHA-256 (hex) of a module's text without locations: tells whether two traces are one program.
+
+    What the user calls the step and its arguments, and the trees they are in, is no part of it.
+    """
+    text = _MODULE_NAME.sub("module ", str(module), count=1)
+    text = _RETURNED.sub("", _NAMES.sub('rhino.name = ""', text))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_module(
+    module: ir.Module,
+    request: Request,
+    progress: Progress | None = None,
+    program: str = "",
+    before_search: Callable[[ir.Module], None] | None = None,
+) -> Planned:
+    """Run `rhino-auto` on a module, in place, and read the plan, which then holds the module.
+
+    Args:
+      progress: called as (done, total, label) while the search runs.
+      program: the `fingerprint` to record; by default that of the module given.
+      before_search: changes the module when all its types are as they will be, before rhino-plan-sharding searches;
+        for a request of one stage.
+
+    Raises:
+      RhinoError: a pass failed; the message names the place in the module where it is known.
+    """
+    from rhino.passes.pass_manager import Instrumentation, PassManager, PipelineError, Step
+    from rhino.passes.pipelines import Auto
+    from rhino.passes.plan.plan_sharding import PlanSharding
+
+    class BeforeSearch(Instrumentation):
+        def before(self, step: Step, module: ir.Module) -> None:
+            if before_search is not None and step.name == PlanSharding.name:
+                before_search(module)
+
+    start = time.perf_counter()
+    _keep_names(module)
+    program = program or fingerprint(module)
+    aside = put_aside(module)
+    manager, hooks = PassManager(module.context), [BeforeSearch()]
+    with topology_of(request.cluster) as topology:
+        auto = Auto(
+            topology=topology,
+            level=request.level,
+            mesh=request.mesh,
+            memory_limit=request.memory_limit_bytes,
+            budget=request.budget_s,
+            stages=request.stages,
+            microbatches=request.microbatches,
+            fewer=request.fewer,
+            schedule=request.schedule,
+            statistics=request.statistics,
+            annotations=request.annotations,
+        )
+        manager.add(auto)
+        try:
+            result = manager.run(module, instrumentations=hooks, progress=progress)
+        except PipelineError as error:
+            first = error.diagnostics[0]
+            place = "" if first.position.file == _NOWHERE else f"{first.position}: "
+            # Without the severity: whoever shows a RhinoError says that it is an error.
+            raise RhinoError(place + first_line(first.message), error.remedy) from error
+    put_back(module, aside)
+    seconds = time.perf_counter() - start
+    attributes = module.operation.attributes
+    if RhinoPlan.name in attributes:
+        data = {**from_attr(attributes[RhinoPlan.name]), "program": program}
+        attributes[RhinoPlan.name] = to_attr(data, module.context)
+    return Planned(read_plan(module), seconds, tuple(result.diagnostics))
+
+
+def tell_warnings(diagnostics: Iterable[Diagnostic]) -> None:
+    """Give the warnings of passes as Python's, at the lines of the user's program that they are of."""
+    # Of two that say the same of one place one is enough.
+    for one in dict.fromkeys(diagnostics):
+        if one.severity == "warning":
+            text = "; ".join((one.message, *(note.message for note in one.notes)))
+            warnings.warn_explicit(text, RhinoWarning, one.position.file, max(one.position.line, 1))
+
+
+def _keep_names(module: ir.Module) -> None:
+    """Write the names that jax keeps in locations as attributes: text is often written without locations."""
+    main = functions.find(module, "main")
+    if main is None or not main.regions[0].blocks:
+        return
+    attributes = functions.argument_attributes(main)
+    for i, (given, argument) in enumerate(zip(attributes, main.regions[0].blocks[0].arguments, strict=True)):
+        if RhinoName.name not in given and isinstance(argument.location, ir.NameLoc):
+            given[RhinoName.name] = ir.StringAttr.get(argument_name(argument, i), module.context)
+    functions.set_argument_attributes(main, attributes)
+
+
+@contextmanager
+def topology_of(cluster: Cluster) -> Iterator[str]:
+    """The text by which a pass's option names the cluster: a preset's name, or a file that lives during the run."""
+    from rhino.machine.catalog import preset_names, read_preset
+
+    name = cluster.base_name
+    if name in preset_names() and read_preset(name).with_hosts(cluster.hosts).digest() == cluster.digest():
+        yield cluster.name
+        return
+    with tempfile.TemporaryDirectory(prefix="rhino-") as folder:
+        path = os.path.join(folder, "cluster.yaml")
+        cluster.save(path)
+        yield path
+
+
+def parse_module(data: bytes | str, where: str, path: str | None = None, function: str = "") -> ir.Module:
+    """A module from text, bytecode or a portable artifact, in a fresh context.
+
+    Args:
+      where: what errors call the source, a path or "<stdin>".
+      path: the file that `data` was read from, if any: the module's locations then name it.
+      function: the step's function, which becomes @main; by default @main, or the only public one.
+
+    Raises:
+      RhinoError: "<where>:line:column: cause" for the first thing that is wrong.
+    """
+    from rhino.passes.pass_manager import native_diagnostics
+
+    raw = data.encode() if isinstance(data, str) else data
+    if not raw.strip():
+        raise RhinoError(f"{where}: the file is empty", f"give the StableHLO of a step; {JAX_WRITES}")
+    if not raw.startswith(BYTECODE_MAGIC) and not _is_text(raw):
+        raise RhinoError(f"{where}: neither MLIR text nor MLIR bytecode", f"give a .mlir or .mlirbc file; {JAX_WRITES}")
+    context = make_context()
+    found: list[Diagnostic] = []
+    try:
+        with native_diagnostics(context, found.append):
+            module = parse_bytes(raw, context) if path is None else parse_file(path, context)
+    except ir.MLIRError as error:
+        first = next((d for d in found if d.severity == "error"), None)
+        if first is None:
+            raise RhinoError(f"{where}: {first_line(error)}", _SEE) from None
+        place = f"{where}:{max(first.position.line, 1)}:{max(first.position.column, 1)}"
+        raise RhinoError(f"{place}: {first_line(first.message)}", _SEE) from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise RhinoError(f"{where}: not a module: {first_line(error)}", _SEE) from None
+    try:
+        functions.make_main(module, function)
+    except RhinoError as error:
+        raise RhinoError(f"{where}: {error.message}", error.remedy) from None
+    return module
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        return "\0" not in raw.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def read_plan(module: str | bytes | ir.Module) -> Plan:
+    """See `Plan.from_module`."""
+    parsed = module if isinstance(module, ir.Module) else parse_module(module, "module")
+    attributes = parsed.operation.attributes
+    if RhinoPlan.name not in attributes:
+        raise RhinoError("the module has no rhino.plan", "plan it first: rhino plan FILE.mlir --cluster C -o OUT.mlir")
+    try:
+        data = from_attr(attributes[RhinoPlan.name])
+    except TypeError as error:
+        raise RhinoError(f"rhino.plan: {error}", "plan the module again") from None
+    for problem in RhinoPlan.schema.check(data, RhinoPlan.name):
+        raise RhinoError(problem, "plan the module again with this version of rhino")
+    if data["schema"] != SCHEMA:
+        raise RhinoError(
+            f"rhino.plan: schema {data['schema']} is not {SCHEMA}", "plan the module again with this rhino"
+        )
+    main = functions.find(parsed, "main")
+    if main is None:
+        raise RhinoError("the module has no function @main", "name the step's function @main")
+    predicted = data["predicted"]
+    search = data.get("search", {})
+    pipeline = in_fragments(main)
+    return Plan(
+        level=data["level"],
+        cluster=data["cluster"],
+        mesh=tuple((axis, size) for axis, size in data["mesh"]),
+        stages=data["stages"],
+        microbatches=data["microbatches"],
+        schedule=data["schedule"],
+        arguments=pipeline_arguments(main) if pipeline else _arguments(main),
+        outputs=pipeline_results(main) if pipeline else _outputs(main),
+        predicted=Predicted(**{key: predicted[key] for key in Predicted.__slots__ if key in predicted}),
+        search=Search(search.get("candidates", 0), search.get("gap", 0.0)),
+        alternatives=tuple(
+            Alternative(entry["name"], entry["why"], entry.get("step_time_s"), entry.get("peak_bytes"))
+            for entry in data.get("alternatives", ())
+        ),
+        groups=int(data.get("groups", 1)),
+        meshes=tuple(tuple((axis, size) for axis, size in mesh) for mesh in data.get("meshes", ())),
+        program=str(data.get("program", "")),
+        statistics=str(data.get("statistics", "batch")),
+        kernels=tuple(_kernel(entry) for entry in data.get("kernels", ())),
+        machine=_machine(parsed),
+        unsplit=tuple(
+            Unsplit(**{name: entry[name] for name in Unsplit.__slots__}) for entry in data.get("unsplit", ())
+        ),
+        source=parsed,
+    )
+
+
+def _machine(module: ir.Module) -> Machine | None:
+    if RhinoCluster.name not in module.operation.attributes:
+        return None
+    data = from_attr(module.operation.attributes[RhinoCluster.name])
+    return Machine(data["device"], data["hosts"], data["devices_per_host"])
+
+
+def _kernel(entry: Mapping[str, Any]) -> KernelUse:
+    values = {name: entry[name] for name in KernelUse.__slots__}
+    return KernelUse(**{**values, "dims": tuple(tuple(axes) for axes in entry["dims"])})
+
+
+def _arguments(main: ir.Operation) -> tuple[Tensor, ...]:
+    block = main.regions[0].blocks[0]
+    found = []
+    for i, attributes in enumerate(functions.argument_attributes(main)):
+        given = attributes.get(RhinoName.name)
+        name = given.value if given is not None else argument_name(block.arguments[i], i)
+        role = attributes[RhinoRole.name].value if RhinoRole.name in attributes else "other"
+        found.append(_tensor(name, role, block.arguments[i].type, attributes))
+    return tuple(found)
+
+
+def _outputs(main: ir.Operation) -> tuple[Tensor, ...]:
+    types = main.attributes["function_type"].value.results
+    results = functions.result_attributes(main)
+    # A result that takes the buffer of a strided argument is stored as that argument is.
+    for taken in functions.argument_attributes(main):
+        if RhinoStrided.name in taken and ALIAS in taken:
+            results[taken[ALIAS].value].setdefault(RhinoStrided.name, taken[RhinoStrided.name])
+    found = []
+    for i, attributes in enumerate(results):
+        given = attributes.get(RhinoName.name, attributes.get("jax.result_info"))
+        found.append(_tensor(given.value if given is not None else f"result{i}", "", types[i], attributes))
+    return tuple(found)
+
+
+def _tensor(name: str, role: str, type_: Any, attributes: Mapping[str, ir.Attribute]) -> Tensor:
+    stored = tuple(type_.shape)
+    sharding: Sharding = tuple(() for _ in stored)
+    if sdy.SHARDING in attributes:
+        sharding = sdy.dims_of(attributes[sdy.SHARDING])
+    shape = tuple(from_attr(attributes[RhinoStrided.name])["shape"]) if RhinoStrided.name in attributes else stored
+    return Tensor(name, role, shape, str(type_.element_type), sharding, stored)

@@ -1,0 +1,199 @@
+"""Values, operations and arguments of one program, flat and indexed by integers.
+
+Owns the data model only. Built by `rhino.passes.import_graph` from MLIR, or by hand in tests; knows neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from rhino.program.element_types import dtype_bytes
+
+# Mesh axes per dimension, outermost first.
+Dims = tuple[tuple[str, ...], ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Rule:
+    """Shardy's factor mapping of an op: every operand and result dimension is a list of factors, major first.
+
+    `reduction` factors leave the result partial when sharded; `replicate` factors must not be sharded
+    (one in both is summed, but not by several devices); `permutation` factors can be sharded at the price of a
+    collective-permute.
+    """
+
+    factor_sizes: tuple[int, ...]
+    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    results: tuple[tuple[tuple[int, ...], ...], ...]
+    reduction: tuple[int, ...] = ()
+    replicate: tuple[int, ...] = ()
+    permutation: tuple[int, ...] = ()
+    entire: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Value:
+    """One tensor, whose shape and type stay: `nbytes` are its bytes, kept because the search asks for them often.
+
+    `producer` is its op's index, -1 for arguments; `loop` the innermost enclosing while op, or -1.
+    """
+
+    index: int
+    shape: tuple[int, ...]
+    dtype: str
+    producer: int
+    loop: int = -1
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nbytes = int(prod(self.shape) * dtype_bytes(self.dtype))
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(slots=True, frozen=True)
+class Kernel:
+    """What one execution of a call whose insides nobody sees costs, with whole operands.
+
+    `dtype` is the type whose rate its arithmetic has, `rate` what limits that (`rhino.kernels.data.RATES`);
+    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything;
+    `ordered` are factors of which a device has to know where its part begins; `held` are bytes that it takes besides
+    operands and results, and the factors that divide them.
+    """
+
+    name: str
+    flops: int
+    nbytes: int
+    dtype: str
+    rate: str
+    replicated: str = ""
+    maxima: tuple[int, ...] = ()
+    ordered: tuple[int, ...] = ()
+    held: tuple[tuple[tuple[int, ...], int], ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Sent:
+    """One collective of a body: the op there, its kind, the axes over which it sends, bytes of the full tensor."""
+
+    op: int
+    kind: str
+    axes: tuple[str, ...]
+    nbytes: int
+
+
+@dataclass(slots=True, frozen=True)
+class Manual:
+    """A computation written for one device of a mesh: the axes it takes, and what it leaves to a plan.
+
+    Attributes:
+      taken: (axis, factor of the op's rule) of each axis it uses by itself; -1 where that axis splits nothing.
+      free: factors that the body handles like a batch: other axes may split them.
+      body: what one device does, in a device's shapes; its arguments and outputs are the op's operands and results.
+      places: per value of the body and dimension the free factor, -1 where there is none.
+      sent: the body's collectives.
+      key: the same for equal computations.
+    """
+
+    taken: tuple[tuple[str, int], ...]
+    free: tuple[int, ...]
+    key: str
+    body: Graph = field(compare=False, repr=False)
+    places: tuple[tuple[int, ...], ...] = field(compare=False, repr=False)
+    sent: tuple[Sent, ...] = field(compare=False, repr=False)
+
+    def ways(self, rule: Rule) -> int:
+        """Into how many parts its axes split what it computes."""
+        return prod(rule.factor_sizes[f] for _, f in self.taken if f >= 0 and f not in self.free)
+
+
+@dataclass(slots=True)
+class Op:
+    """One operation. Ops of a region follow their parent in `Graph.ops`, up to the parent's `region_end`.
+
+    `trips` is how often the op runs in one step (product of the enclosing loops' trip counts). For a `while`,
+    `ties` lists groups of values that are one buffer: operand, block arguments, yielded value and result.
+    A manual computation is one op, with a rule of its own; what is inside it is in `manual`.
+    """
+
+    index: int
+    name: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    rule: Rule | None
+    flops: int = 0
+    trips: int = 1
+    parent: int = -1
+    region_end: int = -1
+    ties: tuple[tuple[int, ...], ...] = ()
+    where: str = ""
+    tag: str = ""
+    kernel: Kernel | None = None
+    manual: Manual | None = None
+
+
+@dataclass(slots=True)
+class Argument:
+    """One @main argument.
+
+    `alias` is the index of the output that reuses its buffer, or -1; `donated` without alias is a plain donor.
+    """
+
+    value: int
+    name: str
+    role: str = "other"
+    donated: bool = False
+    alias: int = -1
+
+
+# Operations that do nothing but lay a value out.
+CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """What a given sharding leaves open.
+
+    Attributes:
+      dims: by dimension, whether further axes may split it.
+      axes: of the mesh it was written for; others are free.
+      whole: axes that split no dimension in any case.
+    """
+
+    dims: tuple[bool, ...]
+    axes: tuple[str, ...]
+    whole: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Graph:
+    """The whole program. `outputs` are the value indices @main returns, in order.
+
+    `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension;
+    `loose` what those of them that do not fix everything leave open.
+    `stages` are the pipeline stages that state is pinned to, by value; `stage_pins` by stage what is `pins` there.
+    `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1; its trip count is their number.
+    `axes` are those, with their sizes, that a mesh of the program must have, next to each other and in this order.
+    """
+
+    values: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    arguments: list[Argument] = field(default_factory=list)
+    outputs: tuple[int, ...] = ()
+    pins: dict[int, tuple[str, Dims]] = field(default_factory=dict)
+    loose: dict[int, Loose] = field(default_factory=dict)
+    stages: dict[int, int] = field(default_factory=dict)
+    stage_pins: dict[int, dict[int, tuple[str, Dims]]] = field(default_factory=dict)
+    microbatch_loop: int = -1
+    axes: tuple[tuple[str, int], ...] = ()
+
+    def users(self) -> list[list[int]]:
+        """For each value, the indices of the ops that read it, in program order."""
+        users: list[list[int]] = [[] for _ in self.values]
+        for op in self.ops:
+            for v in dict.fromkeys(op.operands):
+                users[v].append(op.index)
+        return users

@@ -1,0 +1,148 @@
+"""Which values XLA really writes to memory, and which share one buffer: the part of fusion that time and memory need.
+
+Owns two linear sweeps over a graph: element-wise values live only inside fusions, unless something that cannot fuse (a
+dot, a loop, the caller) reads them. `XLA: elementwise-fused, elementwise-made-again`. Knows no mesh and no costs.
+"""
+
+from __future__ import annotations
+
+from rhino.program.data import Graph, Op
+
+# Ops that XLA fuses into their readers.
+_FUSIBLE_MISC = frozenset(
+    f"stablehlo.{name}"
+    for name in ("broadcast_in_dim", "reshape", "transpose", "iota", "slice", "pad", "concatenate", "reverse",
+                 "constant", "dynamic_slice")
+)  # fmt: skip
+_UNFUSIBLE = frozenset(
+    f"stablehlo.{name}"
+    for name in ("dot_general", "dot", "convolution", "gather", "scatter", "sort", "reduce", "reduce_window",
+                 "select_and_scatter", "while", "case", "if", "optimization_barrier", "dynamic_update_slice", "fft",
+                 "cholesky", "triangular_solve", "custom_call", "rng_bit_generator", "rng")
+)  # fmt: skip
+# A reduction or a gather fuses its input; these read memory. XLA: dots-read-memory
+_READS_MEMORY = _UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice", "stablehlo.gather"}
+_IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
+
+
+def is_fusible(op: Op) -> bool:
+    """Whether XLA computes the op inside the fusion of whatever reads it."""
+    return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in _UNFUSIBLE and op.kernel is None)
+
+
+def is_elementwise(graph: Graph, op: Op) -> bool:
+    """Whether each element of the result is made of the elements at its place in the operands, or of scalars."""
+    shape = graph.values[op.results[0]].shape if op.results else ()
+    return (
+        op.name not in _FUSIBLE_MISC
+        and is_fusible(op)
+        and all(graph.values[v].shape in (shape, ()) for v in op.operands)
+    )
+
+
+def materialised(graph: Graph) -> list[bool]:
+    """For each value, whether it gets memory of its own."""
+    real = [True] * len(graph.values)
+    splats = _splats(graph)
+    late = absorbed(graph)
+    for op in graph.ops:
+        if is_fusible(op) or op.index in late:
+            for v in op.results:
+                real[v] = False
+    for op in graph.ops:
+        if op.name in _READS_MEMORY or op.kernel is not None:
+            for v in op.operands[op.index in late :]:
+                real[v] = True
+    for v in late.values():
+        real[v] = True
+    for op in graph.ops:
+        for tie in op.ties:
+            # XLA: constants-sink-into-loops
+            for v in tie:
+                real[v] = not (is_invariant(op, tie) and tie[0] in splats)
+    for v in graph.outputs:
+        real[v] = True
+    # Constants and scalars are folded into their readers whoever reads them.
+    for op in graph.ops:
+        if op.name == "stablehlo.constant" and op.tag == "splat":
+            real[op.results[0]] = False
+    return real
+
+
+def absorbed(graph: Graph) -> dict[int, int]:
+    """Scatters that add to what is added to something else, by index, each with the value they work on in the end.
+
+    `XLA: scatters-absorbed`, behind all further sums and transpositions: the gradient of a cross-entropy by labels is
+    one buffer, not one for each of its parts.
+    """
+    if not any(op.name == "stablehlo.scatter" for op in graph.ops):
+        return {}
+    users = graph.users()
+    returned = set(graph.outputs)
+    found: dict[int, int] = {}
+    for op in graph.ops:
+        if op.name != "stablehlo.scatter" or op.tag != "add" or op.kernel is not None:
+            continue
+        v, summed = op.results[0], False
+        while v not in returned and len(users[v]) == 1:
+            reader = graph.ops[users[v][0]]
+            if reader.parent != op.parent or reader.name not in ("stablehlo.add", "stablehlo.transpose"):
+                break
+            v, summed = reader.results[0], summed or reader.name == "stablehlo.add"
+        if summed:
+            found[op.index] = v
+    return found
+
+
+def is_invariant(op: Op, tie: tuple[int, ...]) -> bool:
+    """Whether a loop hands a carried value on unchanged: (operand, cond argument, body argument, yielded, result)."""
+    return op.name == "stablehlo.while" and tie[2] == tie[3]
+
+
+def _splats(graph: Graph) -> set[int]:
+    """Values whose elements are all one constant."""
+    found: set[int] = set()
+    for op in graph.ops:
+        if (op.name == "stablehlo.constant" and op.tag == "splat") or (
+            op.name == "stablehlo.broadcast_in_dim" and op.operands[0] in found
+        ):
+            found.add(op.results[0])
+    return found
+
+
+def buffers(graph: Graph) -> list[int]:
+    """For each value, the one whose buffer it uses: loop carries, barriers, updates share their operand's.
+
+    `XLA: updates-in-place`.
+    """
+    owner = list(range(len(graph.values)))
+    # The caller's. XLA: updates-copy-what-is-kept
+    kept = {a.value for a in graph.arguments if not a.donated}
+    for op in graph.ops:
+        for tie in op.ties:
+            changed = op.name == "stablehlo.while" and not is_invariant(op, tie)
+            # A loop in another one starts each time with what that one does not change: with a copy, too.
+            outer = graph.values[tie[0]].loop != graph.values[tie[-1]].loop
+            root = tie[1] if changed and (outer or owner[tie[0]] in kept) else owner[tie[0]]
+            for v in tie[1:]:
+                owner[v] = root
+        if op.name in _IN_PLACE and owner[op.operands[0]] not in kept:
+            owner[op.results[0]] = owner[op.operands[0]]
+    return owner
+
+
+def traffic_bytes(graph: Graph, op: Op, real: list[bool]) -> float:
+    """Bytes of memory traffic of one execution of an op, on one device holding everything."""
+    values = graph.values
+    if op.kernel is not None:
+        return float(op.kernel.nbytes)
+    if op.ties or op.name.startswith("sdy.") or op.name in ("stablehlo.constant", "stablehlo.iota"):
+        return 0.0
+    if op.name == "stablehlo.dynamic_update_slice":
+        return 2.0 * values[op.operands[1]].nbytes
+    written = sum(values[v].nbytes for v in op.results if real[v])
+    if op.name in ("stablehlo.gather", "stablehlo.dynamic_slice", "stablehlo.slice"):
+        return 2.0 * written
+    if op.name == "stablehlo.scatter":
+        return 3.0 * sum(values[v].nbytes for v in op.operands[2:])
+    return float(written + sum(values[v].nbytes for v in dict.fromkeys(op.operands) if real[v]))

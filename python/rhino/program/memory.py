@@ -1,0 +1,161 @@
+"""Peak bytes of one device: what is alive when, under given layouts.
+
+Owns the liveness sweep of docs/design/cost-model.md, "Memory", on the ops in program order. Knows no mesh: it is told
+how many bytes each value takes on a device, and which converted copies exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rhino.program.data import Graph, Op
+from rhino.program.fusion import absorbed, buffers, is_elementwise, is_fusible, materialised
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on one device. `at` is the op at the peak; `live` the (value, bytes) alive there, arguments left out."""
+
+    peak_bytes: int
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+    alias_bytes: int
+    at: int
+    live: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """When each buffer is born and last read, as op indices; buffers of arguments are not in it.
+
+    `reads[v]` is the last op that needs value v in memory, after following the fusions that recompute through it;
+    `first_reads[v]` the first. `fresh_outputs` are buffers of results that are not an argument's, `copied_outputs`
+    are arguments handed through (`XLA: handed-through-copied`). Where a device holds only a stage of the program,
+    `weights` says how often a value is held at once, and `others` that for all that is not listed there.
+    """
+
+    intervals: tuple[tuple[int, int, int], ...]
+    reads: tuple[int, ...]
+    first_reads: tuple[int, ...]
+    fresh_outputs: tuple[int, ...]
+    copied_outputs: tuple[int, ...]
+    weights: Mapping[int, int] = field(default_factory=dict)
+    others: int = 1
+
+
+def lifetimes(graph: Graph) -> Lifetimes:
+    """One backward sweep: a value not written to memory keeps what it is computed from alive for its readers."""
+    real, owner, late = materialised(graph), buffers(graph), absorbed(graph)
+    count = len(graph.ops)
+    reads = [-1] * len(graph.values)
+    first_reads = [count] * len(graph.values)
+    for v in graph.outputs:
+        reads[v] = count
+    for op in reversed(graph.ops):
+        fused = (is_fusible(op) or op.index in late) and bool(op.results) and not real[op.results[0]]
+        when = max(op.index, reads[op.results[0]]) if fused else op.index
+        soonest = first_reads[op.results[0]] if fused else op.index
+        for v in op.operands:
+            reads[v] = max(reads[v], _loop_end(graph, op.index, graph.values[v].loop, when))
+            first_reads[v] = min(first_reads[v], soonest)
+        for tie in op.ties:
+            # A loop reads its carried buffers until its end.
+            if op.name == "stablehlo.while":
+                for v in tie:
+                    reads[v] = max(reads[v], op.region_end - 1)
+    arguments = {owner[a.value] for a in graph.arguments}
+    aliased = {owner[graph.outputs[a.alias]] for a in graph.arguments if a.alias >= 0}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for value in graph.values:
+        v = value.index
+        root = owner[v]
+        if not real[v] or root in arguments or root in aliased:
+            continue
+        # A block argument is born with its loop, whose result shares the buffer.
+        first[root] = min(first.get(root, count), value.producer if value.producer >= 0 else count)
+        last[root] = max(last.get(root, -1), reads[v], value.producer)
+    # XLA writes nothing over what a scatter then works on.
+    kept = set(late.values())
+    for op in graph.ops:
+        for root in overwritten(graph, op, real, owner):
+            if not kept.isdisjoint(op.results):
+                break
+            if last.get(root) == op.index and first[root] < op.index:
+                last[root] -= 1
+                break
+    fresh = tuple(
+        dict.fromkeys(owner[v] for v in graph.outputs if owner[v] not in arguments and owner[v] not in aliased)
+    )
+    copied = tuple(v for v in graph.outputs if owner[v] in arguments and owner[v] not in aliased)
+    intervals = tuple((r, first[r], last[r]) for r in first if first[r] < count)
+    return Lifetimes(intervals, tuple(reads), tuple(first_reads), fresh, copied)
+
+
+def overwritten(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[int]:
+    """Buffers that an element-wise fusion writes over as their last reader. `XLA: fusions-overwrite`."""
+    if not is_elementwise(graph, op) or not real[op.results[0]]:
+        return
+    result = graph.values[op.results[0]]
+    queue, seen = list(op.operands), set(op.operands)
+    for v in queue:
+        value = graph.values[v]
+        if value.shape != result.shape or value.loop != result.loop:
+            continue
+        if real[v]:
+            if value.dtype == result.dtype:
+                yield owner[v]
+        elif value.producer >= 0 and is_elementwise(graph, graph.ops[value.producer]):
+            fresh = [u for u in graph.ops[value.producer].operands if u not in seen]
+            seen.update(fresh)
+            queue.extend(fresh)
+
+
+def _loop_end(graph: Graph, index: int, loop: int, when: int) -> int:
+    """A read inside a loop of a value from outside it lasts until the loop ends."""
+    parent = graph.ops[index].parent
+    while parent >= 0 and parent != loop:
+        if graph.ops[parent].name == "stablehlo.while":
+            when = max(when, graph.ops[parent].region_end - 1)
+        parent = graph.ops[parent].parent
+    return when
+
+
+def peak(
+    graph: Graph, life: Lifetimes, local_bytes: Sequence[int], copies: Sequence[tuple[int, int, int, int]]
+) -> Memory:
+    """Peak over the program.
+
+    Args:
+      local_bytes: bytes of each value on one device.
+      copies: (value, bytes, first, last) of converted copies, alive between two op indices.
+    """
+    count = len(graph.ops)
+    delta = [0] * (count + 2)
+    others = life.others
+    spans = [(v, local_bytes[v] * life.weights.get(v, others), a, b) for v, a, b in life.intervals]
+    spans.extend((v, nbytes * others, a, b) for v, nbytes, a, b in copies)
+    for _, nbytes, a, b in spans:
+        delta[a] += nbytes
+        delta[min(b, count) + 1] -= nbytes
+    best = at = now = 0
+    for i in range(count + 1):
+        now += delta[i]
+        if now > best:
+            best, at = now, i
+    argument_bytes = sum(local_bytes[a.value] for a in graph.arguments)
+    alias_bytes = sum(local_bytes[a.value] for a in graph.arguments if a.alias >= 0)
+    output_bytes = sum(local_bytes[v] for v in graph.outputs)
+    handed_on = sum(local_bytes[v] for v in life.copied_outputs)
+    live = sorted(((n, -v) for v, n, a, b in spans if a <= at <= b), reverse=True)
+    return Memory(
+        peak_bytes=argument_bytes + best + handed_on,
+        argument_bytes=argument_bytes,
+        output_bytes=output_bytes,
+        temp_bytes=max(0, best - sum(local_bytes[v] for v in life.fresh_outputs)),
+        alias_bytes=alias_bytes,
+        at=at,
+        live=tuple((-v, n) for n, v in live),
+    )

@@ -1,0 +1,406 @@
+"""What a choice of states costs on one mesh: compute per decision, collectives per transfer.
+
+Owns the objective of the search, exact for the tied problem it is given. Chooses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rhino.machine import Cluster
+from rhino.machine.collectives import CommModel
+from rhino.program.data import Manual
+from rhino.program.memory import Lifetimes
+from rhino.sharding.landing import apart_seconds
+from rhino.sharding.layout import Form, Layout, Order, Route, Step, form_of, route
+from rhino.sharding.manual import Inside, insides, open_states, parts
+from rhino.sharding.overlap import WINDOW
+from rhino.sharding.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer
+from rhino.sharding.scratch import Scratch, copied_wide, scratch
+from rhino.sharding.symmetry import Quotient
+from rhino.sharding.uneven import Odd
+from rhino.xla import BackEnd, back_end
+
+if TYPE_CHECKING:
+    from rhino.sharding.meeting import Prices
+
+# PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
+_HOST_BYTES_S = 2.5e10
+# States of one node, one per mesh axis.
+States = tuple[int, ...]
+# How axes on one dimension are nested at the ends of a conversion; None where that is still free.
+Orders = tuple[Order | None, Order | None]
+FREE: Orders = (None, None)
+# What makes conversions alike, their bytes aside: source, target, how sums were left, orders, what does not divide.
+Way = tuple[Layout, Layout, Form, Orders, Odd]
+
+
+@dataclass(slots=True)
+class Costs:
+    """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `matmuls[o]` its arithmetic and tensors
+    apart for dots and convolutions (`rhino.machine.roofline.matmul_seconds`); `host_bytes_s` the rate at which a
+    device gets its part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are
+    the mesh's axes, as pins spell them. The tied transfers `hideable` can run beside the share `window` of computing
+    (`rhino.sharding.overlap`); `apart` is of `rhino.sharding.landing`.
+    """
+
+    problem: Problem
+    quotient: Quotient
+    comm: CommModel
+    seconds: Sequence[float]
+    matmuls: Mapping[int, tuple[float, tuple[float, ...]]] = field(default_factory=dict)
+    host_bytes_s: float = float("inf")
+    back_end: BackEnd = field(default_factory=BackEnd)
+    names: tuple[str, ...] = ()
+    window: float = 0.0
+    hideable: frozenset[int] = frozenset()
+    insides: Mapping[int, Inside] = field(default_factory=dict)
+    apart: Mapping[int, float] = field(default_factory=dict)
+    given: dict[int, list[int]] = field(default_factory=dict)
+    whole: list[int] = field(default_factory=list)
+    masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
+    known: dict[tuple[float, Way], tuple[float, tuple[Step, ...]]] = field(default_factory=dict)
+    routes: dict[Way, Route] = field(default_factory=dict)
+    forms: dict[int, Form] = field(default_factory=dict)
+    weights: list[float] = field(default_factory=list)
+    parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
+    extra: list[tuple[Scratch, ...]] = field(default_factory=list)
+    wider: list[frozenset[int]] = field(default_factory=list)
+    prices: dict[tuple[object, ...], Prices] = field(default_factory=dict)
+    shares: dict[tuple[int, States], float] = field(default_factory=dict)
+    uneven: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.uneven = self.problem.uneven
+
+    @classmethod
+    def on(
+        cls,
+        problem: Problem,
+        quotient: Quotient,
+        cluster: Cluster,
+        comm: CommModel,
+        seconds: Sequence[float],
+        matmuls: Mapping[int, tuple[float, tuple[float, ...]]],
+        hideable: frozenset[int],
+        names: Sequence[str] = (),
+    ) -> Costs:
+        """The costs with what XLA does for the cluster's target; `hideable` by `rhino.sharding.overlap`."""
+        return cls(
+            problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S,
+            back_end=back_end(cluster.device.xla_target), window=WINDOW if hideable else 0.0, hideable=hideable,
+            names=tuple(names), insides=insides(problem.graph, cluster), apart=apart_seconds(problem.graph, cluster),
+        )  # fmt: skip
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.comm.sizes
+
+    def open_states(self, k: int, axis: int) -> Sequence[int]:
+        """The states that an axis of the mesh may have in class k, whatever their sizes."""
+        node = self.problem.nodes[self.quotient.nodes[k]]
+        manual = self._manual(node)
+        return range(node.states) if manual is None else open_states(manual, node, self.names[axis])
+
+    def is_taken(self, k: int, axis: int) -> bool:
+        """Whether class k is a manual computation that takes an axis of the mesh."""
+        manual = self._manual(self.problem.nodes[self.quotient.nodes[k]])
+        return manual is not None and any(name == self.names[axis] for name, _ in manual.taken)
+
+    def _manual(self, node: Node) -> Manual | None:
+        return self.problem.graph.ops[node.ops[0]].manual if node.kind == "op" else None
+
+    def convert(
+        self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE
+    ) -> tuple[float, tuple[Step, ...]]:
+        """Seconds and collectives of one conversion of a value; `orders` of the axes at both ends, where chosen."""
+        if source == target and orders[0] == orders[1]:
+            return 0.0, ()
+        nbytes, way = self.sent(v), (source, target, form, orders, self._odd(v, source, target))
+        found = self.known.get((nbytes, way))
+        if found is None:
+            steps = tuple([step.scaled(nbytes) for step in self._route(way).steps])
+            found = self.known[nbytes, way] = (sum(self.comm.time(s.kind, s.axes, s.nbytes) for s in steps), steps)
+        return found
+
+    def route(self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:
+        """The way of a conversion of a value, for one byte."""
+        return self._route((source, target, form, orders, self._odd(v, source, target)))
+
+    def _route(self, way: Way) -> Route:
+        found = self.routes.get(way)
+        if found is None:
+            if not self.weights:
+                per_byte = [self.comm.affine("collective-permute", (a,))[1] for a in range(len(self.sizes))]
+                least = min([b for b in per_byte if b > 0], default=1.0)
+                self.weights.extend(max(1.0, b / least) for b in per_byte)
+            source, target, form, orders, odd = way
+            found = self.routes[way] = route(
+                source, target, self.sizes, self.comm.reduce_scatter,
+                weights=self.weights, form=form, orders=orders, odd=odd,
+            )  # fmt: skip
+        return found
+
+    def _odd(self, v: int, source: Layout, target: Layout) -> Odd:
+        """The dimensions of a value that one of its layouts splits into parts that differ."""
+        if not self.uneven:
+            return ()
+        shape = self.problem.graph.values[v].shape
+        found = {d for a, n in enumerate(self.sizes) for d in (source[a], target[a]) if d >= 0 and shape[d] % n}
+        return tuple((d, shape[d]) for d in sorted(found))
+
+    def form(self, transfer: Transfer) -> Form:
+        """What kind of op leaves the partial sums of a transfer."""
+        found = self.forms.get(transfer.op)
+        if found is None:
+            found = self.forms[transfer.op] = form_of(self.problem.graph.ops[transfer.op])
+        return found
+
+    def orders(
+        self,
+        transfer: Transfer | None,
+        source_class: int,
+        target_class: int,
+        source: Layout,
+        target: Layout,
+        states: Sequence[States],
+        nesting: Sequence[Order],
+    ) -> Orders:
+        """The orders of axes at both ends of a conversion; None where no dimension, and no sum, has several."""
+        start = end = None
+        if transfer is not None and source.count(PARTIAL) > 1:
+            ranks = self._sum_ranks(transfer, source_class, states[source_class])
+            nested = nesting[source_class]
+            start = tuple(sorted(nested, key=lambda a: (ranks[a], nested.index(a))))
+        elif stacked(source):
+            start = nesting[source_class]
+        if target_class >= 0 and stacked(target):
+            end = nesting[target_class]
+        return start, end
+
+    def _sum_ranks(self, transfer: Transfer, k: int, states: States) -> States:
+        """Sorts axes that hold partial sums as the dims they split are in the operand; of a dot, as its factors."""
+        problem = self.problem
+        op = problem.graph.ops[transfer.op]
+        klass = self.quotient.klass
+        summed = [v for v in op.operands if problem.node_of[v] >= 0 and klass[problem.node_of[v]] == k]
+        if problem.nodes[self.quotient.nodes[k]].kind == "op" or not summed:
+            return states
+        view = problem.view(summed[0])
+        return tuple([view[s] for s in states])
+
+    def layout(self, end: End, states: States) -> Layout:
+        """Where the value is at one end of a transfer when its node is in `states`."""
+        return tuple(map(end.view.__getitem__, states))
+
+    def node(self, k: int, states: States) -> float:
+        """Compute seconds of one member of class k, plus what its losses cost to gather."""
+        return sum(self.node_parts(k, states))
+
+    def node_parts(self, k: int, states: States) -> tuple[float, float]:
+        """Seconds of one member of class k: computing, and the collectives of its losses."""
+        found = self.parts.get((k, states))
+        if found is None:
+            found = self.parts[k, states] = self._node_parts(k, states)
+        return found
+
+    def _node_parts(self, k: int, states: States) -> tuple[float, float]:
+        node = self.problem.nodes[self.quotient.nodes[k]]
+        sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states))
+        if node.kind == "op":
+            return self._op(node, states), sent_s
+        total = 0.0
+        for mask, work in self._masks(k).items():
+            total += work / node.parts(states, self.sizes, mask)
+        return total + self._input(k, states), sent_s
+
+    def _op(self, node: Node, states: States) -> float:
+        """Roofline of one heavy op: arithmetic divides by all its shards, each tensor only by those that shard it."""
+        o = node.ops[0]
+        if o in self.insides:
+            divided = [work / parts(node, states, self.sizes, factors) for factors, work in self.insides[o].work]
+            return sum(divided) * self.problem.graph.ops[o].trips
+        ways, matmul = node.parts(states, self.sizes), self.matmuls.get(o)
+        rule = self.problem.graph.ops[o].rule
+        if matmul is None or rule is None:
+            return self.seconds[o] / ways
+        compute_s, moved = matmul
+        memory_s = 0.0
+        for mapping, seconds in zip((*rule.operands, *rule.results), moved, strict=True):
+            factors = frozenset(f for dim in mapping for f in dim)
+            memory_s += seconds / parts(node, states, self.sizes, factors)
+        return max(compute_s / ways, memory_s)
+
+    def _input(self, k: int, states: States) -> float:
+        """Seconds to bring the batch arguments of a cone from the host."""
+        batches = [a for a in self._arguments(k) if self.problem.graph.arguments[a].role == "batch"]
+        return sum(self._kept(a, states) for a in batches) / self.host_bytes_s
+
+    def stored(self, k: int, states: States) -> float:
+        """What one member of class k has a device store of the program's arguments, as a share of all their bytes."""
+        found = self.shares.get((k, states))
+        if found is None:
+            found = self.shares[k, states] = sum([self._kept(a, states) / self.whole[0] for a in self._arguments(k)])
+        return found
+
+    def _arguments(self, k: int) -> Sequence[int]:
+        """Indices of the arguments in one member of class k."""
+        graph = self.problem.graph
+        if not self.whole:
+            self.whole.append(max(1, sum(graph.values[a.value].nbytes for a in graph.arguments)))
+            for index, argument in enumerate(graph.arguments):
+                self.given.setdefault(self.problem.node_of[argument.value], []).append(index)
+        return self.given.get(self.quotient.nodes[k], ())
+
+    def _kept(self, argument: int, states: States) -> float:
+        """Bytes of an argument on one device."""
+        v = self.problem.graph.arguments[argument].value
+        node = self.problem.nodes[self.problem.node_of[v]]
+        return self.problem.graph.values[v].nbytes / node.parts(states, self.sizes, self.problem.classes[v])
+
+    def losses(self, k: int, states: States) -> list[tuple[float, tuple[Step, ...], int]]:
+        """Collectives that no transfer has: (seconds, steps, trips).
+
+        Those of ops inside a cone that cannot keep a sharded dimension, and those inside of a manual computation.
+        """
+        n = self.quotient.nodes[k]
+        found = [*self._inside(self.problem.nodes[n], states)]
+        for v, op, source, target in self.lost(n, states):
+            seconds, steps = self.convert(v, source, target)
+            found.append((seconds, steps, self.problem.graph.ops[op].trips))
+        return found
+
+    def _inside(self, node: Node, states: States) -> Iterator[tuple[float, tuple[Step, ...], int]]:
+        o = node.ops[0] if node.kind == "op" else -1
+        if o not in self.insides:
+            return
+        outer = self.problem.graph.ops[o].trips
+        for kind, names, nbytes, trips, dtype, factors in self.insides[o].sent:
+            axes = tuple(a for a, name in enumerate(self.names) if name in names)
+            wide = 2 if self.back_end.wire_widened and dtype in ("bf16", "f16") else 1
+            step = Step(kind, axes, wide * nbytes / parts(node, states, self.sizes, factors))
+            yield self.comm.time(kind, axes, step.nbytes), (step,), outer * trips
+
+    def lost(self, n: int, states: States) -> list[tuple[int, int, Layout, Layout]]:
+        """Operands of ops inside cone n with dimensions that the op cannot keep: (value, op, from, to), once each."""
+        classes = self.problem.classes
+        gone: dict[tuple[int, int], set[int]] = {}
+        for c, v, op in self.problem.losses.get(n, ()):
+            if c + 1 in states:
+                gone.setdefault((v, op), set()).add(c + 1)
+        found = []
+        for (v, op), states_gone in gone.items():
+            source = tuple([classes[v].index(s - 1) if s > 0 and s - 1 in classes[v] else -1 for s in states])
+            target = tuple([-1 if s in states_gone else d for s, d in zip(states, source, strict=True)])
+            found.append((v, op, source, target))
+        return found
+
+    def transfer(
+        self, transfer: Transfer, source: Layout, target: Layout, orders: Orders = FREE
+    ) -> tuple[float, tuple[Step, ...]]:
+        """Seconds (all trips) and collectives of one conversion of a transfer."""
+        seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders)
+        return seconds * self.trips(transfer, source, target), steps
+
+    def trips(self, transfer: Transfer, source: Layout, target: Layout) -> int:
+        """How often a conversion is made. `XLA: sums-leave-loops`."""
+        if transfer.late == transfer.trips or not self.back_end.sums_leave_loops:
+            return transfer.trips
+        # XLA: sliced-sums-stay-in-loops
+        reduced = tuple([REPLICATED if s == PARTIAL else s for s in source])
+        return transfer.late if reduced == target else transfer.trips
+
+    def sent(self, v: int) -> int:
+        """Bytes of a value on the wire. `XLA: wire-widened`."""
+        value = self.problem.graph.values[v]
+        return value.nbytes * (2 if self.back_end.wire_widened and value.dtype in ("bf16", "f16") else 1)
+
+    def once(self, transfer: Transfer, source: Layout, target: Layout) -> bool:
+        """Whether equal conversions by several ends of a transfer are made once. `XLA: sums-merge`."""
+        if transfer.kind == "use":
+            return True
+        route = self.route(transfer.value, source, target, self.form(transfer))
+        return self.back_end.sums_merge and not any(s.kind in ("all-to-all", "collective-permute") for s in route.steps)
+
+    def scratch(self, life: Lifetimes) -> tuple[Scratch, ...]:
+        """Memory that XLA takes besides the program's values; the same for all plans."""
+        if not self.extra:
+            found: tuple[Scratch, ...] = ()
+            if self.back_end.widened != "nothing":
+                found = scratch(self.problem, life, self._dots(), self.back_end.dots_widened)
+            self.extra.append((*found, *self._held()))
+        return self.extra[0]
+
+    def wide(self, life: Lifetimes) -> frozenset[int]:
+        """Values of which a dot that reads a converted copy makes a float32 one besides."""
+        if not self.wider:
+            self.wider.append(
+                copied_wide(self.problem, life, self._dots()) if self.back_end.dots_widened else frozenset()
+            )
+        return self.wider[0]
+
+    def _dots(self) -> list[int]:
+        return [o for o in self.matmuls if self.problem.graph.ops[o].kernel is None]
+
+    def _held(self) -> Iterator[Scratch]:
+        """What manual computations and kernels hold while they run."""
+        for node in self.problem.nodes:
+            if node.kind != "op":
+                continue
+            op = self.problem.graph.ops[node.ops[0]]
+            inside = self.insides.get(op.index)
+            held = inside.held if inside is not None else op.kernel.held if op.kernel is not None else ()
+            for factors, nbytes in held:
+                classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
+                yield Scratch(op.results[0], node.index, classes, nbytes, op.index, op.index)
+
+    def _masks(self, k: int) -> dict[frozenset[int], float]:
+        """Work of a cone by the set of classes that divide it."""
+        found = self.masks.get(k)
+        if found is not None:
+            return found
+        problem = self.problem
+        graph = problem.graph
+        n = self.quotient.nodes[k]
+        work: dict[frozenset[int], float] = defaultdict(float)
+        for o in problem.nodes[n].ops:
+            op = graph.ops[o]
+            values = [v for v in (*op.results, *op.operands[:1]) if problem.node_of[v] == n]
+            work[frozenset(c for v in values for c in problem.classes[v])] += self.seconds[o]
+        self.masks[k] = work
+        return work
+
+
+def paid(
+    costs: Costs, transfer: Transfer, states: Sequence[States], nesting: Sequence[Order] = ()
+) -> list[tuple[float, tuple[Step, ...], Layout, Layout]]:
+    """The conversions a transfer makes under given states, each once: (seconds, steps, from, to).
+
+    Args:
+      nesting: per class, how its axes are nested where several split one dimension; by default as it suits each.
+    """
+    found: list[tuple[float, tuple[Step, ...], Layout, Layout]] = []
+    seen: set[tuple[Layout, Layout, Order | None, tuple[Step, ...]]] = set()
+    for s in transfer.sources:
+        source = costs.layout(s, states[s.node])
+        for t in transfer.targets:
+            target = costs.layout(t, states[t.node]) if t.node >= 0 else (-1,) * len(costs.sizes)
+            orders = costs.orders(transfer, s.node, t.node, source, target, states, nesting) if nesting else FREE
+            if source == target and orders[0] == orders[1]:
+                continue
+            seconds, steps = costs.transfer(transfer, source, target, orders)
+            key = (source, target, orders[1], steps)
+            if key in seen and costs.once(transfer, source, target):
+                continue
+            seen.add(key)
+            found.append((seconds, steps, source, target))
+    return found
+
+
+def stacked(layout: Layout) -> bool:
+    """Whether several axes split one dimension."""
+    split = [s for s in layout if s >= 0]
+    return len(split) != len(set(split))

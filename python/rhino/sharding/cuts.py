@@ -1,0 +1,133 @@
+"""The memory limit as linear rows: what is alive at one program point, as a function of the decisions.
+
+Owns cutting planes for memory: a plan over the limit yields a row at its peak (docs/design/search.md, "Memory"). Knows
+nothing of how they are solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rhino.program.memory import Lifetimes
+from rhino.sharding.costs import Costs, States
+from rhino.sharding.evaluate import free_parts, partial_span
+from rhino.sharding.layout import shards
+from rhino.sharding.problem import PARTIAL
+from rhino.sharding.uneven import share
+
+if TYPE_CHECKING:
+    from rhino.sharding.program import Program
+
+# Aim a little below the limit: rows are exact for values, and close for copies whose readers differ.
+AIM = 0.97
+# Rounding of sums of bytes, as a share of the room.
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What may be alive at one op, whatever the plan.
+
+    `values[class, dim classes]` are undivided bytes of cones' values, and of what XLA keeps besides; `copies[t]` how
+    many of the transfers tied to t could have a converted copy then; `partials[t, class, view]` how many partial
+    results could wait for reduction; `apart[t, class, view]` how many results could be written apart; `fixed` bytes
+    that no decision divides.
+    """
+
+    room: float
+    values: dict[tuple[int, tuple[int, ...]], int]
+    copies: dict[int, int]
+    partials: dict[tuple[int, int, tuple[int, ...]], int]
+    apart: dict[tuple[int, int, tuple[int, ...]], int]
+    fixed: int
+
+
+def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, limit: int) -> Cut:
+    """The cut at op `at`; `states` are of the plan that is over the limit, for values of free layout."""
+    problem, quotient = costs.problem, costs.quotient
+    graph = problem.graph
+    weights, others = life.weights, life.others
+    alive = [(v, weights.get(v, others)) for v, first, last in life.intervals if first <= at <= last]
+    values: dict[tuple[int, tuple[int, ...]], int] = {}
+    fixed = 0
+    for v, times in (*alive, *((a.value, 1) for a in graph.arguments)):
+        n = problem.node_of[v]
+        if n < 0:
+            fixed += times * share(graph.values[v].nbytes, free_parts(costs, states, v))
+        else:
+            key = (quotient.klass[n], problem.classes[v])
+            values[key] = values.get(key, 0) + times * graph.values[v].nbytes
+    for extra in costs.scratch(life):
+        if extra.first <= at <= extra.last:
+            key = (quotient.klass[extra.node], extra.classes)
+            values[key] = values.get(key, 0) + others * extra.nbytes
+    wide = costs.wide(life)
+    copies: dict[int, int] = {}
+    partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
+    apart: dict[tuple[int, int, tuple[int, ...]], int] = {}
+    for transfer in problem.transfers:
+        tied = quotient.tied[transfer.index]
+        if transfer.kind == "use":
+            readers = [problem.nodes[t.node].ops[0] for t in transfer.targets if problem.nodes[t.node].kind == "op"]
+            if readers and min(readers) <= at <= max(readers):
+                copies[tied] = copies.get(tied, 0) + others * (3 if at in readers and transfer.value in wide else 1)
+        else:
+            for source in transfer.sources:
+                key3 = (tied, quotient.klass[source.node], source.view)
+                span = partial_span(costs, life, transfer, source)
+                if span is not None and span[0] <= at <= span[1]:
+                    partials[key3] = partials.get(key3, 0) + others
+                if source.op in costs.apart and transfer.targets[0].node >= 0 and source.op <= at <= source.op + 1:
+                    apart[key3] = apart.get(key3, 0) + others
+    return Cut(limit * AIM, values, copies, partials, apart, fixed)
+
+
+def impossible(program: Program, cut: Cut) -> bool:
+    """Whether no states meet the cut, by the values alone: what can be told of a program before `build`."""
+    by_class: dict[int, dict[int, float]] = {}
+    for k, x, nbytes in _held(program, cut):
+        held = by_class.setdefault(k, {})
+        held[x] = held.get(x, 0.0) + nbytes
+    least = cut.fixed + sum(min(held.values()) for held in by_class.values())
+    return least > cut.room * (1 + _SLACK)
+
+
+def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
+    """The cut as terms over the variables of a program, and the room they have; all in units of the limit."""
+    costs = program.costs
+    sizes = costs.sizes
+    unit = max(cut.room, 1.0)
+    terms: dict[int, float] = {}
+
+    def add(variable: int, nbytes: float) -> None:
+        terms[variable] = terms.get(variable, 0.0) + nbytes / unit
+
+    for _, x, nbytes in _held(program, cut):
+        add(x, nbytes)
+    for (t, k, view), count in cut.partials.items():
+        value = costs.problem.graph.values[costs.problem.transfers[t].value]
+        for s, x in program.x[k].items():
+            layout = tuple(view[state] for state in s)
+            if PARTIAL in layout:
+                add(x, count * value.nbytes / shards(layout, sizes, value.shape))
+    for (t, k, view), count in cut.apart.items():
+        value = costs.problem.graph.values[costs.problem.transfers[t].value]
+        for layout, variable in program.apart(t, k, view):
+            add(variable, count * value.nbytes / shards(layout, sizes, value.shape))
+    for t, count in cut.copies.items():
+        value = costs.problem.graph.values[costs.problem.transfers[t].value]
+        for end, variables in program.conversions(t):
+            for variable in variables:
+                add(variable, count * value.nbytes / shards(end, sizes, value.shape))
+    return list(terms.items()), 1.0 - cut.fixed / unit
+
+
+def _held(program: Program, cut: Cut) -> Iterator[tuple[int, int, float]]:
+    """(class, variable, bytes per device) of the cones' values alive at the cut."""
+    costs = program.costs
+    for (k, classes), nbytes in cut.values.items():
+        node = costs.problem.nodes[costs.quotient.nodes[k]]
+        for s, x in program.x[k].items():
+            yield k, x, nbytes / node.parts(s, costs.sizes, classes)

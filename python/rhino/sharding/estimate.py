@@ -1,0 +1,149 @@
+"""Prediction for a plan that is already there. What its shardings leave open is chosen as XLA would.
+
+Owns that; the numbers come from the same costs as the search's: of a plan that the search wrote, they are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from rhino.errors import RhinoError
+from rhino.machine import Cluster
+from rhino.machine.collectives import RingModel, ring_bytes
+from rhino.machine.roofline import matmul_seconds, op_seconds
+from rhino.program.data import Graph
+from rhino.program.memory import lifetimes
+from rhino.sharding.cones import build_problem
+from rhino.sharding.costs import Costs, States, paid
+from rhino.sharding.descent import Setting, jointly, start_from_nothing
+from rhino.sharding.evaluate import Prediction, predict
+from rhino.sharding.overlap import hideable_transfers
+from rhino.sharding.pinning import pinned_states
+from rhino.sharding.problem import Problem
+from rhino.sharding.replay import Written, replay
+from rhino.sharding.symmetry import Quotient, tie_repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One collective: the op that causes it, its kind and axes, bytes sent and seconds per execution."""
+
+    op: int
+    kind: str
+    axes: tuple[str, ...]
+    nbytes: float
+    seconds: float
+    trips: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """`op_seconds` and `op_parts`: per heavy op, seconds of one execution on one device, and into how many it is split.
+
+    `events` are the collectives, the most expensive first. `clashes` are as `Pinned` has them.
+    """
+
+    predicted: Prediction
+    op_seconds: dict[int, float]
+    op_parts: dict[int, float]
+    events: tuple[Event, ...]
+    clashes: tuple[tuple[str, str], ...] = ()
+
+
+def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], strict: bool = True) -> Estimated:
+    """Predicts an annotated program.
+
+    Args:
+      graph: with the module's shardings as pins.
+      mesh: (axis, size) pairs, outermost first.
+      strict: as of `pinned_states`.
+
+    Raises:
+      RhinoError: the mesh does not have the cluster's devices, or shardings inside one cone contradict each other.
+    """
+    _check(cluster, mesh)
+    names, sizes = tuple(n for n, _ in mesh), tuple(s for _, s in mesh)
+    problem = build_problem(graph, uneven=True)
+    quotient = tie_repeats(problem)
+    costs = costs_on(problem, quotient, cluster, mesh)
+    pinned = pinned_states(problem, quotient, sizes, names, strict)
+    setting = Setting(costs, pinned.states)
+    start = start_from_nothing(setting)
+    if start is None:
+        raise RhinoError("the shardings cannot be met together")
+    return _estimated(costs, jointly(setting, start).states, pinned.clashes)
+
+
+def estimate_plan(graph: Graph, written: Written, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Estimated:
+    """Predicts a program as it was planned: what is returned is what the search predicted.
+
+    Args:
+      graph: the program as the search saw it.
+      written: the layouts that the plan gave it.
+      mesh: (axis, size) pairs, outermost first.
+
+    Raises:
+      UnreadableError: no search wrote these layouts.
+      RhinoError: the mesh does not have the cluster's devices.
+    """
+    _check(cluster, mesh)
+    problem = build_problem(graph, uneven=True)
+    quotient, states = replay(problem, [name for name, _ in mesh], written)
+    return _estimated(costs_on(problem, quotient, cluster, mesh), states)
+
+
+def _check(cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> None:
+    sizes = [size for _, size in mesh]
+    if prod(sizes) != cluster.num_devices:
+        raise RhinoError(
+            f"mesh {'x'.join(map(str, sizes))} has {prod(sizes)} devices but cluster {cluster.name} has "
+            f"{cluster.num_devices}",
+            "estimate for a cluster of the mesh's size",
+        )
+
+
+def costs_on(problem: Problem, quotient: Quotient, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Costs:
+    """The costs of a program on a mesh of a cluster, as the search has them."""
+    graph = problem.graph
+    return Costs.on(
+        problem, quotient, cluster, RingModel(cluster, tuple(size for _, size in mesh)),
+        op_seconds(graph, cluster), matmul_seconds(graph, cluster),
+        hideable_transfers(problem, quotient, cluster), [name for name, _ in mesh],
+    )  # fmt: skip
+
+
+def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[str, str], ...] = ()) -> Estimated:
+    problem, quotient, names, sizes = costs.problem, costs.quotient, costs.names, costs.sizes
+    graph = problem.graph
+    seconds: dict[int, float] = {}
+    parts: dict[int, float] = {}
+    for node in problem.nodes:
+        if node.kind == "op" and graph.ops[node.ops[0]].flops:
+            states = chosen[quotient.klass[node.index]]
+            op = graph.ops[node.ops[0]]
+            parts[op.index] = node.parts(states, sizes)
+            seconds[op.index] = costs.node(quotient.klass[node.index], states) / op.trips
+    events = []
+    for node in problem.nodes if graph.axes else ():
+        if node.kind == "op":
+            k = quotient.klass[node.index]
+            for one, steps, trips in costs.losses(k, chosen[k]):
+                for step in steps:
+                    axes = tuple(names[a] for a in step.axes)
+                    sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
+                    events.append(Event(node.ops[0], step.kind, axes, sent, one, trips))
+    for transfer in problem.transfers:
+        tied = quotient.standing.get(transfer.index)
+        if tied is None:
+            continue
+        for _, steps, source, target in paid(costs, tied, chosen):
+            for step in steps:
+                axes = tuple(names[a] for a in step.axes)
+                sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
+                one = costs.comm.time(step.kind, step.axes, step.nbytes)
+                events.append(Event(transfer.op, step.kind, axes, sent, one, costs.trips(tied, source, target)))
+    events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
+    predicted = predict(costs, chosen, lifetimes(graph))
+    return Estimated(predicted, seconds, parts, tuple(events), clashes)

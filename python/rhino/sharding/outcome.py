@@ -1,0 +1,137 @@
+"""What the search of one program has found so far, mesh by mesh, and how plans are ranked.
+
+Owns the ranking, the reasons why meshes lost, and progress over several rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from math import inf
+
+from rhino.sharding.costs import States
+from rhino.sharding.descent import Descent, Setting
+from rhino.sharding.evaluate import Prediction
+from rhino.sharding.levels import LEVELS
+from rhino.sharding.meshes import Mesh, mesh_name, named
+from rhino.sharding.solution import Alternative
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One mesh: what its search needs, the best plan on it so far, and one known to be within the memory limit."""
+
+    setting: Setting
+    best: Descent
+    known: Sequence[States] | None = None
+
+    @property
+    def mesh(self) -> Mesh:
+        return named(self.setting.costs.sizes, self.setting.costs.names)
+
+    @property
+    def name(self) -> str:
+        """Such as "mesh 2x4"."""
+        return f"mesh {mesh_name(self.mesh)}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the search has found so far, by mesh: plans within the limit, why others lost, plans without the limit."""
+
+    same: float = 0.0
+    ranked: dict[str, tuple[Prediction, Candidate]] = field(default_factory=dict)
+    losers: dict[str, Alternative] = field(default_factory=dict)
+    failed: dict[str, Candidate] = field(default_factory=dict)
+    met: dict[Mesh, Candidate] = field(default_factory=dict)
+
+    @property
+    def best(self) -> tuple[Prediction, Candidate]:
+        """Of plans as fast as the fastest one: on the mesh with the fewest axes, and of those the smallest."""
+        fast = [e for e in self.ranked.values() if e[0].step_time_s <= self.least_s * (1 + self.same)]
+        return min(
+            fast, key=lambda e: (len(e[1].setting.costs.sizes), e[0].memory.peak_bytes, e[0].step_time_s, e[1].name)
+        )
+
+    @property
+    def share(self) -> float:
+        """Of the best plan's step time, what communication takes."""
+        predicted = self.best[0]
+        return predicted.comm_s / predicted.step_time_s if predicted.step_time_s else 0.0
+
+    @property
+    def least_s(self) -> float:
+        return min((p.step_time_s for p, _ in self.ranked.values()), default=inf)
+
+    def rank(self, predicted: Prediction, candidate: Candidate) -> None:
+        """Keeps a plan within the limit if it is the best on its mesh."""
+        name = candidate.name
+        if name not in self.ranked or predicted.step_time_s < self.ranked[name][0].step_time_s:
+            self.ranked[name] = (predicted, candidate)
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Every mesh but the best plan's, the fastest first."""
+        predicted, chosen = self.best
+        found = [a for name, a in self.losers.items() if name not in self.ranked]
+        for other, candidate in self.ranked.values():
+            if candidate is not chosen:
+                slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
+                found.append(Alternative(candidate.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
+        return tuple(sorted(found, key=lambda a: (a.step_time_s, a.name)))
+
+    def refined(self) -> Iterator[tuple[Mesh, list[States]]]:
+        """The meshes that split an axis of the best one of two axes, each with that plan as it is on them."""
+        pairs = [e for e in self.ranked.values() if len(e[1].setting.costs.sizes) == 2]
+        if not pairs:
+            return
+        _, best = min(pairs, key=lambda e: (e[0].step_time_s, e[1].name))
+        sizes = best.setting.costs.sizes
+        for axis, size in enumerate(sizes):
+            for outer in range(2, size):
+                if size % outer == 0:
+                    shape = (*sizes[:axis], outer, size // outer, *sizes[axis + 1 :])
+                    yield named(shape), [(*s[: axis + 1], *s[axis:]) for s in best.best.states]
+
+    def permuted(self, per_host: int) -> Iterator[tuple[Mesh, list[States]]]:
+        """The best mesh of three axes in other orders, the inner one in a host, each with that plan as it is there."""
+        triples = [e for e in self.ranked.values() if len(e[1].setting.costs.sizes) == 3]
+        if not triples:
+            return
+        _, best = min(triples, key=lambda e: (e[0].step_time_s, e[1].name))
+        sizes = best.setting.costs.sizes
+        for order in permutations(range(3)):
+            shape = tuple(sizes[a] for a in order)
+            if named(shape) not in self.met and shape[-1] <= per_host:
+                yield named(shape), [tuple(s[a] for a in order) for s in best.best.states]
+
+    def gap(self, perfect_s: float) -> float:
+        """Relative distance of the best plan to what no plan on the meshes tried can beat.
+
+        That is what was proved for all of them, or computing divided perfectly.
+        """
+        step_s = self.best[0].step_time_s
+        bounds = [c.best.bound for _, c in self.ranked.values()]
+        bound = max(perfect_s, min(bounds)) if len(bounds) == len(self.met) else perfect_s
+        return max(0.0, 1 - bound / step_s) if step_s else 0.0
+
+
+@dataclass(slots=True)
+class Steps:
+    """Progress over several rounds, each of which adds its steps to the total."""
+
+    told: Progress
+    before: int = 0
+    total: int = 0
+
+    def begin(self, count: int) -> None:
+        self.before, self.total = self.total, self.total + count
+
+    def tell(self, done: int, label: str) -> None:
+        self.told(self.before + done, self.total, label)
+
+
+def _slower(share: float) -> str:
+    return f"{share:.1%} slower" if share >= LEVELS["O1"].same else "as fast"

@@ -1,0 +1,106 @@
+"""Which collectives computing can hide, and what a step then takes.
+
+Owns the model of overlap that the search minimises and the prediction reports: one formula for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rhino.machine import Cluster
+from rhino.machine.roofline import MATMULS
+from rhino.program.data import Graph, Op
+from rhino.sharding.problem import Problem, Transfer
+from rhino.sharding.symmetry import Quotient
+from rhino.xla import back_end
+
+# Share of computing that parameter and gradient collectives can run beside: half a step is backward, whose dots are
+# what XLA's scheduler has to place them under.
+WINDOW = 0.5
+# Of a hidden collective, what is really won: it still takes memory bandwidth and a few cores from the dots beside it.
+WON = 0.95
+
+
+def hidden_seconds(compute_s: float, overlappable_s: float, window: float) -> float:
+    """What a step saves by overlap: at most `window` of its computing has collectives beside it."""
+    return WON * min(overlappable_s, window * compute_s)
+
+
+def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
+    """Indices of the tied transfers that move parameters or gradients: nothing waits for them but the update.
+
+    What a cache gets from activations has a donated argument in its cone too, but the step's answer waits for it.
+    """
+    if not back_end(cluster.device.xla_target).asynchronous:  # XLA: asynchronous-collectives
+        return frozenset()
+    persistent = persistent_classes(problem, quotient)
+    waited = _waited(problem.graph)
+
+    def moves(transfer: Transfer) -> bool:
+        end = transfer.sources[0] if transfer.kind == "use" else transfer.targets[0]
+        stored = end.node in persistent or _reads_persistent(problem, quotient, transfer, persistent)
+        return stored and not waited[transfer.value]
+
+    return frozenset(transfer.index for transfer, _ in quotient.transfers if moves(transfer))
+
+
+def _waited(graph: Graph) -> list[bool]:
+    """Per value, whether it comes from products, and a product that leads to the step's answer waits for it.
+
+    The answer is the outputs that are not an argument's next value. What only the next trip of a loop reads, this one
+    need not wait for.
+    """
+    kept = {graph.outputs[a.alias] for a in graph.arguments if a.alias >= 0}
+    answers, read, made = ([False] * len(graph.values) for _ in range(3))
+    for v in graph.outputs:
+        answers[v] |= v not in kept
+    edges = list(_edges(graph))
+    for heavy, sources, targets in edges:
+        if heavy or any(made[v] for v in sources):
+            for v in targets:
+                made[v] = True
+    for heavy, sources, targets in reversed(edges):
+        leads = any(answers[v] for v in targets)
+        awaited = (leads and heavy) or any(read[v] for v in targets)
+        for v in sources:
+            answers[v] |= leads
+            read[v] |= awaited
+    return [m and r for m, r in zip(made, read, strict=True)]
+
+
+def _edges(graph: Graph) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:
+    """Which values follow from which, in program order: (by a product, sources, targets); ties one by one."""
+    ends: dict[int, list[Op]] = {}
+    for op in graph.ops:
+        yield from _ends(ends.pop(op.index, []))
+        if not op.ties:
+            heavy = op.name in MATMULS or op.kernel is not None or op.manual is not None
+            yield heavy, op.operands, op.results
+        elif op.name == "stablehlo.while":
+            for given, cond, body, _, _ in op.ties:
+                yield False, (given,), (cond, body)
+        if op.ties:
+            # Inner regions end before outer ones.
+            ends.setdefault(max(op.region_end, op.index + 1), []).insert(0, op)
+    yield from _ends(ends.pop(len(graph.ops), []))
+
+
+def _ends(ops: Sequence[Op]) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:
+    for op in ops:
+        for tie in op.ties:
+            yield False, tie[-2:-1] if op.name == "stablehlo.while" else tie[:-1], tie[-1:]
+
+
+def persistent_classes(problem: Problem, quotient: Quotient) -> frozenset[int]:
+    """Classes of cones with a donated argument: parameters and optimizer state, whose traffic can be hidden."""
+    nodes = [problem.node_of[a.value] for a in problem.graph.arguments if a.alias >= 0]
+    return frozenset(quotient.klass[n] for n in nodes if n >= 0)
+
+
+def _reads_persistent(problem: Problem, quotient: Quotient, transfer: Transfer, persistent: frozenset[int]) -> bool:
+    """Whether a constraint already in the module, rather than the search, gathers a parameter."""
+    op = problem.graph.ops[transfer.op]
+    if not op.name.startswith("sdy.") or not op.operands:  # sdy.constant has none
+        return False
+    n = problem.node_of[op.operands[0]]
+    return n >= 0 and quotient.klass[n] in persistent

@@ -1,0 +1,261 @@
+"""`plan_sharding`: program + cluster -> the best mesh and the layout of every value.
+
+Owns which meshes are searched in which order, and when to stop; how hard is in `rhino.sharding.levels`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from rhino.machine import Cluster
+from rhino.machine.collectives import CommModel, RingModel
+from rhino.machine.roofline import matmul_seconds, op_seconds
+from rhino.program.data import Graph
+from rhino.program.memory import Lifetimes, lifetimes
+from rhino.sharding.cones import build_problem
+from rhino.sharding.conflicts import reconsider
+from rhino.sharding.costs import Costs, States
+from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
+from rhino.sharding.infeasible import explain
+from rhino.sharding.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, Level
+from rhino.sharding.limit import Limit, smallest, within
+from rhino.sharding.meshes import (
+    Mesh,
+    checked_axes,
+    checked_mesh,
+    mesh_around,
+    mesh_name,
+    mesh_shapes,
+    meshes_around,
+    named,
+    three_axes,
+)
+from rhino.sharding.outcome import Candidate, Outcome, Progress, Steps
+from rhino.sharding.overlap import hideable_transfers
+from rhino.sharding.pinning import pinned_states
+from rhino.sharding.problem import Problem
+from rhino.sharding.solution import Alternative, Solution
+from rhino.sharding.symmetry import Quotient, tie_repeats, untied
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to search.
+
+    Args:
+      level: "O1" or "O2" (docs/design/search.md, "Meshes and levels").
+      mesh: sizes of the axes, outermost first; None tries all that suit the cluster.
+      axes: names of the axes of `mesh`.
+      memory_limit: bytes per device; None is nine tenths of the device's memory.
+      budget_s: seconds after which the best plan so far is returned; None searches to the end.
+      parallel_dots: forbid dots computed redundantly (a convention of published tables, not of Rhino).
+      comm: builds the communication model of a mesh; the cluster's rings by default.
+      seconds: undivided compute seconds per op; the cluster's roofline by default.
+      life: when values live, and how often each is held at once; `lifetimes(graph)` by default.
+      prepared: the problem of the graph and its ties, where they were made before (`prepare`).
+    """
+
+    level: str = "O1"
+    mesh: tuple[int, ...] | None = None
+    axes: tuple[str, ...] = ()
+    memory_limit: int | None = None
+    budget_s: float | None = None
+    parallel_dots: bool = False
+    comm: Callable[[Cluster, tuple[int, ...]], CommModel] | None = None
+    seconds: tuple[float, ...] | None = None
+    life: Lifetimes | None = None
+    prepared: tuple[Problem, Quotient] | None = None
+
+
+def prepare(graph: Graph) -> tuple[Problem, Quotient]:
+    """The part of a search that depends on neither cluster nor mesh, for several searches of one graph."""
+    problem = build_problem(graph)
+    return problem, tie_repeats(problem)
+
+
+def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None) -> Solution:
+    """Finds the plan with the least predicted step time within the memory limit.
+
+    Every mesh is searched without the limit first; then, best first, with it, until no other mesh can be better.
+
+    Args:
+      graph: the program, roles known, calls inlined.
+      progress: called with (done, total, label) as meshes are finished.
+
+    Raises:
+      RhinoError: no mesh suits the devices, or nothing fits the memory limit: the message names tensors and remedy.
+    """
+    search = _Search(graph, cluster, options, progress or (lambda done, total, label: None))
+    search.run()
+    found = search.solution()
+    if not search.small:
+        return found
+    # Without ties O2 is a search of its own, which may miss what O1 finds.
+    left_s = max(0.0, options.budget_s - found.seconds) if options.budget_s is not None else None
+    tied = plan_sharding(graph, cluster, replace(options, level="O1", budget_s=left_s))
+    if tied.predicted.step_time_s >= found.predicted.step_time_s:
+        return found
+    return replace(tied, level=options.level, seconds=found.seconds + tied.seconds)
+
+
+class _Search:
+    """One program on one cluster: what is the same for all meshes, and what was found."""
+
+    def __init__(self, graph: Graph, cluster: Cluster, options: Options, progress: Progress) -> None:
+        self.graph, self.cluster, self.options = graph, cluster, options
+        self.clock = [time.perf_counter()]
+        self.deadline = self.clock[0] + options.budget_s if options.budget_s is not None else inf
+        self.steps = Steps(progress)
+        if options.mesh:
+            checked_mesh(options.mesh, cluster, max(len(graph.axes), len(options.axes)))
+        self.problem = options.prepared[0] if options.prepared else build_problem(graph, uneven=True)
+        self.clock.append(time.perf_counter())
+        self.small = options.level == "O2" and len(self.problem.nodes) <= FEW
+        tied = options.prepared[1] if options.prepared else None
+        self.quotient = untied(self.problem) if self.small else tied or tie_repeats(self.problem)
+        self.clock.append(time.perf_counter())
+        given = options.seconds is not None
+        self.seconds = list(options.seconds or ()) if given else op_seconds(graph, cluster)
+        self.matmuls = {} if given else matmul_seconds(graph, cluster)
+        self.limit = Limit(options.memory_limit or cluster.device.plan_bytes, options.life or lifetimes(graph))
+        self.hideable = hideable_transfers(self.problem, self.quotient, cluster)
+        self.outcome = Outcome()
+        self.spent_s: list[float] = []
+
+    def run(self) -> None:
+        """All levels up to the one asked for, each from what the one before found."""
+        options, outcome = self.options, self.outcome
+        names = list(LEVELS)
+        for name in names[: names.index(options.level) + 1]:
+            if self.small and name != "O2":
+                continue
+            level = LEVEL_OF_FEW if self.small else LEVELS[name]
+            outcome.same = level.same
+            meshes = self._meshes(name)
+            self._round(dict.fromkeys(meshes), level, level.effort)
+            if name == "O1" and outcome.ranked and outcome.share > COSTLY:
+                self._round(dict.fromkeys(meshes), level, AT_ONCE)
+            # A third axis only saves communication.
+            if not (self.small or options.mesh or self.graph.axes) and outcome.ranked and outcome.share > level.worth:
+                self._round(dict(outcome.refined()), level, level.finer)
+                if outcome.share > level.costly:
+                    self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.finer)
+        self.clock.append(time.perf_counter())
+
+    def _meshes(self, level: str) -> list[Mesh]:
+        """Those that a level tries first."""
+        own, cluster, given = self.graph.axes, self.cluster, self.options.mesh
+        if given:
+            if self.options.axes:
+                return [checked_axes(own, named(given, self.options.axes))]
+            return [mesh_around(own, given, cluster) if own else named(given)]
+        if own:
+            return meshes_around(own, cluster, level)
+        shapes = mesh_shapes(cluster, level)
+        return [named(shape) for shape in (*shapes, *(three_axes(cluster.num_devices) if self.small else ()))]
+
+    def solution(self) -> Solution:
+        """The best plan found.
+
+        Raises:
+          RhinoError: nothing fits the memory limit.
+        """
+        clock, outcome = self.clock, self.outcome
+        if not outcome.ranked:
+            # Only for the message: one mesh is enough.
+            c = min(outcome.failed.values(), key=lambda c: c.best.peak_bytes)
+            found = smallest(c.setting, self.limit, c.best)
+            raise explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, found)
+        self.steps.tell(self.steps.total - self.steps.before, "done")
+        predicted, chosen = outcome.best
+        costs, solve_s = chosen.setting.costs, sum(self.spent_s)
+        return Solution(
+            mesh=chosen.mesh,
+            level=self.options.level,
+            predicted=predicted,
+            alternatives=outcome.alternatives(),
+            candidates=len(outcome.met),
+            gap=outcome.gap(sum(self.seconds) / self.cluster.num_devices),
+            seconds=clock[-1] - clock[0],
+            problem=self.problem,
+            costs=costs,
+            states=chosen.best.states,
+            phases={
+                "problem_s": clock[1] - clock[0],
+                "tie_s": clock[2] - clock[1],
+                "solve_s": solve_s,
+                "evaluate_s": clock[3] - clock[2] - solve_s,
+            },
+        )
+
+    def _setting(self, mesh: Mesh, effort: Effort) -> Setting:
+        options = self.options
+        names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
+        comm = (options.comm or RingModel)(self.cluster, shape)
+        costs = Costs.on(
+            self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, self.hideable, names
+        )
+        if options.comm is not None:
+            as_sent = replace(costs.back_end, sums_merge=True, sums_leave_loops=True, wire_widened=False)
+            costs = replace(costs, host_bytes_s=inf, back_end=as_sent, window=0.0)
+        pinned = pinned_states(self.problem, self.quotient, shape, names).states
+        return Setting(costs, pinned, options.parallel_dots, *effort, self.spent_s)
+
+    def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: Level, effort: Effort) -> None:
+        """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
+        candidates: list[Candidate] = []
+        self.steps.begin(2 * len(starts))
+        for done, (mesh, start) in enumerate(starts.items()):
+            if (candidates or self.outcome.ranked) and time.perf_counter() > self.deadline:
+                break
+            self.steps.tell(done, f"mesh {mesh_name(mesh)}")
+            if mesh in self.outcome.met:
+                met = self.outcome.met[mesh]
+                candidates.append(replace(met, setting=met.setting.with_effort(*effort)))
+                continue
+            setting = self._setting(mesh, effort)
+            cutoff = level.promise(mesh) * self.outcome.least_s
+            found = descend(setting, setting.orders[0], start, (), cutoff) if start else start_from_nothing(setting)
+            if found is not None:
+                candidates.append(Candidate(setting, found, start))
+        # Best first: the others have the better reason to be given up.
+        order = sorted(candidates, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
+        for done, candidate in enumerate(order):
+            self.steps.tell(len(order) + done, candidate.name + ", memory")
+            self._limited(candidate, level)
+
+    def _limited(self, candidate: Candidate, level: Level) -> None:
+        """The best plan of one mesh within the limit, as long as it can win."""
+        outcome, limit, name = self.outcome, self.limit, candidate.name
+        least_s, first = outcome.least_s, candidate.best
+        outcome.met[candidate.mesh] = candidate
+        # What is only as fast, on as many axes, would not be chosen.
+        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)))
+        if first.objective > level.promise(candidate.mesh) * least_s:
+            why = "slower even without the memory limit"
+        elif outcome.ranked and time.perf_counter() > self.deadline:
+            why = "not finished: the time budget was spent"
+        else:
+            first = jointly(setting, first)
+            why = "slower even without the memory limit" if first.bound > setting.cutoff else ""
+        if why:
+            outcome.losers[name] = Alternative(name, first.objective, 0, why)
+            return
+        fitted = within(setting, limit, first, candidate.known)
+        known = fitted.states if fitted.fits else candidate.known
+        outcome.met[candidate.mesh] = replace(candidate, best=first, known=known)
+        if fitted.fits:
+            predicted, fitted = reconsider(setting, limit, fitted, candidate.known, level.missed)
+            outcome.rank(predicted, replace(candidate, best=fitted))
+            return
+        outcome.failed[name] = replace(candidate, best=fitted)
+        slow = fitted.bound > setting.cutoff
+        why = "slower" if slow else f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
+        outcome.losers[name] = Alternative(name, fitted.objective, fitted.peak_bytes, why)
+
+
+def _gib(nbytes: float) -> str:
+    return f"{nbytes / 2**30:.2f} GiB"

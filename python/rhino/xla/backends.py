@@ -1,0 +1,82 @@
+"""What XLA's back ends do otherwise than each other, as far as planning asks: one description per target.
+
+Owns these descriptions. A field that says what XLA does is a behaviour of the catalogue, whose probe checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal
+
+# By default XLA combines collectives up to what the GPU's memory allows: whole partial gradients and gathered weights
+# then wait for each other. 16 MiB still uses the links well and cut the 1.3 B GPT step on 8 GPUs from 8.0 to 5.7 GiB.
+# XLA: collectives-combined, threshold-keeps-apart
+# Its latency-hiding scheduler puts off weight gradients, whose inputs then wait: on 128 GPUs the model took 16.4 GiB
+# with it and 8.6 GiB without. Collectives still start early and end late: half of them span a matmul.
+# XLA: collectives-span-dots
+_COMBINE_BYTES = 16 * 2**20
+_GPU_OPTIONS: Mapping[str, int] = MappingProxyType(
+    {
+        "xla_gpu_enable_latency_hiding_scheduler": False,
+        "xla_gpu_enable_analytical_sol_latency_estimator": False,
+        "xla_gpu_all_gather_combine_threshold_bytes": _COMBINE_BYTES,
+        "xla_gpu_all_reduce_combine_threshold_bytes": _COMBINE_BYTES,
+        "xla_gpu_reduce_scatter_combine_threshold_bytes": _COMBINE_BYTES,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BackEnd:
+    """One back end. By default a recent NVIDIA GPU.
+
+    Attributes:
+      sums_merge: adds the partial results of devices before it reduces them once.
+      sums_leave_loops: reduces what a loop adds up once, behind the loop.
+      reduce_scatters: reduces and scatters at once what is summed and kept in parts.
+      asynchronous: collectives run beside computing.
+      wire_widened: sends floats of two bytes as float32.
+      elements_widened: element-wise operations on bfloat16 work in float32, and memory counts it.
+      dots_widened: dots of bfloat16 work on float32 copies, and memory counts them.
+      refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
+      options: what Rhino tells XLA, unless the caller says otherwise.
+    """
+
+    sums_merge: bool = True
+    sums_leave_loops: bool = True
+    reduce_scatters: bool = True
+    asynchronous: bool = True
+    wire_widened: bool = False
+    elements_widened: bool = False
+    dots_widened: bool = False
+    refuses_algorithms: bool = False
+    options: Mapping[str, int] = field(default_factory=lambda: _GPU_OPTIONS, hash=False)
+
+    @property
+    def widened(self) -> Literal["nothing", "elements", "dots"]:
+        """What works in float32 on bfloat16 values: "dots" and what is element-wise, "elements" only, or "nothing"."""
+        return "dots" if self.dots_widened else "elements" if self.elements_widened else "nothing"
+
+
+_CPU = BackEnd(
+    sums_merge=False,
+    sums_leave_loops=False,
+    reduce_scatters=False,
+    asynchronous=False,
+    wire_widened=True,
+    options=MappingProxyType({}),
+)
+_GPU = BackEnd()
+_AMPERE = replace(_GPU, elements_widened=True)
+_VOLTA = replace(_AMPERE, dots_widened=True, refuses_algorithms=True)
+
+BACK_ENDS: Mapping[str, BackEnd] = MappingProxyType(
+    {"cpu": _CPU, "v100": _VOLTA, "a100": _AMPERE, "h100": _GPU, "h200": _GPU, "b200": _GPU}
+)
+
+
+def back_end(target: str) -> BackEnd:
+    """The description of a target of `rhino compile`; any other, "cuda" too, is taken for a recent GPU."""
+    return BACK_ENDS.get(target, _GPU)

@@ -1,0 +1,266 @@
+"""Behaviours of XLA's fusion and buffer assignment: what is written to memory, where, and in which type."""
+
+from __future__ import annotations
+
+import re
+
+from rhino.xla.behaviour import Behaviour, Compiled, Probe, program
+from rhino.xla.collectives import GPUS, TARGETS, dot
+
+L = "tensor<1024x1024xf32>"
+H = "tensor<1024x1024xbf16>"
+BYTES = 1024 * 1024 * 4
+_LARGE = "tensor<2048x2048xf32>"
+_ONE = "x=1"
+
+
+def temp(compiled: Compiled) -> int:
+    """Bytes that the program takes besides what it is given and returns."""
+    return int(compiled.memory_analysis().temp_bytes)
+
+
+def kernels(compiled: Compiled) -> list[str]:
+    """The operations of the program's outermost computation that compute: fusions, dots, calls of libraries."""
+    entry = compiled.hlo_text().partition("\nENTRY ")[2].partition("\n}")[0]
+    found = re.findall(r"^\s+(?:ROOT )?%\S+ = (?:\([^)]*\)|\S+) ([a-z-]+)\(", entry, re.M)
+    return [name for name in found if name not in ("parameter", "constant", "bitcast", "get-tuple-element", "tuple")]
+
+
+def _sort(name: str, of: str) -> str:
+    """What no fusion takes in."""
+    return f"""%{name} = "stablehlo.sort"(%{of}) ({{
+      ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+        %less = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %less : tensor<i1>
+      }}) {{dimension = 1 : i64, is_stable = true}} : ({L}) -> {L}\n"""
+
+
+_ZERO = "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
+_UPDATE = f"""%0 = stablehlo.dynamic_update_slice %a, %row, %at, %none
+    : ({L}, tensor<1x1024xf32>, tensor<i32>, tensor<i32>) -> {L}
+    return %0 : {L}"""
+_NONE = "%none = stablehlo.constant dense<0> : tensor<i32>\n"
+
+
+def _scatter(into: str) -> str:
+    return f"""%s = "stablehlo.scatter"({into}, %at, %u) ({{
+        ^bb0(%old: tensor<f32>, %new: tensor<f32>):
+          %t = stablehlo.add %old, %new : tensor<f32>
+          stablehlo.return %t : tensor<f32>
+      }}) {{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0, 1],
+            scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>}}
+          : ({L}, tensor<64x2xi32>, tensor<64xf32>) -> {L}\n"""
+
+
+MEMORY = (
+    Behaviour(
+        "elementwise-fused",
+        "A chain of element-wise operations is one kernel that writes its last result alone.",
+        "InstructionFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
+                f"%0 = stablehlo.exponential %a : {L}\n%1 = stablehlo.add %0, %b : {L}\n"
+                f"%2 = stablehlo.multiply %1, %a : {L}\nreturn %2 : {L}",
+                _ONE,
+            ),
+            lambda c: len(kernels(c)) == 1,
+        ),
+    ),
+    Behaviour(
+        "elementwise-made-again",
+        "What is element-wise is computed again by each kernel that reads it, and not kept in memory meanwhile. On "
+        "CPUs it is kept, which plans do not count.",
+        "PriorityFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
+                f"%0 = stablehlo.add %a, %b : {L}\n%1 = stablehlo.sine %0 : {L}\n{_sort('2', '1')}"
+                f"%3 = stablehlo.multiply %2, %0 : {L}\nreturn %3 : {L}",
+                _ONE,
+            ),
+            lambda c: len(re.findall(r"f32\[1024,1024\]\S* add\(", c.hlo_text())) == 2 and temp(c) < 2 * BYTES,
+        ),
+        where=TARGETS,
+        not_on=("cpu",),
+    ),
+    Behaviour(
+        "dots-read-memory",
+        "What a dot reads is written to memory first, however it is made. From Ampere on XLA has kernels of its own "
+        "for dots, into which it fuses what is element-wise. Plans do not count on them: timing chooses.",
+        "InstructionFusion, GemmFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
+                f"%0 = stablehlo.tanh %a : {L}\n{dot('1', '0', 'b', L)}return %1 : {L}",
+                _ONE,
+            ),
+            lambda c: len(kernels(c)) == 2,
+        ),
+        where=("cpu", "v100"),
+    ),
+    Behaviour(
+        "constants-sink-into-loops",
+        "A constant that a loop only carries is made in its body, where it is fused.",
+        "WhileLoopConstantSinking",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -] -> {L} @[-, -]",
+                f"""{_NONE}%f = stablehlo.constant dense<1.5> : {L}
+                %r:3 = stablehlo.while(%i = %none, %sum = %a, %c = %f) : tensor<i32>, {L}, {L}
+                cond {{
+                  %n = stablehlo.constant dense<40> : tensor<i32>
+                  %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+                  stablehlo.return %more : tensor<i1>
+                }} do {{
+                  %one = stablehlo.constant dense<1> : tensor<i32>
+                  %t = stablehlo.sine %sum : {L}
+                  %next = stablehlo.add %t, %c : {L}
+                  %j = stablehlo.add %i, %one : tensor<i32>
+                  stablehlo.return %j, %next, %c : tensor<i32>, {L}, {L}
+                }}
+                return %r#1 : {L}""",
+                _ONE,
+            ),
+            lambda c: temp(c) < BYTES,
+        ),
+    ),
+    Behaviour(
+        "scatters-absorbed",
+        "A scatter that adds to zeros, and is added to something, works on that in place.",
+        "AlgebraicSimplifier",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -], %at: tensor<64x2xi32> @[-, -], %u: tensor<64xf32> @[-]"
+                f" -> {L} @[-, -]",
+                f"{_ZERO}%z = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}\n"
+                f"{_scatter('%z')}%p = stablehlo.multiply %a, %b : {L}\n"
+                f"%1 = stablehlo.add %s, %p : {L}\nreturn %1 : {L}",
+                _ONE,
+            ),
+            lambda c: not re.search(r"f32\[1024,1024\]\S* broadcast\(", c.hlo_text()),
+        ),
+    ),
+    Behaviour(
+        "updates-in-place",
+        "An update of a slice works in the buffer of a donated argument.",
+        "HloDataflowAnalysis, CopyInsertion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -]!, %row: tensor<1x1024xf32> @[-, -], %at: tensor<i32> @[] -> {L} @[-, -]",
+                _NONE + _UPDATE,
+                _ONE,
+            ),
+            lambda c: temp(c) < 16384 and c.memory_analysis().alias_bytes == BYTES,
+        ),
+    ),
+    Behaviour(
+        "updates-copy-what-is-kept",
+        "An update of an argument that the caller keeps works on a copy.",
+        "CopyInsertion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %row: tensor<1x1024xf32> @[-, -], %at: tensor<i32> @[] -> {L} @[-, -]",
+                _NONE + _UPDATE,
+                _ONE,
+            ),
+            lambda c: (
+                c.memory_analysis().alias_bytes == 0
+                and re.search(r"f32\[1024,1024\]\S* copy\(", c.hlo_text()) is not None
+            ),
+        ),
+    ),
+    Behaviour(
+        "handed-through-copied",
+        "An argument that is returned as it is, and not donated, is copied.",
+        "CopyInsertion",
+        probe=Probe(
+            program(f"%a: {L} @[-, -] -> {L} @[-, -]", f"return %a : {L}", _ONE),
+            lambda c: c.memory_analysis().output_bytes == BYTES and "copy(" in c.hlo_text(),
+        ),
+    ),
+    Behaviour(
+        "fusions-overwrite",
+        "An element-wise kernel writes its result over what it is the last to read.",
+        "BufferAssignment",
+        probe=Probe(
+            program(
+                f"%a: tensor<2048x8xf32> @[-, -], %b: tensor<8x2048xf32> @[-, -] -> {_LARGE} @[-, -]",
+                f"""%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+                  : (tensor<2048x8xf32>, tensor<8x2048xf32>) -> {_LARGE}
+                %1 = stablehlo.sine %0 : {_LARGE}
+                return %1 : {_LARGE}""",
+                _ONE,
+            ),
+            # A library takes a few MiB to work in.
+            lambda c: temp(c) < 3 * BYTES,
+        ),
+        where=("cpu", "v100"),
+    ),
+    Behaviour(
+        "wire-widened",
+        "Floats of two bytes are sent as float32.",
+        "FloatNormalization",
+        probe=Probe(
+            program(
+                f"%a: {H} @[x, -], %b: {H} @[-, x] -> {H} @[-, -], tensor<1024xbf16> @[-]",
+                f"""%0 = sdy.sharding_constraint %a @[-, -] : {H}
+                %1 = stablehlo.abs %0 : {H}
+                %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+                %2 = stablehlo.reduce(%b init: %zero) applies stablehlo.add across dimensions = [1]
+                  : ({H}, tensor<bf16>) -> tensor<1024xbf16>
+                return %1, %2 : {H}, tensor<1024xbf16>""",
+            ),
+            lambda c: {r.dtype for r in c.collectives()} == {"f32"},
+        ),
+        field="wire_widened",
+        where=TARGETS,
+    ),
+    Behaviour(
+        "elements-widened",
+        "Element-wise operations on bfloat16 work in float32. CPUs do so, too, where plans do not count it.",
+        "FloatNormalization",
+        probe=Probe(
+            program(
+                f"%a: {H} @[-, -], %b: {H} @[-, -] -> {H} @[-, -]",
+                f"%0 = stablehlo.add %a, %b : {H}\n%1 = stablehlo.multiply %0, %b : {H}\nreturn %1 : {H}",
+                _ONE,
+            ),
+            lambda c: not re.search(r"bf16\[\S* (?:add|multiply)\(", c.hlo_text()),
+        ),
+        field="elements_widened",
+        where=GPUS,
+    ),
+    Behaviour(
+        "dots-widened",
+        "A dot of bfloat16 works on float32 copies of what it reads and makes. CPUs do so, too, where plans do not "
+        "count them.",
+        "FloatNormalization",
+        probe=Probe(
+            program(
+                f"%a: {H} @[-, -], %b: {H} @[-, -] -> {H} @[-, -]", dot("0", "a", "b", H) + f"return %0 : {H}", _ONE
+            ),
+            lambda c: temp(c) >= 3 * BYTES,
+        ),
+        field="dots_widened",
+        where=GPUS,
+    ),
+    Behaviour(
+        "dot-algorithms-refused",
+        "A dot that says its algorithm, bfloat16 with float32 sums, is refused.",
+        probe=Probe(
+            program(
+                f"%a: {H} @[-, -], %b: {H} @[-, -] -> {L} @[-, -]",
+                f"""%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0], algorithm = <
+                  lhs_precision_type = bf16, rhs_precision_type = bf16, accumulation_type = f32,
+                  lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1,
+                  allow_imprecise_accumulation = false> : ({H}, {H}) -> {L}
+                return %0 : {L}""",
+                _ONE,
+            ),
+            refused="lgorithm",
+        ),
+        field="refuses_algorithms",
+        where=TARGETS,
+    ),
+)

@@ -1,8 +1,0 @@
-"""Lets the tests of memory and roofline import the programs and builders of the search's tests."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "search"))  # for search_programs and hand_graphs

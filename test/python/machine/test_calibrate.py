@@ -1,0 +1,82 @@
+"""Calibration: the fit recovers a known link; the experiments run here on virtual CPU devices, small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rhino.machine import Cluster
+from rhino.machine.calibrate import Sample, fit_link
+from rhino.machine.collectives import ring_bytes
+
+SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
+
+
+def samples(n: int, latency_s: float, bandwidth: float) -> list[Sample]:
+    """Times that follow the ring model exactly."""
+    rounds = {"all-reduce": 2 * (n - 1), "all-gather": n - 1}
+    return [(k, v, rounds[k] * latency_s + ring_bytes(k, n, v) / bandwidth) for k in rounds for v in SIZES]
+
+
+@given(n=st.integers(2, 64), latency_s=st.floats(1e-7, 1e-3), bandwidth=st.floats(1e8, 1e12))
+def test_fit_recovers_the_link_that_made_the_samples(n: int, latency_s: float, bandwidth: float) -> None:
+    found_latency_s, found_bandwidth = fit_link(samples(n, latency_s, bandwidth), n)
+    for kind, nbytes, seconds in samples(n, found_latency_s, found_bandwidth):
+        expected = {(k, v): t for k, v, t in samples(n, latency_s, bandwidth)}[kind, nbytes]
+        assert seconds == pytest.approx(expected, rel=1e-5)
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=8, max_size=8))
+def test_fit_of_any_times_is_a_link_that_can_exist(times: list[float]) -> None:
+    noisy = [(kind, nbytes, t) for (kind, nbytes, _), t in zip(samples(8, 1e-6, 1e9), times, strict=True)]
+    latency_s, bandwidth = fit_link(noisy, 8)
+    assert latency_s >= 0
+    assert 0 < bandwidth < float("inf")
+
+
+SCRIPT = """
+import sys
+from dataclasses import replace
+import jax
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", int(sys.argv[2]))
+from rhino.machine.calibrate import Effort, calibrate
+seen = []
+cluster = calibrate("bench", Effort(32, 1 << 16, (1 << 10, 1 << 16), 0.0), lambda *at: seen.append(at))
+assert [done for _, done, _ in seen] == list(range(len(seen))), seen
+assert seen[-1][1] == seen[-1][2] == len(seen) - 1, seen
+cluster.save(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_measured_file_loads_and_holds_plausible_values(tmp_path: Path, n: int) -> None:
+    path = tmp_path / "bench.yaml"
+    subprocess.run([sys.executable, "-c", SCRIPT, str(path), str(n)], check=True, timeout=120)
+    cluster = Cluster.load(path)
+    assert (cluster.name, cluster.num_devices, cluster.device.xla_target) == ("bench:1", n, "cpu")
+    assert {"f32", "f64", "bf16", "f16"} <= set(cluster.device.peak_flops)
+    assert all(1e6 < rate < 1e15 for rate in cluster.device.peak_flops.values())
+    assert 1e6 < cluster.device.memory_bandwidth_bytes_s < 1e14
+    assert 1e4 < cluster.levels[0].bandwidth_bytes_s < 1e14
+    assert not cluster.reduce_scatter
+    for path_of_value in ("device.peak_flops.f32", "device.memory_bytes", "levels.intra-host.latency_s"):
+        assert cluster.source_of(path_of_value)
+
+
+def test_attention_is_timed_where_it_runs() -> None:
+    """Fused attention needs a GPU; the experiment itself runs here with XLA's own attention."""
+    import jax
+
+    from rhino.machine.calibrate import CPU, _Bench
+
+    bench = _Bench(jax.devices("cpu")[:1], replace(CPU, seconds=0.01))
+    rates = [bench.attention(backward, implementation="xla", positions=64) for backward in (False, True)]
+    assert all(rate is not None and rate > 0 for rate in rates)
+    assert bench.attention() is None

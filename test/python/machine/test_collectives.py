@@ -1,0 +1,406 @@
+"""Communication times: closed forms, every link's load recounted pair by pair, and what must always hold."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from itertools import combinations, pairwise, product
+from math import ceil, inf, log2, prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rhino.errors import RhinoError
+from rhino.machine import Cluster, Device, Level
+from rhino.machine.collectives import KINDS, AlphaBeta, CommModel, RingModel, ring_bytes
+from rhino.machine.links import direct_exchange, mesh_groups, ring_link
+
+DEVICE = Device("x1", "x1", {"f32": 1e12}, 2**30, 1e12)
+V = 1e9
+
+
+def flat_host(n: int, bandwidth: float = 100e9, latency_s: float = 1e-6) -> Cluster:
+    return Cluster("host", 1, n, DEVICE, (Level("link", n, bandwidth, latency_s),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("all-reduce", 2 * 1000 * 7 / 8),
+        ("all-gather", 1000 * 7 / 8),
+        ("reduce-scatter", 1000 * 7 / 8),
+        ("all-to-all", 1000 * 7 / 64),
+        ("collective-permute", 1000),
+    ],
+)
+def test_ring_bytes(kind: str, expected: float) -> None:
+    assert ring_bytes(kind, 8, 1000) == pytest.approx(expected)
+    assert ring_bytes(kind, 1, 1000) == 0
+
+
+def test_unknown_kind_and_axis() -> None:
+    model = RingModel(flat_host(4), (4,))
+    with pytest.raises(ValueError, match="unknown collective 'broadcast'; known: all-reduce"):
+        ring_bytes("broadcast", 2, 1)
+    with pytest.raises(ValueError, match="unknown collective 'broadcast'"):
+        model.time("broadcast", (0,), 1)
+    with pytest.raises(ValueError, match=r"axes \(1,\) are not axes of a mesh of 1"):
+        model.time("all-reduce", (1,), 1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def test_closed_forms_within_a_host(n: int) -> None:
+    a, b = 1e-6, 100e9
+    model = RingModel(flat_host(n, b, a), (n,))
+    ring = (n - 1) * a + V * (n - 1) / (n * b)
+    assert model.time("all-gather", (0,), V) == pytest.approx(ring)
+    assert model.time("reduce-scatter", (0,), V) == pytest.approx(ring)
+    assert model.time("all-reduce", (0,), V) == pytest.approx(2 * ring)
+    assert model.time("all-to-all", (0,), V) == pytest.approx((n - 1) * a + V * (n - 1) / (n * n * b))
+    assert model.time("collective-permute", (0,), V) == pytest.approx(a + V / b)
+    # Small messages: NCCL's tree, two hops per doubling.
+    assert model.time("all-reduce", (0,), 0) == pytest.approx(2 * min(n - 1, ceil(log2(n))) * a)
+
+
+def test_groups_that_share_one_nic_share_its_bandwidth() -> None:
+    # 2 hosts x 4 devices, one NIC of 1.25 GB/s: four all-gathers of pairs leave each host through it.
+    model = RingModel(Cluster.load("p3.8xlarge:2"), (2, 4))
+    assert model.axis(0).bandwidth_bytes_s == pytest.approx(1.25e9 / 4)
+    assert model.axis(0).levels == ("inter-host",)
+    assert model.time("all-gather", (0,), V) == pytest.approx(2.5e-5 + V / 2 / (1.25e9 / 4))
+    assert model.axis(1).bandwidth_bytes_s == pytest.approx(100e9)
+    assert model.axis(1).levels == ("intra-host",)
+
+
+def test_as_many_nics_as_devices_are_not_shared() -> None:
+    model = RingModel(Cluster.load("dgx-h100:2"), (2, 8))
+    assert model.axis(0).bandwidth_bytes_s == pytest.approx(50e9)
+    assert model.axis(0).latency_s == 4e-6
+
+
+def test_hierarchy_uses_every_nic_of_a_host() -> None:
+    # One group of 16 over 2 hosts: reduce-scatter in NVLink, all-reduce of 1/8 on 8 NICs at once, all-gather.
+    model = RingModel(Cluster.load("dgx-h100:2"), (16,))
+    inside = 7 * 1.9e-6 + V * 7 / 8 / 450e9
+    across = 2 * (4e-6 + V / 8 / 2 / 50e9)
+    assert model.time("all-reduce", (0,), V) == pytest.approx(2 * inside + across)
+    assert model.time("all-gather", (0,), V) == pytest.approx(inside + across / 2)
+    flat = 2 * (15 * 4e-6 + V * 15 / 16 / 50e9)
+    assert model.time("all-reduce", (0,), V) < flat / 4
+
+
+def test_half_of_the_hosts_members_leave_half_of_the_nics_to_others() -> None:
+    # Mesh 4x4 on 2 hosts: an axis-0 group has 2 members per host; 4 groups, and 8 rings after the split by members.
+    model = RingModel(Cluster.load("dgx-h100:2"), (4, 4))
+    inside = 1.9e-6 + V / 2 / 450e9
+    across = 2 * (4e-6 + V / 2 / 2 / 50e9)
+    assert model.time("all-reduce", (0,), V) == pytest.approx(2 * inside + across)
+
+
+def test_all_to_all_counts_what_leaves_each_host() -> None:
+    # 16 devices on 2 hosts: half of each device's 15 messages stay, 8 leave through its own NIC.
+    model = RingModel(Cluster.load("dgx-h100:2"), (16,))
+    assert model.affine("all-to-all", (0,))[1] == pytest.approx(8 / 256 / 50e9)
+    # One NIC for four devices: 4 x 4 messages leave through it.
+    slow = RingModel(Cluster.load("p3.8xlarge:2"), (8,))
+    assert slow.affine("all-to-all", (0,))[1] == pytest.approx(16 / 64 / 1.25e9)
+
+
+def test_oversubscribed_spine_is_the_bottleneck() -> None:
+    # Leaves of 2 hosts x 2 devices; each leaf has one uplink for the two NICs below it.
+    levels = (
+        Level("host", 2, 400e9, 1e-6),
+        Level("leaf", 4, 50e9, 2e-6, nics=2),
+        Level("spine", 8, 50e9, 3e-6, nics=1),
+    )
+    model = RingModel(Cluster("fabric", 4, 2, DEVICE, levels), (2, 2, 2))
+    assert model.axis(2).bandwidth_bytes_s == pytest.approx(400e9)
+    assert model.axis(1).bandwidth_bytes_s == pytest.approx(50e9)
+    assert model.axis(0).bandwidth_bytes_s == pytest.approx(50e9 / 4)
+    assert model.axis(0).levels == ("leaf", "spine")
+    assert model.axis(0).latency_s == 3e-6
+
+
+def test_pairs_without_a_switch() -> None:
+    # NVLink joins pairs only; between pairs, PCIe that both devices of a pair share.
+    levels = (Level("pair", 2, 100e9, 1e-6), Level("pcie", 4, 10e9, 5e-6, duplex="half"))
+    cluster = Cluster("pairs", 1, 4, DEVICE, levels)
+    inner, outer = RingModel(cluster, (2, 2)).axis(1), RingModel(cluster, (2, 2)).axis(0)
+    assert (inner.bandwidth_bytes_s, inner.levels) == (pytest.approx(100e9), ("pair",))
+    assert (outer.bandwidth_bytes_s, outer.levels) == (pytest.approx(10e9 / 2 / 2), ("pcie",))
+
+
+def test_axis_that_straddles_hosts_unevenly_is_a_flat_ring() -> None:
+    # Rows of 6 devices over hosts of 4: {0..3 | 4,5} and {6,7 | 8..11}; the middle host carries both rings.
+    cluster = Cluster("odd", 3, 4, DEVICE, (Level("in", 4, 100e9, 1e-6), Level("out", 0, 10e9, 1e-5)))
+    model = RingModel(cluster, (2, 6))
+    assert model.axis(1).bandwidth_bytes_s == pytest.approx(5e9)
+    assert model.time("all-gather", (1,), V) == pytest.approx(5 * 1e-5 + V * 5 / 6 / 5e9)
+
+
+def test_one_device_costs_nothing_and_axes_are_a_set() -> None:
+    model = RingModel(Cluster.load("dgx-h100:2"), (1, 2, 8))
+    for kind in KINDS:
+        assert model.time(kind, (), V) == 0
+        assert model.time(kind, (0,), V) == 0
+        assert model.affine(kind, (0,)) == (0.0, 0.0)
+        assert model.time(kind, (2, 1), V) == model.time(kind, (0, 1, 2, 1), V)
+    assert model.axis(0).levels == ()
+    assert model.axis(0).bandwidth_bytes_s == inf
+
+
+def test_without_reduce_scatter_it_costs_and_sends_as_an_all_reduce() -> None:
+    model = RingModel(Cluster.load("cpu"), (8,))
+    assert not model.reduce_scatter
+    assert model.time("reduce-scatter", (0,), V) == model.time("all-reduce", (0,), V)
+    assert model.bytes("reduce-scatter", (0,), 800) == 1400
+    assert model.lowered("reduce-scatter") == "all-reduce"
+    gpu = RingModel(Cluster.load("dgx-h100"), (8,))
+    assert gpu.bytes("reduce-scatter", (0,), 800) == 700
+    assert gpu.time("reduce-scatter", (0,), V) < gpu.time("all-reduce", (0,), V)
+
+
+def test_meshes_that_do_not_fit() -> None:
+    with pytest.raises(RhinoError, match="mesh 4x4 needs 16 devices and dgx-h100:1 has 8; use a smaller mesh"):
+        RingModel(Cluster.load("dgx-h100"), (4, 4))
+    with pytest.raises(RhinoError, match=r"mesh sizes \[2, 0\] are not all positive integers"):
+        RingModel(Cluster.load("dgx-h100"), (2, 0))
+    assert RingModel(Cluster.load("dgx-h100"), (2, 2)).axis(0).size == 2
+
+
+def test_affine_touches_the_time_at_its_size_and_never_undercuts_it() -> None:
+    model = RingModel(Cluster.load("dgx-h100:4"), (4, 8))
+    sizes = [0, 1e3, 1e5, 1e6, 1e7, 1e9]
+    assert len(model.lines("all-reduce", (0, 1))) > 1
+    for at in sizes:
+        a, b = model.affine("all-reduce", (0, 1), at)
+        assert a + b * at == model.time("all-reduce", (0, 1), at)
+        assert all(a + b * v >= model.time("all-reduce", (0, 1), v) for v in sizes)
+    a, b = model.affine("all-reduce", (0, 1))
+    assert model.time("all-reduce", (0, 1), 1e12) == pytest.approx(a + b * 1e12)
+
+
+def test_models_survive_pickling_for_worker_processes() -> None:
+    for model in (RingModel(Cluster.load("dgx-h100:2"), (2, 8)), AlphaBeta((2, 8), (1, 1), (1, 0.1))):
+        expected = model.time("all-reduce", (0,), V)
+        assert pickle.loads(pickle.dumps(model)).time("all-reduce", (0,), V) == expected
+
+
+def test_thousand_devices_are_enumerated() -> None:
+    model: CommModel = RingModel(Cluster.load("dgx-h100:128"), (4, 32, 8))
+    assert model.sizes == (4, 32, 8)
+    times = [model.time("all-reduce", axes, V) for axes in ((2,), (1,), (0,))]
+    assert times[0] < times[1] < times[2] * 2
+
+
+# The reference below recounts everything from single pairs of devices, with no arrays and no formulas per axis.
+
+
+def groups_of(sizes: tuple[int, ...], axes: tuple[int, ...]) -> list[list[int]]:
+    table: dict[tuple[int, ...], list[int]] = {}
+    for device, position in enumerate(product(*map(range, sizes))):
+        table.setdefault(tuple(p for i, p in enumerate(position) if i not in axes), []).append(device)
+    return list(table.values())
+
+
+def links_of(cluster: Cluster, source: int, target: int) -> list[tuple[int, int]]:
+    """(level, unit) of every group of NICs through which a message leaves on its way."""
+    below = [1, *(level.size for level in cluster.levels[:-1])]
+    joins = next(i for i, level in enumerate(cluster.levels) if source // level.size == target // level.size)
+    used = []
+    for i, size in enumerate(below):
+        beyond_host = size >= cluster.devices_per_host
+        if source // size != target // size and (i == joins or (beyond_host and i < joins)):
+            used.append((i, source // size))
+    return used
+
+
+def brute_ring(cluster: Cluster, groups: list[list[int]]) -> float:
+    """Seconds per byte of the busiest NIC when all groups' rings run at once."""
+    rings: dict[tuple[int, int], int] = {}
+    for group in groups:
+        for source, target in zip(group, [*group[1:], group[0]], strict=True):
+            for link in links_of(cluster, source, target):
+                rings[link] = rings.get(link, 0) + 1
+    return max(
+        ceil(count / cluster.levels[i].nics) / cluster.levels[i].exchange_bytes_s for (i, _), count in rings.items()
+    )
+
+
+def brute_exchange(cluster: Cluster, groups: list[list[int]]) -> float:
+    """The same for all pairs exchanging 1/n^2 of the tensor; a device sends all it has through one NIC."""
+    sent: dict[tuple[int, int], dict[int, int]] = {}
+    for group in groups:
+        for source, target in product(group, group):
+            for link in links_of(cluster, source, target) if source != target else ():
+                by_device = sent.setdefault(link, {})
+                by_device[source] = by_device.get(source, 0) + 1
+    n = len(groups[0])
+    return max(
+        sum(by.values()) / len(by) * ceil(len(by) / cluster.levels[i].nics) / cluster.levels[i].exchange_bytes_s
+        for (i, _), by in sent.items()
+    ) / (n * n)
+
+
+@st.composite
+def clusters_with_meshes(draw: st.DrawFn) -> tuple[Cluster, tuple[int, ...]]:
+    per_host = draw(st.sampled_from([1, 2, 3, 4, 6, 8]))
+    hosts = draw(st.integers(1, 6))
+    rate, nics = st.sampled_from([1e9, 10e9, 300e9]), st.sampled_from([1, 2, 3, 8])
+    duplex, latency_s = st.sampled_from(["full", "half"]), st.sampled_from([0.0, 1e-6, 2e-5])
+    sizes = [size for size in (2, per_host, per_host * 2) if size < per_host or size % per_host == 0]
+    sizes = [size for size in dict.fromkeys(sizes) if per_host % size == 0 or size >= per_host]
+    levels = tuple(
+        Level(f"l{size}", size, draw(rate), draw(latency_s), draw(nics), draw(duplex)) for size in [*sorted(sizes), 0]
+    )
+    cluster = Cluster("any", hosts, per_host, DEVICE, levels)
+    left, mesh = hosts * per_host, []
+    while left > 1 and len(mesh) < 3:
+        mesh.append(draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0])))
+        left //= mesh[-1]
+    return cluster, (*mesh, left)
+
+
+def assert_each_line_is_best_somewhere(lines: tuple[tuple[float, float], ...]) -> None:
+    """Starts rise, slopes fall, and each line takes over from the one before at more bytes than that one did."""
+    assert all(p[0] < q[0] and p[1] > q[1] for p, q in pairwise(lines))
+    takeovers = [(q[0] - p[0]) / (p[1] - q[1]) for p, q in pairwise(lines)]
+    assert all(p < q for p, q in pairwise(takeovers))
+
+
+def axis_sets(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    live = [axis for axis, size in enumerate(sizes) if size > 1]
+    return [axes for count in range(1, len(live) + 1) for axes in combinations(live, count)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters_with_meshes())
+def test_links_agree_with_a_recount_of_every_pair(drawn: tuple[Cluster, tuple[int, ...]]) -> None:
+    cluster, sizes = drawn
+    for axes in axis_sets(sizes):
+        groups = mesh_groups(sizes, axes)
+        reference = groups_of(sizes, axes)
+        assert groups.tolist() == reference
+        assert ring_link(cluster, groups)[1] == pytest.approx(brute_ring(cluster, reference))
+        assert direct_exchange(cluster, groups)[1] == pytest.approx(brute_exchange(cluster, reference))
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters_with_meshes(), st.floats(0, 1e12), st.floats(0, 1e12))
+def test_times_grow_with_bytes_and_no_choice_is_worse_than_the_flat_ring(
+    drawn: tuple[Cluster, tuple[int, ...]], first: float, second: float
+) -> None:
+    cluster, sizes = drawn
+    model = RingModel(cluster, sizes)
+    small, large = sorted((first, second))
+    for axes in axis_sets(sizes):
+        groups = mesh_groups(sizes, axes)
+        n = groups.shape[1]
+        hop, slope, _ = ring_link(cluster, groups)
+        for kind in KINDS:
+            low, high = model.time(kind, axes, small), model.time(kind, axes, large)
+            assert 0 <= low <= high
+            assert_each_line_is_best_somewhere(model.lines(kind, axes))
+        for kind, rounds in (("all-reduce", 2 * (n - 1)), ("all-gather", n - 1), ("reduce-scatter", n - 1)):
+            assert model.time(kind, axes, large) <= (rounds * hop + slope * ring_bytes(kind, n, large)) * (1 + 1e-12)
+        a, b = direct_exchange(cluster, groups)
+        assert model.time("all-to-all", axes, large) <= (a + b * large) * (1 + 1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters_with_meshes(), st.floats(1, 1e12))
+def test_an_all_reduce_is_never_dearer_than_its_two_halves(
+    drawn: tuple[Cluster, tuple[int, ...]], nbytes: float
+) -> None:
+    cluster, sizes = drawn
+    model = RingModel(cluster, sizes)
+    for axes in axis_sets(sizes):
+        halves = model.time("reduce-scatter", axes, nbytes) + model.time("all-gather", axes, nbytes)
+        assert model.time("all-reduce", axes, nbytes) <= halves * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters_with_meshes())
+def test_more_bandwidth_never_hurts(drawn: tuple[Cluster, tuple[int, ...]]) -> None:
+    cluster, sizes = drawn
+    faster = replace(
+        cluster, levels=tuple(replace(v, bandwidth_bytes_s=2 * v.bandwidth_bytes_s) for v in cluster.levels)
+    )
+    for axes in axis_sets(sizes):
+        for kind in KINDS:
+            slow = RingModel(cluster, sizes).time(kind, axes, V)
+            assert slow / 2 * (1 - 1e-9) <= RingModel(faster, sizes).time(kind, axes, V) <= slow * (1 + 1e-9)
+
+
+def ar(n: int, nbytes: float, alpha: float = 1, beta: float = 1) -> float:
+    return alpha + 2 * beta * (n - 1) / n * nbytes
+
+
+@pytest.mark.parametrize(("mesh", "axis"), [((4, 1), 0), ((1, 4), 1)])
+def test_alpha_beta_numbers_of_the_acceptance_table(mesh: tuple[int, int], axis: int) -> None:
+    model = AlphaBeta(mesh, (1, 1), (1, 1))
+    square, batch = 128 * 128 * 4, 128 * 1024 * 4
+    assert 2 * model.time("all-reduce", (axis,), square) == 196610
+    assert model.time("all-reduce", (axis,), batch) == 786433
+    assert 12 * model.time("all-reduce", (axis,), square) == 1179660
+    assert 11 * model.time("all-reduce", (axis,), batch) == 8650763
+
+
+@pytest.mark.parametrize(("mesh", "expected"), [((4, 8), 26872), ((8, 4), 58330), ((3, 4), 46314)])
+def test_alpha_beta_numbers_on_two_axes(mesh: tuple[int, int], expected: int) -> None:
+    model = AlphaBeta(mesh, (1, 1), (1, 0.01))
+    weights, activations = 128 * 128 * 4 / mesh[1], 1024 * 128 * 4 / mesh[0]
+    total = 2 * model.time("all-reduce", (0,), weights) + model.time("all-reduce", (1,), activations)
+    assert total == pytest.approx(expected, rel=1e-4)
+
+
+def test_alpha_beta_conventions() -> None:
+    model = AlphaBeta((4, 1), (3, 5), (2, 7))
+    assert model.time("all-gather", (0,), 100) == 3 + 2 * 3 / 4 * 100
+    assert model.time("reduce-scatter", (0,), 100) == 3 + 2 * 3 / 4 * 100
+    assert model.time("all-to-all", (0,), 160) == 3 + 2 * 3 / 16 * 160
+    assert model.time("collective-permute", (0,), 100) == 3 + 2 * 100
+    assert model.time("all-reduce", (1,), 100) == 0
+    assert model.affine("all-reduce", (0,)) == (3, 3.0)
+    assert AlphaBeta((4,), (1,), (1,), reduce_scatter=False).time("reduce-scatter", (0,), 100) == ar(4, 100)
+    with pytest.raises(RhinoError, match="2 mesh sizes, 1 alphas and 2 betas; give one of each per axis"):
+        AlphaBeta((2, 2), (1,), (1, 1))
+
+
+def test_alpha_beta_over_two_axes_takes_the_best_order() -> None:
+    model = AlphaBeta((2, 4), (0, 0), (1, 0.01))
+    # Scatter on the cheap axis, all-reduce a quarter on the dear one, gather on the cheap one.
+    assert model.time("all-reduce", (0, 1), 800) == pytest.approx(2 * 0.01 * 0.75 * 800 + 2 * 0.5 * 200)
+    assert model.time("all-gather", (0, 1), 800) == pytest.approx(0.01 * 0.75 * 800 + 0.5 * 200)
+    # Each device holds 100 bytes: 3/4 of them go along the cheap axis, 1/2 along the dear one.
+    assert model.time("all-to-all", (0, 1), 800) == pytest.approx(0.01 * 75 + 50)
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    st.lists(st.floats(0, 10), min_size=3, max_size=3),
+    st.lists(st.floats(0.01, 10), min_size=3, max_size=3),
+    st.floats(0, 1e6),
+)
+def test_alpha_beta_over_several_axes_is_never_worse_than_one_ring(
+    mesh: list[int], alpha: list[float], beta: list[float], nbytes: float
+) -> None:
+    model = AlphaBeta(mesh, alpha[: len(mesh)], beta[: len(mesh)])
+    axes = tuple(range(len(mesh)))
+    n = prod(mesh)
+    live = [axis for axis in axes if mesh[axis] > 1]
+    for kind in KINDS:
+        worst = max((alpha[a] for a in live), default=0) + max((beta[a] for a in live), default=0) * ring_bytes(
+            kind, n, nbytes
+        )
+        assert 0 <= model.time(kind, axes, nbytes) <= worst * (1 + 1e-9) + 1e-12
+        assert_each_line_is_best_somewhere(model.lines(kind, axes))
+
+
+def test_a_line_that_is_never_the_lowest_is_dropped() -> None:
+    # Three candidates start at 5, 7 and 11; the one at 7 is flatter than the first, yet 5 or 11 is always lower.
+    model = AlphaBeta((2, 3, 2), (0, 1, 5), (2, 2, 1))
+    lines = model.lines("all-reduce", (0, 1, 2))
+    assert [line[0] for line in lines] == [5, 11]
+    assert [line[1] for line in lines] == pytest.approx([2 * 2 * 11 / 12, 8 / 3])

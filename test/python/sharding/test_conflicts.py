@@ -1,0 +1,104 @@
+"""Plans for whose axes no nesting suits all neighbours: found, and replaced by faster ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from search_programs import adam_step, module_of
+
+from rhino.machine import Cluster
+from rhino.machine.collectives import RingModel
+from rhino.machine.roofline import matmul_seconds, op_seconds
+from rhino.passes.import_graph import import_graph
+from rhino.program import Graph
+from rhino.program.memory import lifetimes
+from rhino.sharding import descent
+from rhino.sharding.cones import build_problem
+from rhino.sharding.conflicts import conflicts, reconsider
+from rhino.sharding.costs import Costs
+from rhino.sharding.descent import Descent, Setting, jointly, start_from_nothing
+from rhino.sharding.evaluate import predict
+from rhino.sharding.limit import Limit, within
+from rhino.sharding.nesting import stacks
+from rhino.sharding.overlap import hideable_transfers
+from rhino.sharding.program import Program
+from rhino.sharding.symmetry import tie_repeats
+
+CLUSTER = Cluster.load("dgx-a100:2")
+PLENTY = 1 << 50
+
+
+@pytest.fixture(scope="module")
+def training() -> Graph:
+    function, arguments = adam_step(3, 8192, 16384)
+    return import_graph(module_of(function, *arguments, donate=(0,), roles=True))
+
+
+def setting_on(graph: Graph, shape: tuple[int, ...]) -> Setting:
+    problem = build_problem(graph)
+    quotient = tie_repeats(problem)
+    hideable = hideable_transfers(problem, quotient, CLUSTER)
+    comm, seconds, matmuls = RingModel(CLUSTER, shape), op_seconds(graph, CLUSTER), matmul_seconds(graph, CLUSTER)
+    return Setting(Costs.on(problem, quotient, CLUSTER, comm, seconds, matmuls, hideable), {})
+
+
+def best(setting: Setting, limit: Limit) -> Descent:
+    first = start_from_nothing(setting)
+    assert first is not None
+    return within(setting, limit, jointly(setting, first))
+
+
+def test_a_plan_slower_than_its_program_said_is_replaced(training: Graph) -> None:
+    setting, limit = setting_on(training, (4, 4)), Limit(PLENTY, lifetimes(training))
+    plan = best(setting, limit)
+    before = predict(setting.costs, plan.states, limit.life)
+    assert before.step_time_s > plan.objective * 1.01
+    after, found = reconsider(setting, limit, plan, None, 1e-2)
+    assert after.step_time_s < before.step_time_s
+    assert after == predict(setting.costs, found.states, limit.life)
+    # What was told to the program on the way: one class, in the states it had, all on one dimension or two.
+    banned = conflicts(setting.costs, plan.states)
+    assert banned
+    assert all(states == plan.states[k] and stacks(states) for k, states in banned.items())
+    assert all(found.states[k] != states for k, states in banned.items())
+
+
+def test_a_plan_as_fast_as_its_program_said_stays(training: Graph) -> None:
+    setting, limit = setting_on(training, (16,)), Limit(PLENTY, lifetimes(training))
+    plan = best(setting, limit)
+    assert conflicts(setting.costs, plan.states) == {}
+    assert reconsider(setting, limit, plan, None, 0.0)[1] is plan
+
+
+def test_banned_states_are_not_taken(training: Graph) -> None:
+    setting = setting_on(training, (16,))
+    first = start_from_nothing(setting)
+    assert first is not None
+    k = next(k for k, states in enumerate(first.states) if states[0] > 0)
+    second = start_from_nothing(setting.without({k: first.states[k]}))
+    assert second is not None
+    assert second.states[k] != first.states[k]
+    assert second.objective >= first.objective
+
+
+def test_a_mesh_with_too_many_pairs_on_one_axis_is_not_counted_on_both(
+    training: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = replace(setting_on(training, (4, 4)), largest=10)
+    first = start_from_nothing(setting)
+    assert first is not None
+    built: list[int] = []
+    monkeypatch.setattr(descent, "Program", lambda *_: built.append(1))
+    assert jointly(setting, first) == first
+    assert not built
+
+
+def test_pairs_that_cost_nothing_have_no_variables(training: Graph) -> None:
+    setting = setting_on(training, (4, 4))
+    blank = (0,) * 2
+    program = Program(setting.costs, (0,), [blank] * len(setting.costs.quotient.counts), {}, parallel=False)
+    program.build()
+    states = sum(map(len, program.x))
+    # Half of all pairs of states cost nothing: a layout that both sides have, and a slice of what is whole.
+    assert len(program.milp.costs) - states < 0.6 * program.size
