@@ -65,7 +65,7 @@ def detect_job(
 
 
 class Store:
-    """The keys and values, the barriers and the heartbeats of jax's coordination service, for the processes of a job.
+    """The keys and values and the barriers of jax's coordination service, for the processes of a job.
 
     Private: `jax.distributed` keeps the client of the service to itself. Where the service is gone, the methods raise
     `JaxRuntimeError`, and XLA aborts the process.
@@ -88,6 +88,14 @@ class Store:
         """The value of a key. Waits as long as there is none."""
         return bytes(self._client.blocking_key_value_get_bytes(key, _EVER_MS))
 
+    def answers(self, key: str, timeout_s: float) -> bool:
+        """Whether the service gives a key's value within the time, as it does while C++ keeps process 0's interpreter."""
+        try:
+            self._client.blocking_key_value_get_bytes(key, int(1000 * timeout_s))
+        except jax.errors.JaxRuntimeError:
+            return False
+        return True
+
     def all(self, folder: str) -> dict[str, bytes]:
         """The values under `folder/`, by the last parts of their keys."""
         return {
@@ -107,10 +115,6 @@ class Store:
                 raise
             return False
         return True
-
-    def live(self, count: int) -> list[int]:
-        """The numbers of the processes, of `count`, that live by their heartbeats. Every one that does must call it."""
-        return sorted(self._client.get_live_nodes(list(range(count))))
 
 
 def share(what: str, value: bytes, timeout_s: float) -> list[bytes]:

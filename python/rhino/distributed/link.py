@@ -1,18 +1,17 @@
 """A process's part in the job: asking and telling the others, and its end when another one is gone.
 
-Owns the keys that the processes meet at in jax's coordination service, the threads that watch it, and how a process
-ends: on another's failure, its own, or in peace. Knows nothing of what is asked.
+Owns the keys that the processes meet at in jax's coordination service, the thread that hears of the others' end, and
+how a process ends: on another's failure, its own, or in peace. Knows nothing of what is asked.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
-import signal
+import queue
 import socket
 import sys
 import threading
@@ -24,14 +23,14 @@ from typing import Any, NoReturn
 from jax.errors import JaxRuntimeError
 
 from rhino.compile._jax_processes import Store
+from rhino.distributed.watch import MISSES, Lines, Watch, acknowledged_within, line, ping_s
 from rhino.errors import RhinoError, first_line
 
-_TICK_S = 0.5  # how often the service is asked who lives and who ended
+_WORD_S = 1.0  # how long a process that failed waits to hear that another one is the cause
 _LAST_S = 10.0  # how long a process that failed may take to end
-_LINGER_S = 1.0  # how long process 0 keeps the service for the others to hear why the job ends
+_FLUSH_S = 1.0
 
-_CAUSE = "rhino/cause"
-_ENDED = "rhino/ended"
+_TOKEN = "rhino/token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,38 +58,52 @@ class Link:
     """This process's part in the job.
 
     Args:
-      service: host and port of jax's coordination service, in process 0.
-      lost_after_s: seconds without heartbeats after which the service takes a process for dead.
+      connection: to process 0's watch.
+      watch: that watch, in process 0.
+      lost_after_s: seconds without heartbeats after which jax's service takes a process for dead.
       end_timeout_s: seconds that this process, when it ends, waits for the others to end.
 
     Attributes:
       number, count: of this process, and how many there are.
       members: all processes, by number, once `join` returned.
       steps: how many steps of `rhino.parallelize` this process started.
+      stops: why the job cannot start, once the watch says so; until `join` this ends nothing.
     """
 
     def __init__(
-        self, number: int, count: int, service: tuple[str, int], lost_after_s: float, end_timeout_s: float
+        self,
+        number: int,
+        count: int,
+        connection: socket.socket,
+        watch: Watch | None,
+        lost_after_s: float,
+        end_timeout_s: float,
     ) -> None:
         self.number = number
         self.count = count
         self.members: tuple[Member, ...] = ()
         self.steps = 0
-        self._store = Store()
-        self._service = service
+        self.stops: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
+        self._connection = connection
+        self._watch = watch
         self._lost_after_s = lost_after_s
         self._end_timeout_s = end_timeout_s
+        self._sending = threading.Lock()
+        self._joined = False
         self._asked = 0
         self._awaits = ""  # the folder in which each process's part of what this one waits for appears
         self._ended: dict[int, int] = {}
-        self._silent_ticks = 0
+        self._slow: list[int] = []
         self._closed = False
         self._failed = False
         self._leaving = threading.Lock()
         self._refused: BaseException | None = None
+        connection.settimeout(ping_s(lost_after_s))
+        acknowledged_within(connection, 0.75 * lost_after_s)
+        threading.Thread(target=self._listen, name="rhino-link", daemon=True).start()
 
     def join(self, about: dict[str, Any], timeout_s: float) -> None:
-        """Say who this process is, hear who the others are, and watch them from here on.
+        """Say who this process is, hear who the others are, and end from here on when one of them is gone.
 
         Args:
           about: with "host" and "pid".
@@ -98,9 +111,13 @@ class Link:
         self._previous_hook = sys.excepthook
         sys.excepthook = self._excepthook
         atexit.register(self._at_exit)
-        _delay_aborts()
-        for watch in (self._hear, self._hold, self._look, self._mind, self._count_silence):
-            threading.Thread(target=watch, name=f"rhino{watch.__name__}", daemon=True).start()
+        self._store = Store()
+        if self._watch:
+            self._store.put(_TOKEN, self._watch.token.encode())
+        self._send("token", self._store.get(_TOKEN).decode())
+        self._joined = True
+        while not self.stops.empty():
+            self._leave(str(self.stops.get()))
         said = {number: group.value for group in self.ask(about, timeout_s) for number in group.processes}
         self.members = tuple(Member(k, said[k]["host"], said[k]["pid"], said[k]) for k in sorted(said))
 
@@ -120,6 +137,8 @@ class Link:
         self._store.put(f"{question}/answers/{name}", text.encode())
         self._store.put(f"{question}/who/{self.number}", name.encode())
         self._awaits = f"{question}/who"
+        if cause := self._left_waiting():
+            self._end(cause)
         met = self._store.meet(question, timeout_s)
         self._awaits = ""
         found = self._store.all(f"{question}/who")
@@ -141,6 +160,8 @@ class Link:
     def receive(self) -> tuple[dict[str, Any], bytes]:
         """What process 0 shares. Waits as long as that takes."""
         self._awaits = f"rhino/{self._asked}/shared"
+        if cause := self._left_waiting():
+            self._end(cause)
         data, _, payload = self._store.get(f"{self._awaits}/0").partition(b"\n")
         self._awaits = ""
         return json.loads(data), payload
@@ -160,66 +181,55 @@ class Link:
         self._refused = error
         return error
 
-    # --- the watch --------------------------------------------------------------------------------------------------
+    # --- hearing ----------------------------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
-        """Wait for the cause that another process tells, or for the end of the service, which lives in process 0."""
-        try:
-            cause = self._store.get(_CAUSE).decode()
-        except JaxRuntimeError:
-            cause = self._gone(0) if self.number else "jax's coordination service has failed"
-        if not self._failed:
-            self._leave(cause)
-
-    def _hold(self) -> None:
-        """Notice the end of process 0 by a silent connection to its port, which the service closes now and then.
-
-        The thread in which XLA aborts where the service ends is the one that would give `_hear` its error.
-        """
-        while self.number and not self._closed:
+    def _listen(self) -> None:
+        lines, silent = Lines(), 0
+        while True:
             try:
-                with socket.create_connection(self._service, timeout=self._lost_after_s) as connection:
-                    connection.settimeout(None)
-                    while connection.recv(4096):
-                        pass
-            except ConnectionRefusedError:
-                self._leave(self._gone(0))
-            except OSError:
-                pass  # a host that is lost is silent
-            time.sleep(_TICK_S)
+                received = self._connection.recv(1 << 12)
+                for text in lines.feed(received):
+                    self._hear(text)
+            except TimeoutError:
+                # Counted, since while C++ keeps the interpreter nobody hears; and jax's service answers even then.
+                silent += 1
+                if silent >= MISSES and self.number and self._joined and not self._closed:
+                    if not self._store.answers(_TOKEN, 0.15 * self._lost_after_s):
+                        self._hear(f"stop {self._who(0)} does not answer: frozen, or its host is lost")
+                    silent = 0
+                continue
+            except (OSError, ValueError):
+                received = b""
+            silent = 0
+            if not received:
+                self._hear(f"stop {self._who(0)} is gone: killed, crashed, or its host is lost")
+                return
 
-    def _look(self) -> None:
-        """Ask the service who has no heartbeat."""
-        with contextlib.suppress(JaxRuntimeError):  # that is for `_hear`
-            while not self._closed:
-                live = self._store.live(self.count)
-                gone = [k for k in range(self.count) if k not in live]
-                if gone and not self._closed:
-                    # All processes hear it, and XLA, which ends each now, keeps the client's lock: none can tell.
-                    self._leave(" and ".join(self._gone(k) for k in gone))
-                time.sleep(_TICK_S)
-
-    def _mind(self) -> None:
-        """Ask the service who ended while others still need them, and whether it answers at all."""
-        with contextlib.suppress(JaxRuntimeError):
-            while not self._closed:
-                ended = self._store.all(_ENDED)
-                self._silent_ticks = 0
-                self._ended = {int(k): int(steps) for k, steps in sorted(ended.items())}
-                if cause := self._left_behind() or self._left_waiting():
-                    self._end(cause)
-                time.sleep(_TICK_S)
-
-    def _count_silence(self) -> None:
-        # Ticks, not seconds: while a C extension keeps the interpreter, no thread here counts or hears.
-        while not self._closed:
-            time.sleep(_TICK_S)
-            self._silent_ticks += 1
-            if self.number and self._silent_ticks * _TICK_S > 0.7 * self._lost_after_s:
-                self._leave(self._gone(0))
+    def _hear(self, text: str) -> None:
+        word, _, rest = text.partition(" ")
+        if word == "ping":
+            self._send("pong")
+        elif word == "stop":
+            self.stops.put(rest)
+            if self._joined:
+                self._leave(rest)
+        elif word == "ended":
+            number, steps = map(int, rest.split())
+            self._ended[number] = steps
+            if cause := self._left_behind() or self._left_waiting():
+                self._send("stop", cause)
+        elif word == "slow" and int(rest) != self.number:
+            self._slow.append(int(rest))
+            _write(
+                f"rhino: {self._who(int(rest))} does not answer: frozen, its host is lost, or C++ keeps its interpreter;"
+                " jax's service ends the job if its heartbeats are missing, too"
+            )
+        elif word == "back" and int(rest) in self._slow:
+            self._slow.remove(int(rest))
+            _write(f"rhino: {self._who(int(rest))} answers again")
 
     def _left_behind(self) -> str:
-        for number, steps in self._ended.items():
+        for number, steps in sorted(self._ended.items()):
             if steps < self.steps:
                 return f"{self._who(number)} ended after {steps} steps, and this process is in its step {self.steps}"
         return ""
@@ -230,22 +240,19 @@ class Link:
         if not awaits or not self._ended:
             return ""
         here = self._store.all(awaits)
-        ended = [self._who(k) for k in self._ended if str(k) not in here]
+        only = [0] if awaits.endswith("/shared") else range(self.count)
+        ended = [self._who(k) for k in sorted(self._ended) if k in only and str(k) not in here]
         return f"{', '.join(ended)} ended" if ended and self._awaits == awaits else ""
 
     def _who(self, number: int) -> str:
         return str(self.members[number]) if self.members else f"process {number}"
 
-    def _gone(self, number: int) -> str:
-        return f"{self._who(number)} is gone: killed, crashed, or its host is lost"
-
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _end(self, cause: str) -> NoReturn:
         """End the job. Only the first cause is one: what follows is its consequence."""
-        with contextlib.suppress(JaxRuntimeError):
-            if not self._store.put(_CAUSE, cause.encode()):
-                cause = self._store.get(_CAUSE).decode()
+        self._send("stop", cause)
+        time.sleep(_LAST_S)  # the watch tells the first to all
         self._leave(cause)
 
     def _leave(self, cause: str) -> NoReturn:
@@ -253,25 +260,23 @@ class Link:
         self._leaving.acquire()  # for good: another thread that comes here waits for the end
         if self._closed or self._failed:
             threading.Event().wait()
-        _write(f"rhino: {cause}; process {self.number} ends, too")
+        slow = ", ".join(self._who(k) for k in self._slow)
+        # XLA aborts all for want of one's heartbeats: those it aborted are gone, but the cause is the one.
+        before = f"{slow} did not answer, then " if slow else ""
+        _write(f"rhino: {before}{cause}; process {self.number} ends, too")
         self._exit()
 
     def _excepthook(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        self._previous_hook(kind, error, traceback)
         if error is not self._refused and not self._closed:
-            if _of_communication(error):
-                # Most often another process is the cause; then the watch ends this one, and says so.
-                time.sleep(1.5 * self._lost_after_s)
-            self._failed = True
-            self._previous_hook(kind, error, traceback)
+            # Where another process is the cause, and not only if the error says so, the watch ends this one.
+            time.sleep(_WORD_S)
             self.fail(f"{kind.__name__}: {first_line(error)}" if str(error).strip() else kind.__name__)
-        else:
-            self._previous_hook(kind, error, traceback)
 
     def fail(self, text: str) -> None:
         """Tell the others that this process fails, and why; it then ends soon, whatever still runs in it."""
         self._failed = True
-        with contextlib.suppress(JaxRuntimeError):
-            self._store.put(_CAUSE, f"{self._who(self.number)} failed: {text}".encode())
+        self._send("failed", text)
         timer = threading.Timer(_LAST_S, self._exit)
         timer.daemon = True
         timer.start()
@@ -280,16 +285,15 @@ class Link:
         if self._failed:
             # What is registered before this includes jax's wait for the others.
             self._exit()
+        self._send("ended", self.steps)
         try:
-            self._store.put(f"{_ENDED}/{self.number}", str(self.steps).encode())
             met = self._store.meet("rhino/end", self._end_timeout_s)
         except JaxRuntimeError:
-            time.sleep(1.5 * self._lost_after_s)  # the watch says why
+            time.sleep(self._lost_after_s)  # the watch, or XLA, says why
             self._exit()
         if not met:
-            still = [self._who(k) for k in range(self.count) if str(k) not in self._store.all(_ENDED)]
-            ended = f"{self._end_timeout_s:.0f} s after others ended"
-            self._end(f"{', '.join(still)} still ran {ended}" if still else f"not all processes ended {ended}")
+            still = ", ".join(self._who(k) for k in range(self.count) if k not in self._ended)
+            self._end(f"{still or 'a process'} still ran {self._end_timeout_s:.0f} s after others ended")
         self._closed = True
 
     def _exit(self) -> NoReturn:
@@ -297,41 +301,28 @@ class Link:
         flushing = threading.Thread(target=_flush, daemon=True)
         try:
             flushing.start()
-            flushing.join(_LINGER_S)
+            flushing.join(_FLUSH_S)
         except RuntimeError:  # the interpreter ends already: no other thread runs
             _flush()
-        if self.number == 0:
-            # The others hear the cause from the service. What XLA writes meanwhile is a stack trace.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            time.sleep(_LINGER_S)
+        # With jax's service XLA aborts who is still here; one whose interpreter is kept it ends by the heartbeats.
+        self.outlast(self._lost_after_s + 8)
         os._exit(1)
 
+    def outlast(self, most_s: float) -> None:
+        """In process 0, wait until the others have ended, for `most_s` seconds at most."""
+        until = time.monotonic() + most_s
+        while self._watch and self._watch.others() and time.monotonic() < until:
+            time.sleep(0.05)
 
-def _delay_aborts() -> None:
-    """Let an abort of this process wait some seconds, so that a thread that knows the cause can say it first.
-
-    Where the service is gone, or tells of a process that is, XLA aborts from a thread of its own with a stack trace,
-    which does not name process 0; jaxlib 0.10.2 dies where it is given a callback in Python instead. The handler is C's
-    `sleep`, which needs no interpreter and takes the signal's number for seconds: SIGABRT is 6.
-    """
-    if signal.getsignal(signal.SIGABRT) is signal.SIG_DFL:
-        libc = ctypes.CDLL(None)
-        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-        libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
+    def _send(self, *words: object) -> None:
+        # Where the connection is broken, the thread that listens says so.
+        with self._sending, contextlib.suppress(OSError):
+            self._connection.sendall(line(*words))
 
 
-def _of_communication(error: BaseException | None) -> bool:
-    """Whether an error may come from another process's end: XLA's, or one that it caused; but not one of memory."""
-    while error is not None:
-        if isinstance(error, JaxRuntimeError) and not str(error).startswith("RESOURCE_EXHAUSTED"):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _write(line: str) -> None:
+def _write(text: str) -> None:
     with contextlib.suppress(OSError):
-        os.write(2, f"{line}\n".encode(errors="replace"))
+        os.write(2, f"{text}\n".encode(errors="replace"))
 
 
 def _flush() -> None:

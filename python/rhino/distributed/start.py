@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import queue
 import socket
 import threading
 import time
@@ -19,9 +20,13 @@ import jax
 from rhino.compile import _jax_processes
 from rhino.distributed import facts
 from rhino.distributed.link import Link
+from rhino.distributed.watch import Watch, reach
 from rhino.errors import RhinoError, first_line
 
 _THREADS = 32
+_HEARTBEAT_S = 5  # by how much jax's service is slower to take a process for dead than the watch
+_WORD_S = 10.0  # how long after the time is over process 0's word on it is waited for
+_REMEDY = "see the output of the processes named"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,52 +129,53 @@ def initialize(
     _set_threads()
     certificates = _certificates(mtls_cert_file=mtls_cert_file, mtls_key_file=mtls_key_file, mtls_ca_file=mtls_ca_file)
     deadline = time.monotonic() + timeout_s
+    watch = None
     if process == 0:
         _check_free(port)
-    else:
-        _reach(host, port, process, timeout_s)
+        # Without certificates, whoever reaches jax's port can keep the job from starting anyway.
+        watch = Watch(port, count, timeout_s, lost_after_s, believe=not certificates)
+    connection = _reach(host, port, count, process, deadline)
+    link = Link(process, count, connection, watch, lost_after_s, end_timeout_s)
     _start(
-        f"not all {count} processes came to {address} within {timeout_s:.0f} s",
+        link,
         max(1.0, deadline - time.monotonic()),
         coordinator_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         num_processes=count,
         process_id=process,
         local_device_ids=local,
         cluster_detection_method="deactivate",
-        heartbeat_timeout_seconds=lost_after_s,
+        heartbeat_timeout_seconds=lost_after_s + _HEARTBEAT_S,
         shutdown_timeout_seconds=int(end_timeout_s),
         **certificates,
     )
-    link = Link(process, count, (host, port), lost_after_s, end_timeout_s)
     _CURRENT.job = Job(process, count, timeout_s, link)
-    link.join({**facts.introduction(), "count": count}, timeout_s)
-    different = facts.different_starts(link.members)
+    link.join(facts.introduction(), timeout_s)
+    different = facts.different_versions(link.members)
     if different:
-        raise link.refuse(RhinoError(different, "start every process alike, with the same versions"))
+        raise link.refuse(RhinoError(different, "install the same versions for every process"))
     different = facts.different_devices(link.ask(facts.devices(), timeout_s), link.members)
     if different:
         raise link.refuse(RhinoError(different, "give every process the same devices"))
 
 
-def _start(late: str, timeout_s: float, **arguments: Any) -> None:
+def _start(link: Link, timeout_s: float, **arguments: Any) -> None:
     """`jax.distributed.initialize`, with an error where a process is missing: XLA would abort without a name."""
-    errors: list[Exception] = []
 
     def start() -> None:
         try:
             jax.distributed.initialize(**arguments, initialization_timeout=int(timeout_s) + 60)
+            link.stops.put(None)
         except Exception as error:
-            errors.append(error)
+            link.stops.put(error)
 
-    thread = threading.Thread(target=start, name="rhino-start", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if thread.is_alive():
-        raise RhinoError(
-            f"the job cannot start: {late}", "each that came says so: the others are missing, or misnumbered"
-        )
-    if errors:
-        raise RhinoError(f"the job cannot start: {first_line(errors[0])}") from errors[0]
+    threading.Thread(target=start, name="rhino-start", daemon=True).start()
+    try:
+        stop = link.stops.get(timeout=timeout_s + _WORD_S)
+    except queue.Empty:
+        stop = f"process 0 said nothing within {timeout_s:.0f} s"
+    if stop is not None:
+        link.outlast(_WORD_S)
+        raise RhinoError(f"the job cannot start: {first_line(stop)}", _REMEDY)
 
 
 def _certificates(**given: str | None) -> dict[str, str]:
@@ -190,21 +196,20 @@ def _check_free(port: int) -> None:
         ) from None
 
 
-def _reach(host: str, port: int, process: int, timeout_s: float) -> None:
-    """Wait until process 0 listens. XLA would only abort, and not say what it tried to reach."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            socket.create_connection((host, port), timeout=max(1.0, deadline - time.monotonic())).close()
-            return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise RhinoError(
-                    f"process {process} cannot reach process 0 at {host}:{port} within {timeout_s:.0f} s: "
-                    f"{error.strerror or error}",
-                    "is process 0 running, and does a firewall let the port pass?",
-                ) from None
-            time.sleep(0.2)
+def _reach(host: str, port: int, count: int, process: int, deadline: float) -> socket.socket:
+    """A connection to process 0's watch, which may start later."""
+    seconds = deadline - time.monotonic()
+    try:
+        connection, stop = reach(host, port, count, process, os.getpid(), deadline)
+    except OSError as error:
+        raise RhinoError(
+            f"process {process} cannot reach process 0 at {host}:{port} within {seconds:.0f} s: "
+            f"{error.strerror or error}",
+            "is process 0 running, and does a firewall let this port and the next one pass?",
+        ) from None
+    if stop:
+        raise RhinoError(f"the job cannot start: {stop}", _REMEDY)
+    return connection
 
 
 def _split(address: str) -> tuple[str, int]:

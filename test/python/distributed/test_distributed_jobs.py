@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import socket
 from pathlib import Path
 
 import jax
@@ -17,7 +18,7 @@ from examples.models import gpt
 
 HERE = Path(__file__).parent
 TRAIN = HERE / "train_worker.py"
-# What the requirement allows a process to take to end after another one died.
+# What the requirement allows a process to take to end after another one died. It takes milliseconds.
 LIMIT_S = 30
 
 
@@ -58,7 +59,8 @@ def test_a_killed_process_ends_all_others_with_its_name(victim: int) -> None:
     assert "here" in died.output
     for number, one in enumerate(ended):
         if number != victim:
-            assert one.code == 1, one.output
+            # Where process 0 is gone, and jax's service with it, XLA aborts at the same time.
+            assert one.code == 1 or (victim == 0 and one.code == -6), one.output
             named = f"rhino: process {victim} (host "
             assert named in one.output
             assert f"pid {started[victim].pid}) is gone" in one.output
@@ -66,6 +68,7 @@ def test_a_killed_process_ends_all_others_with_its_name(victim: int) -> None:
             assert one.seconds - died.seconds < LIMIT_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_hangs_ends_all_others_with_its_name(victim: int) -> None:
     started = processes.start(TRAIN, 3, ["freeze", str(victim), "1"])
@@ -73,9 +76,19 @@ def test_a_process_that_hangs_ends_all_others_with_its_name(victim: int) -> None
     started[victim].kill()
     started[victim].communicate()
     for one in others:
-        assert one.code == 1, one.output
-        assert f"rhino: process {victim} (host " in one.output
-        assert f"pid {started[victim].pid}) is gone" in one.output
+        # Only jax's service knows that a process has no heartbeat, and says so to all by XLA's abort.
+        assert one.code in (1, -6), one.output
+        found = re.findall(r"rhino: process (\d+) \(host \S+, pid (\d+)\) d(?:oes|id) not answer", one.output)
+        assert found and set(found) == {(str(victim), str(started[victim].pid))}, one.output
+        assert one.code == 1 or f"heartbeats):\n{victim}\n" in one.output.replace("\n\n", "\n"), one.output
+
+
+def test_in_a_collective_the_one_that_died_is_named_and_not_one_whose_communication_failed() -> None:
+    started = processes.start(TRAIN, 3, ["collective", "0", "2"])
+    for one in processes.wait(started, 120)[1:]:
+        assert one.code in (1, -6), one.output
+        assert f"rhino: process 0 (host {socket.gethostname()}, pid {started[0].pid}) is gone" in one.output
+        assert "failed: " not in one.output
 
 
 def test_the_error_of_one_process_is_said_by_all() -> None:
@@ -100,7 +113,7 @@ def test_other_versions_are_refused() -> None:
     for error in refused("version", 1):
         assert re.match(
             rf"the processes have different versions of jax: jax {re.escape(jax.__version__)} in process 0 \(host .*, "
-            r"pid \d+\) and process 2 \(.*\), jax 0\.9\.9 in process 1 \(host .*, pid \d+\); start every",
+            r"pid \d+\) and process 2 \(.*\), jax 0\.9\.9 in process 1 \(host .*, pid \d+\); install the same",
             error,
         )
 
@@ -111,21 +124,21 @@ def test_missing_devices_are_refused() -> None:
         assert re.search(r"1 cpu in process 2 \(host .*, pid \d+\)", error)
 
 
+def test_a_number_given_twice_is_refused() -> None:
+    for error in refused("twice", 2):
+        assert "the job cannot start: process 1 was started twice: host " in error
+
+
 def test_another_number_of_processes_is_refused() -> None:
     for error in refused("count", 1):
-        assert re.match(r"process 1 \(host .*, pid \d+\) was started for 4 processes, and process 0 for 3;", error)
+        assert re.search(r"process 1 \(host .*, pid \d+\) was started for 4 processes, and process 0 for 3;", error)
 
 
-@pytest.mark.parametrize(("fault", "code", "last"), [("missing", 3, ""), ("twice", -6, "newer incarnation")])
-def test_a_job_that_is_not_complete_does_not_start(fault: str, code: int, last: str) -> None:
-    ended = processes.wait(processes.start(TRAIN, 3, [fault, "2", "0"]), 120)
-    report = "\n".join(f"--- process {i}: exit {one.code}\n{one.output}" for i, one in enumerate(ended))
-    # Of two processes with one number, XLA ends the first that came.
-    assert sorted(one.code for one in ended) == sorted([1, 1, code]), report
-    for one in ended:
-        late = "rhino.errors.RhinoError: the job cannot start: not all 3 processes came to 127.0.0.1:"
-        assert (late if one.code == 1 else last) in one.output, report
-        assert not losses(one.output), report
+def test_a_missing_process_is_named() -> None:
+    ended = processes.wait(processes.start(TRAIN, 3, ["missing", "2", "0"]), 120)
+    for one in ended[:2]:
+        assert one.code == 1, one.output
+        assert "RhinoError: the job cannot start: process 2 did not connect in time;" in one.output
 
 
 def test_another_program_is_refused() -> None:
