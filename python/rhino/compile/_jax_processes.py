@@ -89,7 +89,7 @@ class Store:
         return bytes(self._client.blocking_key_value_get_bytes(key, _EVER_MS))
 
     def answers(self, key: str, timeout_s: float) -> bool:
-        """Whether the service gives a key's value within the time, as it does while C++ keeps process 0's interpreter."""
+        """Whether the service gives a key's value within the time. It does while C++ keeps process 0's interpreter."""
         try:
             self._client.blocking_key_value_get_bytes(key, int(1000 * timeout_s))
         except jax.errors.JaxRuntimeError:

@@ -60,7 +60,7 @@ class Link:
     Args:
       connection: to process 0's watch.
       watch: that watch, in process 0.
-      lost_after_s: seconds without heartbeats after which jax's service takes a process for dead.
+      lost_after_s: seconds without any sign of a host after which its processes count as dead.
       end_timeout_s: seconds that this process, when it ends, waits for the others to end.
 
     Attributes:
@@ -221,8 +221,8 @@ class Link:
         elif word == "slow" and int(rest) != self.number:
             self._slow.append(int(rest))
             _write(
-                f"rhino: {self._who(int(rest))} does not answer: frozen, its host is lost, or C++ keeps its interpreter;"
-                " jax's service ends the job if its heartbeats are missing, too"
+                f"rhino: {self._who(int(rest))} does not answer: frozen, its host is lost, or C++ keeps its interpreter"
+                "; jax's service ends the job if its heartbeats are missing, too"
             )
         elif word == "back" and int(rest) in self._slow:
             self._slow.remove(int(rest))
@@ -239,7 +239,10 @@ class Link:
         awaits = self._awaits
         if not awaits or not self._ended:
             return ""
-        here = self._store.all(awaits)
+        try:
+            here = self._store.all(awaits)
+        except JaxRuntimeError:  # the service is gone, and with it process 0, which is heard of
+            return ""
         only = [0] if awaits.endswith("/shared") else range(self.count)
         ended = [self._who(k) for k in sorted(self._ended) if k in only and str(k) not in here]
         return f"{', '.join(ended)} ended" if ended and self._awaits == awaits else ""

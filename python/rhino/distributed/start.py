@@ -92,12 +92,12 @@ def initialize(
     dies or fails.
 
     Args:
-      coordinator_address: "host:port" of process 0, which the others can reach.
+      coordinator_address: "host:port" of process 0, which the others can reach; the next port is used, too.
       num_processes, process_id: how many processes there are, and which this is, from 0. Nothing is started for one.
       local_device_ids: the accelerators of this machine that this process uses; by default all, or what was detected.
       cluster_detection_method: as for `jax.distributed.initialize`.
       timeout_s: seconds that processes wait for each other: here, and wherever all of them must come.
-      lost_after_s: seconds without a heartbeat after which a process counts as dead.
+      lost_after_s: seconds without any sign of a host after which its processes count as dead.
       end_timeout_s: seconds that a process that has ended waits for the others, which may have something left to do.
       mtls_cert_file, mtls_key_file, mtls_ca_file: as for `jax.distributed.initialize` of jax 0.12: only
         processes with a certificate take part. Without, whoever reaches the port can.

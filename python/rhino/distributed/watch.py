@@ -183,7 +183,7 @@ class Watch:
     def _claim(self, peer: _Peer, job: str, rest: str) -> None:
         """Who a process says it is, before jax knows it."""
         count, number, host, pid = rest.split(" ")
-        if job != self._job:
+        if job != self._job or not 0 <= int(number) < int(count):
             raise ValueError("of another job")
         peer.number, peer.where = int(number), f"host {host}, pid {pid}"
         self._where[peer.number] = _who(peer)
@@ -266,13 +266,14 @@ def _who(peer: _Peer) -> str:
 
 
 def _listen(port: int) -> socket.socket:
+    reason = "there is none"
     for candidate in range(port + 1, min(port + 1 + _PORTS, 1 << 16)):
         try:
             if socket.has_dualstack_ipv6():
                 return socket.create_server(("", candidate), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096)
             return socket.create_server(("", candidate), backlog=4096)
         except OSError as error:
-            reason = error.strerror
+            reason = error.strerror or str(error)
     raise RhinoError(
         f"process 0 cannot listen on any of the {_PORTS} ports after {port}: {reason}",
         "give another port in coordinator_address",
