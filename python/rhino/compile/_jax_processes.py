@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jax._src import clusters, distributed, xla_bridge
 from rhino.errors import RhinoError, first_line
 
 _JOB_REMEDY = "give coordinator_address, num_processes and process_id"
+_EVER_MS = 10**10
 _sharings = itertools.count()  # all processes share the same things in the same order
 
 
@@ -63,26 +64,57 @@ def detect_job(
     return address, count, process, local
 
 
-def start_distributed(service: Callable[[], Any], **arguments: Any) -> None:
-    """`jax.distributed.initialize`, where process 0 takes the coordination service that `service` returns.
+class Store:
+    """The keys and values and the barriers of jax's coordination service, for the processes of a job.
 
-    Private: the name under which jax finds the service. Jax runs it inside process 0 only; its clients abort their
-    processes at once when it ends.
+    Private: `jax.distributed` keeps the client of the service to itself. Where the service is gone, the methods raise
+    `JaxRuntimeError`, and XLA aborts the process.
     """
-    bindings = distributed._jax
-    original = bindings.get_distributed_runtime_service
-    bindings.get_distributed_runtime_service = lambda *_, **__: service()
-    try:
-        jax.distributed.initialize(**arguments)
-    finally:
-        bindings.get_distributed_runtime_service = original
 
+    def __init__(self) -> None:
+        self._client: Any = distributed.global_state.client
 
-def coordination_service(address: str, count: int, *, heartbeat_s: int, shutdown_s: int) -> Any:
-    """jax's coordination service, in this process. Private: jax starts it only together with a client."""
-    return distributed._jax.get_distributed_runtime_service(
-        address, count, heartbeat_timeout=heartbeat_s, shutdown_timeout=shutdown_s
-    )
+    def put(self, key: str, value: bytes) -> bool:
+        """Store a value under a key; False if that has one already, which stays."""
+        try:
+            self._client.key_value_set_bytes(key, value)
+        except jax.errors.JaxRuntimeError as error:
+            if not str(error).startswith("ALREADY_EXISTS"):
+                raise
+            return False
+        return True
+
+    def get(self, key: str) -> bytes:
+        """The value of a key. Waits as long as there is none."""
+        return bytes(self._client.blocking_key_value_get_bytes(key, _EVER_MS))
+
+    def answers(self, key: str, timeout_s: float) -> bool:
+        """Whether the service gives a key's value within the time. It does while C++ keeps process 0's interpreter."""
+        try:
+            self._client.blocking_key_value_get_bytes(key, int(1000 * timeout_s))
+        except jax.errors.JaxRuntimeError:
+            return False
+        return True
+
+    def all(self, folder: str) -> dict[str, bytes]:
+        """The values under `folder/`, by the last parts of their keys."""
+        return {
+            key.rpartition("/")[2]: bytes(value) for key, value in self._client.key_value_dir_get_bytes(f"{folder}/")
+        }
+
+    def delete(self, folder: str) -> None:
+        """Drop all that is under `folder/`."""
+        self._client.key_value_delete(f"{folder}/")
+
+    def meet(self, barrier: str, timeout_s: float) -> bool:
+        """Wait until all processes are at a barrier; False if they are not within the time, counted from the first."""
+        try:
+            self._client.wait_at_barrier(barrier, int(1000 * timeout_s))
+        except jax.errors.JaxRuntimeError as error:
+            if not str(error).startswith("DEADLINE_EXCEEDED"):
+                raise
+            return False
+        return True
 
 
 def share(what: str, value: bytes, timeout_s: float) -> list[bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rhino.lazy import lazily
 
-# Loaded on first use: the coordinator's process needs none of it, and `import rhino` stays light.
+# Loaded on first use: `import rhino` stays light.
 _EXPORTS = {
     "Job": "rhino.distributed.start",
     "current_job": "rhino.distributed.start",

@@ -1,19 +1,32 @@
 """`initialize`: this process joins a job of several, before its backend starts.
 
-Owns the order: detect, meet, compare versions, start jax's own runtime, compare devices. Knows nothing of plans.
+Owns the order: detect, start jax's own runtime, compare versions, compare devices. Knows nothing of plans.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+import queue
+import socket
+import threading
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from rhino.distributed.link import Link, connect
-from rhino.errors import RhinoError
+import jax
+
+from rhino.compile import _jax_processes
+from rhino.distributed import facts
+from rhino.distributed.link import Link
+from rhino.distributed.watch import Watch, reach
+from rhino.errors import RhinoError, first_line
 
 _THREADS = 32
+_HEARTBEAT_S = 5  # by how much jax's service is slower to take a process for dead than the watch
+_WORD_S = 10.0  # how long after the time is over process 0's word on it is waited for
+_REMEDY = "see the output of the processes named"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,6 @@ class _Current:
 
     started: bool = False
     job: Job | None = None
-    coordinator: Any = field(default=None)
 
 
 _CURRENT = _Current()
@@ -50,14 +62,11 @@ def current_job() -> Job | None:
     Raises:
       RhinoError: jax runs over several processes, and `initialize` was not what started it.
     """
-    if _CURRENT.job is None and not _CURRENT.started:
-        import jax
-
-        if jax.distributed.is_initialized() and jax.process_count() > 1:
-            raise RhinoError(
-                "jax.distributed was initialised without rhino: processes could not agree on a plan, nor end together",
-                "call rhino.distributed.initialize() in place of jax.distributed.initialize()",
-            )
+    if not _CURRENT.started and jax.distributed.is_initialized() and jax.process_count() > 1:
+        raise RhinoError(
+            "jax.distributed was initialised without rhino: processes could not agree on a plan, nor end together",
+            "call rhino.distributed.initialize() in place of jax.distributed.initialize()",
+        )
     return _CURRENT.job
 
 
@@ -71,6 +80,9 @@ def initialize(
     timeout_s: float = 300.0,
     lost_after_s: int = 20,
     end_timeout_s: float = 300.0,
+    mtls_cert_file: str | None = None,
+    mtls_key_file: str | None = None,
+    mtls_ca_file: str | None = None,
 ) -> None:
     """Join the processes of a job: afterwards `jax.devices()` are all processes' devices.
 
@@ -87,12 +99,12 @@ def initialize(
       timeout_s: seconds that processes wait for each other: here, and wherever all of them must come.
       lost_after_s: seconds without any sign of a host after which its processes count as dead.
       end_timeout_s: seconds that a process that has ended waits for the others, which may have something left to do.
+      mtls_cert_file, mtls_key_file, mtls_ca_file: as for `jax.distributed.initialize` of jax 0.12: only
+        processes with a certificate take part. Without, whoever reaches the port can.
 
     Raises:
       RhinoError: jax has started already, a process is missing or differs; the message names it. Every process raises.
     """
-    from rhino.compile import _jax_processes
-
     if _CURRENT.started:
         raise RhinoError("rhino.distributed.initialize was called twice", "call it once, at the start of the program")
     if _jax_processes.distributed_started():
@@ -115,41 +127,89 @@ def initialize(
     if count == 1:
         return
     _set_threads()
+    certificates = _certificates(mtls_cert_file=mtls_cert_file, mtls_key_file=mtls_key_file, mtls_ca_file=mtls_ca_file)
+    deadline = time.monotonic() + timeout_s
+    watch = None
     if process == 0:
-        from rhino.distributed import coordinator
-
-        _CURRENT.coordinator = coordinator.start(port, count, timeout_s, lost_after_s, int(end_timeout_s))
-    link = connect(host, port, process, count, timeout_s, lost_after_s, end_timeout_s)
+        _check_free(port)
+        # Without certificates, whoever reaches jax's port can keep the job from starting anyway.
+        watch = Watch(port, count, timeout_s, lost_after_s, believe=not certificates)
+    connection = _reach(host, port, count, process, deadline)
+    link = Link(process, count, connection, watch, lost_after_s, end_timeout_s)
+    _start(
+        link,
+        max(1.0, deadline - time.monotonic()),
+        coordinator_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        num_processes=count,
+        process_id=process,
+        local_device_ids=local,
+        cluster_detection_method="deactivate",
+        heartbeat_timeout_seconds=lost_after_s + _HEARTBEAT_S,
+        shutdown_timeout_seconds=int(end_timeout_s),
+        **certificates,
+    )
     _CURRENT.job = Job(process, count, timeout_s, link)
-    _join(link, host, local, timeout_s, lost_after_s, end_timeout_s)
-
-
-def _join(
-    link: Link, host: str, local: Sequence[int] | None, timeout_s: float, lost_after_s: int, end_timeout_s: float
-) -> None:
-    from rhino.compile import _jax_processes
-    from rhino.distributed import facts
-
-    welcome = link.join(facts.introduction())
+    link.join(facts.introduction(), timeout_s)
     different = facts.different_versions(link.members)
     if different:
         raise link.refuse(RhinoError(different, "install the same versions for every process"))
-    brackets = f"[{host}]" if ":" in host else host
-    _jax_processes.start_distributed(
-        lambda: _CURRENT.coordinator,
-        coordinator_address=f"{brackets}:{welcome['service_port']}",
-        num_processes=link.count,
-        process_id=link.number,
-        local_device_ids=local,
-        cluster_detection_method="deactivate",
-        initialization_timeout=int(timeout_s),
-        heartbeat_timeout_seconds=lost_after_s + 5,
-        shutdown_timeout_seconds=int(end_timeout_s),
-    )
-    groups = link.ask(facts.devices(), timeout_s)
-    different = facts.different_devices(groups, link.members)
+    different = facts.different_devices(link.ask(facts.devices(), timeout_s), link.members)
     if different:
         raise link.refuse(RhinoError(different, "give every process the same devices"))
+
+
+def _start(link: Link, timeout_s: float, **arguments: Any) -> None:
+    """`jax.distributed.initialize`, with an error where a process is missing: XLA would abort without a name."""
+
+    def start() -> None:
+        try:
+            jax.distributed.initialize(**arguments, initialization_timeout=int(timeout_s) + 60)
+            link.stops.put(None)
+        except Exception as error:
+            link.stops.put(error)
+
+    threading.Thread(target=start, name="rhino-start", daemon=True).start()
+    try:
+        stop = link.stops.get(timeout=timeout_s + _WORD_S)
+    except queue.Empty:
+        stop = f"process 0 said nothing within {timeout_s:.0f} s"
+    if stop is not None:
+        link.outlast(_WORD_S)
+        raise RhinoError(f"the job cannot start: {first_line(stop)}", _REMEDY)
+
+
+def _certificates(**given: str | None) -> dict[str, str]:
+    """Those given, if this jax takes them."""
+    found = {name: file for name, file in given.items() if file is not None}
+    unknown = [name for name in found if name not in inspect.signature(jax.distributed.initialize).parameters]
+    if unknown:
+        raise RhinoError(f"jax {jax.__version__} does not take {unknown[0]}", "mutual TLS comes with jax 0.12")
+    return found
+
+
+def _check_free(port: int) -> None:
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        raise RhinoError(
+            f"process 0 cannot listen on port {port}: {error.strerror}", "give another port in coordinator_address"
+        ) from None
+
+
+def _reach(host: str, port: int, count: int, process: int, deadline: float) -> socket.socket:
+    """A connection to process 0's watch, which may start later."""
+    seconds = deadline - time.monotonic()
+    try:
+        connection, stop = reach(host, port, count, process, os.getpid(), deadline)
+    except OSError as error:
+        raise RhinoError(
+            f"process {process} cannot reach process 0 at {host}:{port} within {seconds:.0f} s: "
+            f"{error.strerror or error}",
+            "is process 0 running, and does a firewall let this port and the next one pass?",
+        ) from None
+    if stop:
+        raise RhinoError(f"the job cannot start: {stop}", _REMEDY)
+    return connection
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 START = "import rhino\nstart = rhino.distributed.initialize\n"
@@ -51,3 +53,9 @@ def test_a_taken_port_is_named() -> None:
 def test_one_process_is_no_job() -> None:
     program = "start(num_processes=1)\nimport jax\nprint(jax.process_count(), rhino.distributed.current_job())"
     assert run(program).split() == ["1", "None"]
+
+
+@pytest.mark.skipif("mtls_cert_file" in inspect.signature(jax.distributed.initialize).parameters, reason="jax has it")
+def test_certificates_are_refused_by_a_jax_without_them() -> None:
+    error = f"RhinoError: jax {jax.__version__} does not take mtls_cert_file; mutual TLS comes with jax 0.12"
+    assert error in run("start('127.0.0.1:9', 2, 0, mtls_cert_file='a.pem')")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,11 @@ if fault == "version" and mine:
     jax.__version__ = "0.9.9"
 if fault == "twice" and mine:
     process = str(int(victim) - 1)
-rhino.distributed.initialize(address, int(count), int(process), timeout_s=60)
+if fault == "missing" and mine:
+    sys.exit(3)
+# A job that cannot be complete waits in vain for so long.
+wait_s = 10 if fault == "missing" else 60
+rhino.distributed.initialize(address, int(count) + (fault == "count" and mine), int(process), timeout_s=wait_s)
 
 import jax  # noqa: E402
 
@@ -61,8 +66,12 @@ def main() -> None:
     for i in range(STEPS):
         if mine and str(i) == at:
             print("here", flush=True)
-            if fault == "kill":
+            if fault in ("kill", "collective"):
+                if fault == "collective":
+                    time.sleep(1.0)  # the others wait in the step by now
                 os.kill(os.getpid(), signal.SIGKILL)
+            if fault == "freeze":
+                os.kill(os.getpid(), signal.SIGSTOP)
             if fault == "raise":
                 raise ValueError("bad data in shard 7")
             if fault == "end":
