@@ -61,9 +61,7 @@ def search(source: Path, cluster: str, level: str, out: Path, statistics: str) -
         "step_time_s": best.step_time_s,
         "peak_bytes": best.peak_bytes,
         "limit_bytes": Cluster.load(cluster).device.plan_bytes,
-        "groups_bytes": [
-            m.peak_bytes(k) for m, k in zip(best.pipeline.memory, best.simulation.in_flight_peak, strict=True)
-        ],
+        "groups_bytes": list(best.simulation.memory_peak_bytes),
         "bubble": best.simulation.bubble_fraction,
         "gap": solution.gap,
         "candidates": solution.candidates,

@@ -9,7 +9,7 @@ from rhino.dialect.attributes import RhinoPlacement, RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.pipeline import read_program
 from rhino.machine import Cluster
-from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
+from rhino.passes.stage.schedule_costs import Units, read_priced
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import PipelineCosts, ScheduledStep
 
@@ -42,8 +42,6 @@ def read(plan: Plan) -> Pipeline:
     assert placement is not None and tasks is not None
     cluster = Cluster.load(plan.cluster)
     # What the plan says stands in the module; the units are for modules that do not say.
-    units = Units(0.0, 0.0, 0.0)
-    seconds = fragment_seconds(module, program, cluster, units)
-    costs = pipeline_costs(program, seconds, planned_seconds(module, program), cluster, units, 0)
+    costs = read_priced(module, program, cluster, Units(0.0, 0.0, 0.0)).costs()
     devices = tuple(tuple(placement[f"stage{stage}"]) for stage in range(plan.stages))
     return Pipeline(program, devices, costs, ScheduledStep.from_data(tasks))

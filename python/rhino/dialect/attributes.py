@@ -17,6 +17,7 @@ from rhino.dialect.pipeline_attributes import (
     SCHEDULES,
     RhinoArgument,
     RhinoLayouts,
+    RhinoMemory,
     RhinoMicrobatches,
     RhinoPin,
     RhinoPlacement,
@@ -295,6 +296,9 @@ class RhinoPlan(RhinoAttribute):
                     {
                         "candidates": Field(Int(0), "plans evaluated"),
                         "gap": Field(Float(0), "how far above the proved bound the step time is, relatively"),
+                        "searched_s": Field(
+                            Float(0), "of a pipeline, the step time before its transfers were planned", optional=True
+                        ),
                     },
                     extensible=True,
                 ),
@@ -328,7 +332,7 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     for cls in (
         RhinoRole, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoPin,
         RhinoCluster, RhinoPlacement, RhinoConstraint, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast,
-        RhinoSchedule, RhinoPlan,
+        RhinoMemory, RhinoSchedule, RhinoPlan,
     )
 }  # fmt: skip
 
@@ -343,6 +347,7 @@ __all__ = [
     "RhinoCost",
     "RhinoKernel",
     "RhinoLayouts",
+    "RhinoMemory",
     "RhinoMicrobatches",
     "RhinoMulticast",
     "RhinoName",

@@ -174,6 +174,40 @@ class RhinoPlacement(RhinoAttribute):
                 owner.setdefault(device, mesh)
 
 
+class RhinoMemory(RhinoAttribute):
+    """Bytes on a device of each pipeline stage, by stage; with the task lists its peak follows.
+
+    With f micro-batches in flight that is `argument + max(kept + (f - 1) saved + loop, update)`.
+    """
+
+    name = "rhino.memory"
+    places = ("module",)
+    schema = ListOf(
+        Record(
+            {
+                "argument_bytes": Field(Int(0), "arguments it keeps"),
+                "kept_bytes": Field(Int(0), "what lives through the loop besides, such as accumulators"),
+                "saved_bytes": Field(Int(0), "what the forward of a micro-batch leaves for its backward"),
+                "loop_bytes": Field(Int(0), "the most that one forward or backward needs, its saved bytes included"),
+                "update_bytes": Field(Int(0), "the most that is needed before or after the loop, besides arguments"),
+            }
+        )
+    )
+    example = (
+        "rhino.memory = [{argument_bytes = 4096 : i64, kept_bytes = 4096 : i64, loop_bytes = 3072 : i64, "
+        "saved_bytes = 1024 : i64, update_bytes = 8192 : i64}]"
+    )
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        for stage, row in enumerate(data):
+            if row["loop_bytes"] < row["saved_bytes"]:
+                yield (
+                    f"{cls.name}[{stage}].loop_bytes is {row['loop_bytes']}, but it includes the "
+                    f"{row['saved_bytes']} of saved_bytes"
+                )
+
+
 class RhinoSchedule(RhinoAttribute):
     """The task lists of a pipeline: per device group, in execution order. The runtime executes exactly these."""
 

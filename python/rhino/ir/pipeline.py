@@ -14,7 +14,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
-from rhino.dialect.attributes import RhinoArgument, RhinoMulticast, RhinoName, RhinoPlacement
+from rhino.dialect.attributes import RhinoArgument, RhinoMemory, RhinoMulticast, RhinoName, RhinoPlacement
 from rhino.ir.diagnostics import PassError
 from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
@@ -28,6 +28,7 @@ from rhino.pipeline.program.program import (
     StageCarry,
     Transfer,
 )
+from rhino.pipeline.program.stage_memory import StageMemory
 
 _ORIGIN = re.compile(r'"([^"]*)"')
 _REMEDY = "rhino-form-fragments makes it"
@@ -113,9 +114,16 @@ class _ProgramReader:
             raise PassError(self.main, f"@main has {loops} loops over micro-batches, but needs one", [_REMEDY])
         returned = [self.ids[value] for value in block.operations[len(block.operations) - 1].operation.operands]
         stages = [op.stage for op in (*before, *body, *after) if isinstance(op, Fragment)]
+        count = max(1 + max(stages, default=0), len(self.meshes))
+        memory = tuple(StageMemory(**row) for row in RhinoMemory.of(self.module) or ())
+        if memory and len(memory) != count:
+            message = f"{RhinoMemory.name} has {len(memory)} stages, but the fragments are of {count}"
+            raise PassError(
+                self.module, message, ["drop the attribute, and bytes are those of what fragments exchange"]
+            )
         addressed = iter(_addressed([*before, *body, *after], self.carries))
         return PipelineProgram(
-            stages=max(1 + max(stages, default=0), len(self.meshes)),
+            stages=count,
             microbatches=self.count,
             meshes=tuple(self.meshes),
             values=tuple(self.values),
@@ -126,6 +134,7 @@ class _ProgramReader:
             after=tuple(addressed),
             carries=tuple(self.carries),
             counters=tuple(self.counters),
+            memory=memory,
         )
 
     def arguments(self, block: Any) -> Iterator[StageArgument]:

@@ -17,7 +17,7 @@ from rhino.dialect.verify import verify
 from rhino.ir.pipeline import read_program, transfer_ops
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
-from rhino.passes.stage.schedule_costs import Units, pipeline_costs, planned_seconds, spread_of
+from rhino.passes.stage.schedule_costs import Units, planned_seconds, priced_program, spread_of
 from rhino.pipeline.program import GroupMesh, GroupValue, PipelineProgram, edges_of
 from rhino.pipeline.schedule import ScheduledStep
 from rhino.pipeline.search.spread import Spread, need_of
@@ -142,7 +142,7 @@ def test_schedules_count_with_what_is_planned(strategy: str) -> None:
     module = lowered(1, f"topology=p3.8xlarge:3 strategy={strategy}")
     program, data = read_program(module), planned(module)
     seconds = [1.0] * len(program.fragments)
-    costs = pipeline_costs(program, seconds, planned_seconds(module, program), None, Units(), 0)
+    costs = priced_program(program, seconds, planned_seconds(module, program), None, Units()).costs()
     looped = [edge for edge in edges_of(program) if edge.looped]
     sent = {(e.from_stage, e.to_stage): data[e.transfers[0].index]["makespan_s"] for e in looped}
     assert len(sent) == len(looped) and all(seconds > 0 for seconds in sent.values())
@@ -159,7 +159,7 @@ def test_without_plans_schedules_count_with_the_bound() -> None:
     program, data = read_program(module), planned(module)
     cluster = Cluster.load("p3.8xlarge:3")
     assert cluster.inter_host is not None
-    costs = pipeline_costs(program, [1.0] * len(program.fragments), {}, cluster, Units(), 0)
+    costs = priced_program(program, [1.0] * len(program.fragments), {}, cluster, Units()).costs()
     looped = {(e.from_stage, e.to_stage): e for e in edges_of(program) if e.looped}
     assert costs.edges
     for edge in costs.edges:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.dialect import mpmd
 from rhino.dialect.attributes import RhinoCost, RhinoPlan
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
@@ -16,6 +17,7 @@ from rhino.machine import Cluster
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.plan.read_layouts import is_conversion, read_layouts
 from rhino.passes.registry import Pass, option, register
+from rhino.passes.stage.predicted import predict_pipeline
 from rhino.program import Graph
 from rhino.program.fusion import materialised, traffic_bytes
 from rhino.sharding.estimate import Estimated, estimate, estimate_plan
@@ -34,11 +36,16 @@ class Estimate(Pass):
       none, the cheapest that suits its neighbours is assumed. Of a module with the `rhino.plan` of a search its
       decisions are read back: what is predicted then is what the plan says, exactly, unless the program has manual
       computations.
+      A module in fragments needs `rhino.schedule` instead of the mesh. Its task lists are played with the seconds of
+      its fragments (`rhino.cost`, else the roofline), what its transfers are planned to take (`rhino.multicast`, else
+      the bound of the resharding) and the bytes of its stages (`rhino.memory`, else values between fragments).
 
     Ensures:
       Dots, convolutions, gathers and scatters have `rhino.cost`: seconds, flops and bytes of one execution on one
       device. A remark at `@main` gives step time, communication by kind and peak memory; a remark at each of the
       `remarks` most expensive collectives names its kind, bytes and cause. The program is unchanged.
+      Of a module in fragments a remark at `@main` gives step time, bubble and peak memory, and one for each group what
+      it computes, waits for and holds; nothing is written.
 
     Options:
       topology: the cluster the mesh lies on.
@@ -60,6 +67,9 @@ class Estimate(Pass):
         """Predict and annotate. Raises PassError for a module without a mesh or with shardings that contradict."""
         cluster = topology_cluster(self.topology, self.name)
         main = main_function(module, self.name)
+        if mpmd.topology(main) is not None:
+            _pipeline(module, main, cluster, log)
+            return
         mesh = given_mesh(module)
         if not mesh:
             raise PassError(module, f"module has no sdy.mesh @{MESH}", ["plan it first: --rhino-plan-sharding"])
@@ -90,6 +100,32 @@ class Estimate(Pass):
                 f"{f', {event.trips} times' if event.trips > 1 else ''}: {event.seconds * 1e6:.1f} us",
             )
         log.count("collectives", sum(found.predicted.collectives.values()))
+
+
+def _pipeline(module: ir.Module, main: ir.Operation, cluster: Cluster, log: PassLog) -> None:
+    """The remarks of a module in fragments."""
+    try:
+        found = predict_pipeline(module, cluster)
+    except PassError:
+        raise
+    except RhinoError as error:
+        raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
+    played, costs, name = found.simulation, found.costs, found.schedule.name
+    peak = max(found.peak_bytes)
+    log.remark(
+        main,
+        f"step {played.step_time_s * 1e6:.1f} us = {costs.stages} stages, {found.schedule.microbatches} micro-batches, "
+        f"{name}; bubble {played.bubble_fraction:.1%}; peak {peak / _MIB:.2f} MiB on group "
+        f"{found.peak_bytes.index(peak)}",
+    )
+    for group, peak in enumerate(found.peak_bytes):
+        held = ", ".join(str(played.in_flight_peak[stage]) for stage in costs.stages_of(group))
+        log.remark(
+            main,
+            f"group {group}: computes {played.busy_s[group] * 1e6:.1f} us, "
+            f"waits {played.exposed_s[group] * 1e6:.1f} us for what is on its way; "
+            f"peak {peak / _MIB:.2f} MiB with {held} micro-batches in flight",
+        )
 
 
 def _read(

@@ -75,7 +75,7 @@ class PlanPipeline(Pass):
         self.plan(module, log)
 
     def plan(self, module: ir.Module, log: PassLog) -> JointSolution:
-        """As `run`; returns the search's answer."""
+        """As `run`; returns the search's answer, priced as it is written."""
         cluster = topology_cluster(self.topology, self.name)
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
@@ -117,11 +117,11 @@ class PlanPipeline(Pass):
                 raise PassError(why.position, f"{why.message}; {error.message}", [*helps, _ONE_PROGRAM]) from error
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         try:
-            write_pipeline(module, programs, cluster, solution, log)
+            written = write_pipeline(module, programs, cluster, solution, log)
         except (RhinoError, ir.MLIRError) as error:
             # These passes check annotations that were written by the search: what they say is not about the step.
             where = error.diagnostic.position if isinstance(error, PassError) else main
             message = f"the pipeline of {solution.best.shape.stages} stages that was found cannot be cut here"
             raise PassError(where, message, [_UNWRITTEN]) from error
         log.count("candidates", solution.candidates)
-        return solution
+        return written

@@ -1,6 +1,6 @@
 """Writes what the joint search found into the module: shardings, stages, fragments, seconds, task lists, the summary.
 
-Owns the order of these. Decides nothing.
+Owns the order of these, and the last price: of what is written, with its planned transfers. Decides nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
+from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoMicrobatches, RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline import fragment_ops, read_program
 from rhino.machine import Cluster
 from rhino.machine.collectives import ring_bytes
 from rhino.passes.plan.plan_sharding import say_unkept, summarise
@@ -24,6 +24,8 @@ from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.stage.lower_transfers import lower_for_cluster
 from rhino.passes.stage.plan_stages import annotate as write_stages
+from rhino.passes.stage.predicted import predict_pipeline, write_schedule
+from rhino.passes.stage.schedule_costs import read_priced
 from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
@@ -36,8 +38,12 @@ _NUMBER = "rhino.number"
 
 def write_pipeline(
     module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution, log: PassLog
-) -> None:
-    """The module's @main becomes the fragments of the best pipeline, with its task lists and summary."""
+) -> JointSolution:
+    """The module's @main becomes the fragments of the best pipeline, with its task lists and summary.
+
+    Returns: the solution, with the best pipeline priced as it is written. The search counts with the bound of each
+      transfer, and with the levels of the graph; the module has planned ones, and the fragments that were formed.
+    """
     best = solution.best
     made = programs.module(best.shape.slices)
     statistics = _statistics(made)
@@ -49,11 +55,15 @@ def write_pipeline(
     apply("rhino-replicate-fragments", made, count=best.shape.replicas)
     lower_for_cluster(made, read_program(made), cluster, "broadcast", "optimal")
     _cost(made, best)
-    _summary(made, cluster, solution)
+    RhinoMemory.attach(made, [asdict(row) for row in best.pipeline.memory])
+    searched_s = best.step_time_s
+    best = _as_written(made, cluster, best)
+    solution = replace(solution, best=best, bound_s=min(solution.bound_s, best.step_time_s))
+    _summary(made, cluster, solution, searched_s)
     if statistics != "batch":
         RhinoPlan.attach(made, {**(RhinoPlan.of(made) or {}), "statistics": statistics})
-    apply("rhino-schedule", made, schedule=best.schedule.name)
     replace_contents(module, to_bytecode(made))
+    return solution
 
 
 def _statistics(module: ir.Module) -> str:
@@ -96,31 +106,35 @@ def _numbers(module: ir.Module) -> dict[int, int]:
 
 def _cost(module: ir.Module, best: PipelineCandidate) -> None:
     """Writes the predicted seconds of each fragment."""
-    costs = best.pipeline.costs
-    seconds = {
-        "prepare": costs.prepare_s,
-        "forward": costs.forward_s,
-        "backward": [
-            b - w if best.schedule.split and s in best.schedule.split else b
-            for s, (b, w) in enumerate(zip(costs.backward_s, costs.weight_s, strict=True))
-        ],
-        "weight": costs.weight_s,
-        "update": costs.apply_s,
-    }
+    seconds = {(f.kind, f.stage): f.seconds for f in best.pipeline.priced.fragments}
     parts: dict[tuple[str, int], list[Any]] = {}
-    for function in functions.all_functions(module):
-        for op in functions.walk(function):
-            if op.name == "mpmd.fragment":
-                origin = str(op.attributes["origin"])
-                kind = next(k for k in seconds if f'"{k}"' in origin)
-                parts.setdefault((kind, ir.IntegerAttr(op.attributes["stage_id"]).value), []).append(op)
+    for fragment, op in zip(read_program(module).fragments, fragment_ops(module), strict=True):
+        parts.setdefault((fragment.kind, fragment.stage), []).append(op)
     for (kind, stage), ops in parts.items():
+        taken = seconds.get((kind, stage), 0.0)
+        if kind == "backward" and ("weight", stage) not in parts:
+            taken += seconds.get(("weight", stage), 0.0)
         for op in ops:
             # Of what comes at several levels nobody knows the shares.
-            RhinoCost.attach(op, {"time_s": seconds[kind][stage] / len(ops)})
+            RhinoCost.attach(op, {"time_s": taken / len(ops)})
 
 
-def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> None:
+def _as_written(module: ir.Module, cluster: Cluster, best: PipelineCandidate) -> PipelineCandidate:
+    """Writes the task lists; returns the pipeline with the price that rhino-estimate reads off the module."""
+    program = read_program(module)
+    limit_bytes = max(best.pipeline.costs.limit_bytes, default=0)
+    write_schedule(module, program, read_priced(module, program, cluster).costs(limit_bytes), best.schedule.name)
+    found = predict_pipeline(module, cluster)
+    return replace(
+        best,
+        pipeline=replace(best.pipeline, costs=found.costs),
+        schedule=found.schedule,
+        simulation=found.simulation,
+        peak_bytes=max(found.peak_bytes),
+    )
+
+
+def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searched_s: float) -> None:
     """Writes `rhino.plan` and `rhino.cluster`."""
     best = solution.best
     loads, simulation = best.pipeline.loads, best.simulation
@@ -158,12 +172,11 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
                 "memory": {
                     "argument_bytes": max(m.argument_bytes for m in memory),
                     "temp_bytes": max(
-                        m.peak_bytes(k) - m.argument_bytes
-                        for m, k in zip(memory, simulation.in_flight_peak, strict=True)
+                        peak - m.argument_bytes for m, peak in zip(memory, simulation.memory_peak_bytes, strict=True)
                     ),
                 },
             },
-            "search": {"candidates": solution.candidates, "gap": solution.gap},
+            "search": {"candidates": solution.candidates, "gap": solution.gap, "searched_s": searched_s},
             "alternatives": [
                 {"name": a.name, "step_time_s": a.step_time_s, "peak_bytes": a.peak_bytes, "why": a.why}
                 for a in solution.alternatives

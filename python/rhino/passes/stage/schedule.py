@@ -6,15 +6,14 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.attributes import RhinoSchedule
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.pipeline import read_program
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
+from rhino.passes.stage.predicted import write_schedule
+from rhino.passes.stage.schedule_costs import Units, read_priced
 from rhino.pipeline.program import PipelineProgram
-from rhino.pipeline.schedule import check, make_schedule
 
 
 @register
@@ -73,28 +72,9 @@ class Schedule(Pass):
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
 
     def _write(self, module: ir.Module, program: PipelineProgram, log: PassLog) -> None:
-        split = any(fragment.kind == "weight" for fragment in program.fragments)
-        delayed = self.weight_delay or self.schedule == "zero-bubble"
-        if delayed and not split and any(f.kind == "backward" for f in program.fragments) and program.stages > 1:
-            raise RhinoError(
-                f"'{self.schedule}' delays weight gradients, but no backward fragment is split",
-                "form fragments with split-backward; if they are, no stage has anything to delay",
-            )
         cluster = topology_cluster(self.topology, self.name) if self.topology else None
         units = Units(self.forward, self.backward, self.transfer)
-        seconds = fragment_seconds(module, program, cluster, units)
-        planned = planned_seconds(module, program)
-        costs = pipeline_costs(program, seconds, planned, cluster, units, self.memory_limit)
-        made = make_schedule(
-            self.schedule,
-            costs,
-            program.microbatches,
-            k=self.k or None,
-            delay_weight=(delayed or split) or None,
-        )
-        problems = check(made, costs)
-        if problems:
-            raise RhinoError(f"the schedule is not valid: {problems[0]}", "this is a bug in rhino-schedule")
-        RhinoSchedule.attach(module, made.to_data())
+        costs = read_priced(module, program, cluster, units).costs(self.memory_limit)
+        made = write_schedule(module, program, costs, self.schedule, self.k, self.weight_delay)
         log.count("tasks", sum(map(len, made.tasks)))
         log.count("transfers", sum(task.kind == "send" for tasks in made.tasks for task in tasks))

@@ -1,11 +1,11 @@
-"""What a step in fragments costs, as the scheduler wants it: seconds of stages, what they exchange, bytes they hold.
+"""What a step in fragments costs: its parts with their seconds, what stages exchange, and the bytes they hold.
 
-Owns reading them off the fragments. Seconds come from `rhino.cost`, from a cluster's roofline, or from the caller.
+Owns reading them off the module. Seconds come from `rhino.cost`, from a cluster's roofline, or from the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -20,8 +20,17 @@ from rhino.ir.pipeline import fragment_ops, transfer_ops
 from rhino.machine import Cluster
 from rhino.machine.roofline import op_seconds
 from rhino.passes.stage.outline import outline
-from rhino.pipeline.program import Fragment, GroupValue, PipelineProgram, Transfer, edges_of
-from rhino.pipeline.schedule import Edge, Exchange, PipelineCosts
+from rhino.pipeline.program import (
+    Fragment,
+    FragmentSeconds,
+    GroupValue,
+    PipelineProgram,
+    PricedProgram,
+    StageMemory,
+    StageSend,
+    Transfer,
+    edges_of,
+)
 from rhino.pipeline.search.placement import Placement
 from rhino.pipeline.search.spread import Spread
 
@@ -33,6 +42,15 @@ class Units:
     forward_s: float = 1.0
     backward_s: float = 2.0
     transfer_s: float = 0.0
+
+
+def read_priced(
+    module: ir.Module, program: PipelineProgram, cluster: Cluster | None, units: Units | None = None
+) -> PricedProgram:
+    """The parts of the pipeline in a module with what the module says that they cost."""
+    units = units or Units()
+    seconds = fragment_seconds(module, program, cluster, units)
+    return priced_program(program, seconds, planned_seconds(module, program), cluster, units)
 
 
 def fragment_seconds(
@@ -73,78 +91,56 @@ def planned_seconds(module: ir.Module, program: PipelineProgram) -> dict[int, fl
     return found
 
 
-def pipeline_costs(
+def priced_program(
     program: PipelineProgram,
     seconds: Sequence[float],
     planned: Mapping[int, float],
     cluster: Cluster | None,
     units: Units,
-    limit_bytes: int,
-) -> PipelineCosts:
-    """The pipeline that a program is.
+) -> PricedProgram:
+    """The parts of a program.
 
     Args:
       seconds: of each fragment.
       planned: of transfers that are planned.
       cluster: what the others go over; without one all from a stage to another take `units.transfer_s`.
-      limit_bytes: per device; 0 for no limit.
     """
-    stages, groups = range(program.stages), len(program.meshes)
-    placement = None
-    if cluster is not None:
-        widths = tuple(len(mesh.devices) for mesh in program.meshes)
-        placement = Placement(cluster, widths, tuple(min(mesh.devices) for mesh in program.meshes))
-
-    def total(*kinds: str) -> list[float]:
-        found = [0.0] * program.stages
-        for fragment in program.fragments:
-            if fragment.kind in kinds:
-                found[fragment.stage] += seconds[fragment.index]
-        return found
-
-    def transfer_s(src: int, dst: int, transfers: Sequence[Transfer]) -> float:
-        a, b = program.group_of(src), program.group_of(dst)
-        told = [t for t in transfers if t.index in planned]
-        if placement is None and not told:
-            return 0.0 if a == b else units.transfer_s
-        known = sum(planned[t.index] for t in told)
-        if placement is None:
-            return known
-        values = [program.values[t.target] for t in transfers if t.index not in planned]
-        return known + sum(placement.transfer_s(a, b, v.nbytes, spread_of(program, v)) for v in values)
-
-    def links(src: int, dst: int) -> tuple[str, ...]:
-        a, b = program.group_of(src), program.group_of(dst)
-        return () if placement is None or a == b else placement.links(a, b)
-
-    weight = total("weight")
-    split = {f.stage for f in program.fragments if f.kind == "weight"}
-    least = min((s for s in seconds if s > 0), default=1.0) * 1e-6  # a stage is split however little is left for later
-    weight = [max(weight[s], least) if s in split else 0.0 for s in stages]
-    backward = [b + w for b, w in zip(total("backward"), weight, strict=True)]
-    return PipelineCosts(
-        forward_s=tuple(total("forward")),
-        backward_s=tuple(backward),
-        weight_s=tuple(weight),
-        prepare_s=tuple(total("prepare")),
-        apply_s=tuple(total("update")),
-        edges=tuple(_edges(program, transfer_s, links)),
-        groups=tuple(program.group_of(s) for s in stages),
-        activation_bytes=tuple(_saved_bytes(program, s) for s in stages),
-        static_bytes=tuple(_static_bytes(program, group) for group in range(groups)),
-        limit_bytes=(limit_bytes,) * groups if limit_bytes else (),
-        prepare_levels=tuple(_levels(program, "prepare", s) for s in stages),
-        apply_levels=tuple(_levels(program, "apply", s) for s in stages),
-        exchanges=tuple(_exchanges(program, transfer_s, links)),
+    sends = [*_looped(program), *_once(program)]
+    return PricedProgram(
+        tuple(program.group_of(s) for s in range(program.stages)),
+        tuple(FragmentSeconds(f.kind, f.stage, f.level, seconds[f.index]) for f in program.fragments),
+        tuple(_send(program, key, transfers, planned, cluster, units) for key, transfers in sends),
+        program.memory or tuple(_memory(program, s) for s in range(program.stages)),
     )
 
 
-_Seconds = Callable[[int, int, Sequence[Transfer]], float]
-_Links = Callable[[int, int], tuple[str, ...]]
+# of, level, from stage, to stage, whether it is in every micro-batch
+_Key = tuple[str, int, int, int, bool]
 
 
-def _edges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) -> list[Edge]:
-    """Pairs of stages one of which reads in the loop what the other makes there; on one group that takes no time."""
+def _send(
+    program: PipelineProgram,
+    key: _Key,
+    transfers: Sequence[Transfer],
+    planned: Mapping[int, float],
+    cluster: Cluster | None,
+    units: Units,
+) -> StageSend:
+    a, b = program.group_of(key[2]), program.group_of(key[3])
+    taken = sum(planned.get(t.index, 0.0) for t in transfers)
+    rest = [program.values[t.target] for t in transfers if t.index not in planned]
+    if cluster is None:
+        if a != b and len(rest) == len(transfers):
+            taken = units.transfer_s
+        return StageSend(*key, taken)
+    widths = tuple(len(mesh.devices) for mesh in program.meshes)
+    placement = Placement(cluster, widths, tuple(min(mesh.devices) for mesh in program.meshes))
+    taken += sum(placement.transfer_s(a, b, v.nbytes, spread_of(program, v)) for v in rest)
+    return StageSend(*key, taken, () if a == b else placement.links(a, b))
+
+
+def _looped(program: PipelineProgram) -> Iterator[tuple[_Key, list[Transfer]]]:
+    """What stages read in the loop of what others make there; none of it travels between those of one group."""
     made = {value: op for op in program.body if isinstance(op, Fragment) for value in op.results}
     brought = {op.target: op for op in program.body if isinstance(op, Transfer)}
     sent: dict[tuple[int, int], dict[int, Transfer]] = {}
@@ -156,31 +152,17 @@ def _edges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) -> lis
                 moved = sent.setdefault((made[origin].stage, op.stage), {})
                 if transfer is not None:
                     moved[origin] = transfer
-    edges = []
-    for src, dst in sorted({(min(pair), max(pair)) for pair in sent}):
-        there, back = sent.get((src, dst)), sent.get((dst, src))
-        edges.append(
-            Edge(
-                src,
-                dst,
-                None if there is None else transfer_s(src, dst, list(there.values())),
-                None if back is None else transfer_s(dst, src, list(back.values())),
-                links(src, dst),
-                links(dst, src),
-            )
-        )
-    return edges
+    for (src, dst), moved in sorted(sent.items()):
+        yield ("forward" if src < dst else "backward", 0, src, dst, True), list(moved.values())
 
 
-def _exchanges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) -> list[Exchange]:
-    moved: dict[tuple[str, int, int, int], list[Transfer]] = {}
+def _once(program: PipelineProgram) -> Iterator[tuple[_Key, list[Transfer]]]:
+    """What is sent before or after the loop."""
+    moved: dict[_Key, list[Transfer]] = {}
     for op in (*program.before, *program.after):
         if isinstance(op, Transfer):
-            moved.setdefault((op.of, op.from_stage, op.to_stage, op.level), []).append(op)
-    return [
-        Exchange(of, src, dst, level, transfer_s(src, dst, transfers), links(src, dst))
-        for (of, src, dst, level), transfers in moved.items()
-    ]
+            moved.setdefault((op.of, op.level, op.from_stage, op.to_stage, False), []).append(op)
+    yield from moved.items()
 
 
 def spread_of(program: PipelineProgram, value: GroupValue) -> Spread:
@@ -198,11 +180,20 @@ def spread_of(program: PipelineProgram, value: GroupValue) -> Spread:
     return Spread(tuple(mesh), tuple(split))
 
 
-def _levels(program: PipelineProgram, task: str, stage: int) -> int:
-    """How many levels of prepare or apply a stage has: it computes or sends at the last."""
-    levels = [f.level for f in program.fragments if f.task == task and f.stage == stage]
-    levels += [t.level for t in program.transfers if t.of == task and t.from_stage == stage]
-    return max(levels, default=-1) + 1
+def _memory(program: PipelineProgram, stage: int) -> StageMemory:
+    """Where nothing says more: the values between fragments. Those of a group count for the first of its stages."""
+    group = program.group_of(stage)
+    saved = _saved_bytes(program, stage)
+    if stage != group:
+        return StageMemory(0, 0, saved, saved, 0)
+
+    def held(values: Sequence[int]) -> int:
+        return sum(_local_bytes(program, program.values[v]) for v in values if program.values[v].group == group)
+
+    inside = {v for op in program.body if isinstance(op, Fragment) for v in op.operands}
+    prepared = [v for op in program.before for v in (op.results if isinstance(op, Fragment) else (op.target,))]
+    kept = [carry.argument for carry in program.carries] + [value for value in prepared if value in inside]
+    return StageMemory(held([argument.value for argument in program.arguments]), held(kept), saved, saved, 0)
 
 
 def _saved_bytes(program: PipelineProgram, stage: int) -> int:
@@ -212,15 +203,6 @@ def _saved_bytes(program: PipelineProgram, stage: int) -> int:
     early = {v for f in program.fragments if f.kind == "forward" and f.stage == stage for v in f.results}
     early |= {t.target for t in program.body if isinstance(t, Transfer) and t.of == "forward"}
     return sum(_local_bytes(program, program.values[value]) for value in read if value in early)
-
-
-def _static_bytes(program: PipelineProgram, group: int) -> int:
-    """Bytes per device of what is there all the while: arguments, what is prepared of them, and accumulators."""
-    kept = [argument.value for argument in program.arguments] + [carry.argument for carry in program.carries]
-    inside = {v for op in program.body if isinstance(op, Fragment) for v in op.operands}
-    prepared = [v for op in program.before for v in (op.results if isinstance(op, Fragment) else (op.target,))]
-    kept += [value for value in prepared if value in inside]
-    return sum(_local_bytes(program, program.values[v]) for v in kept if program.values[v].group == group)
 
 
 def _local_bytes(program: PipelineProgram, value: GroupValue) -> int:

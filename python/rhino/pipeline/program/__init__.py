@@ -6,6 +6,7 @@ Owns the dataclasses. Imports neither jax nor MLIR; `rhino.ir.pipeline` makes th
 from __future__ import annotations
 
 from rhino.pipeline.program.edges import PipelineEdge, edges_of
+from rhino.pipeline.program.priced import FragmentSeconds, PricedProgram, StageSend
 from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
     Fragment,
@@ -17,17 +18,22 @@ from rhino.pipeline.program.program import (
     StageCarry,
     Transfer,
 )
+from rhino.pipeline.program.stage_memory import StageMemory
 
 __all__ = [
     "FRAGMENT_KINDS",
     "Fragment",
+    "FragmentSeconds",
     "GroupMesh",
     "GroupValue",
     "PipelineEdge",
     "PipelineProgram",
+    "PricedProgram",
     "Result",
     "StageArgument",
     "StageCarry",
+    "StageMemory",
+    "StageSend",
     "Transfer",
     "edges_of",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from rhino.pipeline.program.stage_memory import StageMemory
 from rhino.program.element_types import dtype_bytes
 
 FRAGMENT_KINDS = ("prepare", "forward", "backward", "weight", "update")
@@ -145,7 +146,7 @@ class PipelineProgram:
     """A whole step. `before`, `body` (once per micro-batch) and `after` are in program order, which is one valid order.
 
     `counters` has, per group, the value (scope "microbatch", a `ui32` scalar) that holds the number of the
-    micro-batch, or -1 where no fragment reads it.
+    micro-batch, or -1 where no fragment reads it. `memory` is by stage, () where nothing was said of it.
     """
 
     stages: int
@@ -159,6 +160,7 @@ class PipelineProgram:
     after: tuple[Fragment | Transfer, ...]
     carries: tuple[StageCarry, ...]
     counters: tuple[int, ...]
+    memory: tuple[StageMemory, ...] = ()
 
     @property
     def operations(self) -> tuple[Fragment | Transfer, ...]:

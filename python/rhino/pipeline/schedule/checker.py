@@ -164,8 +164,8 @@ def _memory(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str]:
 
 
 def memory_peak_bytes(tasks: Sequence[Task], costs: PipelineCosts, group: int) -> int:
-    """The most bytes of a group at once: what is always there, and the activations of what is in flight."""
-    now = peak = costs.static_bytes[group]
+    """The most bytes of a group at once: with the activations of what is in flight, or outside the micro-batches."""
+    now, peak = costs.static_bytes[group], max(costs.static_bytes[group], costs.once_bytes[group])
     for task in tasks:
         if task.kind == "forward":
             now += costs.activation_bytes[task.stage]

@@ -70,7 +70,8 @@ class PipelineCosts:
       edges: what stages exchange per micro-batch.
       groups: the device group each stage runs on; 0, 1, ... all occur.
       activation_bytes: saved activations of one micro-batch, per device.
-      static_bytes: per group, what is there for the whole step.
+      static_bytes: per group, what is there while micro-batches run, besides what they saved.
+      once_bytes: per group, the most that it needs before or after the micro-batches.
       limit_bytes: per group, what there is room for; () for no limit.
       prepare_levels, apply_levels: levels each stage has of either.
       exchanges: what is sent once per step.
@@ -85,6 +86,7 @@ class PipelineCosts:
     groups: tuple[int, ...] = ()
     activation_bytes: tuple[int, ...] = ()
     static_bytes: tuple[int, ...] = ()
+    once_bytes: tuple[int, ...] = ()
     limit_bytes: tuple[int, ...] = ()
     prepare_levels: tuple[int, ...] = ()
     apply_levels: tuple[int, ...] = ()
@@ -103,8 +105,9 @@ class PipelineCosts:
                 object.__setattr__(self, name, (value,) * n)
         if not self.groups:
             object.__setattr__(self, "groups", tuple(range(n)))
-        if not self.static_bytes:
-            object.__setattr__(self, "static_bytes", (0,) * self.group_count)
+        for name in ("static_bytes", "once_bytes"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, (0,) * self.group_count)
         _validate(self)
 
     @classmethod
@@ -198,7 +201,7 @@ def _validate(costs: PipelineCosts) -> None:
     if len(used) != costs.group_count:
         missing = next(g for g in range(costs.group_count) if g not in used)
         raise RhinoError(f"no stage runs on group {missing} of {costs.group_count}", "number the groups 0, 1, ...")
-    for name in ("static_bytes", "limit_bytes"):
+    for name in ("static_bytes", "once_bytes", "limit_bytes"):
         values = getattr(costs, name)
         if values and len(values) != costs.group_count:
             raise RhinoError(f"{name} has {len(values)} values, but there are {costs.group_count} groups",

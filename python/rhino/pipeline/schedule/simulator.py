@@ -39,8 +39,8 @@ class Simulation:
       exposed_s: per group, the time it waits for a value that is on its way.
       busy_s: per group, the time it computes.
       in_flight_peak: per stage, most micro-batches whose activations it holds.
-      memory: per group, (time, bytes) whenever the bytes change, starting at time 0.
-      memory_peak_bytes: per group.
+      memory: per group, (time, bytes) whenever what micro-batches hold changes, starting at time 0.
+      memory_peak_bytes: per group, what is needed outside the micro-batches included.
       events: computing by its start and sending by its end, as time goes on.
     """
 
@@ -77,7 +77,10 @@ def simulate(schedule: ScheduledStep, costs: PipelineCosts) -> Simulation:
         busy_s=tuple(run.busy),
         in_flight_peak=tuple(run.in_flight_peak),
         memory=tuple(tuple(points) for points in run.memory),
-        memory_peak_bytes=tuple(max(amount for _, amount in points) for points in run.memory),
+        memory_peak_bytes=tuple(
+            max(once, *(amount for _, amount in points))
+            for once, points in zip(costs.once_bytes, run.memory, strict=True)
+        ),
         events=tuple(run.events),
     )
 

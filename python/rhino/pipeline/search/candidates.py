@@ -52,6 +52,11 @@ class Shape:
         return self.slices // self.replicas
 
     @property
+    def in_flight(self) -> tuple[int, ...]:
+        """By stage, the micro-batches whose activations 1F1B holds: no schedule holds fewer and keeps all busy."""
+        return tuple(min(self.microbatches, self.stages - s) for s in range(self.stages))
+
+    @property
     def name(self) -> str:
         """For people: "4 stages of 2x4, 32 micro-batches", "3 stages of 3+3+2, 32 micro-batches"."""
         each = str(self.width) if len(self.kinds) == 1 else "+".join(map(str, self.widths))

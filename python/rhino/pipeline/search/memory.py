@@ -7,36 +7,12 @@ saves for its backward once per micro-batch in flight, values received, and the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rhino.pipeline.cut.pieces import boundary
+from rhino.pipeline.program.stage_memory import StageMemory
 from rhino.pipeline.search.fragment_lives import FragmentLives, Span, Staging
 from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes
-
-
-@dataclass(frozen=True, slots=True)
-class StageMemory:
-    """Bytes on one device of a stage.
-
-    Attributes:
-      argument_bytes: arguments it owns, batch included.
-      kept_bytes: what lives through the whole micro-batch loop besides: accumulators, parameters cast once.
-      saved_bytes: what one micro-batch's forward leaves for its backward.
-      loop_bytes: the most that one forward or backward needs at once, its own saved bytes included.
-      update_bytes: the most that the ops before or after the loop need at once, accumulators included.
-    """
-
-    argument_bytes: int
-    kept_bytes: int
-    saved_bytes: int
-    loop_bytes: int
-    update_bytes: int
-
-    def peak_bytes(self, in_flight: int) -> int:
-        """The peak with this many micro-batches between their forward and their backward."""
-        looping = self.kept_bytes + max(0, in_flight - 1) * self.saved_bytes + self.loop_bytes
-        return self.argument_bytes + max(looping, self.update_bytes)
 
 
 def stage_memory(

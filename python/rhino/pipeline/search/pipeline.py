@@ -7,17 +7,19 @@ of replicas' gradients. Decides neither stages nor schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
-from rhino.pipeline.schedule.costs import Edge, PipelineCosts
+from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend
+from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.fragment_lives import Staging
-from rhino.pipeline.search.memory import StageMemory, stage_memory
+from rhino.pipeline.search.memory import stage_memory
 from rhino.pipeline.search.placement import Placement, part_of
+from rhino.pipeline.search.sends import once_levels
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
 from rhino.pipeline.search.spread import Spread
 from rhino.program.data import Graph
@@ -25,8 +27,6 @@ from rhino.sharding.overlap import hidden_seconds
 
 # Seconds the integer program of one cut may take: those of chains are solved without one.
 _CUT_S, _CUT_GAP = 4.0, 5e-3
-# Which task makes what a transfer of a phase sends.
-_MADE_BY = {"prepare": "prepare", "update": "apply"}
 
 
 def stage_step(
@@ -62,7 +62,7 @@ def stage_step(
         # With one kind of link all cuts of a chain are tried in no time.
         start_s, byte_s = _alike(start_s), _alike(byte_s)
     machine = StageMachine(
-        n, m, speeds=speeds, in_flight=tuple(min(m, n - s) for s in range(n)), memory_limits=memory_limits,
+        n, m, speeds=speeds, in_flight=replace(shape, slices=m * shape.replicas).in_flight, memory_limits=memory_limits,
         byte_s=byte_s, latency_s=start_s,
     )  # fmt: skip
     options = StageOptions(time_limit_s=_CUT_S, gap=_CUT_GAP)
@@ -119,7 +119,7 @@ def _start_s(placement: Placement, a: int, b: int) -> float:
 class Loads:
     """Seconds by stage of one device: of one micro-batch for `forward`, `backward` and `weight`, else of a step.
 
-    `compute`, `comm` and `hidden` are those of a step, summed over phases.
+    `backward` is without what is in `weight`. `compute` and `comm` are those of a step, summed over phases.
     """
 
     forward: list[float]
@@ -164,8 +164,10 @@ def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slic
             total_comm[s] += exposed
             trips = slices if phase in ("forward", "backward", "weight") else 1
             taken[phase].append((compute[phase][s] + exposed) / trips)
-    whole = [a + b for a, b in zip(taken["backward"], taken["weight"], strict=True)]
-    return Loads(taken["forward"], whole, taken["weight"], taken["prepare"], taken["update"], total_compute, total_comm)
+    return Loads(
+        taken["forward"], taken["backward"], taken["weight"], taken["prepare"], taken["update"],
+        total_compute, total_comm,
+    )  # fmt: skip
 
 
 def weight_ops(graph: Graph, plan: StagePlan) -> frozenset[int]:
@@ -202,10 +204,12 @@ def _beside(spread: Spread, replicas: int, values: int) -> Spread:
 class Pipeline:
     """A pipeline as the scheduler sees it, and the memory of its stages.
 
-    `replica_bytes` are what a device of each stage sums over the replicas once a step, `replica_s` the seconds of that.
+    `costs` are those of `priced`. `replica_bytes` are what a device of each stage sums over the replicas once a step,
+    `replica_s` the seconds of that.
     """
 
     shape: Shape
+    priced: PricedProgram
     costs: PipelineCosts
     memory: list[StageMemory]
     loads: Loads
@@ -241,47 +245,33 @@ def pipeline(
     replica_bytes = _accumulated(prepared, by_stage, plan, staging)
     replica_s = _replica_seconds(replica_bytes, shape, placement.cluster)
     # What a replica adds up stands beside the sum of all.
-    forward: dict[tuple[int, int], float] = {}
-    backward: dict[tuple[int, int], float] = {}
-    once: dict[tuple[str, int, int], float] = {}
+    sends = []
+    delayed = weight_ops(graph, plan)
+    split = {plan.stage_of_op[o] for o in delayed}
+    summed = [shape.replicas > 1 and nbytes > 0 for nbytes in replica_bytes]
+    levels = once_levels(prepared.ready.step, plan, delayed, summed)
     for t in plan.transfers:
-        replicas = shape.replicas if t.phase in ("forward", "backward") else 1
+        looped = t.phase in ("forward", "backward")
+        replicas = shape.replicas if looped else 1
         target = by_stage[t.dst].spread[t.value]
         seconds = placement.transfer_s(
             t.src, t.dst, graph.values[t.value].nbytes * replicas, _beside(target, shape.replicas, replicas)
         )
-        if t.phase in ("forward", "backward"):
-            ends = (t.src, t.dst) if t.src < t.dst else (t.dst, t.src)
-            ways = forward if t.src < t.dst else backward
-            ways[ends] = ways.get(ends, 0.0) + seconds
-        else:
-            key = (_MADE_BY[t.phase], t.src, t.dst)
-            once[key] = once.get(key, 0.0) + seconds
-    edges = tuple(
-        Edge(
-            a, b, forward.get((a, b)), backward.get((a, b)),
-            placement.links(a, b), placement.links(b, a),
-        )
-        for a, b in sorted(forward.keys() | backward.keys())
-    )  # fmt: skip
-    # Once a step, before or after the micro-batches: told as seconds of the stages at both ends.
-    prepare_s, apply_s = list(load.prepare), [a + b for a, b in zip(load.update, replica_s, strict=True)]
-    for (of, a, b), seconds in once.items():
-        for s in (a, b):
-            (prepare_s if of == "prepare" else apply_s)[s] += seconds
-    costs = PipelineCosts(
-        tuple(load.forward),
-        tuple(load.backward),
-        tuple(load.weight),
-        tuple(prepare_s),
-        tuple(apply_s),
-        edges=edges,
-        groups=tuple(range(plan.stages)),
-        activation_bytes=tuple(m.saved_bytes for m in memory),
-        static_bytes=tuple(m.peak_bytes(1) - m.saved_bytes for m in memory),
-        limit_bytes=(limit_bytes,) * plan.stages if limit_bytes else (),
-    )
-    return Pipeline(shape, costs, memory, load, replica_bytes, replica_s)
+        of, level = (t.phase, 0) if looped else levels.sent[t]
+        sends.append(StageSend(of, level, t.src, t.dst, looped, seconds, placement.links(t.src, t.dst)))
+    update_s = [a + b for a, b in zip(load.update, replica_s, strict=True)]
+    fragments = []
+    for s in range(plan.stages):
+        fragments.append(FragmentSeconds("forward", s, 0, load.forward[s]))
+        fragments.append(FragmentSeconds("backward", s, 0, load.backward[s]))
+        if s in split:
+            fragments.append(FragmentSeconds("weight", s, 0, load.weight[s]))
+        if levels.prepare[s] >= 0:
+            fragments.append(FragmentSeconds("prepare", s, levels.prepare[s], load.prepare[s]))
+        if levels.update[s] >= 0 or update_s[s]:
+            fragments.append(FragmentSeconds("update", s, max(0, levels.update[s]), update_s[s]))
+    priced = PricedProgram(tuple(range(plan.stages)), tuple(fragments), tuple(sends), tuple(memory))
+    return Pipeline(shape, priced, priced.costs(limit_bytes), memory, load, replica_bytes, replica_s)
 
 
 def _accumulated(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, staging: Staging) -> list[int]:

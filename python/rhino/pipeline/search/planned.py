@@ -84,10 +84,10 @@ class Planner:
             return best
         # Cut again, for what each stage has besides arguments and saved activations.
         plan, costs = piped
-        in_flight = [min(shape.microbatches, shape.stages - s) for s in range(shape.stages)]
-        counted = [a + k * b for a, b, k in zip(plan.static_bytes, plan.activation_bytes, in_flight, strict=True)]
+        held = zip(plan.static_bytes, plan.activation_bytes, shape.in_flight, strict=True)
+        counted = [a + k * b for a, b, k in held]
         counted = [c * shape.width // w for c, w in zip(counted, shape.widths, strict=True)]
-        besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, in_flight, counted, strict=True)]
+        besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, shape.in_flight, counted, strict=True)]
         limits = tuple(max(1, self.limit - max(0, b)) for b in besides)
         piped = self.staged(shape, prepared, layouts, limits)
         return None if piped is None else self.fastest(shape, prepared, layouts, *piped)
@@ -126,14 +126,12 @@ class Planner:
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
         except RhinoError as error:
-            least = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
-            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, least, strict=True))
+            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, shape.in_flight, strict=True))
             fits = peak <= self.limit
             self.losers.append(LostPlan(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
             return None
         simulation = simulate(schedule, piped.costs)
-        in_flight = simulation.in_flight_peak
-        peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, in_flight, strict=True))
+        peak = max(simulation.memory_peak_bytes)
         if peak > self.limit:
             self.losers.append(LostPlan(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
             return None

@@ -25,7 +25,7 @@ BRANCHED = PipelineCosts(
         Exchange("forward", 3, 0), Exchange("apply", 0, 1),
     ),
 )  # fmt: skip
-SHARED = replace(BRANCHED, groups=(0, 1, 0, 1, 0), static_bytes=())
+SHARED = replace(BRANCHED, groups=(0, 1, 0, 1, 0), static_bytes=(), once_bytes=())
 
 
 @st.composite
@@ -154,7 +154,7 @@ def test_a_schedule_is_for_one_pipeline() -> None:
     other = replace(CHAIN, edges=(*CHAIN.edges, Edge(0, 2)))
     assert "lacks send on stage 0 to stage 2" in check(schedule, other)[0]
     assert "1 lists, but the pipeline has 3 groups" in check(replace(schedule, tasks=schedule.tasks[:1]), CHAIN)[0]
-    shared = replace(CHAIN, groups=(0, 1, 0), static_bytes=())
+    shared = replace(CHAIN, groups=(0, 1, 0), static_bytes=(), once_bytes=())
     assert any("stage 2 runs on group 0" in text for text in check(schedule, shared))
     strange = replace(schedule, tasks=((Task("think", 0), Task("forward", 9, 0)), (), ()))
     assert [text.rpartition(": ")[2] for text in check(strange, CHAIN)] == [

@@ -159,7 +159,7 @@ def test_zero_bubble_keeps_within_memory_and_caps() -> None:
     assert check(schedule, costs) == () and max(simulate(schedule, costs).in_flight_peak) == 2
     assert max(simulate(make_schedule("zero-bubble", CHAIN, 12, caps=(3,) * 4), CHAIN).in_flight_peak) <= 3
     assert schedule.split == (0, 1, 2, 3)
-    on_any = replace(CHAIN, groups=(0, 0, 1, 1), static_bytes=())
+    on_any = replace(CHAIN, groups=(0, 0, 1, 1), static_bytes=(), once_bytes=())
     assert check(make_schedule("zero-bubble", on_any, 12), on_any) == ()
 
 

@@ -46,10 +46,11 @@ def test_seconds_of_stages_are_those_of_their_ops(found: PipelineCandidate) -> N
     # Less what every stage computes for itself.
     assert sum(loads.compute) == pytest.approx(sum(seconds.compute), rel=1e-2)
     slices = found.shape.slices
-    looped = sum((f + b) * slices for f, b in zip(loads.forward, loads.backward, strict=True))
+    looped = sum(map(sum, zip(loads.forward, loads.backward, loads.weight, strict=True))) * slices
     once = sum(loads.prepare) + sum(loads.update)
     assert looped + once == pytest.approx(sum(loads.compute) + sum(loads.comm))
-    assert all(0 <= w <= b for w, b in zip(loads.weight, loads.backward, strict=True))
+    whole = found.pipeline.costs.backward_s
+    assert whole == tuple(b + w for b, w in zip(loads.backward, loads.weight, strict=True))
 
 
 def test_replicas_sum_their_gradients_once_a_step(found: PipelineCandidate) -> None:

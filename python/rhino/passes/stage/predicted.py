@@ -1,0 +1,86 @@
+"""What a module in fragments is predicted to take: its task lists played with its own seconds, transfers and bytes.
+
+Owns this prediction. The search's answer, rhino-schedule and rhino-estimate make it here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxlib.mlir import ir
+
+from rhino.dialect.attributes import RhinoSchedule
+from rhino.errors import RhinoError
+from rhino.ir.pipeline import read_program
+from rhino.machine import Cluster
+from rhino.passes.stage.schedule_costs import read_priced
+from rhino.pipeline.program import PipelineProgram
+from rhino.pipeline.schedule import PipelineCosts, ScheduledStep, Simulation, check, make_schedule, simulate
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedPipeline:
+    """A module's pipeline and what happens in one step of it."""
+
+    program: PipelineProgram
+    costs: PipelineCosts
+    schedule: ScheduledStep
+    simulation: Simulation
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """Peak memory of a device, by group."""
+        return self.simulation.memory_peak_bytes
+
+
+def predict_pipeline(module: ir.Module, cluster: Cluster) -> PredictedPipeline:
+    """The prediction for a module with task lists.
+
+    Raises:
+      PassError: @main is not in fragments.
+      RhinoError: it has no task lists, or they are not those of its fragments; the cluster has fewer devices.
+    """
+    program = read_program(module)
+    most = max(device for mesh in program.meshes for device in mesh.devices)
+    if most >= cluster.num_devices:
+        raise RhinoError(
+            f"rhino.placement has device {most}, but cluster {cluster.name} has {cluster.num_devices} devices",
+            "estimate for the cluster that it was planned for",
+        )
+    given = RhinoSchedule.of(module)
+    if given is None:
+        raise RhinoError("the module is in fragments and has no rhino.schedule", "run rhino-schedule first")
+    costs = read_priced(module, program, cluster).costs()
+    schedule = ScheduledStep.from_data(given)
+    if schedule.microbatches != program.microbatches:
+        raise RhinoError(
+            f"rhino.schedule has {schedule.microbatches} micro-batches, but the loop has {program.microbatches}",
+            "run rhino-schedule again",
+        )
+    problems = check(schedule, costs)
+    if problems:
+        raise RhinoError(f"rhino.schedule is not one of these fragments: {problems[0]}", "run rhino-schedule again")
+    return PredictedPipeline(program, costs, schedule, simulate(schedule, costs))
+
+
+def write_schedule(
+    module: ir.Module, program: PipelineProgram, costs: PipelineCosts, name: str, k: int = 0, delay_weight: bool = False
+) -> ScheduledStep:
+    """Writes the task lists of a schedule; fragments whose backward is split are scheduled so under any name.
+
+    Raises:
+      RhinoError: there is no such schedule of these fragments, or it does not fit.
+    """
+    split = any(fragment.kind == "weight" for fragment in program.fragments)
+    delayed = delay_weight or name == "zero-bubble"
+    if delayed and not split and any(f.kind == "backward" for f in program.fragments) and program.stages > 1:
+        raise RhinoError(
+            f"'{name}' delays weight gradients, but no backward fragment is split",
+            "form fragments with split-backward; if they are, no stage has anything to delay",
+        )
+    made = make_schedule(name, costs, program.microbatches, k=k or None, delay_weight=(delayed or split) or None)
+    problems = check(made, costs)
+    if problems:
+        raise RhinoError(f"the schedule is not valid: {problems[0]}", "this is a bug in rhino-schedule")
+    RhinoSchedule.attach(module, made.to_data())
+    return made
