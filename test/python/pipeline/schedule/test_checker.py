@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_pipelines import GROUPED, mutate, mutations, pipelines
 
-from rhino.pipeline.schedule import SCHEDULES, Edge, Exchange, PipelineCosts, ScheduledStep, Task, check, make_schedule
+from rhino.pipeline.schedule import (
+    SCHEDULES,
+    Edge,
+    Exchange,
+    PipelineCosts,
+    ScheduledStep,
+    Task,
+    check,
+    make_schedule,
+    simulate,
+)
 
 CHAIN = PipelineCosts.uniform(3, 1.0, 2.0, 0.5, weight_s=1.0)
 # Two towers that join, a skip over the join, a frozen stage, and a stage that exchanges nothing.
@@ -168,3 +178,8 @@ def test_memory_is_what_is_always_there_and_what_is_in_flight() -> None:
     schedule = make_schedule("1f1b", costs, 8)
     assert check(schedule, replace(costs, limit_bytes=(35, 25, 15))) == ()
     assert check(schedule, replace(costs, limit_bytes=(35, 24, 15))) == ("group 1 needs 25 bytes, but has 24",)
+    # Outside the micro-batches nothing that they saved is there: the larger of the two counts, not their sum.
+    apply = replace(costs, once_bytes=(35, 26, 0))
+    assert check(schedule, replace(apply, limit_bytes=(35, 26, 15))) == ()
+    assert check(schedule, replace(apply, limit_bytes=(35, 25, 15))) == ("group 1 needs 26 bytes, but has 25",)
+    assert simulate(schedule, apply).memory_peak_bytes == (35, 26, 15)
