@@ -17,8 +17,8 @@ from jaxlib.mlir import ir
 
 from rhino.errors import RhinoError
 from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
+from rhino.ir.diagnostics import PassLog
 from rhino.machine import Cluster
-from rhino.passes.diagnostics import PassLog
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.split_programs import SplitPrograms

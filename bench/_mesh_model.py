@@ -22,8 +22,8 @@ import numpy as np
 
 import rhino
 from bench._common import interleave, note, spread
+from rhino.api.plan import Plan
 from rhino.compile.collectives import read_collectives
-from rhino.plan import Plan
 
 FOUND = "O1"
 # Steps before the timed ones: the first ones touch fresh memory.

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from jaxlib.mlir import ir
 
-from rhino.passes.diagnostics import PassLog
-from rhino.passes.import_graph import import_graph
+from rhino.ir.diagnostics import PassLog
+from rhino.ir.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding
-from rhino.passes.registry import Pipeline, build, options_of
+from rhino.passes.registry import PassPipeline, build, options_of
 from rhino.plan.module import parse_module
 from rhino.sharding import Solution
 
@@ -43,7 +43,7 @@ def phases(path: Path, cluster: str, level: str, memory_limit: int = 0) -> dict[
     manager = PassManager(module.context)
     options = [("topology", cluster), ("level", level), ("memory-limit", str(memory_limit)), ("stages", "1")]
     auto = build("rhino-auto", options)
-    assert isinstance(auto, Pipeline)
+    assert isinstance(auto, PassPipeline)
     for part in auto.expand():
         if isinstance(part, PlanSharding):
             part = Watched(**{spec.field: getattr(part, spec.field) for spec in options_of(PlanSharding)})

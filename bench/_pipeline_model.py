@@ -69,14 +69,23 @@ def build(chain: Chain) -> tuple[Any, list[str]]:
     """The program, and the module of each of its fragments."""
     import jax
 
-    from rhino.pipeline.program import Argument, Carry, Fragment, Mesh, PipelineProgram, Result, Transfer, Value
+    from rhino.pipeline.program import (
+        Fragment,
+        GroupMesh,
+        GroupValue,
+        PipelineProgram,
+        Result,
+        StageArgument,
+        StageCarry,
+        Transfer,
+    )
 
     count, width = chain.stages, chain.width
-    values: list[Value] = []
+    values: list[GroupValue] = []
     weights, rows = (chain.layers, width, width), (chain.rows, width)
 
     def value(stage: int, shape: tuple[int, ...], scope: str, dtype: str = "f32") -> int:
-        values.append(Value(len(values), stage % chain.groups, shape, dtype, ((),) * len(shape), scope))
+        values.append(GroupValue(len(values), stage % chain.groups, shape, dtype, ((),) * len(shape), scope))
         return len(values) - 1
 
     known = functions(chain)
@@ -140,14 +149,17 @@ def build(chain: Chain) -> tuple[Any, list[str]]:
     program = PipelineProgram(
         stages=count,
         microbatches=chain.microbatches,
-        meshes=tuple(Mesh(f"stage{g}", (), (g,)) for g in range(chain.groups)),
+        meshes=tuple(GroupMesh(f"stage{g}", (), (g,)) for g in range(chain.groups)),
         values=tuple(values),
-        arguments=(*(Argument(v, s, (), s, True) for s, v in enumerate(params)), Argument(batch, count, (), -1, False)),
+        arguments=(
+            *(StageArgument(v, s, (), s, True) for s, v in enumerate(params)),
+            StageArgument(batch, count, (), -1, False),
+        ),
         results=(*(Result(v, s, ()) for s, v in enumerate(new)), Result(losses[3], count, ())),
         before=tuple(before),
         body=tuple(body),
         after=tuple(after),
-        carries=tuple(Carry(held[0], held[1], held[2], held[3], s) for held, s in carried),
+        carries=tuple(StageCarry(held[0], held[1], held[2], held[3], s) for held, s in carried),
         counters=(index, *(-1,) * (chain.groups - 1)),
     )
     return program, modules

@@ -59,11 +59,11 @@ class Worker:
 
     def build(self, name: str, schedule: Mapping[str, Any], strategy: str) -> Mapping[str, Any]:
         """A step under a schedule, and its state."""
-        from rhino.pipeline.schedule import Schedule
+        from rhino.pipeline.schedule import ScheduledStep
         from rhino.runtime import PipelineExecutable
         from rhino.runtime.script import make_script
 
-        made = Schedule.from_data(schedule)
+        made = ScheduledStep.from_data(schedule)
         script = make_script(self._program, made)
         assert script.donated == self._donated, "another schedule gives away other buffers: compile for it"
         executable = PipelineExecutable(
@@ -128,7 +128,7 @@ class Worker:
     def _edge(self, strategy: str, source: int, target: int) -> Callable[[], Any]:
         import jax
 
-        from rhino.runtime.edges import Edge
+        from rhino.runtime.edges import ArrayExchange
         from rhino.runtime.lanes import network_of_processes
 
         moved = [
@@ -140,7 +140,7 @@ class Worker:
         avals = [jax.ShapeDtypeStruct(value.shape, _zeros(value).dtype) for value in moved]
         count = len(moved)
         network = network_of_processes(self._devices, self._cluster)
-        edge = Edge([here] * count, [there] * count, avals, network=network, strategy=strategy)
+        edge = ArrayExchange([here] * count, [there] * count, avals, network=network, strategy=strategy)
         edge.warm_up()
         if self._me == source:
             given = [jax.device_put(_zeros(value), here) for value in moved]

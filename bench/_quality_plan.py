@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.experts import Program, consult
+from rhino.experts import ExpertProgram, consult
 from rhino.machine import Cluster
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import options_of
@@ -30,7 +30,7 @@ def levels() -> tuple[str, ...]:
     return tuple(spec.choices)
 
 
-def found(program: Program, cluster: Cluster, level: str) -> tuple[Solution | None, dict[str, Any]]:
+def found(program: ExpertProgram, cluster: Cluster, level: str) -> tuple[Solution | None, dict[str, Any]]:
     """What the search finds."""
     if level not in levels():
         return None, {"why": f"there is no level {level}", "skipped": True}
@@ -40,7 +40,7 @@ def found(program: Program, cluster: Cluster, level: str) -> tuple[Solution | No
         return None, {"why": str(error)}
 
 
-def expert(program: Program, cluster: Cluster, name: str) -> tuple[Solution | None, dict[str, Any]]:
+def expert(program: ExpertProgram, cluster: Cluster, name: str) -> tuple[Solution | None, dict[str, Any]]:
     """What an expert would do; all of its plans are listed."""
     outcome = consult(name, program.facts, cluster)
     trials = [
@@ -58,7 +58,7 @@ def expert(program: Program, cluster: Cluster, name: str) -> tuple[Solution | No
     return outcome.best.solution, {"variant": outcome.best.variant, "why": "", "applies": True, "trials": trials}
 
 
-def record(program: Program, cluster: Cluster, name: str, folder: Path) -> dict[str, Any]:
+def record(program: ExpertProgram, cluster: Cluster, name: str, folder: Path) -> dict[str, Any]:
     """One plan, its prediction, and where its module is."""
     start = time.perf_counter()
     solution, facts = (found if name.startswith("O") else expert)(program, cluster, name)
@@ -96,7 +96,7 @@ def main() -> None:
     """Plan what is asked for, the found plans first."""
     source, where, *wanted = sys.argv[1:]
     cluster = Cluster.load(where)
-    program = Program.of(parse_module(Path(source).read_bytes(), source), where)
+    program = ExpertProgram.of(parse_module(Path(source).read_bytes(), source), where)
     failed = ""
     for entry in wanted:
         name, _, file = entry.partition("=")

@@ -57,12 +57,14 @@ class Worker:
         import numpy as np
 
         from rhino.reshard.data import Network
-        from rhino.runtime.edges import Edge
+        from rhino.runtime.edges import ArrayExchange
 
         host_of = {device.id: device.process_index for device in self._devices}
         network = Network(host_of, dict.fromkeys(sorted(set(host_of.values())), self._bytes_s))
         aval = jax.ShapeDtypeStruct(self._shape, np.int32)
-        edge = Edge([self._source], [self._target], [aval], network=network, strategy=strategy, scheduler=scheduler)
+        edge = ArrayExchange(
+            [self._source], [self._target], [aval], network=network, strategy=strategy, scheduler=scheduler
+        )
         edge.warm_up()
         self._ways[way] = lambda array: edge([array])[0]
         plan = edge.plan

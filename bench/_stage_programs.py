@@ -87,12 +87,12 @@ def build(model: StagedModel, devices: int) -> tuple[Any, list[str]]:
 class _Builder:
     def __init__(self, model: StagedModel, devices: int) -> None:
         import jax
-        from jax.sharding import Mesh
+        from jax.sharding import GroupMesh
 
         self.model = model
         self.devices = devices
         # Any devices: the module of a fragment only says how many.
-        self.mesh = Mesh(jax.local_devices()[:devices], (AXIS,))
+        self.mesh = GroupMesh(jax.local_devices()[:devices], (AXIS,))
         self.values: list[Any] = []
         self.modules: list[str] = []
         self.transfers = 0
@@ -113,12 +113,12 @@ class _Builder:
         return [self.model.batch[name] for name in stage.batch]
 
     def value(self, stage: int, like: Any, scope: str, split: int | None = None) -> int:
-        from rhino.pipeline.program import Value
+        from rhino.pipeline.program import GroupValue
 
         names = {"float32": "f32", "int32": "i32", "uint32": "ui32"}
         sharding = tuple((AXIS,) if dim == split else () for dim in range(len(like.shape)))
         dtype = names[str(like.dtype)]
-        self.values.append(Value(len(self.values), stage, tuple(like.shape), dtype, sharding, scope))
+        self.values.append(GroupValue(len(self.values), stage, tuple(like.shape), dtype, sharding, scope))
         return len(self.values) - 1
 
     def fragment(
@@ -162,7 +162,7 @@ class _Builder:
         import jax
         import jax.numpy as jnp
 
-        from rhino.pipeline.program import Argument, Carry, Mesh, PipelineProgram, Result
+        from rhino.pipeline.program import GroupMesh, PipelineProgram, Result, StageArgument, StageCarry
 
         model, stages = self.model, self.model.stages
         count, last = len(stages), len(stages) - 1
@@ -220,20 +220,20 @@ class _Builder:
             self.fragment("update", s, _update(len(stage.params)), [*params[s], *sums[s][3]], new[s])
             for s, stage in enumerate(stages)
         ]
-        carries = [Carry(a, b, c, d, s) for s in range(count) for a, b, c, d in zip(*sums[s], strict=True)]
+        carries = [StageCarry(a, b, c, d, s) for s in range(count) for a, b, c, d in zip(*sums[s], strict=True)]
         flat = [p for own in params for p in own]
         shared = [b for own in batches for b in own]
         program = PipelineProgram(
             stages=count,
             microbatches=model.microbatches,
             meshes=tuple(
-                Mesh(f"stage{s}", ((AXIS, self.devices),), tuple(range(s * self.devices, (s + 1) * self.devices)))
+                GroupMesh(f"stage{s}", ((AXIS, self.devices),), tuple(range(s * self.devices, (s + 1) * self.devices)))
                 for s in range(count)
             ),
             values=tuple(self.values),
             arguments=(
-                *(Argument(v, i, (), i, True) for i, v in enumerate(flat)),
-                *(Argument(v, len(flat) + i, (), -1, False) for i, v in enumerate(shared)),
+                *(StageArgument(v, i, (), i, True) for i, v in enumerate(flat)),
+                *(StageArgument(v, len(flat) + i, (), -1, False) for i, v in enumerate(shared)),
             ),
             results=(
                 *(Result(v, i, ()) for i, v in enumerate(v for own in new for v in own)),
@@ -242,7 +242,7 @@ class _Builder:
             before=tuple(before),
             body=tuple(body),
             after=tuple(after),
-            carries=(*carries, Carry(losses[0], losses[1], losses[2], losses[3], last)),
+            carries=(*carries, StageCarry(losses[0], losses[1], losses[2], losses[3], last)),
             counters=tuple(counters),
         )
         return program, self.modules

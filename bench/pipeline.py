@@ -58,7 +58,7 @@ def steps(executable: Any, arguments: Sequence[Any]) -> Callable[[], float]:
 def bursts(program: Any, script: Any, modules: Sequence[str], arguments: Sequence[Any]) -> Callable[[], float]:
     """All fragments back to back: each is called several times in a row, and counts as often as a step calls it."""
     from rhino.runtime.compile import compile_fragments
-    from rhino.runtime.script import UNREAD, Call
+    from rhino.runtime.script import UNREAD, RunFragment
 
     # Nothing is donated, so that a call can be repeated.
     compiled = compile_fragments(program, modules, [()] * len(modules), "cpu")
@@ -74,7 +74,7 @@ def bursts(program: Any, script: Any, modules: Sequence[str], arguments: Sequenc
     first: dict[int, tuple[Any, list[Any]]] = {}
     calls = [0] * len(modules)
     for action in script.actions:
-        assert isinstance(action, Call), "all stages are on one device"
+        assert isinstance(action, RunFragment), "all stages are on one device"
         executable = compiled.executables[action.fragment]
         assert executable is not None  # all of it is in this process
         run, given = executable.compiled, [table[slot] for slot in action.operands]

@@ -67,9 +67,9 @@ def measure(case: Case, shuffles: int) -> dict[str, Any]:
     """One case: the problem, and its three answers."""
     from bench._stage_orders import orders
     from rhino.dialect.context import make_context, parse_text
+    from rhino.ir.import_graph import import_graph
     from rhino.machine import Cluster
     from rhino.machine.roofline import op_seconds
-    from rhino.passes.import_graph import import_graph
     from rhino.passes.pass_manager import PassManager
     from rhino.passes.stage.plan_stages import PlanStages
     from rhino.pipeline.cut import best_linear_cut, plan_stages, prepare_step, stage_problem

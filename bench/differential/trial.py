@@ -36,7 +36,7 @@ from rhino.program.element_types import element_type
 _FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 # The roundings of a few operations, in units of the largest element, where nothing is known of the program.
 _ROUNDINGS = 256
-# What `rhino.passes.diagnostics.describe_exception` makes of an exception that is not meant for users.
+# What `rhino.ir.diagnostics.describe_exception` makes of an exception that is not meant for users.
 _INTERNAL = re.compile(r"unexpected \w+(Error|Exception|Stop\w+)\b|\bINTERNAL\b|Traceback")
 
 _limits: Any = ml_dtypes.finfo  # it has no types

@@ -9,7 +9,8 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_every_package_is_found() -> None:
 
 @pytest.mark.parametrize("package", PLANNING)
 def test_planning_package_imports_neither_jax_nor_mlir_in_its_source(package: str) -> None:
-    allowed = ("rhino.errors", *(f"rhino.{name}" for name in PLANNING))
+    allowed = ("rhino.errors", "rhino.lazy", *(f"rhino.{name}" for name in PLANNING))
     # Reading the devices of this machine is what `machine/local.py` and `machine/calibrate.py` are for; they import
     # jax inside the function that does it.
     measures_devices = {RHINO / "machine/local.py", RHINO / "machine/calibrate.py"}
@@ -168,7 +169,7 @@ def imported_package(name: str, packages: frozenset[str]) -> str:
     if first != "rhino" or not rest:
         return first if first in OUTSIDE else ""
     inner = "/".join(rest[:2])
-    if rest[0] == "errors":
+    if rest[0] in ("errors", "lazy"):
         return ""
     return inner if inner in packages else rest[0] if rest[0] in packages else "rhino"
 
@@ -193,6 +194,63 @@ def test_the_map_of_packages_is_true() -> None:
         wrong += [f"{package} imports {name}, and the map does not say so" for name in sorted(found - known)]
         wrong += [f"{package} does not import {name}, as the map says" for name in sorted(known - found)]
     assert not wrong, "\n".join(wrong)
+
+
+def circle(arrows: Mapping[str, Collection[str]]) -> list[str]:
+    """One circle of nodes that each lead to the next, if there is any."""
+    try:
+        TopologicalSorter({node: set(targets) - {node} for node, targets in arrows.items()}).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_circle_of_packages() -> None:
+    """Imports inside functions, and those for types only, count too."""
+    packages = frozenset(map(package_of, SOURCES))
+    arrows: dict[str, set[str]] = {package: set() for package in packages}
+    for path in SOURCES:
+        arrows[package_of(path)] |= {imported_package(name, packages) for _, name in imports(path)} & packages
+    assert circle(arrows) == []
+
+
+def lines_of(path: Path, blocks: Callable[[ast.AST], bool]) -> set[int]:
+    """The lines of the statements for which `blocks` is true."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and blocks(node))
+    return {line for node in found for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+
+
+def for_types_only(path: Path) -> set[int]:
+    return lines_of(path, lambda node: isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+
+
+def in_functions(path: Path) -> set[int]:
+    return lines_of(path, lambda node: isinstance(node, ast.FunctionDef))
+
+
+# `Cluster.load`, `Cluster.local`: constructors of a class that the modules which make it share.
+CONSTRUCTORS = RHINO / "machine/model.py"
+
+
+def test_no_circle_of_modules() -> None:
+    """Imports inside functions count too; two classes may name each other as types."""
+    modules = {".".join(("rhino", *path.relative_to(RHINO).with_suffix("").parts)): path for path in SOURCES}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    arrows: dict[str, set[str]] = {name: set() for name in modules}
+    for name, path in modules.items():
+        left_out = for_types_only(path) | (in_functions(path) if path == CONSTRUCTORS else set())
+        for line, found in imports(path):
+            target = found if found in modules else found.rpartition(".")[0]
+            if line not in left_out and target != "rhino":
+                arrows[name].add(target)
+    assert circle(arrows) == []
+
+
+def test_circles_are_seen() -> None:
+    assert circle({"a": ["b"], "b": ["c"], "c": []}) == []
+    assert sorted(set(circle({"a": ["b"], "b": ["c"], "c": ["b"]}))) == ["b", "c"]
+    assert circle({"a": ["a"]}) == []
 
 
 def test_packages_are_told_apart() -> None:

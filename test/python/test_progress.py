@@ -74,7 +74,7 @@ def test_planning_compiling_and_making_the_state_are_shown(stages: int, monkeypa
             super().__init__(what, quiet)
             told.append(what)
 
-    for module in ("parallelized", "build"):
+    for module in ("parallelized", "build", "built"):
         monkeypatch.setattr(f"rhino.api.{module}.Progress", Told)
 
     def train(w: Any, x: jax.Array) -> Any:

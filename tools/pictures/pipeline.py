@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rhino.api.plan import Plan
 from rhino.dialect.attributes import RhinoPlacement, RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.pipeline import read_program
 from rhino.machine import Cluster
-from rhino.passes.stage.read_program import read_program
 from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
 from rhino.pipeline.program import PipelineProgram
-from rhino.pipeline.schedule import PipelineCosts, Schedule
-from rhino.plan import Plan
+from rhino.pipeline.schedule import PipelineCosts, ScheduledStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Pipeline:
     program: PipelineProgram
     devices: tuple[tuple[int, ...], ...]
     costs: PipelineCosts
-    schedule: Schedule
+    schedule: ScheduledStep
 
     @property
     def forward_s(self) -> tuple[float, ...]:
@@ -46,4 +46,4 @@ def read(plan: Plan) -> Pipeline:
     seconds = fragment_seconds(module, program, cluster, units)
     costs = pipeline_costs(program, seconds, planned_seconds(module, program), cluster, units, 0)
     devices = tuple(tuple(placement[f"stage{stage}"]) for stage in range(plan.stages))
-    return Pipeline(program, devices, costs, Schedule.from_data(tasks))
+    return Pipeline(program, devices, costs, ScheduledStep.from_data(tasks))

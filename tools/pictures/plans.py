@@ -6,7 +6,7 @@ from functools import cache, wraps
 from typing import Any
 
 import rhino
-from rhino.plan import Plan
+from rhino.api.plan import Plan
 from rhino.program import Graph
 
 
@@ -89,7 +89,7 @@ def layer() -> Graph:
     import jax
 
     from rhino.dialect.context import make_context, parse_text
-    from rhino.passes.import_graph import import_graph
+    from rhino.ir.import_graph import import_graph
     from rhino.passes.pass_manager import PassManager
 
     def forward(batch: Any, up: Any, bias: Any, down: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes, seconds
-from rhino.reshard import Network, ReshardPlan, Tensor, network_of, parse_spec, plan_reshard, spec_tiles
+from rhino.reshard import MovedTensor, Network, ReshardPlan, network_of, parse_spec, plan_reshard, spec_tiles
 from tools.pictures.svg import TILES, Svg
 
 NAME = "resharding"
@@ -20,7 +20,7 @@ def draw() -> str:
     mesh = (2, cluster.devices_per_host)
     source = spec_tiles(_SHAPE, mesh, parse_spec("R,S0,R"))
     target = spec_tiles(_SHAPE, mesh, parse_spec("S0,R,R"), first_device=mesh[0] * mesh[1])
-    tensor = Tensor(_SHAPE, _ITEM_BYTES, source, target)
+    tensor = MovedTensor(_SHAPE, _ITEM_BYTES, source, target)
     plans = {
         name: plan_reshard([tensor], network, strategy=strategy, scheduler=scheduler)
         for name, strategy, scheduler in (

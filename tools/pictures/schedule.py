@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rhino.api.plan import Plan
 from rhino.machine.units import nbytes, seconds
 from rhino.pipeline.schedule import Simulation, simulate
-from rhino.plan import Plan
 from tools.pictures.pipeline import read
 from tools.pictures.plans import staged
 from tools.pictures.svg import Svg

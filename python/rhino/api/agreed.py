@@ -20,7 +20,7 @@ from rhino.distributed.arrays import TOLD_BYTES
 from rhino.distributed.link import Group
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.plan import Plan
+from rhino.plan import PlanData
 from rhino.plan.file import dumps, loads
 from rhino.plan.module import fingerprint
 from rhino.program.element_types import type_text
@@ -31,7 +31,9 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def agreed_plan(job: Job, trace: Trace, cluster: Cluster, given: dict[str, Any], search: Callable[[], Plan]) -> Plan:
+def agreed_plan(
+    job: Job, trace: Trace, cluster: Cluster, given: dict[str, Any], search: Callable[[], PlanData]
+) -> PlanData:
     """The plan that process 0 makes by `search`, in every process, each of which must have traced the same program.
 
     Args:
@@ -59,7 +61,7 @@ def agreed_plan(job: Job, trace: Trace, cluster: Cluster, given: dict[str, Any],
     return loads(text, "the plan of process 0")
 
 
-def agree_compiled(job: Job, trace: Trace, plan: Plan) -> None:
+def agree_compiled(job: Job, trace: Trace, plan: PlanData) -> None:
     """Wait until every process has compiled the step, so that none waits in its first communication.
 
     Raises:
@@ -107,7 +109,7 @@ def _is_split(binding: Binding, i: int, aval: Any) -> bool:
 # --- the plan's way -------------------------------------------------------------------------------------------------
 
 
-def _made(job: Job, search: Callable[[], Plan]) -> str:
+def _made(job: Job, search: Callable[[], PlanData]) -> str:
     try:
         text = dumps(search())
     except RhinoError as error:

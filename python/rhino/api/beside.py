@@ -12,20 +12,20 @@ from dataclasses import replace
 from rhino.api.stage_pins import Pins, moves, moves_text
 from rhino.api.trace import Trace
 from rhino.errors import RhinoError, RhinoWarning
-from rhino.passes.stage.replicated import AXIS
-from rhino.plan import Plan, is_pipeline
+from rhino.ir.meshes import REPLICA_AXIS
+from rhino.plan import PlanData, is_pipeline
 from rhino.plan.module import Request
 from rhino.sharding.meshes import Mesh, axes_text
 
 # Plans the program of the call with these pins.
-Search = Callable[[Request, Pins], Plan]
+Search = Callable[[Request, Pins], PlanData]
 _NO_PINS: Pins = {}
 _PAD = "pad the batch to the size of the others, or drop it"
 
 
 def plan_beside(
-    other: Plan, request: Request, pins: Pins, search: Search, name: str, own: bool, must_stay: bool = False
-) -> Plan:
+    other: PlanData, request: Request, pins: Pins, search: Search, name: str, own: bool, must_stay: bool = False
+) -> PlanData:
     """The plan of another program over the state of a pipeline.
 
     Stages, the mesh of a replica and the schedule are the pipeline's, and its micro-batches where they divide the
@@ -86,23 +86,23 @@ def plan_beside(
     return plan
 
 
-def _meshes(plan: Plan) -> list[list[Mesh]]:
+def _meshes(plan: PlanData) -> list[list[Mesh]]:
     """The meshes of stages, one of each width, that leave state where it is: without replicas first, then with them."""
     found = list(dict.fromkeys(plan.meshes or (plan.mesh,)))
-    if not any(AXIS in dict(mesh) for mesh in found):
+    if not any(REPLICA_AXIS in dict(mesh) for mesh in found):
         return [found]
     taken = {axis for mesh in found for axis, _ in mesh}
-    name = next(f"{AXIS}s{n or ''}" for n in range(len(taken) + 1) if f"{AXIS}s{n or ''}" not in taken)
-    alone = [tuple(axis for axis in mesh if axis[0] != AXIS) for mesh in found]
+    name = next(f"{REPLICA_AXIS}s{n or ''}" for n in range(len(taken) + 1) if f"{REPLICA_AXIS}s{n or ''}" not in taken)
+    alone = [tuple(axis for axis in mesh if axis[0] != REPLICA_AXIS) for mesh in found]
     # Where replicas do not divide the batch, a stage is one replica over all of its devices.
-    return [alone, [tuple((name if axis == AXIS else axis, size) for axis, size in mesh) for mesh in found]]
+    return [alone, [tuple((name if axis == REPLICA_AXIS else axis, size) for axis, size in mesh) for mesh in found]]
 
 
 def _text(meshes: list[Mesh]) -> str:
     return "+".join(axes_text(mesh).replace(" ", "") for mesh in meshes)
 
 
-def _said(plan: Plan, pins: Pins, name: str, why: str) -> Plan:
+def _said(plan: PlanData, pins: Pins, name: str, why: str) -> PlanData:
     """The plan, with a warning where it moves state."""
     if moved := moves(plan, pins):
         because = f": {why}" if why else ""
@@ -114,7 +114,7 @@ def _said(plan: Plan, pins: Pins, name: str, why: str) -> Plan:
     return plan
 
 
-def check_stays(trace: Trace, plan: Plan, pins: Pins) -> None:
+def check_stays(trace: Trace, plan: PlanData, pins: Pins) -> None:
     """Raise RhinoError if state of a pipeline over several processes would have to go to other devices than it is on.
 
     No process has what is on the stages of others, and a call cannot know which arrays are meant to be one.

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rhino.api.strided import Layout
+from rhino.api.strided import StoredLayout
 from rhino.api.trace import Trace, is_key
 from rhino.compile.module import TensorSpec, parse, read
-from rhino.plan import Plan, Sharding
+from rhino.plan import PlanData, Sharding
 from rhino.plan.strided import common_sharding, original_sharding
 
 
@@ -35,8 +35,8 @@ class Binding:
     mesh: Mesh | None
     flat_in: tuple[Any, ...]
     flat_out: tuple[Any, ...]
-    layouts_in: tuple[Layout | None, ...]
-    layouts_out: tuple[Layout | None, ...]
+    layouts_in: tuple[StoredLayout | None, ...]
+    layouts_out: tuple[StoredLayout | None, ...]
     in_shardings: tuple[Any, ...]
     keyword_shardings: dict[str, Any]
     out_shardings: Any
@@ -48,7 +48,7 @@ class Binding:
         return bool(self.layouts_in)
 
 
-def bind(plan: Plan, trace: Trace, devices: Sequence[Any] | None) -> Binding:
+def bind(plan: PlanData, trace: Trace, devices: Sequence[Any] | None) -> Binding:
     """Bind a plan to the pytrees of a trace and to devices, in the order of the mesh; None for no devices."""
     source = plan.source
     signature = read(parse(source) if isinstance(source, str) else source)
@@ -87,7 +87,7 @@ class _Place:
     stored: Any
     original: Any
     spec: PartitionSpec
-    layout: Layout | None
+    layout: StoredLayout | None
 
 
 def _place(tensor: TensorSpec, aval: Any, mesh: Mesh | None, sizes: Mapping[str, int]) -> _Place:
@@ -102,7 +102,7 @@ def _place(tensor: TensorSpec, aval: Any, mesh: Mesh | None, sizes: Mapping[str,
     spec = _spec(original_sharding(aval.shape, tensor.shape, dims))
     common = common_sharding(aval.shape, tensor.shape, dims, sizes)
     whole = original_sharding(aval.shape, tensor.shape, common)
-    layout = Layout(aval, tensor.shape, over(_spec(dims)), over(spec), (over(_spec(common)), over(_spec(whole))))
+    layout = StoredLayout(aval, tensor.shape, over(_spec(dims)), over(spec), (over(_spec(common)), over(_spec(whole))))
     return _Place(layout.sharding, layout.original_sharding, spec, layout)
 
 

@@ -17,7 +17,7 @@ import jax
 from jax.tree_util import tree_flatten_with_path
 
 from rhino.api.objects import object_paths, path_name
-from rhino.api.signature import Call, leaf_key
+from rhino.api.signature import UserCall, leaf_key
 from rhino.errors import RhinoError
 
 _ARGUMENTS = {
@@ -42,7 +42,7 @@ def _library(value: Any) -> str:
     return next((_ROOTS[root] for root in roots if root in _ROOTS), "")
 
 
-def check_arguments(call: Call) -> None:
+def check_arguments(call: UserCall) -> None:
     """Raise RhinoError, with its name, for an argument that is no array, number or pytree of these."""
     for path, leaf in tree_flatten_with_path((call.traced_args, call.traced_kwargs))[0]:
         library = "ref" if isinstance(leaf, jax.Ref) else _library(leaf)

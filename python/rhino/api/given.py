@@ -15,14 +15,14 @@ from rhino.dialect import functions
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes
-from rhino.plan import Machine, Plan, Tensor
+from rhino.plan import Machine, PlanData, Tensor
 from rhino.program.element_types import type_text
 
 _ARGUMENT = re.compile(r"\w+(?:\[\d+\])?")  # of *args: args[0]
 _REMEDY = "plan again for these arguments, without plan="
 
 
-def check_fits(plan: Plan, trace: Trace, module: ir.Module, cluster: Cluster, memory_bytes: int = 0) -> Plan:
+def check_fits(plan: PlanData, trace: Trace, module: ir.Module, cluster: Cluster, memory_bytes: int = 0) -> PlanData:
     """The plan, its arguments called as the function's.
 
     Arguments are the same if they stand in the same place, with the same keys below them, shapes and types: their
@@ -58,7 +58,7 @@ def check_fits(plan: Plan, trace: Trace, module: ir.Module, cluster: Cluster, me
     return replace(plan, arguments=tuple(replace(tensor, name=leaf.name) for tensor, leaf in pairs))
 
 
-def _check_cluster(plan: Plan, cluster: Cluster, memory_bytes: int) -> None:
+def _check_cluster(plan: PlanData, cluster: Cluster, memory_bytes: int) -> None:
     if plan.devices != cluster.num_devices:
         raise RhinoError(
             f"the plan is for {plan.devices} devices, and cluster {cluster.name} has {cluster.num_devices}", _REMEDY
@@ -75,6 +75,6 @@ def _check_cluster(plan: Plan, cluster: Cluster, memory_bytes: int) -> None:
         raise RhinoError(f"the plan needs {need} of a device, which has {have} here", _REMEDY)
 
 
-def given_pins(plan: Plan) -> dict[int, Tensor]:
+def given_pins(plan: PlanData) -> dict[int, Tensor]:
     """Every argument of the plan."""
     return dict(enumerate(plan.arguments))

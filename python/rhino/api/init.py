@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.tree_util import tree_flatten_with_path
 
-from rhino.api.build import Built
+from rhino.api.built import Built
 from rhino.api.objects import has_objects, made, merge, object_paths, path_name, split, states
 from rhino.api.signature import abstract
 from rhino.api.stored import store, wrap

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from jax.tree_util import keystr
 
-from rhino.api.signature import Call, Signature
+from rhino.api.signature import Signature, UserCall
 from rhino.api.strided import original
 from rhino.errors import RhinoError
 
@@ -173,7 +173,7 @@ def plain(tree: Any) -> Any:
 
 
 @contextmanager
-def opened(call: Call, tag: Any) -> Iterator[Call]:
+def opened(call: UserCall, tag: Any) -> Iterator[UserCall]:
     """The call with pytrees for its objects; within, `pure` can be traced and `close` can be called.
 
     Args:
@@ -184,13 +184,13 @@ def opened(call: Call, tag: Any) -> Iterator[Call]:
         traced, named = split((call.traced_args, call.traced_kwargs), tag)
         left, static = iter(traced), {at for at, _ in call.statics}
         args = tuple(value if at in static else next(left) for at, value in enumerate(call.args))
-        yield Call(args, call.kwargs | named, traced, named, call.names, call.statics, opened=True)
+        yield UserCall(args, call.kwargs | named, traced, named, call.names, call.statics, opened=True)
 
 
 @contextmanager
 def over_values(
-    fn: Callable[..., Any], signature: Signature, call: Call, tag: Any
-) -> Iterator[tuple[Callable[..., Any], Call]]:
+    fn: Callable[..., Any], signature: Signature, call: UserCall, tag: Any
+) -> Iterator[tuple[Callable[..., Any], UserCall]]:
     """A step and a call of it, both over pytrees of arrays where there are objects among the arguments."""
     if not has_objects((call.traced_args, call.traced_kwargs)):
         yield fn, call

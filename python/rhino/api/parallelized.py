@@ -15,19 +15,20 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from rhino.api.build import Built, Settings, build
+from rhino.api.build import Settings, build
+from rhino.api.built import Built
 from rhino.api.devices import check_same_devices
 from rhino.api.init import from_anywhere, make_state, place_state
 from rhino.api.objects import close, has_objects, opened, over_values, plain, pure
 from rhino.api.pipeline import BuiltPipeline
-from rhino.api.signature import Call, Signature, check_static, leaf_key
+from rhino.api.plan import Plan
+from rhino.api.signature import Signature, UserCall, check_static, leaf_key
 from rhino.api.stages import BoundStep, Lowered, Traced
 from rhino.api.trace import name_of, trace
 from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.plan import Plan
 from rhino.plan.options import memory_bytes, mesh_of_devices, mesh_text, stage_count
 from rhino.progress import Progress
 
@@ -192,11 +193,11 @@ class Parallelized:
         with no_mesh():
             return built.run(call, leaves)
 
-    def _plainly(self, call: Call) -> Any:
+    def _plainly(self, call: UserCall) -> Any:
         """Inside another transformation the step is just a function."""
         return self._fn(*plain(call.args), **plain(call.kwargs))
 
-    def _update(self, given: Call) -> Any:
+    def _update(self, given: UserCall) -> Any:
         """A call over objects, which it updates."""
         with opened(given, self) as call:
             leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
@@ -218,7 +219,7 @@ class Parallelized:
                 return close(results, leaves, self)
         return self._plainly(given)
 
-    def _ready(self, call: Call) -> Built:
+    def _ready(self, call: UserCall) -> Built:
         """The planned and compiled call."""
         built = self._lookup(call, follow=self._running)
         with no_mesh():
@@ -227,7 +228,7 @@ class Parallelized:
         return built
 
     @contextmanager
-    def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Call]:
+    def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[UserCall]:
         """The call in its normal form, with pytrees for its objects."""
         with over_values(self._fn, self._signature, self._signature.bind(args, kwargs), self) as (_, call):
             yield call
@@ -248,7 +249,7 @@ class Parallelized:
             raise RhinoError(f"cluster {self.cluster.name} is not here", "for a state, plan for devices that are")
         return self._latest
 
-    def _lookup(self, call: Call, follow: Built | None = None) -> Built:
+    def _lookup(self, call: UserCall, follow: Built | None = None) -> Built:
         check_static(call)
         leaves, tree = jax.tree.flatten((call.traced_args, call.traced_kwargs))
         key = (tree, call.statics, tuple(map(leaf_key, leaves)))

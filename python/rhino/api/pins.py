@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from jaxlib.mlir import ir
 
-from rhino.api.trace import Leaf, Trace, is_key
+from rhino.api.trace import ArgumentLeaf, Trace, is_key
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoRole
-from rhino.passes.diagnostics import PassLog, Sink
+from rhino.ir.collectives import Axes, find_axes
+from rhino.ir.diagnostics import PassLog, Sink
 from rhino.passes.manual.adopt_mesh import adopt
-from rhino.passes.manual.collectives import Axes, find_axes
-from rhino.plan import Plan, Tensor
+from rhino.plan import PlanData, Tensor
 from rhino.plan.retype import take_stored
 from rhino.plan.strided import original_sharding
 from rhino.sharding.meshes import axes_text
@@ -24,12 +24,12 @@ _MESH = "mesh"
 STATE = ("param", "opt_state")
 
 
-def find_pins(trace: Trace, plan: Plan, source: Trace) -> dict[int, Tensor]:
+def find_pins(trace: Trace, plan: PlanData, source: Trace) -> dict[int, Tensor]:
     """For each flat argument of `trace` that is state of the step `source`, the argument of `plan` that it is there."""
     return {i: plan.arguments[there] for i, there in find_state(trace, plan, source).items()}
 
 
-def find_state(trace: Trace, plan: Plan, source: Trace) -> dict[int, int]:
+def find_state(trace: Trace, plan: PlanData, source: Trace) -> dict[int, int]:
     """As `find_pins`, its number among the arguments there.
 
     An argument is state of the other step if its leaves, in order and under the same keys, are a run of leaves there:
@@ -48,7 +48,7 @@ def find_state(trace: Trace, plan: Plan, source: Trace) -> dict[int, int]:
     return found
 
 
-def _find_run(leaves: Sequence[Leaf], among: Sequence[Leaf], tensors: Sequence[Tensor]) -> int | None:
+def _find_run(leaves: Sequence[ArgumentLeaf], among: Sequence[ArgumentLeaf], tensors: Sequence[Tensor]) -> int | None:
     """Where `leaves` stand among the leaves of the other step, or None."""
     best: tuple[int, int] | None = None
     for at in range(len(among) - len(leaves) + 1):
@@ -61,7 +61,7 @@ def _find_run(leaves: Sequence[Leaf], among: Sequence[Leaf], tensors: Sequence[T
     return None if best is None else best[1]
 
 
-def _same(leaf: Leaf, other: Leaf) -> bool:
+def _same(leaf: ArgumentLeaf, other: ArgumentLeaf) -> bool:
     if (leaf.aval.shape, leaf.aval.dtype) != (other.aval.shape, other.aval.dtype):
         return False
     if not leaf.path:  # a bare array has only its name to be known by
@@ -69,7 +69,7 @@ def _same(leaf: Leaf, other: Leaf) -> bool:
     return other.path[-len(leaf.path) :] == leaf.path
 
 
-def write_pins(module: ir.Module, plan: Plan, pins: dict[int, Tensor], annotations: str, sink: Sink) -> None:
+def write_pins(module: ir.Module, plan: PlanData, pins: dict[int, Tensor], annotations: str, sink: Sink) -> None:
     """Put the plan's mesh, and its shardings on the pinned arguments of @main, into a module not yet planned.
 
     Strided arguments have no sharding before the module has them in their stored shapes: they only get their role, on

@@ -11,12 +11,12 @@ from typing import Any
 
 import jax
 
-from rhino.api.build import Built, executable
+from rhino.api.built import Built, executable
 from rhino.api.devices import is_here, local_devices, too_few
 from rhino.api.init import argument_like, made_by
 from rhino.api.leaves import as_taken, as_user, is_plain
 from rhino.api.objects import merge, split
-from rhino.api.signature import Call, abstract
+from rhino.api.signature import UserCall, abstract
 from rhino.api.trace import Trace, is_key
 from rhino.distributed.arrays import everywhere
 from rhino.errors import RhinoError
@@ -89,7 +89,7 @@ class BuiltPipeline(Built):
         avals = self.trace.jaxpr.out_avals
         return tuple(i for i, aval in enumerate(avals) if not aval.shape and not is_key(aval) and i not in state)
 
-    def run(self, call: Call, leaves: Sequence[Any]) -> Any:
+    def run(self, call: UserCall, leaves: Sequence[Any]) -> Any:
         """One step. Arguments that are not where the plan keeps them are moved."""
         return self.compiled.run(leaves)
 

@@ -14,7 +14,7 @@ Types = Sequence[tuple[tuple[int, ...], Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FlatPlace:
     """The place of a flat argument: `block` numbers the part of the arguments it is in, a tree as large as possible
     that some results are like; `results` are the flat results in its place, none where no results are like the part.
     """
@@ -23,7 +23,7 @@ class Place:
     results: tuple[int, ...]
 
 
-def places(arguments: Sequence[Any], given: Types, results: Any, made: Types) -> tuple[Place, ...]:
+def places(arguments: Sequence[Any], given: Types, results: Any, made: Types) -> tuple[FlatPlace, ...]:
     """The places of all flat arguments, in order.
 
     Args:
@@ -33,7 +33,7 @@ def places(arguments: Sequence[Any], given: Types, results: Any, made: Types) ->
     alike: dict[Any, list[int]] = {}
     for tree, start in _subtrees(results, 0):
         alike.setdefault((tree, tuple(made[start : start + tree.num_leaves])), []).append(start)
-    found: list[Place] = []
+    found: list[FlatPlace] = []
     blocks = 0
 
     def visit(tree: Any, start: int, block: int) -> None:
@@ -42,10 +42,10 @@ def places(arguments: Sequence[Any], given: Types, results: Any, made: Types) ->
         # A leaf inside of an argument says nothing by itself: a number is like any other.
         starts = () if block >= 0 and _is_leaf(tree) else alike.get((tree, tuple(given[start : start + count])), ())
         if starts or (block < 0 and _is_leaf(tree)):
-            found.extend(Place(blocks, tuple(s + i for s in starts)) for i in range(count))
+            found.extend(FlatPlace(blocks, tuple(s + i for s in starts)) for i in range(count))
             blocks += 1
         elif _is_leaf(tree):
-            found.append(Place(block, ()))
+            found.append(FlatPlace(block, ()))
         else:
             own, blocks = blocks, blocks + 1
             for child in tree.children():

@@ -20,7 +20,7 @@ _Kind: Any = type(inspect.Parameter.VAR_POSITIONAL)  # inspect's enumeration of 
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UserCall:
     """One call, its static arguments taken out.
 
     Attributes:
@@ -74,15 +74,15 @@ class Signature:
                 f"argument {both[0]} is both static and donated", "a static argument has no buffer to donate"
             )
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> UserCall:
         """The call in its normal form, so that `f(state, batch=b)` and `f(state, b)` are one."""
         if kwargs:
             args, kwargs = self._make_positional(args, kwargs)
         if not self.static and not self.static_names:
-            return Call(args, kwargs, args, kwargs, self.names(len(args)), ())
+            return UserCall(args, kwargs, args, kwargs, self.names(len(args)), ())
         traced = [i for i in range(len(args)) if i not in self.static]
         every = self.names(len(args))
-        return Call(
+        return UserCall(
             args,
             kwargs,
             tuple(args[i] for i in traced),
@@ -178,7 +178,7 @@ def _parameters(fn: Callable[..., Any]) -> dict[Any, tuple[str, ...]]:
     return {kind: tuple(p.name for p in parameters if p.kind is kind) for kind in _Kind}
 
 
-def check_static(call: Call) -> None:
+def check_static(call: UserCall) -> None:
     """Raise RhinoError for a static argument that cannot be hashed."""
     for where, value in call.statics:
         try:

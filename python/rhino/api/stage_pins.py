@@ -12,14 +12,14 @@ from math import prod
 from jaxlib.mlir import ir
 
 from rhino.api.pins import STATE, find_state
-from rhino.api.returned import Place
+from rhino.api.returned import FlatPlace
 from rhino.api.trace import Trace
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPin
 from rhino.machine.units import nbytes
-from rhino.plan import Plan, Tensor, is_pipeline
+from rhino.plan import PlanData, Tensor, is_pipeline
 from rhino.plan.module import parse_module
-from rhino.plan.pipeline import Piece, pipeline_pieces
+from rhino.plan.pipeline import StagePiece, pipeline_pieces
 from rhino.program.element_types import dtype_bytes
 
 # Of what moves so many are named.
@@ -31,13 +31,13 @@ class Pin:
     """A leaf of the state as a pipeline keeps it: each of its pieces on one stage."""
 
     tensor: Tensor
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StagePiece, ...]
 
 
 Pins = Mapping[int, Pin]
 
 
-def stage_pins(trace: Trace, plan: Plan, source: Trace | None) -> dict[int, Pin]:
+def stage_pins(trace: Trace, plan: PlanData, source: Trace | None) -> dict[int, Pin]:
     """For each flat argument of `trace` that is state of a pipeline, where the pipeline keeps it.
 
     Args:
@@ -56,7 +56,7 @@ def stage_pins(trace: Trace, plan: Plan, source: Trace | None) -> dict[int, Pin]
     return found
 
 
-def write_stage_pins(module: ir.Module, pins: Pins, places: Sequence[Place]) -> None:
+def write_stage_pins(module: ir.Module, pins: Pins, places: Sequence[FlatPlace]) -> None:
     """Pin arguments of @main, and the results that take their places, to the stages that keep them."""
     main = functions.find(module, "main")
     assert main is not None
@@ -70,7 +70,7 @@ def write_stage_pins(module: ir.Module, pins: Pins, places: Sequence[Place]) -> 
     functions.set_result_attributes(main, results)
 
 
-def moves(plan: Plan, pins: Pins) -> list[tuple[str, int]]:
+def moves(plan: PlanData, pins: Pins) -> list[tuple[str, int]]:
     """What each call of a plan moves: names of pinned arguments that are elsewhere, or split otherwise, and bytes."""
     found: list[tuple[str, int]] = []
     if not pins:
@@ -93,12 +93,12 @@ def moves_text(moved: Sequence[tuple[str, int]]) -> str:
     return f"{nbytes(sum(size for _, size in moved))} of its state: {names}{more}"
 
 
-def _entry(piece: Piece) -> dict[str, object]:
+def _entry(piece: StagePiece) -> dict[str, object]:
     data: dict[str, object] = {"stage": piece.stage, "sharding": piece.dims}
     return {**data, "slice": piece.rows} if piece.rows else data
 
 
-def _pieces(plan: Plan) -> list[tuple[Piece, ...]]:
+def _pieces(plan: PlanData) -> list[tuple[StagePiece, ...]]:
     source = plan.source
     assert source is not None
     module = parse_module(source, "the plan") if isinstance(source, str) else source

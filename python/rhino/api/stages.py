@@ -9,12 +9,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rhino.api.build import Built, executable, lowered
+from rhino.api.built import Built, executable, lowered
 from rhino.api.objects import Updated, states
+from rhino.api.plan import Plan
 from rhino.api.trace import Trace
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.plan import Plan, is_pipeline
+from rhino.plan import is_pipeline
 
 if TYPE_CHECKING:
     from rhino.api.parallelized import Parallelized

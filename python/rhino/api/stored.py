@@ -12,14 +12,14 @@ from typing import Any
 import jax
 
 from rhino.api.binding import Binding
-from rhino.api.strided import Layout, StridedArray, stored
+from rhino.api.strided import StoredLayout, StridedArray, stored
 from rhino.api.trace import Trace
 from rhino.compile._jax_kernels import Kernels
 from rhino.compile._jax_manual import function_of, no_mesh
 from rhino.compile.executable import Executable
 from rhino.compile.target import DEVICELESS
 
-Layouts = Sequence[Layout | None]
+Layouts = Sequence[StoredLayout | None]
 
 
 def lower_stored(trace: Trace, binding: Binding) -> jax.stages.Lowered:

@@ -19,7 +19,7 @@ from rhino.program.element_types import type_text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class StoredLayout:
     """How one argument or result of a step is stored.
 
     Attributes:
@@ -40,13 +40,13 @@ class Layout:
 # Functions of the layout, not its methods: jax caches what it compiled by function.
 
 
-def to_original(array: jax.Array, layout: Layout) -> jax.Array:
+def to_original(array: jax.Array, layout: StoredLayout) -> jax.Array:
     """A stored array reshaped, inside a jitted function, such that no device has it whole."""
     there = jax.lax.with_sharding_constraint(array, layout.bridge[0])
     return jax.lax.with_sharding_constraint(there.reshape(layout.aval.shape), layout.bridge[1])
 
 
-def to_stored(array: jax.Array, layout: Layout) -> jax.Array:
+def to_stored(array: jax.Array, layout: StoredLayout) -> jax.Array:
     """The inverse of `to_original`."""
     there = jax.lax.with_sharding_constraint(array, layout.bridge[1])
     return jax.lax.with_sharding_constraint(there.reshape(layout.stored_shape), layout.bridge[0])
@@ -69,7 +69,7 @@ class StridedArray(ArrayLike):
 
     __slots__ = ("__weakref__", "_layout", "stored")
 
-    def __init__(self, stored: jax.Array, layout: Layout) -> None:
+    def __init__(self, stored: jax.Array, layout: StoredLayout) -> None:
         if stored.shape != layout.stored_shape:
             raise ValueError(f"the array has shape {stored.shape}, and is to be stored as {layout.stored_shape}")
         self.stored = stored
@@ -149,7 +149,7 @@ def original(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.original() if isinstance(leaf, ArrayLike) else leaf, tree)
 
 
-def stored(leaf: Any, layout: Layout) -> Any:
+def stored(leaf: Any, layout: StoredLayout) -> Any:
     """A leaf of the original shape, on the host or anywhere, or a `StridedArray`, as the layout stores it.
 
     A `StridedArray` of the same stored shape gives what it holds, wherever that is; all else is reshaped and placed.

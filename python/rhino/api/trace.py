@@ -19,8 +19,8 @@ from jaxlib.mlir import ir
 
 from rhino.api.foreign import check_arguments, held_unchanged
 from rhino.api.objects import object_paths, path_name
-from rhino.api.returned import Place, places
-from rhino.api.signature import Call, Signature, abstract
+from rhino.api.returned import FlatPlace, places
+from rhino.api.signature import Signature, UserCall, abstract
 from rhino.compile._jax_callbacks import Callbacks, callbacks_of
 from rhino.compile._jax_kernels import Kernels, as_on
 from rhino.compile._jax_manual import function_of, no_mesh
@@ -37,7 +37,7 @@ register_exclusion(os.path.dirname(os.path.dirname(os.path.abspath(__file__))) +
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ArgumentLeaf:
     """One flat argument: its name, the keys that lead to it inside its argument, and what jax knows of it."""
 
     name: str
@@ -74,8 +74,8 @@ class Trace:
     jaxpr: Any
     in_tree: Any
     out_tree: Any
-    leaves: tuple[Leaf, ...]
-    places: tuple[Place, ...]
+    leaves: tuple[ArgumentLeaf, ...]
+    places: tuple[FlatPlace, ...]
     donated: tuple[int, ...]
     info: tuple[Any, Any]
     kept: tuple[int, ...]
@@ -84,7 +84,7 @@ class Trace:
     callbacks: Callbacks
 
 
-def trace(fn: Callable[..., Any], signature: Signature, call: Call, target: str = "cpu") -> Trace:
+def trace(fn: Callable[..., Any], signature: Signature, call: UserCall, target: str = "cpu") -> Trace:
     """Trace the function on abstract values; no array is read or made.
 
     Args:
@@ -155,11 +155,11 @@ def place_of(fn: Any) -> tuple[str, int]:
     return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
 
 
-def _leaves(call: Call, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -> Iterator[Leaf]:
+def _leaves(call: UserCall, flat: Sequence[tuple[Any, Any]], avals: Sequence[Any]) -> Iterator[ArgumentLeaf]:
     objects = object_paths((call.traced_args, call.traced_kwargs))
     for (path, _), aval in zip(flat, avals, strict=True):
         argument = path[1].key if path[0].idx == 1 else call.names[path[1].idx]
-        yield Leaf(
+        yield ArgumentLeaf(
             f"{argument}{path_name(path, objects, 2)}", argument, tuple(keystr((key,)) for key in path[2:]), aval
         )
 

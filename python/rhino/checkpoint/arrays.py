@@ -28,7 +28,7 @@ from rhino.checkpoint._orbax import (
     write_shardings,
 )
 from rhino.checkpoint.boxes import Index, common_grid
-from rhino.checkpoint.leaves import AbstractLeaf, Part, abstract_leaf, arrays_of, is_key, key_bits, on_host
+from rhino.checkpoint.leaves import AbstractLeaf, LeafPart, abstract_leaf, arrays_of, is_key, key_bits, on_host
 from rhino.errors import RhinoError, first_line
 
 
@@ -149,7 +149,7 @@ def _readable(name: str, info: Any) -> Iterator[None]:
         ) from None
 
 
-def _take(value: Any, turn: int) -> tuple[AbstractLeaf, list[Part], list[tuple[Part, Index, jax.Array]]]:
+def _take(value: Any, turn: int) -> tuple[AbstractLeaf, list[LeafPart], list[tuple[LeafPart, Index, jax.Array]]]:
     """A leaf, its parts where they are, and the blocks of them that this process is to write.
 
     Args:
@@ -170,7 +170,9 @@ def _take(value: Any, turn: int) -> tuple[AbstractLeaf, list[Part], list[tuple[P
     return leaf, parts, blocks
 
 
-def _host_leaf(leaf: AbstractLeaf, parts: Sequence[Part], blocks: Sequence[tuple[Part, Index, jax.Array]]) -> HostLeaf:
+def _host_leaf(
+    leaf: AbstractLeaf, parts: Sequence[LeafPart], blocks: Sequence[tuple[LeafPart, Index, jax.Array]]
+) -> HostLeaf:
     bits: tuple[int, ...] = ()
     shape, dtype = leaf.shape, leaf.dtype
     if is_key(dtype):
@@ -185,7 +187,7 @@ def _host_leaf(leaf: AbstractLeaf, parts: Sequence[Part], blocks: Sequence[tuple
     return HostLeaf(shape + bits, chunks + bits, np.dtype(dtype), fragments)
 
 
-async def _read_part(file: _File, part: Part) -> jax.Array:
+async def _read_part(file: _File, part: LeafPart) -> jax.Array:
     """One of a leaf's arrays; each block that is here is read once, and put on each of its devices."""
     here = [(index, [d for d in devices if d.process_index == jax.process_index()])
             for index, devices in part.blocks().items()]  # fmt: skip
@@ -197,7 +199,7 @@ async def _read_part(file: _File, part: Part) -> jax.Array:
     return jax.make_array_from_single_device_arrays(part.window.stored, part.sharding, local, dtype=dtype)
 
 
-async def _read_block(file: _File, part: Part, index: Index, devices: Sequence[Any]) -> dict[Any, jax.Array]:
+async def _read_block(file: _File, part: LeafPart, index: Index, devices: Sequence[Any]) -> dict[Any, jax.Array]:
     leaf, store = file.arg.leaf, file.store
     physical = key_bits(leaf) if is_key(leaf.dtype) else leaf
     bits = physical.shape[len(leaf.shape) :]

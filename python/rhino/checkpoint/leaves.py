@@ -22,7 +22,7 @@ from rhino.runtime.staged import StagedArray
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LeafPart:
     """One of the arrays that a leaf is made of.
 
     Attributes:
@@ -59,7 +59,7 @@ class AbstractLeaf:
     """
 
     aval: Any
-    parts: tuple[Part, ...]
+    parts: tuple[LeafPart, ...]
     join: Callable[[Sequence[jax.Array]], Any]
 
     @property
@@ -95,21 +95,21 @@ def plain_leaf(aval: Any, sharding: Any) -> AbstractLeaf:
     def join(arrays: Sequence[jax.Array]) -> jax.Array:
         return weakly_typed(arrays[0]) if aval.weak_type else arrays[0]
 
-    return AbstractLeaf(aval, (Part(window, sharding),), join)
+    return AbstractLeaf(aval, (LeafPart(window, sharding),), join)
 
 
 def strided_leaf(layout: Any) -> AbstractLeaf:
     """A leaf that is stored with dimensions cut into factors."""
     shape = tuple(layout.aval.shape)
     window = Window((0,) * len(shape), shape, tuple(layout.stored_shape))
-    part = Part(window, layout.sharding)
+    part = LeafPart(window, layout.sharding)
     return AbstractLeaf(layout.aval, (part,), lambda arrays: StridedArray(arrays[0], layout))
 
 
 def staged_leaf(layout: Any) -> AbstractLeaf:
     """A leaf of which several stages have their rows."""
     parts = tuple(
-        Part(_rows(layout.aval.shape, at), sharding)
+        LeafPart(_rows(layout.aval.shape, at), sharding)
         for at, sharding in zip(layout.slices, layout.shardings, strict=True)
     )
     return AbstractLeaf(layout.aval, parts, lambda arrays: StagedArray(arrays, layout))

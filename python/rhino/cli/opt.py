@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from rhino.cli.opt_arguments import Arguments, parse_arguments, print_style
 from rhino.cli.opt_diagnostics import Printer, compare, expectations
-from rhino.cli.opt_input import DEFAULT_MARKER, InputError, Part, read_parts
+from rhino.cli.opt_input import DEFAULT_MARKER, InputError, InputModule, read_parts
 from rhino.cli.supervised import supervised, task
 from rhino.errors import RhinoError, first_line
-from rhino.passes.diagnostics import Diagnostic, Position
+from rhino.ir.diagnostics import Diagnostic, Position
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if information is not None:
             print(information())
             return 0
-        return _Run(arguments).run()
+        return _OptRun(arguments).run()
     except RhinoError as error:
         remedy = f" ({error.remedy})" if error.remedy else ""
         print(f"rhino-opt: error: {error.message}{remedy}", file=sys.stderr)
@@ -66,7 +66,7 @@ def _information(arguments: Arguments) -> Callable[[], str] | None:
     return text
 
 
-class _Run:
+class _OptRun:
     """One run over one input."""
 
     def __init__(self, arguments: Arguments) -> None:
@@ -147,7 +147,7 @@ class _Run:
                 raise
             raise doubt from None
 
-    def part(self, part: Part, manager: PassManager, context: ir.Context) -> tuple[bool, bytes | None]:
+    def part(self, part: InputModule, manager: PassManager, context: ir.Context) -> tuple[bool, bytes | None]:
         """Process one part: whether it went as it should, and its output, None when there is none."""
         reported: list[Diagnostic] = []
         printer = Printer(sys.stderr, part.name, {part.name: part.text}, part.first)
@@ -162,7 +162,7 @@ class _Run:
         return not wrong, output
 
     def process(
-        self, part: Part, manager: PassManager, context: ir.Context, sink: Callable[[Diagnostic], None]
+        self, part: InputModule, manager: PassManager, context: ir.Context, sink: Callable[[Diagnostic], None]
     ) -> bytes | None:
         """Parse, run the passes and print; None after an error, which went to `sink`."""
         from jaxlib.mlir import ir

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import CURRENT_OPERATION, Diagnostic, Position
+from rhino.ir.diagnostics import CURRENT_OPERATION, Diagnostic, Position
 
 _OPERATION = re.compile(r'(?:see current operation:)?\s*(?:%[\w:, %]+ = )?"?[a-z]\w*\.\w[\w.]*"?[ (<{@]')
 _MAX_OPERATION_CHARACTERS = 400

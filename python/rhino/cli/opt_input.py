@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rhino.errors import JAX_WRITES
-from rhino.passes.diagnostics import Diagnostic, Position, Sink
+from rhino.ir.diagnostics import Diagnostic, Position, Sink
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -33,7 +33,7 @@ class InputError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InputModule:
     """One module to process. `data` is padded with newlines, so that its line numbers are those of the whole input.
 
     `path` is the file if the part is all of it, and None otherwise: MLIR then calls the file `-`. `first` is the line
@@ -62,7 +62,7 @@ class Part:
         return parse_file(self.path, context) if self.path is not None else parse_bytes(self.data, context)
 
 
-def read_parts(name: str, marker: str | None, say: Sink) -> list[Part]:
+def read_parts(name: str, marker: str | None, say: Sink) -> list[InputModule]:
     """The parts of a file, or of standard input for `-`; one part when `marker` is None. Warnings go to `say`.
 
     Raises:
@@ -81,17 +81,17 @@ def read_parts(name: str, marker: str | None, say: Sink) -> list[Part]:
         from rhino.compile.exported import is_exported, read_exported
 
         if is_exported(data):  # loads jax, which wrote it
-            return [Part(shown, read_exported(data, shown))]
+            return [InputModule(shown, read_exported(data, shown))]
     if data.startswith(BYTECODE_MAGIC):
-        return [Part(shown, data, None if name == "-" else name)]
+        return [InputModule(shown, data, None if name == "-" else name)]
     _check_text(data, shown)
     if marker is None:
-        return [Part(shown, data, None if name == "-" else name)]
+        return [InputModule(shown, data, None if name == "-" else name)]
     parts = []
     for line, text in _split(data.decode(), marker, shown, say):
         padded = b"\n" * line + text.encode()
         blank = len(padded) - len(padded.lstrip())
-        parts.append(Part(shown, padded, first=padded.count(b"\n", 0, blank) + 1))
+        parts.append(InputModule(shown, padded, first=padded.count(b"\n", 0, blank) + 1))
     return parts
 
 

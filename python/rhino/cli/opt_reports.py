@@ -15,8 +15,8 @@ from rhino.cli.opt_arguments import Arguments
 from rhino.cli.opt_diagnostics import placed
 from rhino.cli.supervised import show_native, task
 from rhino.dialect import functions
-from rhino.passes.diagnostics import position_of
-from rhino.passes.pass_manager import Instrumentation, Step
+from rhino.ir.diagnostics import position_of
+from rhino.passes.pass_manager import Instrumentation, PassStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class IRPrinter(Instrumentation):
             print_generic_op_form=self._style.get("print_generic_op_form", False),
         )
 
-    def before(self, step: Step, module: ir.Module) -> None:
+    def before(self, step: PassStep, module: ir.Module) -> None:
         if step.name in self._selection.before or (self._selection.before_all and step.rewrite is not None):
             self._dump(f"Before {step.name}", module)
         if self._selection.only_changes:
             self._before_text = module.operation.get_asm(enable_debug_info=True)
 
-    def after(self, step: Step, module: ir.Module, failed: bool) -> None:
+    def after(self, step: PassStep, module: ir.Module, failed: bool) -> None:
         python = step.rewrite is not None
         if failed:
             if self._selection.on_failure and python:
@@ -96,12 +96,12 @@ class Tasks(Instrumentation):
     def __init__(self, input_name: str) -> None:
         self._input_name = input_name
 
-    def before(self, step: Step, module: ir.Module) -> None:
+    def before(self, step: PassStep, module: ir.Module) -> None:
         # Where in a file of several parts: at its @main, or its first function.
         found = functions.find(module, "main") or next(iter(functions.all_functions(module)), module.operation)
         task(f"{placed(position_of(found), self._input_name)}: '{step.name}'")
 
-    def after(self, step: Step, module: ir.Module, failed: bool) -> None:
+    def after(self, step: PassStep, module: ir.Module, failed: bool) -> None:
         show_native()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files, kernels
@@ -83,8 +84,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Plan, then write what was asked for. RhinoError on bad input, for the caller to print."""
     from rhino.machine import Cluster
+    from rhino.plan.file import save
     from rhino.plan.module import Request, parse_module
     from rhino.plan.options import memory_bytes, mesh_text, stage_count
+    from rhino.report.html import page
 
     files.check_writable(args.output, args.json, args.report, args.save)
     kernels.register_given(args)
@@ -112,9 +115,9 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         files.write(args.output, _module_bytes(module, bytecode=args.output.endswith(".mlirbc")))
     if args.save:
-        planned.plan.save(args.save)
+        save(planned.plan, Path(args.save))
     if args.report:
-        files.write(args.report, planned.plan.report_html())
+        files.write(args.report, page(planned.plan))
     if args.json:
         files.write(args.json, json.dumps(_json(planned), indent=1) + "\n")
     # Standard output belongs to one reader: a machine when JSON or the module goes there.
@@ -132,7 +135,9 @@ def _module_bytes(module: ir.Module, bytecode: bool) -> bytes:
 
 
 def _json(planned: Planned) -> dict[str, Any]:
-    data = planned.plan.to_dict()
+    from rhino.plan.file import plan_data
+
+    data = plan_data(planned.plan)
     data["search"]["seconds"] = round(planned.seconds, 6)
     return data
 
@@ -140,11 +145,11 @@ def _json(planned: Planned) -> dict[str, Any]:
 def _print(planned: Planned) -> None:
     from rich.console import Console
 
-    from rhino.report.text import print_summary
+    from rhino.report.text import print_summary, summary
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        sys.stdout.write(planned.plan.summary())
+        sys.stdout.write(summary(planned.plan))
     else:
         print_summary(planned.plan, console)
     console.print(f"planned in {planned.seconds:.2f} s", style="dim")

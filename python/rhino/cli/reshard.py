@@ -21,9 +21,9 @@ from rhino.program.element_types import dtype_bytes, element_type, type_text
 from rhino.reshard import (
     SCHEDULERS,
     STRATEGIES,
+    MovedTensor,
     Network,
     ReshardPlan,
-    Tensor,
     Tile,
     network_of,
     parse_spec,
@@ -74,7 +74,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 class _Request:
     """What is asked for: one tensor over a network."""
 
-    tensor: Tensor
+    tensor: MovedTensor
     network: Network
     chunks: int | None
 
@@ -126,7 +126,7 @@ def _request(args: argparse.Namespace) -> _Request:
             for tile in found
         )
 
-    tensor = Tensor(
+    tensor = MovedTensor(
         shape,
         ceil(dtype_bytes(element)),  # an element of less than a byte travels as one
         tiles("--src-spec", source, args.src_spec, 0),

@@ -15,7 +15,7 @@ from rhino.errors import RhinoError
 from rhino.pipeline.schedule import (
     SCHEDULES,
     PipelineCosts,
-    Schedule,
+    ScheduledStep,
     Simulation,
     choose_warmup,
     chrome_trace,
@@ -109,7 +109,7 @@ def _numbers(text: str, stages: int, option: str) -> tuple[float, ...]:
     return values * stages if len(values) == 1 else values
 
 
-def _make(args: argparse.Namespace, costs: PipelineCosts, microbatches: int) -> Schedule:
+def _make(args: argparse.Namespace, costs: PipelineCosts, microbatches: int) -> ScheduledStep:
     # Zero-bubble always delays weight gradients, and says so where it cannot.
     delay = None if args.weight is None or args.schedule == "zero-bubble" else True
     warmup = None
@@ -123,7 +123,7 @@ def _make(args: argparse.Namespace, costs: PipelineCosts, microbatches: int) -> 
     return make_schedule(args.schedule, costs, microbatches, k=args.k, warmup=warmup, delay_weight=delay)
 
 
-def _steady_time(args: argparse.Namespace, costs: PipelineCosts, schedule: Schedule, result: Simulation) -> float:
+def _steady_time(args: argparse.Namespace, costs: PipelineCosts, schedule: ScheduledStep, result: Simulation) -> float:
     """Of a step long enough to settle, with otherwise the same request: a short one never does."""
     enough = 20 * max(costs.stages, *schedule.warmup) if args.schedule != "gpipe" else 20 * costs.stages
     if args.microbatches >= enough:
@@ -131,7 +131,7 @@ def _steady_time(args: argparse.Namespace, costs: PipelineCosts, schedule: Sched
     return simulate(_make(args, costs, enough), costs).steady_time_per_microbatch_s
 
 
-def _json(schedule: Schedule, costs: PipelineCosts, result: Simulation, steady_time: float) -> dict[str, Any]:
+def _json(schedule: ScheduledStep, costs: PipelineCosts, result: Simulation, steady_time: float) -> dict[str, Any]:
     return {
         "schema": 1,
         "schedule": schedule.name,

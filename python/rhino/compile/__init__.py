@@ -5,8 +5,7 @@ Owns: targets, compilation, memory and collectives of one device. Must not know:
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rhino.lazy import lazily
 
 # Loaded on first use: reading HLO text needs no jax, and `rhino --help` must not pay for it.
 _EXPORTS = {
@@ -26,13 +25,4 @@ _EXPORTS = {
     "target_devices": "rhino.compile.executable",
 }
 __all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(_EXPORTS[name]), name)
-    raise AttributeError(f"module 'rhino.compile' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+__getattr__, __dir__ = lazily(__name__, _EXPORTS)

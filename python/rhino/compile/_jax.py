@@ -32,7 +32,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 
-from rhino.compile.module import Signature, TensorSpec
+from rhino.compile.module import MainSignature, TensorSpec
 from rhino.errors import RhinoError, first_line
 from rhino.program.element_types import numpy_name
 
@@ -179,7 +179,7 @@ def _release(version: str) -> tuple[str, ...]:
 # --- lowering -------------------------------------------------------------------------------------------------------
 
 
-def lower_signature(signature: Signature, devices: Sequence[Any]) -> jax.stages.Lowered:
+def lower_signature(signature: MainSignature, devices: Sequence[Any]) -> jax.stages.Lowered:
     """A `Lowered` of an empty function that takes and returns what the signature says, over these devices.
 
     It carries everything jax needs to compile and call (avals, shardings, donation) except the program.
@@ -270,7 +270,7 @@ def lowered_devices(lowered: jax.stages.Lowered) -> list[Any]:
 
 
 @contextlib.contextmanager
-def wide_types(signature: Signature) -> Iterator[None]:
+def wide_types(signature: MainSignature) -> Iterator[None]:
     """Turns 64-bit types on where the signature has them, or jax would silently narrow them."""
     tensors = signature.arguments + signature.results
     wide = any(t.dtype in ("f64", "i64", "ui64", "complex<f64>") for t in tensors)
@@ -308,7 +308,7 @@ def weakly_typed(array: jax.Array) -> jax.Array:
     return ArrayImpl(aval, array.sharding, parts, committed=True)
 
 
-def _mesh(signature: Signature, devices: Sequence[Any]) -> Mesh:
+def _mesh(signature: MainSignature, devices: Sequence[Any]) -> Mesh:
     axes = signature.axes or (("device", 1),)
     grid = np.empty(math.prod(size for _, size in axes), dtype=object)
     for position, device in enumerate(signature.device_ids):

@@ -24,10 +24,10 @@ from rhino.compile.local_kernels import Mesh, Platform, is_known, local_module, 
 from rhino.compile.target import DEVICELESS, gpu_versions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError, first_line
-from rhino.kernels.bodies import TARGET, Body
-from rhino.kernels.data import Call, Known
+from rhino.ir.kernel_calls import RULE, kernel_data, rule_attribute
+from rhino.kernels.bodies import TARGET, KernelBody
+from rhino.kernels.data import KernelCall, Known
 from rhino.kernels.registered import Registration, registrations
-from rhino.passes.kernels.calls import RULE, kernel_data, rule_attribute
 from rhino.program.data import Dims
 
 
@@ -40,7 +40,7 @@ class Kernels:
 
     platform: Platform
     only_types: bool = False
-    bodies: dict[str, Body] = field(default_factory=dict)
+    bodies: dict[str, KernelBody] = field(default_factory=dict)
 
     def lower(self, traced: Any) -> jax.stages.Lowered:
         """The `Lowered` of jax's `Traced` for the platform, with calls in place of kernels."""
@@ -76,13 +76,13 @@ class Kernels:
         def lower(ctx: Any, *nodes: Any, **params: Any) -> Any:
             if self.only_types:
                 return _emit(ctx, nodes, "").results
-            call = Call(given.name, tuple(map(tensor_of, ctx.avals_in)), tuple(map(tensor_of, ctx.avals_out)))
-            body = _Bound(given, params, _structs(ctx.avals_in), self.platform)
+            call = KernelCall(given.name, tuple(map(tensor_of, ctx.avals_in)), tuple(map(tensor_of, ctx.avals_out)))
+            body = _BoundPrimitive(given, params, _structs(ctx.avals_in), self.platform)
             return self._call(ctx, nodes, given.name, given.describe(call), body)
 
         return lower
 
-    def _call(self, ctx: Any, nodes: Sequence[Any], name: str, known: Known, body: Body) -> Any:
+    def _call(self, ctx: Any, nodes: Sequence[Any], name: str, known: Known, body: KernelBody) -> Any:
         key = f"{name}#{len(self.bodies)}"
         self.bodies[key] = body
         op = _emit(ctx, nodes, key)
@@ -92,7 +92,7 @@ class Kernels:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
+class _BoundPrimitive:
     """A registered primitive on a device's part of its operands, with the parameters it has on whole ones."""
 
     given: Registration
@@ -103,7 +103,7 @@ class _Bound:
     def local(
         self, mesh: Mesh, shapes: Sequence[Sequence[int]], operands: Sequence[Dims], results: Sequence[Dims]
     ) -> bytes:
-        """See `rhino.kernels.bodies.Body`."""
+        """See `rhino.kernels.bodies.KernelBody`."""
         whole = tuple(jax.ShapeDtypeStruct(tuple(s), a.dtype) for s, a in zip(shapes, self.operands, strict=True))
         primitive = self.given.primitive
 

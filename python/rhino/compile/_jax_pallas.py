@@ -18,7 +18,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from rhino.compile.local_kernels import Mesh, Platform, arithmetic, local_module, local_shape, tensor_of
 from rhino.errors import RhinoError, first_line
-from rhino.kernels.data import Call, Known
+from rhino.kernels.data import KernelCall, Known
 from rhino.kernels.grids import Axis, Blocks, cut_axes, cut_rule, local_grid
 from rhino.kernels.registered import registered
 from rhino.program.data import Dims
@@ -29,7 +29,7 @@ lower_whole = pallas_call._pallas_call_lowering
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """One `pallas_call` of a step: a `rhino.kernels.bodies.Body`.
+    """One `pallas_call` of a step: a `rhino.kernels.bodies.KernelBody`.
 
     Attributes:
       params: of the primitive.
@@ -56,7 +56,7 @@ class Blocked:
             return None
         arrays = [_blocks(block, len(mapping.grid)) for block in mapping.block_mappings]
         axes = tuple(cut_axes(mapping.grid, arrays, mapping.num_outputs, _read_axes(params["jaxpr"], mapping)))
-        call = Call(name, tuple(map(tensor_of, avals)), tuple(map(tensor_of, params["out_avals"])))
+        call = KernelCall(name, tuple(map(tensor_of, avals)), tuple(map(tensor_of, params["out_avals"])))
         given, estimate = registered(name, place), params.get("cost_estimate")
         flops = estimate.flops if estimate is not None else arithmetic(params["jaxpr"]) * int(np.prod(mapping.grid))
         nbytes = estimate.bytes_accessed if estimate is not None else call.nbytes
@@ -73,7 +73,7 @@ class Blocked:
     def local(
         self, mesh: Mesh, shapes: Sequence[Sequence[int]], operands: Sequence[Dims], results: Sequence[Dims]
     ) -> bytes:
-        """See `Body`."""
+        """See `KernelBody`."""
         mine = [local_shape(s, d, mesh) for s, d in zip(shapes, operands, strict=True)]
         parts: dict[int, int] = {}
         for axis in self.axes:

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 
 from rhino.compile.local_kernels import Mesh, Platform, abstract_mesh, arithmetic, local_module, spec, tensor_of
 from rhino.errors import RhinoError, first_line
-from rhino.kernels.data import Call, Known, Refused
+from rhino.kernels.data import KernelCall, Known, Refused
 from rhino.kernels.registered import registered
 from rhino.kernels.rules import whole_rule
 from rhino.kernels.table import find
@@ -30,7 +30,7 @@ PRIMITIVE = custom_partitioning_p
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """One call of such a function: a `rhino.kernels.bodies.Body`.
+    """One call of such a function: a `rhino.kernels.bodies.KernelBody`.
 
     Attributes:
       whole: the function on whole arrays, flat.
@@ -58,7 +58,7 @@ class Partitioned:
         name = str(call.jaxpr.debug_info.func_name)
         operands, results = _structs(call.in_avals), _structs(call.out_avals)
         static = {"static_args": params["static_args"]}
-        seen = Call(name, tuple(map(tensor_of, operands)), tuple(map(tensor_of, results)), static)
+        seen = KernelCall(name, tuple(map(tensor_of, operands)), tuple(map(tensor_of, results)), static)
         given, entry = registered(name), find(name)
         name = entry.name if entry is not None else name
         flops = arithmetic(call.jaxpr)
@@ -84,7 +84,7 @@ class Partitioned:
     def local(
         self, mesh: Mesh, shapes: Sequence[Sequence[int]], operands: Sequence[Dims], results: Sequence[Dims]
     ) -> bytes:
-        """See `Body`."""
+        """See `KernelBody`."""
         whole = tuple(jax.ShapeDtypeStruct(tuple(s), a.dtype) for s, a in zip(shapes, self.operands, strict=True))
         if not any(axes for dims in (*operands, *results) for axes in dims):
             return local_module(self.whole, whole, mesh, operands, results, self.platform)
@@ -185,7 +185,7 @@ def _structs(avals: Sequence[Any]) -> tuple[Any, ...]:
 
 def _own_rule(params: Mapping[str, Any], types: tuple[list[Any], list[Any]]) -> Rule:
     """The Shardy rule that the function brings. What its partitioner sums by itself stays whole: nobody prices that."""
-    from rhino.passes.kernels.calls import read_rule, safe
+    from rhino.ir.kernel_calls import read_rule, safe
 
     given = params["sharding_rule"]
     if callable(given):

@@ -12,6 +12,7 @@ from typing import Any
 from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
 from rhino.compile.hlo_groups import Groups, replica_groups, source_target_pairs
 from rhino.compile.hlo_loops import trip_count
+from rhino.program.disjoint import DisjointSets
 from rhino.program.element_types import element_type
 
 KINDS = (
@@ -197,19 +198,13 @@ def _site(
 
 def _connected(pairs: list[tuple[int, int]]) -> Groups:
     """The sets of devices that pairs connect, each sorted, in order of their first device."""
-    leader: dict[int, int] = {}
-
-    def find(device: int) -> int:
-        while leader.setdefault(device, device) != device:
-            device = leader[device]
-        return device
-
+    devices = sorted({device for pair in pairs for device in pair})
+    sets = DisjointSets(devices[-1] + 1 if devices else 0)
     for a, b in pairs:
-        low, high = sorted((find(a), find(b)))
-        leader[high] = low
+        sets.join(a, b)
     groups: dict[int, list[int]] = {}
-    for device in sorted(leader):
-        groups.setdefault(find(device), []).append(device)
+    for device in devices:
+        groups.setdefault(sets.find(device), []).append(device)
     return tuple(tuple(group) for group in groups.values())
 
 

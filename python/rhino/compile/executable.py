@@ -16,7 +16,7 @@ import jax
 from rhino.compile import _jax
 from rhino.compile._jax_callbacks import Callbacks, with_callbacks
 from rhino.compile.collectives import Collective, read_collectives
-from rhino.compile.module import Signature, parse, read
+from rhino.compile.module import MainSignature, parse, read
 from rhino.compile.prepare import prepare
 from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
 from rhino.dialect.callbacks import callbacks_in
@@ -83,7 +83,7 @@ class Executable:
     def __init__(
         self,
         target: str,
-        signature: Signature,
+        signature: MainSignature,
         seconds: float,
         compiled: jax.stages.Compiled,
         bytecode: bytes | None = None,
@@ -221,14 +221,14 @@ def compile_module(
     return _compile(_jax.swap_module(lowered, bytecode), target, signature, options, bytecode)
 
 
-def prepare_for(module: str | bytes, target: str) -> tuple[Signature, bytes]:
+def prepare_for(module: str | bytes, target: str) -> tuple[MainSignature, bytes]:
     """The module as XLA takes it for a target; see `rhino.compile.prepare`."""
     # XLA: dot-algorithms-refused
     return prepare(module, algorithms=not back_end(target).refuses_algorithms)
 
 
 def compile_prepared(
-    signature: Signature,
+    signature: MainSignature,
     bytecode: bytes,
     target: str,
     devices: Sequence[Any],
@@ -316,7 +316,7 @@ def target_devices(target: str, count: int, hosts: int | None = None) -> list[An
 def _compile(
     lowered: jax.stages.Lowered,
     target: str,
-    signature: Signature,
+    signature: MainSignature,
     options: Mapping[str, Any] | None,
     bytecode: bytes | None = None,
 ) -> Executable:
@@ -345,7 +345,7 @@ def _jax_compile(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.st
     return lowered.compile({**options, "xla_gpu_enable_triton_gemm": False})
 
 
-def _check_devices(signature: Signature, devices: int | None) -> None:
+def _check_devices(signature: MainSignature, devices: int | None) -> None:
     if devices is None or devices == signature.devices:
         return
     if not signature.axes:
@@ -360,7 +360,7 @@ def _check_devices(signature: Signature, devices: int | None) -> None:
     )
 
 
-def _check_same(lowered: Signature, module: Signature) -> None:
+def _check_same(lowered: MainSignature, module: MainSignature) -> None:
     """The module must have the calling convention jax will use for the lowered function."""
     if lowered.devices != module.devices:
         raise RhinoError(f"the function is lowered for {lowered.devices} devices, the module for {module.devices}")

@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError, first_line
-from rhino.passes.diagnostics import Diagnostic
+from rhino.ir.diagnostics import Diagnostic
 from rhino.passes.pass_manager import PassManager, native_diagnostics
 
 if TYPE_CHECKING:

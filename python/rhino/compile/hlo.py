@@ -22,7 +22,7 @@ _OPCODE = re.compile(r"\s*([a-z][a-z0-9\-]*)\(")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tensor:
+class HloTensor:
     """One array of an instruction's result."""
 
     dtype: str
@@ -48,7 +48,7 @@ class Instruction:
 
     name: str
     opcode: str
-    result: tuple[Tensor, ...]
+    result: tuple[HloTensor, ...]
     operands: tuple[str, ...]
     literal: str
     attributes: str
@@ -63,7 +63,7 @@ class Computation:
     instructions: dict[str, Instruction]
     root: str
 
-    def operand_tensors(self, instruction: Instruction) -> tuple[Tensor, ...]:
+    def operand_tensors(self, instruction: Instruction) -> tuple[HloTensor, ...]:
         """All arrays an instruction reads, tuples flattened."""
         return tuple(t for name in instruction.operands for t in self.instructions[name].result)
 
@@ -175,9 +175,9 @@ def _matching(text: str, start: int) -> int:
     raise ValueError(f"unbalanced parentheses: {text[start : start + 120]}")
 
 
-def _tensors(text: str) -> tuple[Tensor, ...]:
+def _tensors(text: str) -> tuple[HloTensor, ...]:
     return tuple(
-        Tensor(dtype, tuple(int(d.strip().lstrip("<=")) for d in dims.split(",") if d.strip()))
+        HloTensor(dtype, tuple(int(d.strip().lstrip("<=")) for d in dims.split(",") if d.strip()))
         for dtype, dims in _TENSOR.findall(text)
     )
 

@@ -17,7 +17,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec
 from rhino.compile.target import DEVICELESS, gpu_description
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
-from rhino.kernels.data import Refused, Tensor
+from rhino.kernels.data import KernelTensor, Refused
 from rhino.kernels.table import describe
 from rhino.program.data import Dims
 from rhino.program.element_types import element_type
@@ -91,15 +91,15 @@ def local_shape(shape: Sequence[int], dims: Dims, mesh: Mesh) -> tuple[int, ...]
     return tuple(size // prod(sizes[axis] for axis in axes) for size, axes in zip(shape, dims, strict=True))
 
 
-def tensor_of(aval: Any) -> Tensor:
+def tensor_of(aval: Any) -> KernelTensor:
     """An abstract array's shape and MLIR element type."""
     name = np.dtype(aval.dtype).name
-    return Tensor(tuple(aval.shape), element_type(name) or name)
+    return KernelTensor(tuple(aval.shape), element_type(name) or name)
 
 
 def is_known(function: Callable[..., Any], operands: Sequence[Any], platform: Platform) -> bool:
     """Whether a function stands for calls that the table of kernels knows: these are then planned as they are."""
-    from rhino.passes.kernels.calls import is_opaque, read_call
+    from rhino.ir.kernel_calls import is_opaque, read_call
 
     traced = jax.jit(function).trace(*operands)
     module = parse_bytes(

@@ -1,6 +1,6 @@
 """Reads an annotated StableHLO module: what `@main` takes and returns, on which mesh.
 
-Owns: `parse` (text or bytecode -> MLIR module) and `read` (MLIR module -> `Signature`).
+Owns: `parse` (text or bytecode -> MLIR module) and `read` (MLIR module -> `MainSignature`).
 Must not know: jax, devices, targets. It refuses here, with a message, what would make XLA abort the process.
 """
 
@@ -38,7 +38,7 @@ class TensorSpec:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Signature:
+class MainSignature:
     """What `@main` looks like from outside.
 
     Attributes:
@@ -77,7 +77,7 @@ def parse(module: str | bytes) -> ir.Module:
         raise RhinoError(f"not a valid StableHLO module: {first_line(detail)}", JAX_WRITES) from None
 
 
-def read(module: ir.Module) -> Signature:
+def read(module: ir.Module) -> MainSignature:
     """Reads the signature of an MLIR module that may live in any context (jax's own included)."""
     main = main_function(module)
     _check_calls(module)
@@ -99,7 +99,7 @@ def read(module: ir.Module) -> Signature:
         shape, dtype, sharding = raw
         return TensorSpec(shape, dtype, _dim_axes(sharding, shape, parts, sizes, what))
 
-    return Signature(
+    return MainSignature(
         arguments=tuple(spec(raw, f"argument {i}") for i, raw in enumerate(raw_arguments)),
         results=tuple(spec(raw, f"result {i}") for i, raw in enumerate(raw_results)),
         axes=axes,

@@ -1,6 +1,6 @@
 """Makes an annotated module fit for XLA: what XLA would drop or reject is written in a form it keeps.
 
-Owns: `prepare` (text or bytecode -> `Signature` and bytecode for XLA). Must not know: jax, devices, targets.
+Owns: `prepare` (text or bytecode -> `MainSignature` and bytecode for XLA). Must not know: jax, devices, targets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from rhino.compile.module import Signature, TensorSpec, attribute_dicts, main_function, parse, read
+from rhino.compile.module import MainSignature, TensorSpec, attribute_dicts, main_function, parse, read
 from rhino.compile.reductions import share_reductions
 from rhino.compile.slices import bound_slices
 from rhino.compile.windows import keep_fillings_apart
@@ -44,7 +44,7 @@ _OF_XLA = {
 }
 
 
-def prepare(module: str | bytes, algorithms: bool = True) -> tuple[Signature, bytes]:
+def prepare(module: str | bytes, algorithms: bool = True) -> tuple[MainSignature, bytes]:
     """Reads a module and returns it ready for XLA, as MLIR bytecode.
 
     In the returned module the `rhino.*` attributes are gone (XLA rejects unknown dialects), the shardings of arguments
@@ -255,7 +255,7 @@ def _mesh(module: ir.Module) -> str | None:
     return str(meshes[0].attributes["sym_name"].value) if meshes else None
 
 
-def _write_boundary(module: ir.Module, signature: Signature) -> None:
+def _write_boundary(module: ir.Module, signature: MainSignature) -> None:
     """Closes the shardings of arguments and results, and keeps an alias only where both sides have one local shape."""
     symbol = _mesh(module)
     if symbol is None:
@@ -279,7 +279,7 @@ def _write_boundary(module: ir.Module, signature: Signature) -> None:
     main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in results])
 
 
-def _aliases(output: ir.Attribute, argument: TensorSpec, signature: Signature) -> bool:
+def _aliases(output: ir.Attribute, argument: TensorSpec, signature: MainSignature) -> bool:
     """Whether a device holds the same shape of the argument and of the result it is to share a buffer with."""
     index = ir.IntegerAttr(output).value
     if index >= len(signature.results):

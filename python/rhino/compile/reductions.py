@@ -13,7 +13,7 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 from rhino.dialect.functions import walk
 from rhino.dialect.reducers import kinds
 from rhino.dialect.reductions import start_neutral
-from rhino.passes.rules import in_parts
+from rhino.ir.rules import in_parts
 
 # XLA makes a reduction of a window over a whole dimension. What other scatters combine it gathers by itself.
 _ACROSS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.dot_general")

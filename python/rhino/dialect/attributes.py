@@ -294,7 +294,7 @@ class RhinoPlan(RhinoAttribute):
                 Record(
                     {
                         "candidates": Field(Int(0), "plans evaluated"),
-                        "gap": Field(Float(0), "relative distance to the proved bound"),
+                        "gap": Field(Float(0), "how far above the proved bound the step time is, relatively"),
                     },
                     extensible=True,
                 ),

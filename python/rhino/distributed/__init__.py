@@ -5,8 +5,7 @@ Owns `initialize`. Must not know: how plans are made, or what a step does.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rhino.lazy import lazily
 
 # Loaded on first use: `import rhino` stays light.
 _EXPORTS = {
@@ -15,13 +14,4 @@ _EXPORTS = {
     "initialize": "rhino.distributed.start",
 }
 __all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(_EXPORTS[name]), name)
-    raise AttributeError(f"module 'rhino.distributed' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+__getattr__, __dir__ = lazily(__name__, _EXPORTS)

@@ -5,18 +5,26 @@ Owns the public names; importing it imports neither jax nor MLIR.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 from rhino.experts.layouts import NotApplicable, Proposal
 from rhino.experts.rules import EXPERTS, Expert
-from rhino.experts.solve import Outcome, Trial, consult, consult_all, propose
+from rhino.experts.solve import ExpertOutcome, Trial, consult, consult_all, propose
+from rhino.lazy import lazily
 
 # What needs MLIR is loaded on first use.
-_LAZY = {"Program": "rhino.experts.planning", "plan": "rhino.experts.planning"}
+_LAZY = {"ExpertProgram": "rhino.experts.planning", "plan": "rhino.experts.planning"}
 __all__ = [
-    "EXPERTS", "Expert", "NotApplicable", "Outcome", "Program", "Proposal", "Trial", "consult", "consult_all",
-    "names", "plan", "propose",
+    "EXPERTS",
+    "Expert",
+    "ExpertOutcome",
+    "ExpertProgram",
+    "NotApplicable",
+    "Proposal",
+    "Trial",
+    "consult",
+    "consult_all",
+    "names",
+    "plan",
+    "propose",
 ]  # fmt: skip
 
 
@@ -25,7 +33,4 @@ def names() -> tuple[str, ...]:
     return tuple(expert.name for expert in EXPERTS)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'rhino.experts' has no attribute '{name}'")
+__getattr__, __dir__ = lazily(__name__, _LAZY)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from rhino.program.data import Argument, Graph, Op, Value
+from rhino.program.disjoint import DisjointSets
 from rhino.sharding.cones import build_problem
 from rhino.sharding.problem import Problem, leading
 
@@ -40,7 +41,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ProgramLeaf:
     """One argument of the step. `stacked` are dims that loops slice, one layer at a time; never worth splitting.
 
     `owner` is, for optimizer state, the index of the parameter it belongs to, or -1.
@@ -58,25 +59,25 @@ class Leaf:
 
 
 @dataclass
-class Facts:
+class ProgramFacts:
     """A program as experts see it. `leaves` are its arguments in order."""
 
     graph: Graph
     problem: Problem = field(repr=False)
-    leaves: tuple[Leaf, ...] = field(repr=False)
+    leaves: tuple[ProgramLeaf, ...] = field(repr=False)
 
     @property
-    def params(self) -> tuple[Leaf, ...]:
+    def params(self) -> tuple[ProgramLeaf, ...]:
         """Parameters."""
         return tuple(leaf for leaf in self.leaves if leaf.role == "param")
 
     @property
-    def state(self) -> tuple[Leaf, ...]:
+    def state(self) -> tuple[ProgramLeaf, ...]:
         """Optimizer state, running statistics included."""
         return tuple(leaf for leaf in self.leaves if leaf.role == "opt_state")
 
     @cached_property
-    def batch(self) -> tuple[Leaf, ...]:
+    def batch(self) -> tuple[ProgramLeaf, ...]:
         """Arguments whose leading dimension is the batch: those of role batch with the commonest leading size."""
         found = [leaf for leaf in self.leaves if leaf.role == "batch" and leaf.shape]
         sizes = [leaf.shape[0] for leaf in found]
@@ -100,7 +101,7 @@ class Facts:
         return problem.classes[value].index(c) if c >= 0 and c in problem.classes[value] else -1
 
 
-def read(graph: Graph) -> Facts:
+def read(graph: Graph) -> ProgramFacts:
     """The facts of a program whose arguments have roles, in time linear in its operations."""
     problem = build_problem(graph)
     stacked = _stacked(graph, problem)
@@ -110,7 +111,7 @@ def read(graph: Graph) -> Facts:
     for i, argument in enumerate(graph.arguments):
         value = graph.values[argument.value]
         leaves.append(
-            Leaf(
+            ProgramLeaf(
                 index=i,
                 value=value.index,
                 name=argument.name,
@@ -122,7 +123,7 @@ def read(graph: Graph) -> Facts:
                 owner=owners.get(i, -1),
             )
         )
-    return Facts(graph, problem, tuple(leaves))
+    return ProgramFacts(graph, problem, tuple(leaves))
 
 
 def cones_of_params(graph: Graph, problem: Problem) -> dict[int, list[Argument]]:
@@ -245,13 +246,7 @@ def common_end(a: Sequence[str], b: Sequence[str]) -> int:
 
 def _elementwise_groups(graph: Graph) -> list[int]:
     """A number per value, equal for values joined by operations whose tensors all have one shape and layout."""
-    parent = list(range(len(graph.values)))
-
-    def find(v: int) -> int:
-        while parent[v] != v:
-            parent[v] = parent[parent[v]]
-            v = parent[v]
-        return v
+    sets = DisjointSets(len(graph.values))
 
     def same(a: Value, b: Value) -> bool:
         return a.shape == b.shape and bool(a.shape)
@@ -265,6 +260,5 @@ def _elementwise_groups(graph: Graph) -> list[int]:
             pairs.extend((v, tie[0]) for v in tie[1:])
         for v, w in pairs:
             if same(graph.values[v], graph.values[w]):
-                a, b = sorted((find(v), find(w)))
-                parent[b] = a
-    return [find(v) for v in range(len(graph.values))]
+                sets.join(v, w)
+    return [sets.find(v) for v in range(len(graph.values))]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from rhino.experts.facts import Facts, Leaf
+from rhino.experts.facts import ProgramFacts, ProgramLeaf
 from rhino.program.data import Dims
 
 Mesh = tuple[tuple[str, int], ...]
@@ -36,10 +36,10 @@ class Proposal:
 
 
 @dataclass
-class Draft:
+class LayoutDraft:
     """The choices made so far on one mesh: for each argument the axes of each dimension, major first."""
 
-    facts: Facts
+    facts: ProgramFacts
     mesh: Mesh
     chosen: dict[int, list[list[str]]] = field(default_factory=dict)
     inner: dict[int, Dims] = field(default_factory=dict)
@@ -49,24 +49,24 @@ class Draft:
         sizes = dict(self.mesh)
         return prod(sizes[axis] for axis in axes)
 
-    def of(self, leaf: Leaf) -> list[list[str]]:
+    def of(self, leaf: ProgramLeaf) -> list[list[str]]:
         """The axes of each dimension of an argument; to be changed by `split` only."""
         return self.chosen.setdefault(leaf.index, [[] for _ in leaf.shape])
 
-    def can(self, leaf: Leaf, dim: int, axes: Sequence[str]) -> bool:
+    def can(self, leaf: ProgramLeaf, dim: int, axes: Sequence[str]) -> bool:
         """Whether a dimension can be split over further axes: it divides, and nothing uses the axes yet."""
         dims = self.of(leaf)
         free = not any(axis in used for axis in axes for used in dims)
         return free and dim not in leaf.stacked and self.facts.parts(leaf.value, dim, self.size([*dims[dim], *axes]))
 
-    def split(self, leaf: Leaf, dim: int, axes: Sequence[str]) -> bool:
+    def split(self, leaf: ProgramLeaf, dim: int, axes: Sequence[str]) -> bool:
         """Splits a dimension over further axes, the minor ones, if it can be; says whether it was."""
         able = bool(axes) and self.can(leaf, dim, axes)
         if able:
             self.of(leaf)[dim].extend(axes)
         return able
 
-    def split_largest(self, leaf: Leaf, axes: Sequence[str]) -> bool:
+    def split_largest(self, leaf: ProgramLeaf, axes: Sequence[str]) -> bool:
         """Splits the largest dimension that can be, as ZeRO does; whole dimensions go before those that are not."""
         dims = self.of(leaf)
         order = sorted(range(len(leaf.shape)), key=lambda d: (bool(dims[d]), -leaf.shape[d], d))
@@ -103,7 +103,7 @@ class Draft:
         return Proposal(text, self.mesh, settle(self.facts, pins))
 
 
-def settle(facts: Facts, pins: Mapping[int, Dims]) -> dict[int, Dims]:
+def settle(facts: ProgramFacts, pins: Mapping[int, Dims]) -> dict[int, Dims]:
     """Pins under which values that the search keeps in one layout agree: the largest one's choice goes for all.
 
     Running statistics, for one, are combined element by element with the scale of their normalisation.

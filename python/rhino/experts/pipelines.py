@@ -18,7 +18,7 @@ from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.placement import part_of
 from rhino.pipeline.search.planned import plan_shape
 from rhino.pipeline.search.sharded import Prepared, Sharded, lay_out, prepare
-from rhino.pipeline.search.solution import Candidate, Programs
+from rhino.pipeline.search.solution import PipelineCandidate, Programs
 
 NAME = "megatron-3d"
 
@@ -31,7 +31,7 @@ class PipelineTrial:
     """
 
     shape: Shape
-    candidate: Candidate | None
+    candidate: PipelineCandidate | None
     fits: bool
     why: str = ""
 

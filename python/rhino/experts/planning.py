@@ -13,35 +13,36 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.api.plan import Plan
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
-from rhino.experts.facts import Facts, read
-from rhino.experts.solve import Outcome, consult
+from rhino.experts.facts import ProgramFacts, read
+from rhino.experts.solve import ExpertOutcome, consult
+from rhino.ir.import_graph import import_graph
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
-from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
-from rhino.passes.registry import Pipeline, build
-from rhino.plan import Plan
+from rhino.passes.registry import PassPipeline, build
+from rhino.plan import PlanData
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.module import parse_module, read_plan, topology_of
 from rhino.plan.options import memory_bytes
 from rhino.program.data import Graph
 from rhino.sharding import Solution
-from rhino.sharding.solution import Alternative
+from rhino.sharding.solution import LostPlan
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ExpertProgram:
     """A step as the planner sees it: its module before shardings, as bytecode, its graph and the facts of it."""
 
     bytecode: bytes
     graph: Graph
-    facts: Facts
+    facts: ProgramFacts
 
     @classmethod
-    def of(cls, module: ir.Module, topology: str) -> Program:
+    def of(cls, module: ir.Module, topology: str) -> ExpertProgram:
         """Runs what comes before planning in `rhino-auto`, in place, and reads the program.
 
         Args:
@@ -53,7 +54,7 @@ class Program:
         aside = put_aside(module)
         manager = PassManager(module.context)
         auto = build("rhino-auto", [("topology", topology), ("stages", "1")])
-        assert isinstance(auto, Pipeline)
+        assert isinstance(auto, PassPipeline)
         for part in auto.expand():
             if isinstance(part, PlanSharding):
                 break
@@ -107,17 +108,17 @@ def plan(
         return _plan_function(name, step, where, args, level, limit, donate_argnums, static_argnums)
     if args:
         raise RhinoError(f"a module takes no arguments to plan, got {len(args)}", "give them with a function only")
-    return _plan_module(name, _module(step), where, level, limit, "")[0]
+    return Plan.of(_plan_module(name, _module(step), where, level, limit, "")[0])
 
 
 def _plan_module(
     name: str, module: ir.Module, cluster: Cluster, level: str, limit: int | None, program: str
-) -> tuple[Plan, Outcome]:
+) -> tuple[PlanData, ExpertOutcome]:
     from rhino.plan.module import fingerprint
 
     program = program or fingerprint(module)
     with topology_of(cluster) as topology:
-        read_in = Program.of(module, topology)
+        read_in = ExpertProgram.of(module, topology)
     outcome = consult(name, read_in.facts, cluster, level=level, memory_limit=limit)
     if outcome.best is None or outcome.best.solution is None:
         raise RhinoError(
@@ -129,7 +130,7 @@ def _plan_module(
     return replace(found, program=program), outcome
 
 
-def _alternatives(outcome: Outcome) -> tuple[Alternative, ...]:
+def _alternatives(outcome: ExpertOutcome) -> tuple[LostPlan, ...]:
     """The expert's other plans, the fastest first."""
     assert outcome.best is not None
     best_s = outcome.best.step_time_s
@@ -138,7 +139,7 @@ def _alternatives(outcome: Outcome) -> tuple[Alternative, ...]:
         if trial is not outcome.best and trial.solution is not None:
             why = trial.why or f"{trial.step_time_s / best_s - 1:.1%} slower"
             peak_bytes = trial.solution.predicted.memory.peak_bytes
-            rows.append(Alternative(f"{trial.expert} {trial.variant}", trial.step_time_s, peak_bytes, why))
+            rows.append(LostPlan(f"{trial.expert} {trial.variant}", trial.step_time_s, peak_bytes, why))
     return tuple(sorted(rows, key=lambda row: (row.step_time_s, row.name)))
 
 
@@ -166,7 +167,7 @@ def _plan_function(
     program = fingerprint(module)
     with given(traced.kernels.bodies):
         found, _ = _plan_module(name, module, cluster, level, limit, program)
-    return found.bind(bind(found, traced, local_devices(cluster)))
+    return Plan.of(found, bind(found, traced, local_devices(cluster)))
 
 
 def _module(step: str | PathLike[str] | ir.Module) -> ir.Module:

@@ -12,8 +12,8 @@ from itertools import product
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.experts.facts import Facts, Leaf
-from rhino.experts.layouts import Draft, Mesh, NotApplicable, Proposal
+from rhino.experts.facts import ProgramFacts, ProgramLeaf
+from rhino.experts.layouts import LayoutDraft, Mesh, NotApplicable, Proposal
 from rhino.experts.tensor_flow import residual_values, tensor_dims, vocabularies
 from rhino.machine import Cluster
 
@@ -24,7 +24,7 @@ _LATE = 0.8
 # Tables with fewer rows than this part of the largest one's are whole on each device.
 _TABLE_SHARE = 0.01
 
-Rule = Callable[[Facts, Cluster], Iterator[Proposal]]
+Rule = Callable[[ProgramFacts, Cluster], Iterator[Proposal]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ def _several(cluster: Cluster) -> int:
     return cluster.num_devices
 
 
-def data(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def data(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """The batch is split over all devices; all state is whole on each."""
     meshes = [_mesh(("data", _several(cluster)))]
     if cluster.hosts > 1 and cluster.devices_per_host > 1:
         meshes.append(_mesh(("host", cluster.hosts), ("data", cluster.devices_per_host)))
     for mesh in meshes:
-        draft = Draft(facts, mesh)
+        draft = LayoutDraft(facts, mesh)
         draft.split_batch([axis for axis, _ in mesh])
         yield draft.proposal()
 
@@ -76,7 +76,7 @@ def _zero_meshes(cluster: Cluster) -> list[tuple[str, Mesh, list[str], list[str]
     return found
 
 
-def _check_state_apart(facts: Facts) -> None:
+def _check_state_apart(facts: ProgramFacts) -> None:
     """ZeRO-1 and 2 keep a parameter whole and its optimizer state split: the search must be able to."""
     node_of = facts.problem.node_of
     owned = [leaf for leaf in facts.state if leaf.owner >= 0]
@@ -86,27 +86,27 @@ def _check_state_apart(facts: Facts) -> None:
         raise NotApplicable("the search lays a parameter and its optimizer state out alike")
 
 
-def _split_state(draft: Draft, axes: list[str]) -> None:
+def _split_state(draft: LayoutDraft, axes: list[str]) -> None:
     """Optimizer state of a parameter: as the parameter, and split further over `axes`."""
     draft.follow()
     for leaf in draft.facts.state:
         draft.split_largest(leaf, axes)
 
 
-def zero1(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def zero1(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """Parameters are whole, optimizer state is split; gradients are reduced to where their state is."""
     _check_state_apart(facts)
     for variant, mesh, batch, state in _zero_meshes(cluster):
-        draft = Draft(facts, mesh)
+        draft = LayoutDraft(facts, mesh)
         draft.split_batch(batch)
         _split_state(draft, state)
         yield draft.proposal(variant)
 
 
-def zero3(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def zero3(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """Parameters and optimizer state are split alike, gathered for each use."""
     for variant, mesh, batch, state in _zero_meshes(cluster):
-        draft = Draft(facts, mesh)
+        draft = LayoutDraft(facts, mesh)
         draft.split_batch(batch)
         for leaf in facts.params:
             draft.split_largest(leaf, state)
@@ -114,7 +114,7 @@ def zero3(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
         yield draft.proposal(variant)
 
 
-def _split_tensors(draft: Draft, axis: str) -> None:
+def _split_tensors(draft: LayoutDraft, axis: str) -> None:
     """Megatron's layout of the parameters. Raises NotApplicable when too few of the weights take part."""
     facts, parts = draft.facts, draft.size([axis])
     dims = tensor_dims(facts, parts)
@@ -129,9 +129,9 @@ def _split_tensors(draft: Draft, axis: str) -> None:
             draft.split(leaf, dims[leaf.index], [axis])
 
 
-def megatron(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def megatron(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """Weights are split by columns and rows in turn over all devices; the batch is whole on each."""
-    draft = Draft(facts, _mesh(("model", _several(cluster))))
+    draft = LayoutDraft(facts, _mesh(("model", _several(cluster))))
     _split_tensors(draft, "model")
     draft.follow()
     yield draft.proposal()
@@ -153,11 +153,11 @@ def _each(make: Callable[..., Proposal], choices: Iterable[tuple[Any, ...]]) -> 
         raise reason
 
 
-def _two_dimensional(facts: Facts, cluster: Cluster, state: str) -> Iterator[Proposal]:
+def _two_dimensional(facts: ProgramFacts, cluster: Cluster, state: str) -> Iterator[Proposal]:
     """Megatron within groups of a host, data parallel across; the state that is left split over data or not."""
 
     def one(parts: int) -> Proposal:
-        draft = Draft(facts, _mesh(("data", cluster.num_devices // parts), ("model", parts)))
+        draft = LayoutDraft(facts, _mesh(("data", cluster.num_devices // parts), ("model", parts)))
         draft.split_batch(["data"])
         _split_tensors(draft, "model")
         if state == "zero3":
@@ -173,12 +173,12 @@ def _two_dimensional(facts: Facts, cluster: Cluster, state: str) -> Iterator[Pro
     yield from _each(one, ((parts,) for parts in _inner_sizes(cluster)))
 
 
-def megatron_data(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def megatron_data(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """Megatron over `model`, which stays within a host, and the batch over `data`."""
     yield from _two_dimensional(facts, cluster, "")
 
 
-def megatron_zero(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def megatron_zero(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """As megatron_data, with the optimizer state, or all state, split over `data` too."""
     try:
         _check_state_apart(facts)
@@ -188,12 +188,12 @@ def megatron_zero(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
     yield from _two_dimensional(facts, cluster, "zero3")
 
 
-def _experts_of(facts: Facts) -> list[tuple[Leaf, int]]:
+def _experts_of(facts: ProgramFacts) -> list[tuple[ProgramLeaf, int]]:
     """Weights with a dimension of experts: one product per expert, each with its own tokens."""
     return [(leaf, leaf.use.shared[0]) for leaf in facts.params if leaf.use is not None and leaf.use.shared]
 
 
-def expert_parallel(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def expert_parallel(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """Experts are spread over the devices that share the batch; what is in an expert may be split like Megatron's."""
     n = _several(cluster)
     routed = _experts_of(facts)
@@ -206,7 +206,7 @@ def expert_parallel(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
         among = max(e for e in range(1, rest + 1) if rest % e == 0 and count % e == 0)
         if among == 1:
             raise NotApplicable(f"{count} experts cannot be spread over {rest} devices")
-        draft = Draft(facts, _mesh(("data", rest // among), ("expert", among), ("model", tensor)))
+        draft = LayoutDraft(facts, _mesh(("data", rest // among), ("expert", among), ("model", tensor)))
         batch = [axis for axis, _ in draft.mesh if axis != "model"]
         draft.split_batch(batch)
         for leaf, d in routed:
@@ -228,7 +228,7 @@ def expert_parallel(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
     yield from _each(one, product(sizes, (False, True)))
 
 
-def sequence(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def sequence(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """Positions of a sequence are split over `sequence`, the batch over `data`; parameters are whole, or all split."""
     n = _several(cluster)
     streams = residual_values(facts)
@@ -236,7 +236,7 @@ def sequence(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
         raise NotApplicable("no activation of shape batch x sequence x features runs through the model")
 
     def one(parts: int, zero: bool) -> Proposal:
-        draft = Draft(facts, _mesh(("data", n // parts), ("sequence", parts)))
+        draft = LayoutDraft(facts, _mesh(("data", n // parts), ("sequence", parts)))
         batch = [axis for axis, _ in draft.mesh if axis != "sequence"]
         draft.split_batch(batch)
         for v in streams:
@@ -255,23 +255,23 @@ def sequence(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
     yield from _each(one, product(sizes, (False, True)))
 
 
-def channel(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def channel(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """The batch is split over all devices; late layers, with most of the weights, are split by output channels."""
     n = _several(cluster)
     weights = [leaf for leaf in facts.params if leaf.use is not None and leaf.use.kind != "gather" and leaf.use.outputs]
     if not any(leaf.use is not None and leaf.use.kind == "convolution" for leaf in weights):
         raise NotApplicable("no convolution has weights")
     weights.sort(key=lambda leaf: -(leaf.use.op if leaf.use else 0))
-    late: dict[str, list[Leaf]] = {"dense": [w for w in weights if w.use is not None and w.use.kind == "dot"]}
+    late: dict[str, list[ProgramLeaf]] = {"dense": [w for w in weights if w.use is not None and w.use.kind == "dot"]}
     total = sum(leaf.nbytes for leaf in weights)
-    taken: list[Leaf] = []
+    taken: list[ProgramLeaf] = []
     for leaf in weights:
         if sum(w.nbytes for w in taken) < _LATE * total:
             taken.append(leaf)
     late[f"last {_LATE:.0%} of the weights"] = taken
 
     def one(parts: int, what: str) -> Proposal:
-        draft = Draft(facts, _mesh(("data", n // parts), ("model", parts)))
+        draft = LayoutDraft(facts, _mesh(("data", n // parts), ("model", parts)))
         draft.split_batch([axis for axis, _ in draft.mesh])
         done = [draft.split(leaf, leaf.use.outputs[0], ["model"]) for leaf in late[what] if leaf.use is not None]
         if not any(done):
@@ -284,13 +284,13 @@ def channel(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
     yield from _each(one, product(sizes, late))
 
 
-def embedding(facts: Facts, cluster: Cluster) -> Iterator[Proposal]:
+def embedding(facts: ProgramFacts, cluster: Cluster) -> Iterator[Proposal]:
     """Rows of the embedding tables are split over the devices that share the batch; all other state is whole."""
     tables = vocabularies(facts, _TABLE_SHARE)
     if not tables:
         raise NotApplicable("no parameter is an embedding table")
     for variant, mesh, batch, rows in _zero_meshes(cluster):
-        draft = Draft(facts, mesh)
+        draft = LayoutDraft(facts, mesh)
         draft.split_batch(batch)
         done = [draft.split(leaf, d, rows) for leaf, d in tables]
         if not any(done):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rhino.errors import RhinoError
-from rhino.experts.facts import Facts, read
+from rhino.experts.facts import ProgramFacts, read
 from rhino.experts.layouts import NotApplicable, Proposal
 from rhino.experts.rules import EXPERTS, Expert, find
 from rhino.machine import Cluster
@@ -43,7 +43,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExpertOutcome:
     """What an expert makes of a program on a cluster. `why` says why there is no plan; empty where there is one."""
 
     expert: Expert
@@ -52,25 +52,25 @@ class Outcome:
     best: Trial | None = field(default=None)
 
 
-def propose(name: str, graph: Graph | Facts, cluster: Cluster) -> tuple[Proposal, ...]:
+def propose(name: str, graph: Graph | ProgramFacts, cluster: Cluster) -> tuple[Proposal, ...]:
     """An expert's plans as far as its rule goes, not yet completed by the search.
 
     Raises:
       NotApplicable: the rule has no plan of the program on the cluster; the text says why.
       RhinoError: there is no such expert.
     """
-    return tuple(find(name).rule(graph if isinstance(graph, Facts) else read(graph), cluster))
+    return tuple(find(name).rule(graph if isinstance(graph, ProgramFacts) else read(graph), cluster))
 
 
 def consult(
     name: str,
-    graph: Graph | Facts,
+    graph: Graph | ProgramFacts,
     cluster: Cluster,
     *,
     level: str = "O1",
     memory_limit: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-) -> Outcome:
+) -> ExpertOutcome:
     """Every plan of one expert, and its cheapest that fits.
 
     Args:
@@ -83,14 +83,14 @@ def consult(
       RhinoError: there is no such expert, or the program is laid out already.
     """
     expert = find(name)
-    facts = graph if isinstance(graph, Facts) else read(graph)
+    facts = graph if isinstance(graph, ProgramFacts) else read(graph)
     if facts.graph.pins:
         given = next(iter(facts.graph.pins.values()))[0]
         raise RhinoError(f"{given} has a sharding already", "give the expert a program without annotations")
     try:
         proposals = propose(name, facts, cluster)
     except NotApplicable as why:
-        return Outcome(expert, (), str(why))
+        return ExpertOutcome(expert, (), str(why))
     limit = memory_limit or cluster.device.plan_bytes
     trials = []
     for proposal in proposals:
@@ -98,8 +98,8 @@ def consult(
         trials.append(_try(expert.name, proposal, facts, cluster, level, limit))
     fitting = [trial for trial in trials if trial.fits]
     if not fitting:
-        return Outcome(expert, tuple(trials), _shortest_miss(trials))
-    return Outcome(expert, tuple(trials), "", min(fitting, key=lambda trial: trial.step_time_s))
+        return ExpertOutcome(expert, tuple(trials), _shortest_miss(trials))
+    return ExpertOutcome(expert, tuple(trials), "", min(fitting, key=lambda trial: trial.step_time_s))
 
 
 def consult_all(
@@ -109,7 +109,7 @@ def consult_all(
     level: str = "O1",
     memory_limit: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-) -> list[Outcome]:
+) -> list[ExpertOutcome]:
     """`consult` for every expert."""
     facts = read(graph)
     return [
@@ -118,7 +118,7 @@ def consult_all(
     ]
 
 
-def _try(expert: str, proposal: Proposal, facts: Facts, cluster: Cluster, level: str, limit: int) -> Trial:
+def _try(expert: str, proposal: Proposal, facts: ProgramFacts, cluster: Cluster, level: str, limit: int) -> Trial:
     pins = {v: (_label(facts, v), dims) for v, dims in proposal.pins.items()}
     graph = replace(facts.graph, pins=pins)
     options = Options(
@@ -143,7 +143,7 @@ def _try(expert: str, proposal: Proposal, facts: Facts, cluster: Cluster, level:
     return Trial(expert, proposal.variant, proposal, solution, False, why)
 
 
-def argument_bytes(facts: Facts, proposal: Proposal) -> int:
+def argument_bytes(facts: ProgramFacts, proposal: Proposal) -> int:
     """Bytes that a proposal's arguments take on one device."""
     sizes = dict(proposal.mesh)
     total = 0
@@ -156,7 +156,7 @@ def argument_bytes(facts: Facts, proposal: Proposal) -> int:
     return total
 
 
-def _label(facts: Facts, v: int) -> str:
+def _label(facts: ProgramFacts, v: int) -> str:
     for leaf in facts.leaves:
         if leaf.value == v:
             return f"argument {leaf.name}"

@@ -8,7 +8,7 @@ Embeddings are split by vocabulary. Owns that walk; knows neither mesh nor costs
 
 from __future__ import annotations
 
-from rhino.experts.facts import Facts, Leaf, Use
+from rhino.experts.facts import ProgramFacts, ProgramLeaf, Use
 from rhino.program.data import Op
 from rhino.sharding.problem import leading
 
@@ -17,16 +17,16 @@ _VOCABULARY_SHARE = 0.25
 WHOLE = -1  # the class of an activation that is not split
 
 
-def tensor_dims(facts: Facts, parts: int) -> dict[int, int]:
+def tensor_dims(facts: ProgramFacts, parts: int) -> dict[int, int]:
     """For each parameter that tensor parallelism splits `parts` ways, the dimension it splits, by argument index."""
-    return _Walk(facts, parts).run()
+    return _TensorWalk(facts, parts).run()
 
 
-def residual_values(facts: Facts) -> list[int]:
+def residual_values(facts: ProgramFacts) -> list[int]:
     """The residual streams of batch x sequence x features: one value of each, the first in program order."""
     sizes = {leaf.shape[0] for leaf in facts.batch}
     found = []
-    for n in _Walk(facts, 1).residual():
+    for n in _TensorWalk(facts, 1).residual():
         streams = (facts.graph.values[v] for v in facts.problem.nodes[n].members)
         first = next((s.index for s in streams if len(s.shape) == 3 and s.shape[0] in sizes), -1)
         if first >= 0:
@@ -34,7 +34,7 @@ def residual_values(facts: Facts) -> list[int]:
     return found
 
 
-def vocabularies(facts: Facts, share: float = _VOCABULARY_SHARE) -> list[tuple[Leaf, int]]:
+def vocabularies(facts: ProgramFacts, share: float = _VOCABULARY_SHARE) -> list[tuple[ProgramLeaf, int]]:
     """The embedding tables, with their dimension of rows: those looked up, short ones left out.
 
     Args:
@@ -54,10 +54,10 @@ def _is_heavy(op: Op) -> bool:
     return op.rule is not None and (name in ("dot_general", "dot", "convolution", "gather") or op.kernel is not None)
 
 
-class _Walk:
+class _TensorWalk:
     """One walk over the forward pass. `split` holds the split class of each activation's cone, or WHOLE."""
 
-    def __init__(self, facts: Facts, parts: int) -> None:
+    def __init__(self, facts: ProgramFacts, parts: int) -> None:
         self.facts, self.parts = facts, parts
         self.graph, self.problem = facts.graph, facts.problem
         self.split: dict[int, int] = {}
@@ -65,7 +65,7 @@ class _Walk:
         self.columns: dict[int, list[int]] = {}  # split cone -> the weights split by columns that write it
         self.closed: set[int] = set()  # split cones that a weight split by rows contracts, sooner or later
         self.dims: dict[int, int] = {}
-        self.uses: dict[int, list[tuple[Leaf, Use]]] = {}
+        self.uses: dict[int, list[tuple[ProgramLeaf, Use]]] = {}
         for leaf in facts.params:
             if leaf.use is not None:
                 self.uses.setdefault(leaf.use.op, []).append((leaf, leaf.use))
@@ -111,10 +111,10 @@ class _Walk:
                     found[out] = None
         return list(found)
 
-    def _divides(self, leaf: Leaf, dim: int) -> bool:
+    def _divides(self, leaf: ProgramLeaf, dim: int) -> bool:
         return dim not in leaf.stacked and self.facts.parts(leaf.value, dim, self.parts)
 
-    def _weight(self, op: Op, leaf: Leaf, use: Use) -> None:
+    def _weight(self, op: Op, leaf: ProgramLeaf, use: Use) -> None:
         """One weight meets one activation."""
         assert op.rule is not None
         slot = 1 - use.slot
@@ -195,14 +195,14 @@ class _Walk:
                 return self.problem.classes[result][d]
         return WHOLE
 
-    def _own_factor(self, op: Op, leaf: Leaf, use: Use, dim: int) -> int:
+    def _own_factor(self, op: Op, leaf: ProgramLeaf, use: Use, dim: int) -> int:
         """The factor of an op that is dimension `dim` of a parameter."""
         assert op.rule is not None
         v = op.operands[use.slot]
         at = self.facts.dim_of(v, leaf.value, dim)
         return leading(op.rule, op.rule.operands[use.slot][at]) if at >= 0 else -1
 
-    def _own_dim(self, op: Op, leaf: Leaf, use: Use, factor: int) -> int:
+    def _own_dim(self, op: Op, leaf: ProgramLeaf, use: Use, factor: int) -> int:
         """The dimension of a parameter that a factor is, or -1."""
         for d in range(len(leaf.shape)):
             if self._own_factor(op, leaf, use, d) == factor:

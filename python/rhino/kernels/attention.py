@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.rules import make_rule
 from rhino.program.element_types import type_text
 
@@ -49,7 +49,7 @@ class Sizes:
         return products * scores * (self.head + self.value_head) // halved
 
 
-def _is_btnh(call: Call, backward: bool) -> bool:
+def _is_btnh(call: KernelCall, backward: bool) -> bool:
     """Whether operands have positions before heads: the configuration says which dimensions are batch in a product."""
     product = "bmm2_grad_gemm2_dot_dimension_numbers" if backward else "bmm1_dot_dimension_numbers"
     batch = [int(d) for d in call.config_of(_CONFIG, product, "lhs_batch_dimensions")]
@@ -58,7 +58,7 @@ def _is_btnh(call: Call, backward: bool) -> bool:
     return batch == [0, 2]
 
 
-def _sizes(call: Call, btnh: bool) -> Sizes:
+def _sizes(call: KernelCall, btnh: bool) -> Sizes:
     q, k, v = call.operands[:3]
     if not len(q.shape) == len(k.shape) == len(v.shape) == _LOWEST_RANK:
         raise Refused("its query, key and value have not four dimensions each")
@@ -75,7 +75,7 @@ def _operand(btnh: bool, position: str, heads: str, head: str) -> str:
     return f"b {position} {heads} {head}" if btnh else f"b {heads} {position} {head}"
 
 
-def _bias(bias: Tensor, shape: Sizes) -> str:
+def _bias(bias: KernelTensor, shape: Sizes) -> str:
     """The dimensions of a bias, which may be one for the whole batch or for all heads."""
     if len(bias.shape) != _LOWEST_RANK:
         raise Refused(f"its bias has {len(bias.shape)} dimensions, not four")
@@ -84,7 +84,7 @@ def _bias(bias: Tensor, shape: Sizes) -> str:
     return f"{batch} {heads} t s"
 
 
-def _mask(call: Call) -> tuple[str, int]:
+def _mask(call: KernelCall) -> tuple[str, int]:
     """Kind of mask and length of the sliding window, 0 for none."""
     config = call.config_of(_CONFIG)
     mask = str(config.get("mask_type", "NO_MASK"))
@@ -93,7 +93,7 @@ def _mask(call: Call) -> tuple[str, int]:
     return mask, int(config.get("sliding_window_length", 0) or 0)
 
 
-def _check_plain(call: Call) -> None:
+def _check_plain(call: KernelCall) -> None:
     """Packed sequences and paged keys index over the whole batch."""
     config = call.config_of(_CONFIG)
     if int(config.get("max_seg_per_batch", 1) or 1) > 1:
@@ -105,7 +105,7 @@ def _check_plain(call: Call) -> None:
         raise Refused("paged keys and values: blocks of all examples are in one pool")
 
 
-def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backward: bool, shape: Sizes) -> Known:
+def _describe(call: KernelCall, operands: Sequence[str], results: Sequence[str], backward: bool, shape: Sizes) -> Known:
     fp8 = call.target.endswith("F8")
     mask, window = _mask(call)
     # One position of queries for all: nothing depends on where it is. A bias says itself which pair it is for.
@@ -135,7 +135,7 @@ def _describe(call: Call, operands: Sequence[str], results: Sequence[str], backw
     )
 
 
-def _extras(call: Call, first: int) -> list[str]:
+def _extras(call: KernelCall, first: int) -> list[str]:
     """Lengths of sequences, one number for each example, after the others."""
     found = []
     for i, tensor in enumerate(call.operands[first:]):
@@ -145,17 +145,17 @@ def _extras(call: Call, first: int) -> list[str]:
     return found
 
 
-def _scales(call: Call, start: int) -> list[str]:
+def _scales(call: KernelCall, start: int) -> list[str]:
     """Scales of fp8: operands of one element each, of factors of their own."""
     return [" ".join(f"f{i}_{d}" for d in range(len(t.shape))) for i, t in enumerate(call.operands[start:])]
 
 
-def _small(results: Sequence[Tensor]) -> list[str]:
+def _small(results: Sequence[KernelTensor]) -> list[str]:
     """Results besides the tensors: largest values, workspace."""
     return [" ".join(f"r{i}_{d}" for d in range(len(t.shape))) for i, t in enumerate(results)]
 
 
-def _forward(call: Call) -> Known:
+def _forward(call: KernelCall) -> Known:
     _check_plain(call)
     btnh = _is_btnh(call, backward=False)
     shape = _sizes(call, btnh)
@@ -175,7 +175,7 @@ def _forward(call: Call) -> Known:
     return _describe(call, operands, [*results, *named], False, shape)
 
 
-def _backward(call: Call) -> Known:
+def _backward(call: KernelCall) -> Known:
     _check_plain(call)
     btnh = _is_btnh(call, backward=True)
     shape = _sizes(call, btnh)
@@ -201,7 +201,9 @@ def _backward(call: Call) -> Known:
     return _describe(call, [*operands, *_extras(call, len(operands))], [*results, *named], True, shape)
 
 
-def _resize(call: Call, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Mapping[tuple[str, ...], Any]:
+def _resize(
+    call: KernelCall, operands: Sequence[KernelTensor], results: Sequence[KernelTensor]
+) -> Mapping[tuple[str, ...], Any]:
     """The configuration holds the shape of the scores: [batch, heads, queries, keys], as text."""
     btnh = _is_btnh(call, "Backward" in call.target)
     q, k = operands[0].shape, operands[1].shape
@@ -209,7 +211,7 @@ def _resize(call: Call, operands: Sequence[Tensor], results: Sequence[Tensor]) -
     return {_SHAPE: [str(size) for size in scores]}
 
 
-def _packed(call: Call) -> Known:
+def _packed(call: KernelCall) -> Known:
     """Packed sequences, as the function that jax partitions: offsets are still those of each example.
 
     Operands: query, key, value, bias, lengths of segments, their offsets, and tables of pages; of those that are not

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.products import product_flops
 from rhino.kernels.rules import make_rule
 
@@ -18,7 +18,7 @@ _TILE_ROWS = 128
 _TILE_BLOCKS = 4
 
 
-def _check(call: Call) -> tuple[Tensor, Tensor, int]:
+def _check(call: KernelCall) -> tuple[KernelTensor, KernelTensor, int]:
     """Left and right operand, and how many elements share a scale."""
     if len(call.operands) < 4 or not call.results:
         raise Refused("it has no two operands with a scale each")
@@ -42,8 +42,10 @@ def _check(call: Call) -> tuple[Tensor, Tensor, int]:
     return lhs, rhs, block
 
 
-def _known(call: Call, rows: tuple[str, str], k: str, blocks: str, why: Mapping[str, str], sizes: Mapping[str, int],
-           reduction: tuple[str, ...]) -> Known:  # fmt: skip
+def _known(
+    call: KernelCall, rows: tuple[str, str], k: str, blocks: str, why: Mapping[str, str], sizes: Mapping[str, int],
+    reduction: tuple[str, ...],
+) -> Known:  # fmt: skip
     lhs = call.operands[0]
     b = "b " if len(lhs.shape) == 3 else ""
     m, n = rows
@@ -61,13 +63,13 @@ def _known(call: Call, rows: tuple[str, str], k: str, blocks: str, why: Mapping[
     return Known(rule=rule, names=names, flops=flops, nbytes=call.traffic(1), dtype=lhs.dtype, whole=why)
 
 
-def _describe(call: Call) -> Known:
+def _describe(call: KernelCall) -> Known:
     _, _, block = _check(call)
     why = {"e": f"{block} elements have one scale"}
     return _known(call, ("m", "n"), "(k e)", "k", why, {"e": block}, ("k",))
 
 
-def _describe_cudnn(call: Call) -> Known:
+def _describe_cudnn(call: KernelCall) -> Known:
     """Scales are in tiles: those of 128 rows stand together, so that rows are split by tiles and blocks not at all."""
     lhs, rhs, _ = _check(call)
     for side, tensor, scales in (("lhs", lhs, call.operands[2]), ("rhs", rhs, call.operands[3])):

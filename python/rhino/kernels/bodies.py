@@ -16,7 +16,7 @@ from rhino.program.data import Dims
 TARGET = "rhino.kernel"
 
 
-class Body(Protocol):
+class KernelBody(Protocol):
     """One kernel of a traced step."""
 
     def local(
@@ -40,11 +40,11 @@ class Body(Protocol):
         ...
 
 
-_BODIES: ContextVar[Mapping[str, Body] | None] = ContextVar("rhino-kernel-bodies", default=None)
+_BODIES: ContextVar[Mapping[str, KernelBody] | None] = ContextVar("rhino-kernel-bodies", default=None)
 
 
 @contextmanager
-def given(bodies: Mapping[str, Body]) -> Iterator[None]:
+def given(bodies: Mapping[str, KernelBody]) -> Iterator[None]:
     """While it lasts, passes find these bodies by name."""
     token = _BODIES.set(bodies)
     try:
@@ -53,6 +53,6 @@ def given(bodies: Mapping[str, Body]) -> Iterator[None]:
         _BODIES.reset(token)
 
 
-def find_body(name: str) -> Body | None:
+def find_body(name: str) -> KernelBody | None:
     """The body that a call stands for, or None: this process did not trace it, or is done with it."""
     return (_BODIES.get() or {}).get(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rhino.kernels.data import Call, Entry, Known, Refused
+from rhino.kernels.data import Entry, KernelCall, Known, Refused
 
 _TRITON = ("__gpu$xla.gpu.triton", "triton_kernel_call", "triton_kernel_call_ffi", "__gpu$xla.gpu.ptx")
 _MOSAIC = ("mosaic_gpu", "mosaic_gpu_v2")
@@ -16,7 +16,7 @@ _TPU = ("tpu_custom_call",)
 TARGETS = frozenset((*_TRITON, *_MOSAIC, *_TPU))
 
 
-def _describe(call: Call) -> Known:
+def _describe(call: KernelCall) -> Known:
     flops, nbytes = _cost(call.config)
     name = call.config.get("name")
     anew = "plan the step in Python with rhino.parallelize, which makes its kernels anew from their grids"

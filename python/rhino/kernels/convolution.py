@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.rules import make_rule
 
 FORWARD, INPUT, FILTER = "__cudnn$convForward", "__cudnn$convBackwardInput", "__cudnn$convBackwardFilter"
@@ -29,7 +29,7 @@ class _Sizes:
     last: bool
 
 
-def _sizes(x: Tensor, w: Tensor, y: Tensor) -> _Sizes:
+def _sizes(x: KernelTensor, w: KernelTensor, y: KernelTensor) -> _Sizes:
     """Sizes of the convolution of an input with a filter, to an output."""
     rank = len(x.shape)
     if not rank == len(w.shape) == len(y.shape) >= _LOWEST_RANK:
@@ -45,7 +45,7 @@ def _sizes(x: Tensor, w: Tensor, y: Tensor) -> _Sizes:
     return sizes
 
 
-def _fits(x: Tensor, w: Tensor, y: Tensor, last: bool) -> _Sizes | None:
+def _fits(x: KernelTensor, w: KernelTensor, y: KernelTensor, last: bool) -> _Sizes | None:
     """The sizes, if channels are last (b01f_o01i->b01f), or behind the batch (bf01_oi01->bf01)."""
     at = -1 if last else 1
     channels, inputs, outputs = x.shape[at], w.shape[at], w.shape[0]
@@ -60,7 +60,7 @@ def _named(first: str, channels: str, spatial: str, count: int, last: bool) -> s
     return " ".join((first, *positions, channels) if last else (first, channels, *positions))
 
 
-def _describe(call: Call) -> Known:
+def _describe(call: KernelCall) -> Known:
     if len(call.operands) < 2 or not call.results:
         raise Refused("it has no two operands and a result")
     first, second, out = *call.operands[:2], call.results[0]
@@ -105,7 +105,7 @@ def _describe(call: Call) -> Known:
     )
 
 
-def _behind(tensor: Tensor, y: Tensor, number: int, text: str, channels: str) -> str:
+def _behind(tensor: KernelTensor, y: KernelTensor, number: int, text: str, channels: str) -> str:
     """What is read behind the convolution: a bias of the output channels, another tensor like the output, a number."""
     if tensor.shape == y.shape:
         return text

@@ -20,7 +20,7 @@ RATES = ("tensor", "vector", "attention", "attention-backward")
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class KernelTensor:
     """Shape and MLIR element type of an operand or result."""
 
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """One call of a kernel.
 
     Attributes:
@@ -46,8 +46,8 @@ class Call:
     """
 
     target: str
-    operands: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
+    operands: tuple[KernelTensor, ...]
+    results: tuple[KernelTensor, ...]
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def config_of(self, *path: str) -> Any:
@@ -127,13 +127,15 @@ class Entry:
       describe: what is known of a call; raises `Refused`.
       resize: the configuration of the same call with other shapes, as the changes to it by path. By default none: the
         types of operands and results say it all.
-      program: the name, in `rhino.passes.kernels.programs`, of the builder of what a device computes, where that is
+      program: the name, in `rhino.ir.kernel_programs`, of the builder of what a device computes, where that is
         more than the same call with its own shapes.
     """
 
     name: str
     targets: tuple[str, ...]
     doc: str
-    describe: Callable[[Call], Known]
-    resize: Callable[[Call, Sequence[Tensor], Sequence[Tensor]], Mapping[tuple[str, ...], Any]] | None = None
+    describe: Callable[[KernelCall], Known]
+    resize: (
+        Callable[[KernelCall, Sequence[KernelTensor], Sequence[KernelTensor]], Mapping[tuple[str, ...], Any]] | None
+    ) = None
     program: str = ""

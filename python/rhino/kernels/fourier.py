@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from math import log2, prod
 
-from rhino.kernels.data import Call, Entry, Known, Refused
+from rhino.kernels.data import Entry, KernelCall, Known, Refused
 from rhino.kernels.rules import make_rule
 
 
-def _fft(call: Call) -> Known:
+def _fft(call: KernelCall) -> Known:
     (operand,), (result,) = call.operands, call.results
     length = [int(n) for n in call.config_of("fft_length")]
     rank = len(operand.shape) - len(length)

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
 
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.rules import make_rule
 
 # Arithmetic of one matrix, from the sizes of what is read: m x n, and c right-hand sides.
-Count = Callable[[Call, int, int, int], int]
+Count = Callable[[KernelCall, int, int, int], int]
 
 _WHOLE = "the algorithm works along the whole matrix"
 
 
-def _known(call: Call, core: int, count: Count, free: Mapping[tuple[str, int], int] | None = None) -> Known:
+def _known(call: KernelCall, core: int, count: Count, free: Mapping[tuple[str, int], int] | None = None) -> Known:
     """A call on each matrix of a batch.
 
     Args:
@@ -34,7 +34,7 @@ def _known(call: Call, core: int, count: Count, free: Mapping[tuple[str, int], i
     batch = first.shape[:rank]
     whole: list[str] = []
 
-    def factors(kind: str, i: int, tensor: Tensor) -> str:
+    def factors(kind: str, i: int, tensor: KernelTensor) -> str:
         if not tensor.shape:
             return ""
         if tensor.shape[:rank] != batch:
@@ -68,47 +68,47 @@ def _known(call: Call, core: int, count: Count, free: Mapping[tuple[str, int], i
     )
 
 
-def _is(call: Call, letter: str, *keys: str) -> bool:
+def _is(call: KernelCall, letter: str, *keys: str) -> bool:
     """Whether a part of the answer is wanted: by its letter in LAPACK's configuration, by a flag in cuSOLVER's."""
     given = [call.config[key] for key in keys if key in call.config]
     return any(g == ord(letter) if isinstance(g, int) and not isinstance(g, bool) else bool(g) for g in given)
 
 
-def _lu(call: Call, m: int, n: int, c: int) -> int:
+def _lu(call: KernelCall, m: int, n: int, c: int) -> int:
     k = min(m, n)
     return 2 * m * n * k - (m + n) * k * k + 2 * k**3 // 3
 
 
-def _geqrf(call: Call, m: int, n: int, c: int) -> int:
+def _geqrf(call: KernelCall, m: int, n: int, c: int) -> int:
     k = min(m, n)
     return 2 * k * k * max(m, n) - 2 * k**3 // 3
 
 
-def _orgqr(call: Call, m: int, n: int, c: int) -> int:
+def _orgqr(call: KernelCall, m: int, n: int, c: int) -> int:
     k = call.operands[1].shape[-1]
     return 4 * m * n * k - 2 * (m + n) * k * k + 4 * k**3 // 3
 
 
-def _ormqr(call: Call, m: int, n: int, c: int) -> int:
+def _ormqr(call: KernelCall, m: int, n: int, c: int) -> int:
     k = call.operands[1].shape[-1]
     return (4 * m * k - 2 * k * k) * c
 
 
-def _syevd(call: Call, m: int, n: int, c: int) -> int:
+def _syevd(call: KernelCall, m: int, n: int, c: int) -> int:
     vectors = "mode" not in call.config or _is(call, "V", "mode")
     return 9 * n**3 if vectors else 4 * n**3 // 3
 
 
-def _geev(call: Call, m: int, n: int, c: int) -> int:
+def _geev(call: KernelCall, m: int, n: int, c: int) -> int:
     left, right = _is(call, "V", "compute_left", "left"), _is(call, "V", "compute_right", "right")
     return (25 if left or right else 10) * n**3
 
 
-def _gees(call: Call, m: int, n: int, c: int) -> int:
+def _gees(call: KernelCall, m: int, n: int, c: int) -> int:
     return (25 if _is(call, "V", "mode") else 10) * n**3
 
 
-def _svd(call: Call, m: int, n: int, c: int) -> int:
+def _svd(call: KernelCall, m: int, n: int, c: int) -> int:
     large, small = max(m, n), min(m, n)
     if call.config.get("mode") == ord("N") or call.config.get("compute_uv") is False:
         return 4 * large * small**2 - 4 * small**3 // 3
@@ -117,11 +117,11 @@ def _svd(call: Call, m: int, n: int, c: int) -> int:
     return 6 * large * small**2 + 20 * small**3
 
 
-def _syrk(call: Call, m: int, n: int, c: int) -> int:
+def _syrk(call: KernelCall, m: int, n: int, c: int) -> int:
     return m * (m + 1) * n
 
 
-def _side(call: Call) -> int:
+def _side(call: KernelCall) -> int:
     """The dimension of right-hand sides, from the end: columns where the matrix stands on their left, else rows."""
     for key in ("side", "left_side", "left"):
         if key in call.config:
@@ -129,25 +129,25 @@ def _side(call: Call) -> int:
     raise Refused("its configuration does not say on which side the matrix stands")
 
 
-def _trsm(call: Call) -> Known:
+def _trsm(call: KernelCall) -> Known:
     free = _side(call)
     return _known(call, 2, lambda _, m, n, c: n * n * c, {("operand", 1): free, ("result", 0): free})
 
 
-def _apply_q(call: Call) -> Known:
+def _apply_q(call: KernelCall) -> Known:
     free = _side(call)
     return _known(call, 2, _ormqr_count(free), {("operand", 2): free, ("result", 0): free})
 
 
 def _ormqr_count(free: int) -> Count:
-    def count(call: Call, m: int, n: int, c: int) -> int:
+    def count(call: KernelCall, m: int, n: int, c: int) -> int:
         other = call.operands[2].shape[-3 - free]
         return _ormqr(call, other, n, c)
 
     return count
 
 
-def _tridiagonal_solve(call: Call) -> Known:
+def _tridiagonal_solve(call: KernelCall) -> Known:
     if len(call.operands) != 4:
         raise Refused(f"it has {len(call.operands)} operands, not three diagonals and right-hand sides")
     if len(call.operands[3].shape) != len(call.operands[0].shape) + 1:

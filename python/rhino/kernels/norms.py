@@ -6,7 +6,7 @@ first, which holds the others.
 
 from __future__ import annotations
 
-from rhino.kernels.data import Call, Entry, Known, Refused
+from rhino.kernels.data import Entry, KernelCall, Known, Refused
 from rhino.kernels.rules import make_rule
 
 _CONFIG = "cudnn_norm_backend_config"
@@ -19,7 +19,7 @@ _KINDS = {
 }
 
 
-def _describe(call: Call) -> Known:
+def _describe(call: KernelCall) -> Known:
     call.config_of(_CONFIG)
     kind = str(call.config_of(_CONFIG).get("kind", "LAYER_FWD_INFER"))
     if kind not in _KINDS:

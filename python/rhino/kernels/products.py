@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.rules import make_rule
 
 GEMM, MATMUL, MATMUL_F8 = "__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"
@@ -60,7 +60,7 @@ class Product:
         return not (self.function or self.beta or self.bias >= 0 or self.largest >= 0)
 
 
-def read_product(call: Call) -> Product:
+def read_product(call: KernelCall) -> Product:
     """What a call computes.
 
     Raises:
@@ -83,7 +83,7 @@ def read_product(call: Call) -> Product:
         raise Refused(f"its epilogue {epilogue} is not known")
     biased, function, aux = _EPILOGUES[epilogue]
     beta = float(config.get("beta", 0))
-    out = call.results[0] if call.results else Tensor((), "")
+    out = call.results[0] if call.results else KernelTensor((), "")
 
     # Behind lhs and rhs: what is added, scales of fp8, the bias.
     rest = list(range(2, len(call.operands)))
@@ -115,7 +115,7 @@ def read_product(call: Call) -> Product:
     return found
 
 
-def _check(call: Call, product: Product) -> None:
+def _check(call: KernelCall, product: Product) -> None:
     if len(call.operands) < 2 or not call.results:
         raise Refused("it has no two operands and a result")
     lhs, rhs = (t.shape for t in call.operands[:2])
@@ -139,12 +139,12 @@ def _free(shape: Sequence[int], *taken: Sequence[int]) -> list[int]:
     return [d for d in range(len(shape)) if not any(d in dims for dims in taken)]
 
 
-def product_flops(lhs: Tensor, out: Tensor, contracting: Sequence[int]) -> int:
+def product_flops(lhs: KernelTensor, out: KernelTensor, contracting: Sequence[int]) -> int:
     """Multiplications and additions of a product."""
     return 2 * out.elements * prod(lhs.shape[d] for d in contracting)
 
 
-def _describe(call: Call) -> Known:
+def _describe(call: KernelCall) -> Known:
     product = read_product(call)
     lhs, rhs = call.operands[:2]
     left, right = [""] * len(lhs.shape), [""] * len(rhs.shape)

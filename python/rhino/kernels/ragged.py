@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from math import prod
 
-from rhino.kernels.data import Call, Entry, Known
+from rhino.kernels.data import Entry, KernelCall, Known
 from rhino.kernels.rules import make_rule
 
 _LIST = re.compile(r"(\w+) = \[([\d, ]*)\]")
@@ -35,7 +35,7 @@ class Ragged:
         return f"{', '.join(' '.join(side) for side in (self.lhs, self.rhs, self.sizes))} -> {' '.join(self.result)}"
 
 
-def read(call: Call) -> Ragged:
+def read(call: KernelCall) -> Ragged:
     """The factors of a call of `chlo.ragged_dot`, which its verifier found to be one of the three kinds."""
     numbers = {
         name: [int(d) for d in text.split(",") if d.strip()]
@@ -70,7 +70,7 @@ def read(call: Call) -> Ragged:
     )  # fmt: skip
 
 
-def _describe(call: Call) -> Known:
+def _describe(call: KernelCall) -> Known:
     found = read(call)
     named = (*found.lhs, *found.rhs, *found.result)
     summed = tuple(dict.fromkeys(f for f in (*found.lhs, *found.rhs) if f not in found.result))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.kernels.data import RATES, Call, Entry, Known, Tensor
+from rhino.kernels.data import RATES, Entry, KernelCall, KernelTensor, Known
 from rhino.kernels.rules import RuleText, make_rule, parse_rule
 from rhino.program.data import Rule
 
 Count = int | Callable[..., int]
-Resize = Callable[[Mapping[str, Any], Sequence[Tensor], Sequence[Tensor]], Mapping[str, Any]]
+Resize = Callable[[Mapping[str, Any], Sequence[KernelTensor], Sequence[KernelTensor]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Registration:
     primitive: Any = None
     place: str = ""
 
-    def describe(self, call: Call) -> Known:
+    def describe(self, call: KernelCall) -> Known:
         """What is known of a call whose dimensions may be split as the rule says."""
         rule, names = make_rule(
             self.rule, call.operands, call.results, reduction=self.reduction, whole=self.whole, sizes=self.sizes
@@ -45,7 +45,13 @@ class Registration:
         return self.known(call, rule, names, dict.fromkeys(self.whole, "its registration says so"))
 
     def known(
-        self, call: Call, rule: Rule, names: tuple[str, ...], whole: Mapping[str, str], flops: int = 0, nbytes: int = 0
+        self,
+        call: KernelCall,
+        rule: Rule,
+        names: tuple[str, ...],
+        whole: Mapping[str, str],
+        flops: int = 0,
+        nbytes: int = 0,
     ) -> Known:
         """The costs that the user gave, by default those given here, with a rule."""
         return Known(
@@ -64,7 +70,9 @@ class Registration:
         if resize is None:
             return Entry(self.name, (self.name,), "registered", self.describe)
 
-        def resized(call: Call, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Mapping[tuple[str, ...], Any]:
+        def resized(
+            call: KernelCall, operands: Sequence[KernelTensor], results: Sequence[KernelTensor]
+        ) -> Mapping[tuple[str, ...], Any]:
             return {(key,): value for key, value in resize(call.config, operands, results).items()}
 
         return Entry(self.name, (self.name,), "registered", self.describe, resized)
@@ -173,7 +181,7 @@ def _place(target: Any) -> str:
     return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def _count(given: Count | None, call: Call, default: int) -> int:
+def _count(given: Count | None, call: KernelCall, default: int) -> int:
     if given is None:
         return default
     return int(given(*call.operands) if callable(given) else given)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from rhino.errors import RhinoError
-from rhino.kernels.data import Tensor
+from rhino.kernels.data import KernelTensor
 from rhino.program.data import Rule
 
 # Per dimension its factors, major first.
@@ -124,8 +124,8 @@ def fit_ranks(rule: RuleText, operands: Sequence[tuple[int, ...]], results: Sequ
 
 def make_rule(
     rule: RuleText | str,
-    operands: Sequence[Tensor],
-    results: Sequence[Tensor],
+    operands: Sequence[KernelTensor],
+    results: Sequence[KernelTensor],
     *,
     reduction: Collection[str] = (),
     whole: Collection[str] = (),
@@ -207,7 +207,7 @@ def _expanded(rule: RuleText, mapping: Mapping_, rank: int, what: str, vmapped: 
     return (*((f"{mapping[0][0]}_{i}",) for i in range(more)), *mapping[1:])
 
 
-def _check_leading(rule: RuleText, values: Sequence[tuple[Mapping_, Tensor]]) -> None:
+def _check_leading(rule: RuleText, values: Sequence[tuple[Mapping_, KernelTensor]]) -> None:
     """The same "..." stands for as many dimensions everywhere."""
     counts: dict[str, int] = {}
     for mapping, tensor in values:
@@ -220,7 +220,7 @@ def _check_leading(rule: RuleText, values: Sequence[tuple[Mapping_, Tensor]]) ->
                 )
 
 
-def _sizes(rule: RuleText, values: Sequence[tuple[Mapping_, Tensor]], given: Mapping[str, int]) -> dict[str, int]:
+def _sizes(rule: RuleText, values: Sequence[tuple[Mapping_, KernelTensor]], given: Mapping[str, int]) -> dict[str, int]:
     """The size of every factor, in the order of the rule."""
     known: dict[str, int] = {}
     for mapping, tensor in values:

@@ -5,19 +5,19 @@ Owns which dimensions are independent. Sorts are operations of StableHLO, which 
 
 from __future__ import annotations
 
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.rules import make_rule
 
 _WHOLE = "the largest are chosen among all elements of this dimension"
 
 
-def _along(call: Call, along: int, values: int) -> Known:
+def _along(call: KernelCall, along: int, values: int) -> Known:
     """A choice along one dimension of the first operands; the others, start values, have none."""
     first = call.operands[0]
     if not 0 <= along < len(first.shape):
         raise Refused(f"its dimension {along} is none of the {len(first.shape)} of its operand")
 
-    def factors(tensor: Tensor, chosen: str) -> str:
+    def factors(tensor: KernelTensor, chosen: str) -> str:
         if len(tensor.shape) != len(first.shape):
             raise Refused(f"its operands and results have {len(first.shape)} and {len(tensor.shape)} dimensions")
         return " ".join(chosen if d == along else f"b{d}" for d in range(len(tensor.shape)))
@@ -32,11 +32,11 @@ def _along(call: Call, along: int, values: int) -> Known:
     return Known(rule, names, first.elements, call.nbytes, first.dtype, "vector", {"n": _WHOLE, "k": _WHOLE})
 
 
-def _top_k(call: Call) -> Known:
+def _top_k(call: KernelCall) -> Known:
     return _along(call, len(call.operands[0].shape) - 1, len(call.operands))
 
 
-def _approximate(call: Call) -> Known:
+def _approximate(call: KernelCall) -> Known:
     return _along(call, int(call.config_of("reduction_dim")), len(call.results))
 
 

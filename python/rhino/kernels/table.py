@@ -19,7 +19,7 @@ from rhino.kernels import (
     transformer_engine,
     transformer_engine_attention,
 )
-from rhino.kernels.data import Call, Entry, Known
+from rhino.kernels.data import Entry, KernelCall, Known
 from rhino.kernels.registered import registered
 
 ENTRIES: tuple[Entry, ...] = (
@@ -46,7 +46,7 @@ def find(target: str) -> Entry | None:
     return _BY_TARGET.get(target) if given is None else given.entry()
 
 
-def describe(call: Call) -> tuple[Entry, Known] | None:
+def describe(call: KernelCall) -> tuple[Entry, Known] | None:
     """What is known of a call; None if no entry has its target.
 
     Raises:

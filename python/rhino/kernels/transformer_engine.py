@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.rules import make_rule
 
 _TRACED = "where rhino.parallelize traces the step, Transformer Engine splits it"
@@ -18,7 +18,7 @@ _BLOCKS = f"its scales are of blocks, padded and in tiles; {_TRACED}"
 _THREADS, _WARP, _MOST_KEYS_FOR_TWO, _FOUR = 128, 32, 128, 4
 
 
-def own(prefix: str, tensor: Tensor) -> str:
+def own(prefix: str, tensor: KernelTensor) -> str:
     """Factors of its own for each dimension: of scales, placeholders, and memory to work in."""
     return " ".join(f"{prefix}_{d}" for d in range(len(tensor.shape)))
 
@@ -28,7 +28,7 @@ def _rows(count: int) -> list[str]:
 
 
 def _vector(
-    call: Call, operands: Sequence[str], results: Sequence[str], whole: Mapping[str, str],
+    call: KernelCall, operands: Sequence[str], results: Sequence[str], whole: Mapping[str, str],
     reduction: Sequence[str] = (), maxima: Sequence[int] = (),
 ) -> Known:  # fmt: skip
     """A call that takes the time of its memory traffic."""
@@ -39,17 +39,17 @@ def _vector(
     return Known(rule, names, 0, call.nbytes, call.operands[0].dtype, "vector", whole, tuple(maxima))
 
 
-def unknown_version(call: Call) -> str:
+def unknown_version(call: KernelCall) -> str:
     """Why a call is refused that has other operands or results than those of the releases that were read."""
     return f"it has {len(call.operands)} operands and {len(call.results)} results, as no version of it that is known"
 
 
-def _count(call: Call, operands: Sequence[int], results: Sequence[int]) -> None:
+def _count(call: KernelCall, operands: Sequence[int], results: Sequence[int]) -> None:
     if len(call.operands) not in operands or len(call.results) not in results:
         raise Refused(unknown_version(call))
 
 
-def _copy(tensor: Tensor, names: Sequence[str], shape: Sequence[int], axis: int) -> str:
+def _copy(tensor: KernelTensor, names: Sequence[str], shape: Sequence[int], axis: int) -> str:
     """The names of a second copy, which is transposed at an axis where one scale is for all; or of its placeholder."""
     if tensor.elements <= 1 and prod(shape) > 1:
         return own("r1", tensor)
@@ -58,7 +58,7 @@ def _copy(tensor: Tensor, names: Sequence[str], shape: Sequence[int], axis: int)
     return " ".join((*names[axis:], *names[:axis]))
 
 
-def _quantized(call: Call, names: Sequence[str], shape: Sequence[int], axis: int) -> list[str]:
+def _quantized(call: KernelCall, names: Sequence[str], shape: Sequence[int], axis: int) -> list[str]:
     """The first five results of what can cast to fp8: values, transposed copy, scales of both, largest value."""
     out, copy, *scales = call.results[:4]
     if any(t.elements > 1 for t in scales):
@@ -72,7 +72,7 @@ def _quantized(call: Call, names: Sequence[str], shape: Sequence[int], axis: int
 _SCALES = (2, 3, 4)
 
 
-def _norm_forward(call: Call) -> Known:
+def _norm_forward(call: KernelCall) -> Known:
     """x, scale [, largest value], gamma, beta -> values, copy, two scales, largest value, mean, deviation, memory."""
     _count(call, (4, 5), (8,))
     x, gamma = call.operands[0], call.operands[-2]
@@ -86,7 +86,7 @@ def _norm_forward(call: Call) -> Known:
     return _vector(call, operands, [*results, own("w", call.results[7])], {h: _ROW}, maxima=_SCALES)
 
 
-def _norm_backward(call: Call) -> Known:
+def _norm_backward(call: KernelCall) -> Known:
     """Gradient, x, mean, deviation, gamma -> gradients of x, gamma, beta, memory."""
     _count(call, (5,), (4,))
     x, gamma = call.operands[1], call.operands[4]
@@ -103,7 +103,7 @@ def _norm_backward(call: Call) -> Known:
 _ROW = "mean and variance are over the whole row"
 
 
-def _act(call: Call) -> Known:
+def _act(call: KernelCall) -> Known:
     """x [.., kinds, h], scale [, largest value] -> [.., h]; with fp8 a copy, scales and the largest value."""
     _count(call, (1, 2, 3), (1, 5))
     x, out = call.operands[0], call.results[0]
@@ -119,7 +119,7 @@ def _act(call: Call) -> Known:
 _GATE = "a value is multiplied by its gate"
 
 
-def _act_backward(call: Call) -> Known:
+def _act_backward(call: KernelCall) -> Known:
     """Gradient [.., h], x [.., kinds, h], scale [, largest value] -> that of x; as `_cast` gives it."""
     _count(call, (2, 3, 4), (1, 7))
     x = call.operands[1]
@@ -131,7 +131,7 @@ def _act_backward(call: Call) -> Known:
     return _cast_to(call, operands, names, x.shape, -2, {"a": _GATE})
 
 
-def _cast(call: Call) -> Known:
+def _cast(call: KernelCall) -> Known:
     """x, scale, .. -> values, transposed copy, two scales, largest value, sum of the leading dimensions, memory."""
     if len(call.results) != 7 or len(call.operands) < 2:
         _count(call, (2,), (7,))
@@ -143,7 +143,12 @@ def _cast(call: Call) -> Known:
 
 
 def _cast_to(
-    call: Call, operands: Sequence[str], names: Sequence[str], shape: Sequence[int], axis: int, whole: Mapping[str, str]
+    call: KernelCall,
+    operands: Sequence[str],
+    names: Sequence[str],
+    shape: Sequence[int],
+    axis: int,
+    whole: Mapping[str, str],
 ) -> Known:
     results = _quantized(call, names, shape, axis)
     summed, memory = call.results[5:]
@@ -152,7 +157,7 @@ def _cast_to(
     return _vector(call, operands, results, whole, names[:axis] if has_sum else (), _SCALES)
 
 
-def _softmax(call: Call) -> Known:
+def _softmax(call: KernelCall) -> Known:
     """Scores [.., heads, queries, keys], and a mask for all heads or, for gradients, what the softmax was."""
     causal, masked = "upper_triang" in call.target, "scaled_masked" in call.target and "forward" in call.target
     backward = "backward" in call.target
@@ -199,7 +204,7 @@ def _rows_per_block(keys: int) -> int:
     return _THREADS // min(power, _WARP) * (2 if power <= _MOST_KEYS_FOR_TWO else 1)
 
 
-def _product(call: Call) -> Known:
+def _product(call: KernelCall) -> Known:
     """lhs, scale, rhs, scale, bias, [argument of gelu's gradient,] factors -> result [, gradients], memory."""
     second = call.target == "te_gemm_v2_ffi"
     _count(call, (7,) if second else (6, 8), (2,) if second else (4,))
@@ -234,7 +239,7 @@ def _product(call: Call) -> Known:
     return Known(rule, names, 2 * out.elements * prod(lk), call.traffic(len(call.results) - 1), lhs.dtype, whole=whole)
 
 
-def _sides(tensor: Tensor, boundary: int, front: bool, letter: str) -> tuple[str, list[int], list[str]]:
+def _sides(tensor: KernelTensor, boundary: int, front: bool, letter: str) -> tuple[str, list[int], list[str]]:
     """Names of all dimensions, sizes of those that are contracted (in front of the boundary or behind), other names."""
     shape, count = tensor.shape, len(tensor.shape)
     split = boundary % count if boundary < 0 else boundary
@@ -244,7 +249,7 @@ def _sides(tensor: Tensor, boundary: int, front: bool, letter: str) -> tuple[str
     return " ".join(named[d] for d in range(count)), [shape[d] for d in contracted], [named[d] for d in kept]
 
 
-def _refused(call: Call) -> Known:
+def _refused(call: KernelCall) -> Known:
     raise Refused(f"which rows belong to a group is in its operands; {_TRACED}")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rhino.kernels.attention import Sizes
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.rules import make_rule
 from rhino.kernels.transformer_engine import own, unknown_version
 
@@ -40,7 +40,7 @@ class _Read:
     window: int
 
 
-def _read(call: Call) -> _Read:
+def _read(call: KernelCall) -> _Read:
     layout, mask = int(call.config_of("qkv_layout")), int(call.config_of("mask_type"))
     if layout in _THD:
         raise Refused("packed sequences (thd): the offsets of segments count elements of the whole batch")
@@ -68,7 +68,7 @@ def _read(call: Call) -> _Read:
     return _Read(sizes, texts, mask in _PADDED, mask in _CAUSAL, max(0, left + 1))
 
 
-def _behind(call: Call, tensors: Sequence[Tensor], first: int, sizes: Sizes) -> list[str]:
+def _behind(call: KernelCall, tensors: Sequence[KernelTensor], first: int, sizes: Sizes) -> list[str]:
     """Lengths, offsets and segments: read where sequences are padded or packed; of an example where they are by one."""
     return [
         f"b y{i}" if len(t.shape) == 2 and t.shape[0] == sizes.batch else own(f"y{i}", t)
@@ -76,7 +76,7 @@ def _behind(call: Call, tensors: Sequence[Tensor], first: int, sizes: Sizes) -> 
     ]
 
 
-def _bias(call: Call, sizes: Sizes) -> str:
+def _bias(call: KernelCall, sizes: Sizes) -> str:
     bias = call.operands[3]
     if not int(call.config_of("bias_type")):
         return own("i", bias)
@@ -86,18 +86,23 @@ def _bias(call: Call, sizes: Sizes) -> str:
     return f"{batch} {'(n g)' if bias.shape[1] == sizes.heads else 'n1'} t s"
 
 
-def _offset(tensor: Tensor, sizes: Sizes, name: str) -> str:
+def _offset(tensor: KernelTensor, sizes: Sizes, name: str) -> str:
     """A learned score of each head that takes part in the softmax."""
     return f"{name}0 (n g) {name}1 {name}2" if tensor.shape == (1, sizes.heads, 1, 1) else own(name, tensor)
 
 
-def _statistics(tensor: Tensor, sizes: Sizes, name: str) -> str:
+def _statistics(tensor: KernelTensor, sizes: Sizes, name: str) -> str:
     like = tensor.shape[:3] == (sizes.batch, sizes.heads, sizes.queries) and len(tensor.shape) == 4
     return f"b (n g) t {name}" if like else own(name, tensor)
 
 
 def _known(
-    call: Call, read: _Read, operands: Sequence[str], results: Sequence[str], backward: bool, summed: Sequence[str] = ()
+    call: KernelCall,
+    read: _Read,
+    operands: Sequence[str],
+    results: Sequence[str],
+    backward: bool,
+    summed: Sequence[str] = (),
 ) -> Known:
     sizes = read.sizes
     text = f"{', '.join(operands)} -> {', '.join(results)}"
@@ -115,7 +120,7 @@ def _known(
     )  # fmt: skip
 
 
-def _forward(call: Call) -> Known:
+def _forward(call: KernelCall) -> Known:
     """q, k, v, bias [, offset], seed, lengths, .. -> result, statistics [, largest scores], random state, memory."""
     read = _read(call)
     sizes, offset = read.sizes, "softmax_type" in call.config
@@ -132,7 +137,7 @@ def _forward(call: Call) -> Known:
     return _known(call, read, operands, results, False)
 
 
-def _backward(call: Call) -> Known:
+def _backward(call: KernelCall) -> Known:
     """q, k, v, bias [, offset], statistics, random state, result, its gradient, .. -> their gradients, memory."""
     read = _read(call)
     sizes, offset = read.sizes, "softmax_type" in call.config
@@ -155,9 +160,11 @@ def _backward(call: Call) -> Known:
     return _known(call, read, operands, results, True, tuple(dict.fromkeys(summed)))
 
 
-def _resize(call: Call, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Mapping[tuple[str, ...], Any]:
+def _resize(
+    call: KernelCall, operands: Sequence[KernelTensor], results: Sequence[KernelTensor]
+) -> Mapping[tuple[str, ...], Any]:
     """The configuration holds numbers of examples and heads."""
-    read = _read(Call(call.target, tuple(operands), tuple(results), call.config))
+    read = _read(KernelCall(call.target, tuple(operands), tuple(results), call.config))
     bias = operands[3].shape if int(call.config_of("bias_type")) else (0, 0)
     found = {
         "input_batch": read.sizes.batch, "attn_heads": read.sizes.heads, "num_gqa_groups": read.sizes.kv_heads,

@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class Experiments:
     """Sizes of the experiments: side of a matrix, bytes of a streamed array, bytes of collectives, seconds of each.
 
     `fresh` is the size from which collectives are timed into memory that is touched for the first time, as a step's
@@ -46,11 +46,11 @@ class Effort:
 
 
 # Small collectives of threads give the latency. Their rate comes from one that no cache holds, as none holds a model.
-CPU = Effort(512, 32 << 20, (4 << 10, 64 << 10, 32 << 20), 0.3, fresh=1 << 20)
-GPU = Effort(8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.3)
+CPU = Experiments(512, 32 << 20, (4 << 10, 64 << 10, 32 << 20), 0.3, fresh=1 << 20)
+GPU = Experiments(8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.3)
 
 
-def calibrate(name: str, effort: Effort | None = None, progress: Progress | None = None) -> Cluster:
+def calibrate(name: str, effort: Experiments | None = None, progress: Progress | None = None) -> Cluster:
     """One host as measured: all its devices busy at once, so that devices which share cores share their rates.
 
     Args:
@@ -168,7 +168,7 @@ def fit_link(samples: Sequence[Sample], n: int, medium: str = "links") -> tuple[
 class _Bench:
     """Experiments that run on every device at once, each repeated inside one executable to hide dispatch."""
 
-    def __init__(self, devices: Sequence[Any], effort: Effort) -> None:
+    def __init__(self, devices: Sequence[Any], effort: Experiments) -> None:
         import jax
 
         self.effort, self.n = effort, len(devices)

@@ -1,4 +1,4 @@
-"""Seconds and bytes of collectives over mesh axes: rings, trees and hierarchies on a cluster's links, or alpha-beta.
+"""Seconds and bytes of collectives over mesh axes: rings, trees and hierarchies on a cluster's links.
 
 Owns the communication model. Knows mesh sizes and the cluster, nothing of programs: no ops, no tensors, no plans.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from math import ceil, inf, log2, prod
 from typing import TYPE_CHECKING, Protocol
 
@@ -52,8 +51,8 @@ class CommModel(Protocol):
     def affine(self, kind: str, axes: tuple[int, ...], nbytes_full: float = inf) -> Line: ...
 
 
-class _Affine(ABC):
-    """The part all models share: per (kind, axes) a few lines, of which the lowest is the time."""
+class AffineModel(ABC):
+    """What models share: per (kind, axes) a few lines, of which the lowest is the time. `_derive` gives these lines."""
 
     __slots__ = ("_lines", "reduce_scatter", "sizes")
 
@@ -129,7 +128,7 @@ class AxisLink:
     levels: tuple[str, ...]
 
 
-class RingModel(_Affine):
+class RingModel(AffineModel):
     """Collectives of a mesh laid row-major over a cluster's devices, hosts holding consecutive ones.
 
     Time is the best of three algorithms, each with hop latency `a` and bandwidth `B` measured by enumerating every
@@ -168,49 +167,6 @@ class RingModel(_Affine):
         return _collective(self.cluster, kind, mesh_groups(self.sizes, axes))
 
 
-class AlphaBeta(_Affine):
-    """The textbook convention, one (alpha, beta) per mesh axis, for comparison with published plans.
-
-    AR = alpha + 2 beta (n-1)/n V; AG = RS = alpha + beta (n-1)/n V; A2A = alpha + beta (n-1)/n^2 V; a permute
-    alpha + beta V. Over several axes: the best of one ring (the worst alpha and beta among them) and axis after
-    axis, each on what the one before left. Units are the caller's.
-    """
-
-    __slots__ = ("alpha", "beta")
-
-    def __init__(
-        self, mesh_sizes: Sequence[int], alpha: Sequence[float], beta: Sequence[float], reduce_scatter: bool = True
-    ) -> None:
-        super().__init__(mesh_sizes, reduce_scatter)
-        if not len(self.sizes) == len(alpha) == len(beta):
-            raise RhinoError(
-                f"{len(self.sizes)} mesh sizes, {len(alpha)} alphas and {len(beta)} betas", "give one of each per axis"
-            )
-        self.alpha, self.beta = tuple(alpha), tuple(beta)
-
-    def _derive(self, kind: str, axes: tuple[int, ...]) -> tuple[Line, ...]:
-        n = prod(self.sizes[axis] for axis in axes)
-        beta = max(self.beta[axis] for axis in axes)
-        lines = [(max(self.alpha[axis] for axis in axes), beta * ring_bytes(kind, n, 1))]
-        if kind != "collective-permute" and len(axes) > 1:
-            lines += [self._in_turn(kind, order) for order in permutations(axes)]
-        return _envelope(lines)
-
-    def _in_turn(self, kind: str, order: tuple[int, ...]) -> Line:
-        """Axis after axis: RS.. AR AG.. for an all-reduce; an all-to-all keeps its local data in every turn."""
-        seconds, slope, share = 0.0, 0.0, 1.0
-        total = prod(self.sizes[axis] for axis in order)
-        for turn, axis in enumerate(order):
-            n = self.sizes[axis]
-            # A phase's full tensor: n shards of 1/total each in an all-to-all, what earlier axes left otherwise.
-            share_here = n / total if kind == "all-to-all" else share
-            slope += self.beta[axis] * ring_bytes(kind, n, share_here)
-            twice = kind == "all-reduce" and turn < len(order) - 1
-            seconds += self.alpha[axis] * (2 if twice else 1)
-            share /= n
-        return seconds, slope
-
-
 def copied_bytes(kind: str, n: int, nbytes_full: float) -> float:
     """Bytes that one device reads and writes in a collective of `n` threads which share memory.
 
@@ -230,7 +186,7 @@ def _check_kind(kind: str) -> None:
         raise ValueError(f"unknown collective {kind!r}; known: {', '.join(KINDS)}")
 
 
-def _envelope(lines: Sequence[Line]) -> tuple[Line, ...]:
+def envelope(lines: Sequence[Line]) -> tuple[Line, ...]:
     """The lines that are lowest for some number of bytes >= 0, by rising start (and so falling slope)."""
     kept: list[Line] = []
     for line in sorted(set(lines)):
@@ -252,7 +208,7 @@ def _chain(*phases: tuple[float, tuple[Line, ...]]) -> tuple[Line, ...]:
     """Phases one after the other, each on a share of the bytes."""
     total: tuple[Line, ...] = ((0.0, 0.0),)
     for share, lines in phases:
-        total = _envelope([(a + c, b + d * share) for a, b in total for c, d in lines])
+        total = envelope([(a + c, b + d * share) for a, b in total for c, d in lines])
     return total
 
 
@@ -272,7 +228,7 @@ def _collective(cluster: Cluster, kind: str, groups: Groups) -> tuple[Line, ...]
     if kind != "collective-permute":
         for inner, outer in splits(cluster, groups):
             lines += _hierarchical(cluster, kind, inner, outer)
-    return _envelope(lines)
+    return envelope(lines)
 
 
 def _hierarchical(cluster: Cluster, kind: str, inner: Groups, outer: Groups) -> tuple[Line, ...]:

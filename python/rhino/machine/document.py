@@ -18,10 +18,10 @@ Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class YamlNode:
     """A scalar, a tuple of nodes or a dict of nodes. `line` and `column` count from 1; 0 when there is no text."""
 
-    value: Scalar | tuple[Node, ...] | dict[str, Node]
+    value: Scalar | tuple[YamlNode, ...] | dict[str, YamlNode]
     line: int = 0
     column: int = 0
 
@@ -36,16 +36,16 @@ _Loader.add_implicit_resolver(
 _SCALARS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
 
 
-def from_data(data: object) -> Node:
+def from_data(data: object) -> YamlNode:
     """The tree of plain Python data; anything that is neither list, mapping nor scalar is its text."""
     if isinstance(data, Mapping):
-        return Node({str(key): from_data(value) for key, value in data.items()})
+        return YamlNode({str(key): from_data(value) for key, value in data.items()})
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        return Node(tuple(from_data(value) for value in data))
-    return Node(data if isinstance(data, str | int | float | bool | None) else str(data))
+        return YamlNode(tuple(from_data(value) for value in data))
+    return YamlNode(data if isinstance(data, str | int | float | bool | None) else str(data))
 
 
-def from_yaml(text: str, where: str) -> Node:
+def from_yaml(text: str, where: str) -> YamlNode:
     """The tree of a YAML text. RhinoError "<where>:line:column: cause" when it is not one valid document."""
     loader = None
     try:
@@ -67,12 +67,12 @@ def from_yaml(text: str, where: str) -> Node:
     return _convert(loader, root, where, ())
 
 
-def _convert(loader: _Loader, node: yaml.Node, where: str, parents: tuple[yaml.Node, ...]) -> Node:
+def _convert(loader: _Loader, node: yaml.Node, where: str, parents: tuple[yaml.Node, ...]) -> YamlNode:
     line, column = node.start_mark.line + 1, node.start_mark.column + 1
     if any(node is parent for parent in parents):
         raise RhinoError(f"{where}:{line}:{column}: an alias contains itself", "write the value out")
     if isinstance(node, yaml.MappingNode):
-        fields: dict[str, Node] = {}
+        fields: dict[str, YamlNode] = {}
         for key, value in node.value:
             place = f"{where}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
             if not isinstance(key, yaml.ScalarNode):
@@ -81,16 +81,16 @@ def _convert(loader: _Loader, node: yaml.Node, where: str, parents: tuple[yaml.N
                 raise RhinoError(f"{place}: {key.value}: given twice", "remove one of the two")
             child = _convert(loader, value, where, (*parents, node))
             # Errors point at the field's name: the value may start lines below it.
-            fields[key.value] = Node(child.value, key.start_mark.line + 1, key.start_mark.column + 1)
-        return Node(fields, line, column)
+            fields[key.value] = YamlNode(child.value, key.start_mark.line + 1, key.start_mark.column + 1)
+        return YamlNode(fields, line, column)
     if isinstance(node, yaml.SequenceNode):
-        return Node(tuple(_convert(loader, item, where, (*parents, node)) for item in node.value), line, column)
+        return YamlNode(tuple(_convert(loader, item, where, (*parents, node)) for item in node.value), line, column)
     if node.tag not in _SCALARS:
-        return Node(str(node.value), line, column)
+        return YamlNode(str(node.value), line, column)
     try:
-        return Node(loader.construct_object(node), line, column)  # type: ignore[no-untyped-call]
+        return YamlNode(loader.construct_object(node), line, column)  # type: ignore[no-untyped-call]
     except (yaml.YAMLError, ValueError):
-        return Node(str(node.value), line, column)
+        return YamlNode(str(node.value), line, column)
 
 
 def to_yaml(data: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import math
 from typing import NoReturn
 
 from rhino.errors import RhinoError, nearest
-from rhino.machine.document import Node
+from rhino.machine.document import YamlNode
 from rhino.machine.model import DTYPES, Cluster, Device, Efficiency, Level, rate_name
 
 _CLUSTER = (
@@ -30,16 +30,16 @@ def suggestion(word: str, known: tuple[str, ...]) -> str:
 class _Fields:
     """One mapping of the file. Readers raise RhinoError `file:line:column: path: cause` on the first bad value."""
 
-    def __init__(self, node: Node, where: str, path: str, known: tuple[str, ...]) -> None:
+    def __init__(self, node: YamlNode, where: str, path: str, known: tuple[str, ...]) -> None:
         self.node, self.where, self.path = node, where, path
         if not isinstance(node.value, dict):
             self.fail(node, "", "is not a mapping of fields", f"write its fields: {', '.join(known)}")
-        self.fields: dict[str, Node] = node.value
+        self.fields: dict[str, YamlNode] = node.value
         for name in self.fields:
             if name not in known:
                 self.fail(self.fields[name], name, "unknown field", suggestion(name, known))
 
-    def fail(self, node: Node, name: str, cause: str, remedy: str) -> NoReturn:
+    def fail(self, node: YamlNode, name: str, cause: str, remedy: str) -> NoReturn:
         place = f"{self.where}:{node.line}:{node.column}" if node.line else self.where
         path = ".".join(part for part in (self.path, name) if part)
         raise RhinoError(f"{place}: {path}: {cause}" if path else f"{place}: {cause}", remedy)
@@ -47,7 +47,7 @@ class _Fields:
     def __contains__(self, name: str) -> bool:
         return name in self.fields
 
-    def get(self, name: str, what: str) -> Node:
+    def get(self, name: str, what: str) -> YamlNode:
         if name not in self.fields:
             self.fail(self.node, name, "missing field", f"give {what}")
         return self.fields[name]
@@ -76,7 +76,7 @@ class _Fields:
         return int(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        node = self.fields.get(name, Node(default))
+        node = self.fields.get(name, YamlNode(default))
         if not isinstance(node.value, bool):
             self.fail(node, name, f"{_show(node)} is neither true nor false", "write true or false")
         return node.value
@@ -86,13 +86,13 @@ class _Fields:
         return _Fields(self.get(name, what), self.where, path, known)
 
 
-def _show(node: Node) -> str:
+def _show(node: YamlNode) -> str:
     if isinstance(node.value, dict | tuple):
         return "a mapping" if isinstance(node.value, dict) else "a list"
     return "an empty value" if node.value is None else repr(node.value)
 
 
-def read_cluster(root: Node, where: str) -> Cluster:
+def read_cluster(root: YamlNode, where: str) -> Cluster:
     """The cluster a document describes. RhinoError on the first missing, ill-typed, out-of-range or unknown field."""
     top = _Fields(root, where, "", _CLUSTER)
     if "schema" in top and (version := top.integer("schema", "1")) != 1:
@@ -134,18 +134,18 @@ def _read_device(top: _Fields) -> Device:
     )
 
 
-def _rates(fields: _Fields, name: str, what: str, prefix: str = "") -> Node:
+def _rates(fields: _Fields, name: str, what: str, prefix: str = "") -> YamlNode:
     """A mapping whose keys have a type after `prefix`, with these as in `DTYPES` whichever spelling the file has."""
     node = fields.get(name, what)
     if not isinstance(node.value, dict):
         return node
-    found: dict[str, Node] = {}
+    found: dict[str, YamlNode] = {}
     for key, value in node.value.items():
         known = prefix + rate_name(key.removeprefix(prefix)) if key.startswith(prefix) else key
         if known in found:
             fields.fail(value, f"{name}.{key}", f"{known} is given twice", "remove one of the two")
         found[known] = value
-    return Node(found, node.line, node.column)
+    return YamlNode(found, node.line, node.column)
 
 
 def _read_levels(top: _Fields, hosts: int, per_host: int) -> tuple[Level, ...]:

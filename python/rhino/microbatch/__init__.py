@@ -6,11 +6,25 @@ Owns the analysis; `passes/partition/split_microbatch` reads a module into it an
 from __future__ import annotations
 
 from rhino.microbatch.analysis import split_microbatches
-from rhino.microbatch.facts import Facts, Region
-from rhino.microbatch.forms import Estimate, Loose, Onto, Partial, Refusal, Split, Whole
-from rhino.microbatch.plan import Body, Copy, Cut, Plan, Scaled, Step
+from rhino.microbatch.facts import BatchFacts, Region
+from rhino.microbatch.forms import NeededWhole, Onto, OwnEstimate, Partial, Refusal, Split, Whole
+from rhino.microbatch.plan import CopiedRegion, MicrobatchPlan, OpCopy, Scaled, Step, TakePart
 
 __all__ = [
-    "Body", "Copy", "Cut", "Estimate", "Facts", "Loose", "Onto", "Partial", "Plan", "Refusal", "Region", "Scaled",
-    "Split", "Step", "Whole", "split_microbatches",
+    "BatchFacts",
+    "CopiedRegion",
+    "MicrobatchPlan",
+    "NeededWhole",
+    "Onto",
+    "OpCopy",
+    "OwnEstimate",
+    "Partial",
+    "Refusal",
+    "Region",
+    "Scaled",
+    "Split",
+    "Step",
+    "TakePart",
+    "Whole",
+    "split_microbatches",
 ]  # fmt: skip

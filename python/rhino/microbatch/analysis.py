@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from rhino.microbatch import localise
 from rhino.microbatch.estimates import Estimates, bits
-from rhino.microbatch.facts import Facts
-from rhino.microbatch.flow import BARRIER, Flow
+from rhino.microbatch.facts import BatchFacts
+from rhino.microbatch.flow import BARRIER, BatchFlow
 from rhino.microbatch.forms import (
     AFTER,
     ESTIMATE,
@@ -18,18 +18,18 @@ from rhino.microbatch.forms import (
     WHOLE,
     After,
     Coarser,
-    Estimate,
     Form,
-    Loose,
+    NeededWhole,
     NeedsSync,
     NotSyncFree,
+    OwnEstimate,
     Partial,
     Refusal,
     Split,
     Whole,
 )
 from rhino.microbatch.linear import is_late
-from rhino.microbatch.plan import Copy, Plan, Ref, Step, copied, needed
+from rhino.microbatch.plan import MicrobatchPlan, OpCopy, Ref, Step, copied, needed
 from rhino.microbatch.scope import Scope
 from rhino.microbatch.single import whole_batch
 from rhino.program.data import Graph
@@ -43,7 +43,7 @@ _SUMS = f"{ONE}; statistics=micro-batch takes only sums from a micro-batch for a
 _CALLED = "call the function before the step and pass what it returns, or run the step as one micro-batch"
 
 
-def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool = False) -> Plan:
+def split_microbatches(graph: Graph, facts: BatchFacts, count: int, estimates: bool = False) -> MicrobatchPlan:
     """The plan for `count` micro-batches. With `estimates`, sums that examples need are those of their micro-batch.
 
     One micro-batch is the batch: no step is refused for what its examples need of each other.
@@ -54,7 +54,7 @@ def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool =
     batch = _batch_arguments(graph)
     try:
         return _split(graph, facts, batch, count, estimates)
-    except Loose:
+    except NeededWhole:
         raise
     except Refusal as refusal:
         if count > 1:
@@ -62,7 +62,7 @@ def split_microbatches(graph: Graph, facts: Facts, count: int, estimates: bool =
         return whole_batch(graph, facts, batch, refusal)
 
 
-def _split(graph: Graph, facts: Facts, batch: Sequence[int], count: int, estimates: bool) -> Plan:
+def _split(graph: Graph, facts: BatchFacts, batch: Sequence[int], count: int, estimates: bool) -> MicrobatchPlan:
     size = graph.values[batch[0]].shape[0]
     group, grouper = 1, -1
     early: dict[int, list[int]] = {}
@@ -113,23 +113,23 @@ class _Main:
     """The analysis of @main for one size of groups."""
 
     def __init__(
-        self, graph: Graph, facts: Facts, count: int, group: int, early: Mapping[int, list[int]], estimates: bool
+        self, graph: Graph, facts: BatchFacts, count: int, group: int, early: Mapping[int, list[int]], estimates: bool
     ) -> None:
         self.graph, self.facts, self.count, self.group, self.early = graph, facts, count, group, early
         self.estimates = Estimates(estimates)
-        self.flow = Flow(graph, facts, count, self.estimates)
+        self.flow = BatchFlow(graph, facts, count, self.estimates)
         self.scope = Scope(graph)
         self.origin: dict[int, int] = {}
         self.after: list[int] = []
         self.before: list[int] = []
         # Whole values that only the loop computes, together with what is split.
         self.inside: set[int] = set()
-        self.barriers: list[tuple[Copy, bool]] = []
+        self.barriers: list[tuple[OpCopy, bool]] = []
         # What a loop over layers makes of estimates: it is not known of all examples, not even in the end.
         self.loose: set[int] = set()
         self.checked = 0
 
-    def run(self, batch: Sequence[int]) -> Plan:
+    def run(self, batch: Sequence[int]) -> MicrobatchPlan:
         """The plan."""
         graph, scope = self.graph, self.scope
         for argument in graph.arguments:
@@ -170,7 +170,7 @@ class _Main:
             self.barrier(k, forms)
         elif not any(isinstance(f, After) for f in forms) and not (
             k in self.facts.regions
-            and any(isinstance(f, Estimate) for f in forms)
+            and any(isinstance(f, OwnEstimate) for f in forms)
             and not any(isinstance(f, Split) for f in forms)
         ):
             # A loop that has no examples is the optimizer's, say, and waits.
@@ -185,7 +185,7 @@ class _Main:
                 self.trace(k)
                 self.check_data()
                 if k in self.facts.regions:
-                    self.loose.update(v for v in op.results if isinstance(scope.form(v), Estimate))
+                    self.loose.update(v for v in op.results if isinstance(scope.form(v), OwnEstimate))
                 self.inside.update(v for v in op.results if isinstance(scope.form(v), Whole))
         elif any(isinstance(f, Split) for f in forms):
             at = next(v for v, f in zip(self.flow.reads.of(k), forms, strict=True) if isinstance(f, After))
@@ -265,28 +265,28 @@ class _Main:
         """A barrier orders and computes nothing: it is cut into what is in the loop, before it and after it."""
         op, scope = self.graph.ops[k], self.scope
         scope.forms.update(zip(op.results, forms, strict=True))
-        inside = tuple(i for i, f in enumerate(forms) if isinstance(f, Split | Partial | Estimate))
-        for kind in (Whole, After | Estimate):
+        inside = tuple(i for i, f in enumerate(forms) if isinstance(f, Split | Partial | OwnEstimate))
+        for kind in (Whole, After | OwnEstimate):
             at = tuple(i for i, f in enumerate(forms) if isinstance(f, kind))
             if at:
                 self.barriers.append((self.piece(k, at), kind is not Whole))
         if inside:
             piece = self.piece(k, inside)
             for v, form in piece.operands:
-                if isinstance(form, Estimate):
+                if isinstance(form, OwnEstimate):
                     scope.demand(v, form, k)
-            scope.given.update(v for v, form in piece.results if isinstance(form, Estimate))
+            scope.given.update(v for v, form in piece.results if isinstance(form, OwnEstimate))
             for i in inside:
                 self.estimates.merge(op.results[i], op.operands[i])
             scope.add(k, piece)
         self.trace(k)
 
-    def piece(self, k: int, positions: tuple[int, ...]) -> Copy:
+    def piece(self, k: int, positions: tuple[int, ...]) -> OpCopy:
         """A barrier with some of its operands."""
         op, scope = self.graph.ops[k], self.scope
         operands: tuple[Ref, ...] = tuple((op.operands[i], scope.form(op.operands[i])) for i in positions)
         results: tuple[Ref, ...] = tuple((op.results[i], scope.form(op.results[i])) for i in positions)
-        return Copy(k, operands, results, positions=positions)
+        return OpCopy(k, operands, results, positions=positions)
 
     def late(self) -> None:
         """Moves operations on single sums behind the loop, where nothing in the loop needs their results."""
@@ -294,7 +294,7 @@ class _Main:
         inside: set[int] = set()
         moved: set[int] = set()
         for step in reversed(scope.steps()):
-            if not isinstance(step, Copy):
+            if not isinstance(step, OpCopy):
                 inside.update(v for v, _ in step.reads())
                 continue
             op = graph.ops[step.op]
@@ -305,7 +305,7 @@ class _Main:
                 and not step.bodies
                 and op.name != BARRIER
                 and all(isinstance(form, Partial) for _, form in step.results)
-                and not any(isinstance(form, Split | Estimate) for _, form in step.operands)
+                and not any(isinstance(form, Split | OwnEstimate) for _, form in step.operands)
                 and inside.isdisjoint(op.results)
                 and self.inside.isdisjoint(op.operands)
                 and is_late(graph, op, partial[0])
@@ -319,7 +319,7 @@ class _Main:
             for k in sorted(moved):
                 scope.forms.update(dict.fromkeys(graph.ops[k].results, AFTER))
 
-    def plan(self, batch: Sequence[int]) -> Plan:
+    def plan(self, batch: Sequence[int]) -> MicrobatchPlan:
         """Everything put together, without what is not needed."""
         graph, scope = self.graph, self.scope
         after, waiting = self.finished()
@@ -340,7 +340,7 @@ class _Main:
         outside.update(self.outer(loop))
         pieces = {copy.op: copy for copy, late in self.barriers if not late}
         before: list[int] = []
-        kept: list[tuple[Copy, bool]] = []
+        kept: list[tuple[OpCopy, bool]] = []
         for k in sorted({*self.before, *pieces}, reverse=True):
             if k not in self.facts.effects and outside.isdisjoint(graph.ops[k].results):
                 continue
@@ -351,7 +351,7 @@ class _Main:
                 before.append(k)
                 outside.update(self.flow.reads.of(k))
         if loose := tuple(dict.fromkeys(v for v in read if v in self.loose)):
-            raise Loose(graph.values[loose[0]].producer, loose)
+            raise NeededWhole(graph.values[loose[0]].producer, loose)
         for v in read:
             if v in self.inside:
                 raise Refusal(
@@ -359,7 +359,7 @@ class _Main:
                     "this loop works on the batch, and also makes a value that is needed without it",
                     ((None, "compute what does not depend on the batch in a loop of its own"),),
                 )
-        return Plan(
+        return MicrobatchPlan(
             count=self.count,
             group=self.group,
             loop=loop,
@@ -370,12 +370,12 @@ class _Main:
             barriers=[*kept[::-1], *((copy, True) for copy in waiting)],
         )
 
-    def finished(self) -> tuple[list[int], list[Copy]]:
+    def finished(self) -> tuple[list[int], list[OpCopy]]:
         """What comes after the loop: ops and parts of barriers that something there needs, and not only estimates."""
         waiting = {copy.op: copy for copy, late in self.barriers if late}
         wanted = set(self.graph.outputs)
         ops: list[int] = []
-        pieces: list[Copy] = []
+        pieces: list[OpCopy] = []
         for k in sorted({*self.after, *waiting}, reverse=True):
             made = {v for v, _ in waiting[k].results} if k in waiting else {*self.graph.ops[k].results}
             if k not in self.facts.effects and wanted.isdisjoint(made):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rhino.microbatch.forms import ESTIMATE, WHOLE, Estimate, Form, Partial, Split, Whole
+from rhino.microbatch.forms import ESTIMATE, WHOLE, Form, OwnEstimate, Partial, Split, Whole
 from rhino.microbatch.linear import PRODUCTS
 from rhino.program.data import Op
 
@@ -35,7 +35,7 @@ class Estimates:
 
     def can(self, form: Form) -> bool:
         """Whether a value of this form can be estimated."""
-        return self.allowed and (isinstance(form, Estimate) or (isinstance(form, Partial) and form.kind == "add"))
+        return self.allowed and (isinstance(form, OwnEstimate) or (isinstance(form, Partial) and form.kind == "add"))
 
     def note(self, k: int, read: Iterable[Ref], results: Iterable[Ref], waits: bool = False) -> None:
         """Remembers what op k's results are made of; if it `waits`, no estimate is taken for it yet."""
@@ -49,7 +49,7 @@ class Estimates:
                 # A part of the batch has no sums; this is an estimate that is spread over examples.
                 taken |= mine
                 made_of |= 1 << k
-            elif isinstance(form, Estimate):
+            elif isinstance(form, OwnEstimate):
                 taken |= mine
             else:
                 made_of |= mine
@@ -58,7 +58,7 @@ class Estimates:
         for v, form in results:
             if isinstance(form, Partial):
                 self._made_of[v], self._seen[v] = made_of, seen | taken
-            elif isinstance(form, Estimate):
+            elif isinstance(form, OwnEstimate):
                 self._made_of[v], self._seen[v] = (made_of & ~(1 << k)) | taken, seen
             else:
                 self._seen[v] = seen | taken
@@ -77,7 +77,7 @@ class Estimates:
         value: that is how gradients look. Two sums of the data do not, nor the gradient with its own norm. `anyway`:
         what is an estimate already stays one.
         """
-        found, estimated = list(forms), any(isinstance(form, Estimate) for form in forms)
+        found, estimated = list(forms), any(isinstance(form, OwnEstimate) for form in forms)
         if not self.allowed or op.name not in _LINEAR:
             return None if estimated else found
         sums = [i for i, form in enumerate(forms) if self.can(form) and isinstance(form, Partial)]
@@ -88,7 +88,7 @@ class Estimates:
                     break
         elif not anyway:
             for i, form in enumerate(forms):
-                if isinstance(form, Estimate) and not any(
+                if isinstance(form, OwnEstimate) and not any(
                     self._goes_with(op.operands[i], op.operands[j]) for j in sums
                 ):
                     return None
@@ -102,7 +102,7 @@ class Estimates:
 
 def as_whole(forms: Sequence[Form]) -> list[Form]:
     """Forms with what a micro-batch takes for the whole as the whole."""
-    return [WHOLE if isinstance(form, Estimate) else form for form in forms]
+    return [WHOLE if isinstance(form, OwnEstimate) else form for form in forms]
 
 
 def as_estimates(forms: Sequence[Form]) -> list[Form]:

@@ -21,7 +21,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class BatchFacts:
     """Facts by op index.
 
     `regions`: of loops (condition, then body) and branches. `zeros`: constants that are zero everywhere. `combiners`:
@@ -49,7 +49,7 @@ class Facts:
 class Reads:
     """What operations read, the outside values read in their regions included, and which operations are needed."""
 
-    def __init__(self, graph: Graph, facts: Facts) -> None:
+    def __init__(self, graph: Graph, facts: BatchFacts) -> None:
         self.graph, self.facts = graph, facts
         self.captured: dict[int, tuple[int, ...]] = dict(facts.captures)
         for k in sorted(facts.regions, reverse=True):

@@ -12,23 +12,23 @@ from collections.abc import Sequence
 from rhino.microbatch import regions
 from rhino.microbatch.estimates import Estimates, as_estimates, as_whole
 from rhino.microbatch.factors import Span, find, place, rule_of
-from rhino.microbatch.facts import Facts, Reads
+from rhino.microbatch.facts import BatchFacts, Reads
 from rhino.microbatch.forms import (
     ESTIMATE,
     REGROUP,
     WHOLE,
     Coarser,
-    Estimate,
     Form,
     NeedsSync,
     Onto,
+    OwnEstimate,
     Partial,
     Refusal,
     Split,
     Whole,
 )  # fmt: skip
 from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
-from rhino.microbatch.plan import Copy
+from rhino.microbatch.plan import OpCopy
 from rhino.microbatch.runs import of_runs
 from rhino.microbatch.scope import Scope
 from rhino.program.data import Graph, Op
@@ -49,13 +49,13 @@ _PARTS = (
 )
 
 
-class Flow:
+class BatchFlow:
     """The rules, for one program."""
 
-    def __init__(self, graph: Graph, facts: Facts, microbatches: int, estimates: Estimates) -> None:
+    def __init__(self, graph: Graph, facts: BatchFacts, microbatches: int, estimates: Estimates) -> None:
         self.graph, self.facts, self.microbatches, self.estimates = graph, facts, microbatches, estimates
         self.reads = Reads(graph, facts)
-        self.loops: dict[int, regions.Loop] = {}
+        self.loops: dict[int, regions.LoopRegions] = {}
 
     def forms(self, scope: Scope, k: int) -> list[Form]:
         """The forms of all that op k reads."""
@@ -75,16 +75,16 @@ class Flow:
             raise
         for v, form in copy.results:
             scope.forms[v] = form
-            if isinstance(form, Estimate):
+            if isinstance(form, OwnEstimate):
                 scope.given.add(v)
         for v, form in copy.operands:
-            if isinstance(form, Estimate):
+            if isinstance(form, OwnEstimate):
                 scope.demand(v, form, k)
         if not copy.bodies:
             self.estimates.note(k, copy.operands, copy.results)
         scope.add(k, copy)
 
-    def copy(self, scope: Scope, op: Op) -> Copy:
+    def copy(self, scope: Scope, op: Op) -> OpCopy:
         """The copy of an op for a micro-batch."""
         if op.name == LOOP:
             return self.loop(scope, op, {})
@@ -122,9 +122,9 @@ class Flow:
             return self.made(op, as_estimates(forms), [ESTIMATE] * len(op.results))
         raise NeedsSync(op.index, next(v for v, f in zip(op.operands, forms, strict=True) if not isinstance(f, Whole)))
 
-    def made(self, op: Op, operands: Sequence[Form], results: Sequence[Form]) -> Copy:
+    def made(self, op: Op, operands: Sequence[Form], results: Sequence[Form]) -> OpCopy:
         """A copy with these forms."""
-        return Copy(
+        return OpCopy(
             op.index, tuple(zip(op.operands, operands, strict=True)), tuple(zip(op.results, results, strict=True))
         )
 
@@ -135,13 +135,13 @@ class Flow:
         ):
             scope.zero.update(op.results)
 
-    def loop(self, scope: Scope, op: Op, forced: dict[int, Split]) -> Copy:
+    def loop(self, scope: Scope, op: Op, forced: dict[int, Split]) -> OpCopy:
         """A loop; `forced` are the parts that are needed of its results."""
         return regions.loop(self, scope, op, forced)
 
     # Operations with a factor rule.
 
-    def split(self, scope: Scope, op: Op, forms: list[Form]) -> Copy:
+    def split(self, scope: Scope, op: Op, forms: list[Form]) -> OpCopy:
         """An op that reads a part of the batch."""
         k, values = op.index, self.graph.values
         if runs := of_runs(self.graph, self.facts, op, forms):
@@ -185,7 +185,7 @@ class Flow:
         for i, (v, form) in enumerate(zip(op.operands, forms, strict=True)):
             if isinstance(form, Partial) and summed and i == 0 and op.name == "stablehlo.scatter" and form == kind:
                 pass  # an accumulating scatter may add to a sum; nothing else takes sums and examples together
-            elif isinstance(form, Partial | Estimate):
+            elif isinstance(form, Partial | OwnEstimate):
                 start = kind is not None and op.name not in _REDUCING and i == _start(op) % len(forms)
                 if start or not self.estimates.can(form):
                     raise NeedsSync(k, v)

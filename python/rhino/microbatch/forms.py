@@ -47,17 +47,17 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class OwnEstimate:
     """Of the whole's shape: what the micro-batch takes the whole to be, from its own examples alone.
 
     Of @main's own operations the value itself is known after the loop.
     """
 
 
-Form = Whole | After | Split | Partial | Estimate
+Form = Whole | After | Split | Partial | OwnEstimate
 WHOLE = Whole()
 AFTER = After()
-ESTIMATE = Estimate()
+ESTIMATE = OwnEstimate()
 # How each remedy begins: with one micro-batch nothing is refused for what examples need of each other.
 ONE = "run the step as one micro-batch"
 REGROUP = f"{ONE}, or compute this within single examples"
@@ -83,7 +83,7 @@ class NotSyncFree(Refusal):
         self.made = made
 
 
-class Loose(Refusal):
+class NeededWhole(Refusal):
     """Loops over layers make `values` of sums over the batch, and these are needed of all examples."""
 
     def __init__(self, op: int, values: tuple[int, ...]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.microbatch.facts import Facts
+from rhino.microbatch.facts import BatchFacts
 from rhino.microbatch.forms import Form, Partial, Whole
 from rhino.program.data import Graph, Op
 
@@ -25,7 +25,7 @@ _FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
 def keeps_partial(
-    graph: Graph, facts: Facts, op: Op, forms: Sequence[Form], zero: Sequence[bool], nested: bool
+    graph: Graph, facts: BatchFacts, op: Op, forms: Sequence[Form], zero: Sequence[bool], nested: bool
 ) -> Partial | None:
     """The form of the result of an op with partial operands and whole ones, or None if it needs them finished.
 
@@ -66,7 +66,7 @@ def scattered(forms: Sequence[Form], summed: Sequence[bool]) -> bool:
     return len(forms) == 3 and summed[0] and summed[2] and isinstance(forms[1], Whole)
 
 
-def _adds(facts: Facts, op: Op) -> bool:
+def _adds(facts: BatchFacts, op: Op) -> bool:
     return facts.combiners.get(op.index) == "stablehlo.add"
 
 

@@ -14,7 +14,7 @@ Ref = tuple[int, Form]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TakePart:
     """Take the micro-batch's part of a whole value."""
 
     value: int
@@ -46,7 +46,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class OpCopy:
     """Compute op `op` from operands of some forms, which gives results of some forms.
 
     `positions`: which operands and results of an optimization barrier are kept; all, if empty.
@@ -55,7 +55,7 @@ class Copy:
     op: int
     operands: tuple[Ref, ...]
     results: tuple[Ref, ...]
-    bodies: tuple[Body, ...] = ()
+    bodies: tuple[CopiedRegion, ...] = ()
     positions: tuple[int, ...] = ()
 
     def makes(self) -> tuple[Ref, ...]:
@@ -67,11 +67,11 @@ class Copy:
         return (*self.operands, *(ref for body in self.bodies for ref in body.outside()))
 
 
-Step = Copy | Cut | Scaled
+Step = OpCopy | TakePart | Scaled
 
 
 @dataclass(slots=True)
-class Body:
+class CopiedRegion:
     """A region of a copy: arguments, steps in order, and what is passed on, each in its form."""
 
     args: tuple[Ref, ...]
@@ -86,7 +86,7 @@ class Body:
 
 
 @dataclass(slots=True)
-class Plan:
+class MicrobatchPlan:
     """A training step as a loop over micro-batches.
 
     Attributes:
@@ -105,7 +105,7 @@ class Plan:
     sums: list[tuple[int, Partial]]
     stacks: list[tuple[int, Split]]
     before: list[int] = field(default_factory=list)
-    barriers: list[tuple[Copy, bool]] = field(default_factory=list)
+    barriers: list[tuple[OpCopy, bool]] = field(default_factory=list)
 
     @property
     def estimates(self) -> bool:
@@ -118,7 +118,7 @@ def needed(steps: Sequence[Step], wanted: Sequence[Ref], effects: frozenset[int]
     want = set(wanted)
     found: list[Step] = []
     for step in reversed(steps):
-        effect = isinstance(step, Copy) and step.op in effects
+        effect = isinstance(step, OpCopy) and step.op in effects
         if effect or not want.isdisjoint(step.makes()):
             found.append(step)
             want.update(step.reads())
@@ -129,11 +129,11 @@ def walked(steps: Sequence[Step]) -> Iterator[Step]:
     """The steps at any depth."""
     for step in steps:
         yield step
-        if isinstance(step, Copy):
+        if isinstance(step, OpCopy):
             for body in step.bodies:
                 yield from walked(body.steps)
 
 
 def copied(steps: Sequence[Step]) -> Iterator[int]:
     """The ops of which there are copies among the steps, at any depth."""
-    return (step.op for step in walked(steps) if isinstance(step, Copy))
+    return (step.op for step in walked(steps) if isinstance(step, OpCopy))

@@ -12,17 +12,28 @@ from typing import TYPE_CHECKING
 from rhino.microbatch import localise
 from rhino.microbatch.estimates import as_estimates
 from rhino.microbatch.facts import Region
-from rhino.microbatch.forms import ESTIMATE, REGROUP, WHOLE, Estimate, Form, NeedsSync, Partial, Refusal, Split, Whole
-from rhino.microbatch.plan import Body, Copy, Ref, needed
+from rhino.microbatch.forms import (
+    ESTIMATE,
+    REGROUP,
+    WHOLE,
+    Form,
+    NeedsSync,
+    OwnEstimate,
+    Partial,
+    Refusal,
+    Split,
+    Whole,
+)
+from rhino.microbatch.plan import CopiedRegion, OpCopy, Ref, needed
 from rhino.microbatch.scope import Scope
 from rhino.program.data import Op
 
 if TYPE_CHECKING:
-    from rhino.microbatch.flow import Flow
+    from rhino.microbatch.flow import BatchFlow
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopRegions:
     """A loop's carries and regions, and the ops of these that are needed."""
 
     operands: tuple[int, ...]
@@ -33,7 +44,7 @@ class Loop:
     body_live: list[int]
 
 
-def loop(flow: Flow, scope: Scope, op: Op, forced: dict[int, Split]) -> Copy:
+def loop(flow: BatchFlow, scope: Scope, op: Op, forced: dict[int, Split]) -> OpCopy:
     """A loop: the forms its carries settle on. `forced` are the parts that are needed of results."""
     carried = _carried(flow, op)
     inits = [scope.form(v) for v in carried.operands]
@@ -54,7 +65,7 @@ def loop(flow: Flow, scope: Scope, op: Op, forced: dict[int, Split]) -> Copy:
         flow.estimates.merge(result, v)
         flow.estimates.merge(result, arg)
     read = [
-        WHOLE if isinstance(f, Whole) and isinstance(c, Partial | Estimate) else c
+        WHOLE if isinstance(f, Whole) and isinstance(c, Partial | OwnEstimate) else c
         for f, c in zip(inits, carry, strict=True)
     ]
     bodies = (_body(flow, outer, carried.cond, carry, [WHOLE]), _body(flow, inner, carried.body, carry, yields))
@@ -62,10 +73,10 @@ def loop(flow: Flow, scope: Scope, op: Op, forced: dict[int, Split]) -> Copy:
         for (v, split), k in child.demands.items():
             scope.demand(v, split, k)
     operands, results = zip(carried.operands, read, strict=True), zip(carried.results, carry, strict=True)
-    return Copy(op.index, tuple(operands), tuple(results), bodies)
+    return OpCopy(op.index, tuple(operands), tuple(results), bodies)
 
 
-def _carried(flow: Flow, op: Op) -> Loop:
+def _carried(flow: BatchFlow, op: Op) -> LoopRegions:
     """The loop without carries that nothing needs."""
     found = flow.loops.get(op.index)
     if found is None:
@@ -81,7 +92,7 @@ def _carried(flow: Flow, op: Op) -> Loop:
             if more == keep:
                 break
             keep = more
-        found = flow.loops[op.index] = Loop(
+        found = flow.loops[op.index] = LoopRegions(
             tuple(op.operands[i] for i in keep),
             tuple(op.results[i] for i in keep),
             Region(tuple(cond.args[i] for i in keep), cond.ops, cond.yields),
@@ -93,7 +104,7 @@ def _carried(flow: Flow, op: Op) -> Loop:
 
 
 def _iteration(
-    flow: Flow, scope: Scope, at: int, loop: Loop, carry: list[Form], zero: list[bool]
+    flow: BatchFlow, scope: Scope, at: int, loop: LoopRegions, carry: list[Form], zero: list[bool]
 ) -> tuple[Scope, list[Form], bool]:
     """One pass over a loop's body; updates what is known of the carries, and says whether that changed."""
     body = loop.body
@@ -107,14 +118,14 @@ def _iteration(
         form, held = inner.form(v), carry[i]
         zero[i] = zero[i] and isinstance(form, Whole) and inner.is_zero(v)
         more |= flow.estimates.allowed and flow.estimates.merge(body.args[i], v)
-        estimate = isinstance(held, Estimate) and flow.estimates.can(form)
+        estimate = isinstance(held, OwnEstimate) and flow.estimates.can(form)
         if estimate or (isinstance(form, Whole) and isinstance(held, Split)):
-            assert isinstance(held, Split | Estimate)
+            assert isinstance(held, Split | OwnEstimate)
             inner.demand(v, held, at)
             form = held
-        elif isinstance(form, Whole) and isinstance(held, Estimate):
+        elif isinstance(form, Whole) and isinstance(held, OwnEstimate):
             pass
-        elif isinstance(held, Partial) and isinstance(form, Estimate):
+        elif isinstance(held, Partial) and isinstance(form, OwnEstimate):
             carry[i] = form
         elif isinstance(form, Whole) and isinstance(held, Partial):
             if not inner.is_zero(v):
@@ -142,7 +153,7 @@ def _iteration(
 
 
 def _region(
-    flow: Flow, scope: Scope, region: Region, live: Sequence[int], forms: Sequence[Form], zero: Sequence[bool]
+    flow: BatchFlow, scope: Scope, region: Region, live: Sequence[int], forms: Sequence[Form], zero: Sequence[bool]
 ) -> Scope:
     """A scope with the ops of a region analysed."""
     inner = Scope(flow.graph, scope)
@@ -150,24 +161,24 @@ def _region(
         inner.forms[v] = form
         if is_zero and not isinstance(form, Split):
             inner.zero.add(v)
-        if isinstance(form, Estimate):
+        if isinstance(form, OwnEstimate):
             inner.given.add(v)
     for k in live:
         flow.step(inner, k)
     return inner
 
 
-def _body(flow: Flow, inner: Scope, region: Region, forms: Sequence[Form], yields: Sequence[Form]) -> Body:
+def _body(flow: BatchFlow, inner: Scope, region: Region, forms: Sequence[Form], yields: Sequence[Form]) -> CopiedRegion:
     """The region as data, without what nothing needs."""
     passed: tuple[Ref, ...] = tuple(
-        (v, WHOLE if isinstance(inner.form(v), Whole) and isinstance(f, Partial | Estimate) else f)
+        (v, WHOLE if isinstance(inner.form(v), Whole) and isinstance(f, Partial | OwnEstimate) else f)
         for v, f in zip(region.yields, yields, strict=True)
     )
     args: tuple[Ref, ...] = tuple(zip(region.args, forms, strict=True))
-    return Body(args, needed(inner.steps(), passed, flow.facts.effects), passed)
+    return CopiedRegion(args, needed(inner.steps(), passed, flow.facts.effects), passed)
 
 
-def branches(flow: Flow, scope: Scope, op: Op) -> Copy:
+def branches(flow: BatchFlow, scope: Scope, op: Op) -> OpCopy:
     """An if or case: results are split if any branch makes them so."""
     chosen = scope.form(op.operands[0])
     if isinstance(chosen, Partial) and not flow.estimates.can(chosen):
@@ -180,14 +191,14 @@ def branches(flow: Flow, scope: Scope, op: Op) -> Copy:
     for i in range(len(op.results)):
         found = [child.form(r.yields[i]) for child, r in zip(inner, regions, strict=True)]
         form = next((f for f in found if not isinstance(f, Whole)), WHOLE)
-        if any(isinstance(f, Estimate) for f in found) and all(
+        if any(isinstance(f, OwnEstimate) for f in found) and all(
             isinstance(f, Whole) or flow.estimates.can(f) for f in found
         ):
             form = ESTIMATE
         for child, r, f in zip(inner, regions, found, strict=True):
             if isinstance(f, Whole) and isinstance(form, Split):
                 child.demand(r.yields[i], form, op.index)
-            elif isinstance(form, Estimate):
+            elif isinstance(form, OwnEstimate):
                 if not isinstance(f, Whole):
                     child.demand(r.yields[i], form, op.index)
             elif isinstance(f, Whole) and isinstance(form, Partial):
@@ -205,4 +216,4 @@ def branches(flow: Flow, scope: Scope, op: Op) -> Copy:
         for v, result in zip(r.yields, op.results, strict=True):
             flow.estimates.merge(result, v)
     made = flow.made(op, as_estimates((chosen,)), results)
-    return Copy(op.index, made.operands, made.results, bodies)
+    return OpCopy(op.index, made.operands, made.results, bodies)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.microbatch.facts import Facts
+from rhino.microbatch.facts import BatchFacts
 from rhino.microbatch.forms import WHOLE, Form, Split, Whole
 from rhino.program.data import Graph, Op
 
 
-def of_runs(graph: Graph, facts: Facts, op: Op, forms: Sequence[Form]) -> tuple[list[Form], Split] | None:
+def of_runs(graph: Graph, facts: BatchFacts, op: Op, forms: Sequence[Form]) -> tuple[list[Form], Split] | None:
     """The forms of an op's operands and of its result, if it joins, takes or pads whole batches; else None."""
     dim = facts.joins.get(op.index)
     if dim is not None:

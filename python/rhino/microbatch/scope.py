@@ -5,8 +5,8 @@ Owns look-up through enclosing regions and the order of steps. Decides nothing.
 
 from __future__ import annotations
 
-from rhino.microbatch.forms import WHOLE, Estimate, Form, Partial, Split
-from rhino.microbatch.plan import Copy, Step
+from rhino.microbatch.forms import WHOLE, Form, OwnEstimate, Partial, Split
+from rhino.microbatch.plan import OpCopy, Step
 from rhino.program.data import Graph
 
 
@@ -22,7 +22,7 @@ class Scope:
         self.forms: dict[int, Form] = {}
         self.zero: set[int] = set()
         self.given: set[int] = set()
-        self.demands: dict[tuple[int, Split | Estimate], int] = {}
+        self.demands: dict[tuple[int, Split | OwnEstimate], int] = {}
         self._steps: list[tuple[int, int, Step]] = []
 
     def owner(self, v: int) -> Scope:
@@ -40,13 +40,13 @@ class Scope:
         """Whether a value is known to be zero everywhere."""
         return v in self.owner(v).zero
 
-    def demand(self, v: int, form: Split | Estimate, op: int) -> None:
+    def demand(self, v: int, form: Split | OwnEstimate, op: int) -> None:
         """Ask for the micro-batch's part of a value, or its estimate."""
         self.demands.setdefault((v, form), op)
 
     def add(self, at: int, step: Step) -> None:
         """Put a step where op `at` is in program order; one that makes a value comes before one that cuts it."""
-        self._steps.append((at, 0 if isinstance(step, Copy) else 1, step))
+        self._steps.append((at, 0 if isinstance(step, OpCopy) else 1, step))
 
     def steps(self) -> list[Step]:
         """All steps in order."""
@@ -56,11 +56,11 @@ class Scope:
         """Take out the steps that make sums by some ops."""
 
         def dropped(step: Step) -> bool:
-            return isinstance(step, Copy) and step.op in ops and isinstance(step.results[0][1], Partial)
+            return isinstance(step, OpCopy) and step.op in ops and isinstance(step.results[0][1], Partial)
 
         self._steps = [entry for entry in self._steps if not dropped(entry[2])]
 
-    def whole(self, k: int) -> Copy:
+    def whole(self, k: int) -> OpCopy:
         """A copy of an op without regions with all its operands whole."""
         op = self.graph.ops[k]
-        return Copy(k, tuple((v, WHOLE) for v in op.operands), tuple((v, WHOLE) for v in op.results))
+        return OpCopy(k, tuple((v, WHOLE) for v in op.operands), tuple((v, WHOLE) for v in op.results))

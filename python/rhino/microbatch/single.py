@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.microbatch.facts import Facts, Reads
+from rhino.microbatch.facts import BatchFacts, Reads
 from rhino.microbatch.forms import WHOLE, Form, Partial, Refusal
 from rhino.microbatch.localise import DEAR
-from rhino.microbatch.plan import Body, Copy, Plan
+from rhino.microbatch.plan import CopiedRegion, MicrobatchPlan, OpCopy
 from rhino.program.data import Graph
 
 
-def whole_batch(graph: Graph, facts: Facts, batch: Sequence[int], refusal: Refusal) -> Plan:
+def whole_batch(graph: Graph, facts: BatchFacts, batch: Sequence[int], refusal: Refusal) -> MicrobatchPlan:
     """The plan for one micro-batch that is the batch: what depends on it runs in the loop, but for the cheap end of it.
 
     Args:
@@ -38,7 +38,7 @@ def whole_batch(graph: Graph, facts: Facts, batch: Sequence[int], refusal: Refus
         raise refusal
     crossing = {v for k in after for v in reads.of(k) if v in made} | {v for v in graph.outputs if v in made}
     forms: dict[int, Form] = {v: Partial("or" if graph.values[v].dtype == "i1" else "add") for v in crossing}
-    return Plan(
+    return MicrobatchPlan(
         count=1,
         group=1,
         loop=[_copy(graph, facts, forms, k) for k in loop],
@@ -49,7 +49,7 @@ def whole_batch(graph: Graph, facts: Facts, batch: Sequence[int], refusal: Refus
     )
 
 
-def _after(graph: Graph, facts: Facts, reads: Reads, live: Sequence[int], depends: set[int]) -> set[int]:
+def _after(graph: Graph, facts: BatchFacts, reads: Reads, live: Sequence[int], depends: set[int]) -> set[int]:
     """Cheap ops at the end, mostly the optimizer's: they depend on the batch, and nothing dear reads their results."""
     wanted: set[int] = set()  # what ops in the loop read
     found: set[int] = set()
@@ -65,10 +65,10 @@ def _after(graph: Graph, facts: Facts, reads: Reads, live: Sequence[int], depend
     return found
 
 
-def _copy(graph: Graph, facts: Facts, forms: dict[int, Form], k: int) -> Copy:
+def _copy(graph: Graph, facts: BatchFacts, forms: dict[int, Form], k: int) -> OpCopy:
     op = graph.ops[k]
     bodies = tuple(
-        Body(
+        CopiedRegion(
             tuple((v, WHOLE) for v in region.args),
             [_copy(graph, facts, forms, inner) for inner in region.ops],
             tuple((v, forms.get(v, WHOLE)) for v in region.yields),
@@ -76,4 +76,4 @@ def _copy(graph: Graph, facts: Facts, forms: dict[int, Form], k: int) -> Copy:
         for region in facts.regions.get(k, ())
     )
     operands = tuple((v, forms.get(v, WHOLE)) for v in op.operands)
-    return Copy(k, operands, tuple((v, forms.get(v, WHOLE)) for v in op.results), bodies)
+    return OpCopy(k, operands, tuple((v, forms.get(v, WHOLE)) for v in op.results), bodies)

@@ -11,8 +11,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError
 from rhino.machine import Cluster
-from rhino.passes.diagnostics import PassError
 
 _MOST_ELEMENTS = 1 << 60  # bytes are counted in 64 bits
 _CONCRETE = "lower the step with concrete shapes"

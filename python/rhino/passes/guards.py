@@ -14,8 +14,8 @@ from jaxlib import version
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
-from rhino.passes.diagnostics import PassError
-from rhino.passes.kernels.layouts import sharding_of
+from rhino.ir.diagnostics import PassError
+from rhino.ir.layouts import sharding_of
 from rhino.passes.native import PASSES
 
 # They look up the entry function: @main, or the only function there is. Without it a C++ check fails.

@@ -17,7 +17,7 @@ from jaxlib.mlir import ir, passmanager
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, replace_contents, to_bytecode
 from rhino.errors import first_line
-from rhino.passes.diagnostics import Diagnostic, PassError, Sink, from_mlir
+from rhino.ir.diagnostics import Diagnostic, PassError, Sink, from_mlir
 from rhino.passes.stderr import epitaph
 
 _REMEDY = "run before it what precedes it in Shardy's own pipelines: it relies on what these passes leave"

@@ -18,8 +18,7 @@ from jaxlib.mlir import ir, passmanager
 
 from rhino.dialect.verify import verify
 from rhino.errors import RhinoError, first_line
-from rhino.passes import guards, native
-from rhino.passes.diagnostics import (
+from rhino.ir.diagnostics import (
     CURRENT_OPERATION,
     Diagnostic,
     PassError,
@@ -30,9 +29,10 @@ from rhino.passes.diagnostics import (
     from_mlir,
     make_diagnostic,
 )
+from rhino.passes import guards, native
 from rhino.passes.isolated import run_isolated
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
-from rhino.passes.registry import LIST, TABLE, Pass, Pipeline, build, suggest
+from rhino.passes.registry import LIST, TABLE, Pass, PassPipeline, build, suggest
 from rhino.passes.stderr import captured_stderr
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class PipelineError(RhinoError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PassStep:
     """One pass of the pipeline. `rewrite` is None for a C++ pass, whose text, nesting included, is `text`."""
 
     name: str
@@ -85,10 +85,10 @@ class Instrumentation:
     def native(self, manager: passmanager.PassManager) -> None:
         """Called with MLIR's pass manager of each C++ step, to switch its own instrumentation on."""
 
-    def before(self, step: Step, module: ir.Module) -> None:
+    def before(self, step: PassStep, module: ir.Module) -> None:
         """Called before each step."""
 
-    def after(self, step: Step, module: ir.Module, failed: bool) -> None:
+    def after(self, step: PassStep, module: ir.Module, failed: bool) -> None:
         """Called after each step."""
 
 
@@ -112,7 +112,7 @@ class PassManager:
         self._context = context
         self._verify_each = verify_each
         self._isolate = isolate
-        self._steps: list[Step] = []
+        self._steps: list[PassStep] = []
 
     @classmethod
     def parse(cls, text: str, context: ir.Context, verify_each: bool = True, isolate: bool = True) -> PassManager:
@@ -122,7 +122,7 @@ class PassManager:
         return manager
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[PassStep, ...]:
         """The passes in the order they run, pipelines expanded."""
         return tuple(self._steps)
 
@@ -140,11 +140,11 @@ class PassManager:
         """
         if isinstance(item, str):
             self._add_text(item, parse_elements)
-        elif isinstance(item, Pipeline):
+        elif isinstance(item, PassPipeline):
             for part in item.expand():
                 self.add(part)
         else:
-            self._steps.append(Step(item.name, str(item), item))
+            self._steps.append(PassStep(item.name, str(item), item))
         return self
 
     def run(
@@ -189,7 +189,7 @@ class PassManager:
 
     def _run_step(
         self,
-        step: Step,
+        step: PassStep,
         module: ir.Module,
         log: PassLog,
         collect: Sink,
@@ -272,7 +272,7 @@ class PassManager:
         reason = guards.check_order(_wrap(bare, nest), [earlier.text for earlier in self._steps])
         if reason is not None:
             raise PipelineSyntaxError(reason, text, element.column)
-        self._steps.append(Step(element.name, _wrap(bare, nest)))
+        self._steps.append(PassStep(element.name, _wrap(bare, nest)))
 
     def _reject(self, name: str, wrapped: str) -> str | None:
         """Why MLIR does not accept a C++ pass, in one line; None if it does."""
@@ -306,4 +306,4 @@ def native_diagnostics(context: ir.Context, sink: Sink) -> Iterator[None]:
         handler.detach()
 
 
-__all__ = ["Instrumentation", "PassManager", "PipelineError", "RunResult", "Step", "native_diagnostics"]
+__all__ = ["Instrumentation", "PassManager", "PassStep", "PipelineError", "RunResult", "native_diagnostics"]

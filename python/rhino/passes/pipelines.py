@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rhino.errors import RhinoError
-from rhino.passes.registry import Pass, Pipeline, build, option, register
+from rhino.passes.registry import Pass, PassPipeline, build, option, register
 
 
 @register
-class Auto(Pipeline):
+class Auto(PassPipeline):
     """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
 
     Runs rhino-inline, symbol-dce, rhino-forward-copies, canonicalize, rhino-batch-lookups, rhino-neutral-starts,

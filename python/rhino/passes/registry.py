@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from rhino.errors import RhinoError, nearest
-from rhino.passes.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassError, PassLog
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
 
-__all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "Pipeline", "build", "load", "option", "register"]
+__all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "PassPipeline", "build", "load", "option", "register"]
 
 # name -> "module:class". A row per pass, in the order of the pipeline.
 TABLE = {
@@ -73,7 +73,7 @@ class Pass:
         return self.name + (f"{{{' '.join(given)}}}" if given else "")
 
 
-class Pipeline(Pass):
+class PassPipeline(Pass):
     """A pass that is a list of other passes, given by `expand`."""
 
     def expand(self) -> Sequence[Pass | str]:

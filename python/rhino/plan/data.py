@@ -1,24 +1,22 @@
 """A plan: what was chosen for a program on a cluster, what it should cost, what lost, and the annotated module.
 
-Owns the data and its forms (annotated module, JSON file, text, HTML). Knows nothing of tracing or searching; jax only
-through the binding that `rhino.api` gives to the plans it makes.
+Owns the data. Knows nothing of tracing or searching, nor of its forms: module, file, text, page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rhino.errors import RhinoError
 from rhino.machine.padding import Unsplit
+from rhino.program.kernel_use import KernelUse
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
 
-    from rhino.api.binding import Binding
 
 SCHEMA = 1
 
@@ -84,7 +82,7 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How the plan was found: candidates compared, and the relative gap to the proved bound (0 is optimal)."""
+    """How the plan was found: candidates compared, and how far above the proved bound it is (0.1: a tenth)."""
 
     candidates: int = 0
     gap: float = 0.0
@@ -101,33 +99,6 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelUse:
-    """Calls of one kernel that are split alike: what they cost one device in a step.
-
-    Of a pipeline, a device of the stage that takes longest for them.
-
-    Attributes:
-      name: entry of the table of kernels, or the calls' target.
-      count: executions in a step.
-      dims: axes per dimension of the first operand.
-      flops, time_s: arithmetic, and seconds of it or of memory traffic, whichever takes longer.
-      sent_bytes, sent_s: what changing layouts around the calls sends, and its time.
-      where: source line of the first call.
-      replicated: why every device computes all of it; empty where it can be split.
-    """
-
-    name: str
-    count: int
-    dims: Sharding
-    flops: int
-    time_s: float
-    sent_bytes: int
-    sent_s: float
-    where: str
-    replicated: str
-
-
-@dataclass(frozen=True, slots=True)
 class Machine:
     """What a plan's cluster is made of, whatever it is called: a kind of device ("h100"), and how many where."""
 
@@ -141,11 +112,8 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The plan of one program on one cluster.
-
-    Plans come from `Parallelized.plan`, `Plan.load` and `Plan.from_module`. Only the first kind is bound to the pytrees
-    of a function, and so has `in_shardings` and `out_shardings`.
+class PlanData:
+    """The plan of one program on one cluster; what users hold is a `rhino.api.plan.Plan`.
 
     Attributes:
       level: the optimization level of the search, "O0" to "O2".
@@ -183,49 +151,6 @@ class Plan:
     machine: Machine | None = None
     unsplit: tuple[Unsplit, ...] = ()
     source: str | ir.Module | None = field(default=None, compare=False, repr=False)
-    binding: Binding | None = field(default=None, compare=False, repr=False)
-
-    # --- where plans come from ------------------------------------------------------------------------------------
-
-    @staticmethod
-    def from_module(module: str | bytes | ir.Module) -> Plan:
-        """The plan written in an annotated module: text, bytecode, or a parsed module (which the plan then holds).
-
-        Raises:
-          RhinoError: not a module, or one without a valid `rhino.plan`.
-        """
-        from rhino.plan.module import read_plan
-
-        return read_plan(module)
-
-    @staticmethod
-    def load(path: str | Path) -> Plan:
-        """The plan in a file that `save` wrote.
-
-        Raises:
-          RhinoError: the file cannot be read, is not a plan, or has another schema version.
-        """
-        from rhino.plan.file import load
-
-        return load(Path(path))
-
-    def save(self, path: str | Path) -> None:
-        """Write the plan with its module as JSON; equal plans give equal bytes.
-
-        Raises:
-          RhinoError: the file cannot be written.
-        """
-        from rhino.plan.file import save
-
-        save(self, Path(path))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan without its module as plain data, with the keys of the JSON file."""
-        from rhino.plan.file import plan_data
-
-        return plan_data(self)
-
-    # --- what a plan says ------------------------------------------------------------------------------------------
 
     @property
     def devices(self) -> int:
@@ -254,98 +179,7 @@ class Plan:
             raise RhinoError("the plan has no module", "write the plan with Plan.save, which stores its module")
         return self.source if isinstance(self.source, str) else str(self.source)
 
-    def summary(self, measured: Any = None) -> str:
-        """What was chosen and why, for people.
 
-        Args:
-          measured: the executable `Parallelized.compile` returned: what XLA measured is shown beside the predictions.
-        """
-        from rhino.report.measured import measure
-        from rhino.report.text import summary
-
-        return summary(self, measure(measured))
-
-    def report_html(self, path: str | Path | None = None, measured: Any = None) -> str:
-        """The same as one self-contained HTML page, which is written to `path` if that is given.
-
-        Args:
-          measured: as for `summary`.
-
-        Raises:
-          RhinoError: the file cannot be written.
-        """
-        from rhino.report.html import page, write
-        from rhino.report.measured import measure
-
-        text = page(self, measure(measured))
-        if path is not None:
-            write(text, Path(path))
-        return text
-
-    def __str__(self) -> str:
-        return self.summary()
-
-    def __repr__(self) -> str:
-        from rhino.report.text import short
-
-        return short(self)
-
-    def _repr_html_(self) -> str:
-        from rhino.report.html import frame
-
-        return frame(self)
-
-    # --- use with plain jax ----------------------------------------------------------------------------------------
-
-    @property
-    def in_shardings(self) -> Any:
-        """A tuple with one pytree per positional argument, for `jax.jit(step, in_shardings=...)`.
-
-        Leaves are `NamedSharding` over the real devices, or `PartitionSpec` when the cluster is not this process's.
-        They are of the shapes the user sees. A strided argument has no such sharding: its leaf splits each dimension in
-        contiguous parts, as many as the plan splits its factors into, so that a device holds as many bytes. For an
-        object of NNX there is an `nnx.State` of shardings.
-
-        Raises:
-          RhinoError: the plan is not bound to a function.
-        """
-        return _of_values(self._bound().in_shardings)
-
-    @property
-    def keyword_shardings(self) -> Any:
-        """As `in_shardings`, for keyword-only arguments: a dictionary by name, which `jax.jit` cannot take."""
-        return _of_values(self._bound().keyword_shardings)
-
-    @property
-    def out_shardings(self) -> Any:
-        """A pytree like the step's result, for `jax.jit(step, out_shardings=...)`; leaves as in `in_shardings`."""
-        return _of_values(self._bound().out_shardings)
-
-    @property
-    def partition_specs(self) -> Any:
-        """As `in_shardings`, but always with `PartitionSpec` leaves."""
-        return _of_values(self._bound().partition_specs)
-
-    def bind(self, binding: Binding) -> Plan:
-        """The same plan for the pytrees and devices of `binding`."""
-        return replace(self, binding=binding)
-
-    def _bound(self) -> Binding:
-        if self.binding is None:
-            raise RhinoError(
-                "the plan is not bound to a function's pytrees",
-                "get a bound one from rhino.parallelize(step, plan=plan).plan(state, batch)",
-            )
-        return self.binding
-
-
-def _of_values(tree: Any) -> Any:
-    """A pytree of shardings as the user knows it: for an object that the step updates, that of its `nnx.State`."""
-    from rhino.api.objects import Updated, states
-
-    return states(tree.result if isinstance(tree, Updated) else tree)
-
-
-def is_pipeline(plan: Plan) -> bool:
+def is_pipeline(plan: PlanData) -> bool:
     """Whether the module of a plan is in fragments, which the groups of devices of stages run."""
     return any(tensor.stages for tensor in plan.arguments)

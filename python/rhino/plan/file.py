@@ -17,15 +17,16 @@ from typing import Any
 
 from rhino.errors import RhinoError
 from rhino.machine.padding import Unsplit
-from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Tensor
+from rhino.plan.data import SCHEMA, Alternative, Machine, PlanData, Predicted, Search, Tensor
 from rhino.plan.strided import factors_of
 from rhino.program.element_types import element_type
+from rhino.program.kernel_use import KernelUse
 
 _INLINE_BYTES = 16384  # a module up to this size stays readable in the file
 _REMEDY = "save the plan again with Plan.save"
 
 
-def plan_data(plan: Plan) -> dict[str, Any]:
+def plan_data(plan: PlanData) -> dict[str, Any]:
     """The plan without its module, as plain data in the order of the file."""
     return {
         "schema": SCHEMA,
@@ -50,7 +51,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def dumps(plan: Plan) -> str:
+def dumps(plan: PlanData) -> str:
     """The text of the plan's file."""
     data = plan_data(plan)
     if plan.source is not None:
@@ -58,7 +59,7 @@ def dumps(plan: Plan) -> str:
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def save(plan: Plan, path: Path) -> None:
+def save(plan: PlanData, path: Path) -> None:
     """See `Plan.save`."""
     try:
         path.write_text(dumps(plan), encoding="utf-8")
@@ -66,7 +67,7 @@ def save(plan: Plan, path: Path) -> None:
         raise RhinoError(f"{path}: cannot write: {error.strerror}", "give a path that can be written") from None
 
 
-def load(path: Path) -> Plan:
+def load(path: Path) -> PlanData:
     """See `Plan.load`."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -77,7 +78,7 @@ def load(path: Path) -> Plan:
     return loads(text, str(path))
 
 
-def loads(text: str, path: str) -> Plan:
+def loads(text: str, path: str) -> PlanData:
     """The plan in the text of a file; errors name the file as `path`.
 
     Raises:
@@ -103,11 +104,11 @@ class _Bad(Exception):
     """A field of the file is missing or ill-typed; the text names it."""
 
 
-def _plan(data: dict[str, Any]) -> Plan:
+def _plan(data: dict[str, Any]) -> PlanData:
     mesh = _mesh(_get(data, "mesh", ""), "mesh")
     meshes = tuple(_mesh(entry, "meshes") for entry in _list(data.get("meshes", []), "meshes"))
     axes = list(dict.fromkeys(axis for found in (mesh, *meshes) for axis, _ in found))
-    return Plan(
+    return PlanData(
         level=_text(_get(data, "level", ""), "level"),
         cluster=_text(_get(data, "cluster", ""), "cluster"),
         mesh=mesh,

@@ -25,14 +25,15 @@ from rhino.dialect.locations import argument_name
 from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
 from rhino.machine.padding import Unsplit
-from rhino.plan.data import SCHEMA, Alternative, KernelUse, Machine, Plan, Predicted, Search, Sharding, Tensor
+from rhino.plan.data import SCHEMA, Alternative, Machine, PlanData, Predicted, Search, Sharding, Tensor
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan.retype import ALIAS
+from rhino.program.kernel_use import KernelUse
 
 if TYPE_CHECKING:
+    from rhino.ir.diagnostics import Diagnostic
     from rhino.machine import Cluster
-    from rhino.passes.diagnostics import Diagnostic
     from rhino.sharding.outcome import Progress
 
 _NAMES = re.compile(r'rhino\.name = "[^"]*"')
@@ -69,7 +70,7 @@ class Request:
 class Planned:
     """A plan with what only the run knows: its seconds, and the remarks and warnings of the passes."""
 
-    plan: Plan
+    plan: PlanData
     seconds: float
     diagnostics: tuple[Diagnostic, ...]
 
@@ -102,12 +103,12 @@ def plan_module(
     Raises:
       RhinoError: a pass failed; the message names the place in the module where it is known.
     """
-    from rhino.passes.pass_manager import Instrumentation, PassManager, PipelineError, Step
+    from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
     from rhino.passes.pipelines import Auto
     from rhino.passes.plan.plan_sharding import PlanSharding
 
     class BeforeSearch(Instrumentation):
-        def before(self, step: Step, module: ir.Module) -> None:
+        def before(self, step: PassStep, module: ir.Module) -> None:
             if before_search is not None and step.name == PlanSharding.name:
                 before_search(module)
 
@@ -228,7 +229,7 @@ def _is_text(raw: bytes) -> bool:
         return False
 
 
-def read_plan(module: str | bytes | ir.Module) -> Plan:
+def read_plan(module: str | bytes | ir.Module) -> PlanData:
     """See `Plan.from_module`."""
     parsed = module if isinstance(module, ir.Module) else parse_module(module, "module")
     attributes = parsed.operation.attributes
@@ -250,7 +251,7 @@ def read_plan(module: str | bytes | ir.Module) -> Plan:
     predicted = data["predicted"]
     search = data.get("search", {})
     pipeline = in_fragments(main)
-    return Plan(
+    return PlanData(
         level=data["level"],
         cluster=data["cluster"],
         mesh=tuple((axis, size) for axis, size in data["mesh"]),

@@ -24,7 +24,7 @@ Attributes = dict[str, ir.Attribute]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StagePiece:
     """An argument, or rows of it, as one stage keeps it.
 
     Attributes:
@@ -84,11 +84,11 @@ def pipeline_results(main: ir.Operation) -> tuple[Tensor, ...]:
     return _together(main, types, functions.result_attributes(main), name)
 
 
-def pipeline_pieces(main: ir.Operation) -> list[tuple[Piece, ...]]:
+def pipeline_pieces(main: ir.Operation) -> list[tuple[StagePiece, ...]]:
     """By original argument, its pieces where they are kept: of copies, the first."""
     meshes = topology(main) or []
     groups = {mesh: g for g, (mesh, _) in enumerate(meshes)}
-    found: dict[int, dict[tuple[tuple[int, int], ...], Piece]] = {}
+    found: dict[int, dict[tuple[tuple[int, int], ...], StagePiece]] = {}
     block = main.regions[0].blocks[0]
     for i, (argument, given) in enumerate(zip(block.arguments, functions.argument_attributes(main), strict=True)):
         index = RhinoArgument.from_attr(given[RhinoArgument.name])["index"] if RhinoArgument.name in given else i
@@ -97,7 +97,7 @@ def pipeline_pieces(main: ir.Operation) -> list[tuple[Piece, ...]]:
         shape = tuple(held.tensor.shape)
         dims = dims_of(held.sharding) if held.sharding is not None else ((),) * len(shape)
         group, rows = groups[held.mesh], tuple(_slice(given))
-        found.setdefault(index, {}).setdefault(rows, Piece(group, dims, tuple(meshes[group][1]), rows, shape))
+        found.setdefault(index, {}).setdefault(rows, StagePiece(group, dims, tuple(meshes[group][1]), rows, shape))
     return [tuple(found[index].values()) for index in sorted(found)]
 
 

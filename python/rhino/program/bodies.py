@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from rhino.program.data import Graph, Op, Rule
+from rhino.program.disjoint import DisjointSets
 
 # Axes per dimension, by factor, or -1 for what is given elsewhere.
 Given = Sequence[Sequence[Sequence[int]]]
@@ -40,7 +41,7 @@ class _Analysis:
         for value in body.values:
             self.at.append(total)
             total += len(value.shape)
-        self.parent = list(range(total))
+        self.sets = DisjointSets(total)
         self.limits = [size for value in body.values for size in value.shape]
         self.banned = [size == 1 for size in self.limits]
 
@@ -58,11 +59,12 @@ class _Analysis:
         numbers: dict[int, int] = {}
         for v in (*(a.value for a in body.arguments), *body.outputs):
             for d in range(len(body.values[v].shape)):
-                root = self._find(self.at[v] + d)
+                root = self.sets.find(self.at[v] + d)
                 if not self.banned[root]:
                     numbers.setdefault(root, len(numbers))
         places = tuple(
-            tuple(numbers.get(self._find(self.at[v.index] + d), -1) for d in range(len(v.shape))) for v in body.values
+            tuple(numbers.get(self.sets.find(self.at[v.index] + d), -1) for d in range(len(v.shape)))
+            for v in body.values
         )
         # Both dimensions of a square in one batch: neither can be split alone.
         twice = {b for dims in places for b in dims if b >= 0 and dims.count(b) > 1}
@@ -93,32 +95,24 @@ class _Analysis:
                     first[sized[0]] = at
         for f, at in first.items():
             if f in fixed:
-                self.banned[self._find(at)] = True
+                self.banned[self.sets.find(at)] = True
         if op.name == "stablehlo.iota":
             self._ban_all(op)
 
     def _ban_all(self, op: Op) -> None:
         for v in (*op.operands, *op.results):
             for d in range(len(self.body.values[v].shape)):
-                self.banned[self._find(self.at[v] + d)] = True
+                self.banned[self.sets.find(self.at[v] + d)] = True
 
     def _limit(self, at: int, size: int) -> None:
-        root = self._find(at)
+        root = self.sets.find(at)
         self.limits[root] = gcd(self.limits[root], size)
 
-    def _find(self, x: int) -> int:
-        parent = self.parent
-        while parent[x] != x:
-            parent[x] = parent[parent[x]]
-            x = parent[x]
-        return x
-
     def _join(self, a: int, b: int) -> None:
-        a, b = sorted((self._find(a), self._find(b)))
-        if a != b:
-            self.parent[b] = a
-            self.limits[a] = gcd(self.limits[a], self.limits[b])
-            self.banned[a] = self.banned[a] or self.banned[b]
+        a, b = self.sets.find(a), self.sets.find(b)
+        root = self.sets.join(a, b)
+        self.limits[root] = gcd(self.limits[a], self.limits[b])
+        self.banned[root] = self.banned[a] or self.banned[b]
 
 
 def rule_around(

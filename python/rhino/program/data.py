@@ -1,6 +1,6 @@
 """Values, operations and arguments of one program, flat and indexed by integers.
 
-Owns the data model only. Built by `rhino.passes.import_graph` from MLIR, or by hand in tests; knows neither.
+Owns the data model only. Built by `rhino.ir.import_graph` from MLIR, or by hand in tests; knows neither.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _KEY = re.compile(r"\[[^\]]*\]|\.\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TensorGroup:
     """Tensors alike; `name` has a star where their names have different numbers. `tensor` is the first of them."""
 
     name: str
@@ -21,14 +21,14 @@ class Group:
     count: int
 
 
-def group(tensors: Iterable[Tensor]) -> list[Group]:
+def group(tensors: Iterable[Tensor]) -> list[TensorGroup]:
     """The groups, in the order of their first tensors."""
     members: dict[object, list[Tensor]] = {}
     for tensor in tensors:
         words = tuple(_NUMBER.split(tensor.name)[::2])
         kind = (words, tensor.role, tensor.shape, tensor.stored_shape, tensor.dtype, tensor.sharding)
         members.setdefault(kind, []).append(tensor)
-    return [Group(_common_name(alike), alike[0], len(alike)) for alike in members.values()]
+    return [TensorGroup(_common_name(alike), alike[0], len(alike)) for alike in members.values()]
 
 
 def _common_name(tensors: Sequence[Tensor]) -> str:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from rhino.errors import RhinoError
 from rhino.machine.units import nbytes, seconds
-from rhino.plan import Plan
+from rhino.plan import PlanData
 from rhino.report import rows
 from rhino.report.measured import Measured
 from rhino.report.units import mesh_text, pipeline_text
 
 
-def page(plan: Plan, measured: Measured | None = None) -> str:
+def page(plan: PlanData, measured: Measured | None = None) -> str:
     """The page. Deterministic: equal plans give equal pages."""
     title = f"Plan for {plan.cluster}"
     sections = [
@@ -44,7 +44,7 @@ def page(plan: Plan, measured: Measured | None = None) -> str:
     )
 
 
-def frame(plan: Plan) -> str:
+def frame(plan: PlanData) -> str:
     """The page inside another one, a notebook's: framed, so that neither's style is the other's."""
     return f'<iframe srcdoc="{escape(page(plan))}" style="width:100%;height:600px;border:0"></iframe>'
 
@@ -61,7 +61,7 @@ def _asset(name: str) -> str:
     return files("rhino.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _head(plan: Plan) -> str:
+def _head(plan: PlanData) -> str:
     facts = [
         ("step time", seconds(plan.predicted.step_time_s)),
         ("peak memory", nbytes(plan.predicted.peak_bytes)),
@@ -83,7 +83,7 @@ def _mesh(mesh: Sequence[tuple[str, int]]) -> str:
     return " &times; ".join(f"{size}<small>{escape(axis)}</small>" for axis, size in mesh) or "1"
 
 
-def _time(plan: Plan) -> str:
+def _time(plan: PlanData) -> str:
     parts = rows.time_rows(plan)
     total = sum(value for _, value in parts) or 1.0
     pieces = "".join(
@@ -99,7 +99,7 @@ def _time(plan: Plan) -> str:
     return f"<section><h2>Where the time goes</h2>{bar}{note}</section>"
 
 
-def _memory_bars(plan: Plan, measured: Measured | None) -> list[tuple[str, float, float | None]]:
+def _memory_bars(plan: PlanData, measured: Measured | None) -> list[tuple[str, float, float | None]]:
     found: list[tuple[str, float, float | None]] = [
         ("peak memory", plan.predicted.peak_bytes, measured.peak_bytes if measured else None)
     ]
@@ -108,7 +108,7 @@ def _memory_bars(plan: Plan, measured: Measured | None) -> list[tuple[str, float
     return found
 
 
-def _comm_bars(plan: Plan, measured: Measured | None) -> list[tuple[str, float, float | None]]:
+def _comm_bars(plan: PlanData, measured: Measured | None) -> list[tuple[str, float, float | None]]:
     ours, xla = plan.predicted.comm_bytes, measured.comm_bytes if measured else {}
     return [(kind, ours.get(kind, 0), xla.get(kind, 0) if measured else None) for kind in rows.KINDS]
 
@@ -131,7 +131,7 @@ def _compared(title: str, table: Sequence[rows.Compared], amounts: Iterable[tupl
     return f"<section><h2>{title}</h2>{_table(head, body, number=range(2, len(head)))}</section>"
 
 
-def _tensors(plan: Plan) -> str:
+def _tensors(plan: PlanData) -> str:
     body = []
     for row in rows.tensor_rows(plan):
         count = f"&times; {row.count}" if row.count > 1 else ""
@@ -160,7 +160,7 @@ def _tensors(plan: Plan) -> str:
     )
 
 
-def _kernels(plan: Plan) -> str:
+def _kernels(plan: PlanData) -> str:
     found = rows.kernel_rows(plan)
     if not found:
         return ""
@@ -175,7 +175,7 @@ def _kernels(plan: Plan) -> str:
     return f"<section><h2>Kernels</h2>{_table(head, body, number=(2, 3, 4))}</section>"
 
 
-def _unsplit(plan: Plan) -> str:
+def _unsplit(plan: PlanData) -> str:
     found = rows.unsplit_lines(plan)
     if not found:
         return ""
@@ -183,7 +183,7 @@ def _unsplit(plan: Plan) -> str:
     return f"<section><h2>Sizes that do not divide</h2><ul>{body}</ul></section>"
 
 
-def _alternatives(plan: Plan) -> str:
+def _alternatives(plan: PlanData) -> str:
     body = []
     for i, entry in enumerate(rows.alternative_rows(plan)):
         cells = [escape(entry.name), entry.step_time, entry.peak, escape(entry.why)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rhino.machine.padding import describe, gains
 from rhino.machine.units import nbytes, seconds
-from rhino.plan import Plan, Tensor
+from rhino.plan import PlanData, Tensor
 from rhino.report.groups import group, mirrors
 from rhino.report.measured import Measured
 from rhino.report.units import device_bytes, flops, percent, sharding_text, tensor_type
@@ -27,7 +27,7 @@ class Compared:
     error: str = ""
 
 
-def time_rows(plan: Plan) -> list[tuple[str, float]]:
+def time_rows(plan: PlanData) -> list[tuple[str, float]]:
     """(what, seconds) of the parts of a step that take time, computing first."""
     predicted = plan.predicted
     rows = [
@@ -38,7 +38,7 @@ def time_rows(plan: Plan) -> list[tuple[str, float]]:
     return [row for row in rows if row[1] > 0 or row[0] == "computing"]
 
 
-def memory_rows(plan: Plan, measured: Measured | None) -> list[Compared]:
+def memory_rows(plan: PlanData, measured: Measured | None) -> list[Compared]:
     """Peak memory of a device and its parts."""
     predicted = plan.predicted
     pairs = [("peak memory", predicted.peak_bytes, measured.peak_bytes if measured else None)]
@@ -51,7 +51,7 @@ def memory_rows(plan: Plan, measured: Measured | None) -> list[Compared]:
     ]
 
 
-def collective_rows(plan: Plan, measured: Measured | None) -> list[Compared]:
+def collective_rows(plan: PlanData, measured: Measured | None) -> list[Compared]:
     """Bytes that a device sends per step by kind of collective, with the number of executions."""
     predicted = plan.predicted
     rows = []
@@ -87,12 +87,12 @@ class TensorRow:
     split: bool
 
 
-def tensor_rows(plan: Plan) -> list[TensorRow]:
+def tensor_rows(plan: PlanData) -> list[TensorRow]:
     """The arguments, parameters first, repeated layers as one row."""
     return _rows(plan, plan.arguments)
 
 
-def short_tensor_rows(plan: Plan) -> list[TensorRow]:
+def short_tensor_rows(plan: PlanData) -> list[TensorRow]:
     """As `tensor_rows`, but optimizer state that is split as its parameters are is one row for each kind of state."""
     held, rest = mirrors(plan.arguments)
     as_param = "as parameter"
@@ -113,7 +113,7 @@ def short_tensor_rows(plan: Plan) -> list[TensorRow]:
     return [*others[:first], *rows, *others[first:]]
 
 
-def _rows(plan: Plan, tensors: Sequence[Tensor]) -> list[TensorRow]:
+def _rows(plan: PlanData, tensors: Sequence[Tensor]) -> list[TensorRow]:
     order = list(ROLES)
     groups = sorted(group(tensors), key=lambda g: order.index(g.tensor.role) if g.tensor.role in order else len(order))
     return [
@@ -146,7 +146,7 @@ class KernelRow:
     note: str
 
 
-def kernel_rows(plan: Plan) -> list[KernelRow]:
+def kernel_rows(plan: PlanData) -> list[KernelRow]:
     """The kernels of a plan, in the order of the program."""
     return [
         KernelRow(
@@ -162,7 +162,7 @@ def kernel_rows(plan: Plan) -> list[KernelRow]:
     ]
 
 
-def unsplit_lines(plan: Plan) -> list[str]:
+def unsplit_lines(plan: PlanData) -> list[str]:
     """What was not split because of its size, and what padding would give: a line each."""
     now = plan.predicted.step_time_s, plan.predicted.peak_bytes
     return [describe(one, plan.devices, *now) for one in plan.unsplit if gains(one, *now)]
@@ -178,7 +178,7 @@ class AlternativeRow:
     why: str
 
 
-def alternative_rows(plan: Plan) -> list[AlternativeRow]:
+def alternative_rows(plan: PlanData) -> list[AlternativeRow]:
     """The chosen mesh, then those that lost."""
     rows = [
         AlternativeRow(

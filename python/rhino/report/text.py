@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rhino.machine.units import nbytes, seconds
-from rhino.plan import Plan
+from rhino.plan import PlanData
 from rhino.report import rows
 from rhino.report.measured import Measured
 from rhino.report.units import mesh_text, pipeline_text
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WIDTH = 120
 
 
-def summary(plan: Plan, measured: Measured | None = None) -> str:
+def summary(plan: PlanData, measured: Measured | None = None) -> str:
     """The summary as plain text of 120 columns at most."""
     from rich.console import Console
 
@@ -28,20 +28,20 @@ def summary(plan: Plan, measured: Measured | None = None) -> str:
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
-def short(plan: Plan) -> str:
+def short(plan: PlanData) -> str:
     """The plan in one line."""
     predicted = plan.predicted
     time, peak = seconds(predicted.step_time_s), nbytes(predicted.peak_bytes)
     return f"<Plan for {plan.cluster}: {plan.shape_name}, {len(plan.arguments)} arguments, {time} a step, peak {peak}>"
 
 
-def print_summary(plan: Plan, console: Console, measured: Measured | None = None) -> None:
+def print_summary(plan: PlanData, console: Console, measured: Measured | None = None) -> None:
     """Print the summary on a console."""
     for part in _parts(plan, measured):
         console.print(part)
 
 
-def _parts(plan: Plan, measured: Measured | None) -> list[RenderableType]:
+def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
     from rich.text import Text
 
     devices = f"{plan.devices} device{'s' if plan.devices > 1 else ''}"
@@ -82,7 +82,7 @@ def _parts(plan: Plan, measured: Measured | None) -> list[RenderableType]:
     return parts
 
 
-def _kernels(plan: Plan) -> list[RenderableType]:
+def _kernels(plan: PlanData) -> list[RenderableType]:
     from rich.text import Text
 
     found = rows.kernel_rows(plan)
@@ -98,7 +98,7 @@ def _kernels(plan: Plan) -> list[RenderableType]:
     return [table, *(Text(note, "yellow") for note in notes), Text("")]
 
 
-def _time_line(plan: Plan) -> str:
+def _time_line(plan: PlanData) -> str:
     times = ", ".join(f"{name} {seconds(value)}" for name, value in rows.time_rows(plan))
     return f"predicted step time {seconds(plan.predicted.step_time_s)}  ({times})"
 

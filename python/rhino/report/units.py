@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from rhino.machine.units import three_digits
-from rhino.plan import Plan, Sharding, Tensor
+from rhino.plan import PlanData, Sharding, Tensor
 from rhino.program.element_types import dtype_bytes, type_text
 
 
@@ -38,18 +38,18 @@ def _dim(axes: Sequence[str]) -> str:
     return "-" if not axes else axes[0] if len(axes) == 1 else f"({','.join(axes)})"
 
 
-def mesh_text(plan: Plan) -> str:
+def mesh_text(plan: PlanData) -> str:
     """`x=2, y=4`, outermost first; "one device" without a mesh. Those of groups with different ones one by one."""
     return " | ".join(", ".join(f"{a}={n}" for a, n in mesh) or "one device" for mesh in plan.meshes or (plan.mesh,))
 
 
-def pipeline_text(plan: Plan) -> str:
+def pipeline_text(plan: PlanData) -> str:
     """`4 stages, 8 micro-batches, 1f1b`, and how many devices each group has where that differs."""
     on = f" on {'+'.join(map(str, plan.group_devices))} devices" if plan.meshes else ""
     return f"{plan.stages} stages{on}, {plan.microbatches} micro-batches, {plan.schedule}"
 
 
-def device_bytes(tensor: Tensor, plan: Plan) -> int:
+def device_bytes(tensor: Tensor, plan: PlanData) -> int:
     """Bytes of one device's part of a tensor."""
     sizes = dict(plan.meshes[tensor.stages[0]] if plan.meshes and tensor.stages else plan.mesh)
     shards = prod(_axis_size(axis, sizes) for axes in tensor.sharding for axis in axes)

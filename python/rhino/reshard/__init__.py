@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rhino.reshard.bounds import Bounds, bounds_of
 from rhino.reshard.checker import check_program, program_time
-from rhino.reshard.data import Hop, Network, Phase, Program, Slice, Step, Tensor, Tile, Unit
+from rhino.reshard.data import Hop, MessageProgram, MessageStep, MovedTensor, Network, Phase, Slice, Tile, Unit
 from rhino.reshard.networks import network_of
 from rhino.reshard.plan import SCHEDULERS, ReshardPlan, plan_reshard
 from rhino.reshard.strategies import STRATEGIES, unit_time
@@ -19,13 +19,13 @@ __all__ = [
     "STRATEGIES",
     "Bounds",
     "Hop",
+    "MessageProgram",
+    "MessageStep",
+    "MovedTensor",
     "Network",
     "Phase",
-    "Program",
     "ReshardPlan",
     "Slice",
-    "Step",
-    "Tensor",
     "Tile",
     "Unit",
     "bounds_of",

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from rhino.reshard.data import Network, Unit
 from rhino.reshard.flow import least_time
-from rhino.reshard.units import Task, tasks_of
+from rhino.reshard.units import BundleTask, tasks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def bounds_of(units: Sequence[Unit], network: Network) -> Bounds:
     return bounds_of_tasks(tasks_of(units, network), network)
 
 
-def bounds_of_tasks(tasks: Iterable[Task], network: Network) -> Bounds:
+def bounds_of_tasks(tasks: Iterable[BundleTask], network: Network) -> Bounds:
     """As `bounds_of`. What stays inside hosts counts for nothing."""
     speed = network.bandwidth_bytes_s
     moved = [task for task in tasks if task.targets]

@@ -12,13 +12,13 @@ from itertools import accumulate
 from math import lcm
 
 from rhino.errors import RhinoError
-from rhino.reshard.data import Hop, Network, Phase, Program
+from rhino.reshard.data import Hop, MessageProgram, Network, Phase
 from rhino.reshard.units import hosts_of
 
 _REMEDY = "plan the transfer again"
 
 
-def check_program(program: Program, network: Network) -> None:
+def check_program(program: MessageProgram, network: Network) -> None:
     """Proves that each host has the bytes it sends when it sends them, and each receiver's host its units at the end.
 
     Raises:
@@ -74,7 +74,7 @@ def _copied(there: Mapping[int, list[tuple[int, int]]]) -> dict[int, list[tuple[
     return {host: list(ranges) for host, ranges in there.items()}
 
 
-def _ends(program: Program, network: Network) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _ends(program: MessageProgram, network: Network) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Per unit the hosts that hold it and the others that need it, ascending."""
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]] = {}
     hosts = hosts_of(network)
@@ -90,7 +90,7 @@ def _ends(program: Program, network: Network) -> list[tuple[tuple[int, ...], tup
     return ends
 
 
-def _check_bundles(program: Program, ends: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+def _check_bundles(program: MessageProgram, ends: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
     seen: dict[int, int] = {}
     for number, bundle in enumerate(program.bundles):
         if not bundle:
@@ -108,7 +108,7 @@ def _check_bundles(program: Program, ends: Sequence[tuple[tuple[int, ...], tuple
             raise RhinoError(f"unit {unit}: host {wanting[0]} needs it, but it is in no bundle", _REMEDY)
 
 
-def _check_phase(phase: Phase, place: str, program: Program) -> None:
+def _check_phase(phase: Phase, place: str, program: MessageProgram) -> None:
     if phase.periods < 1 or phase.chunks < 1:
         raise RhinoError(f"{place}: {phase.periods} periods of {phase.chunks} chunks", _REMEDY)
     known = set(program.hosts)
@@ -184,7 +184,7 @@ def _add(ranges: list[tuple[int, int]], start: int, stop: int) -> None:
     ranges[:] = apart
 
 
-def program_time(program: Program, network: Network) -> Fraction:
+def program_time(program: MessageProgram, network: Network) -> Fraction:
     """Seconds of a program: hosts go through the steps in order, a message starts when both of its ends are there.
 
     It lasts the latency and the step's length (messages of a step are padded to the longest) over the bandwidth of its
@@ -195,7 +195,7 @@ def program_time(program: Program, network: Network) -> Fraction:
     return Fraction(max(clock.values(), default=0), scale)
 
 
-def unit_starts(program: Program, network: Network) -> dict[int, Fraction]:
+def unit_starts(program: MessageProgram, network: Network) -> dict[int, Fraction]:
     """When the first message with bytes of each unit that has any starts, by the same rules."""
     _, went, scale = _run(program, network)
     ends = [list(accumulate(program.units[unit].nbytes for unit in bundle)) for bundle in program.bundles]
@@ -222,7 +222,7 @@ def unit_starts(program: Program, network: Network) -> dict[int, Fraction]:
 _Went = tuple[list[list[int]], int]
 
 
-def _run(program: Program, network: Network) -> tuple[dict[int, int], list[_Went], int]:
+def _run(program: MessageProgram, network: Network) -> tuple[dict[int, int], list[_Went], int]:
     """When each host is done, how each phase went, and ticks per second."""
     speed = network.bandwidth_bytes_s
     seconds: dict[tuple[int, int, int], Fraction] = {}

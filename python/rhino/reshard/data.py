@@ -23,7 +23,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class MovedTensor:
     """A tensor and where it goes. The source tiles cover it, each element once or more; the target tiles need not."""
 
     shape: tuple[int, ...]
@@ -72,7 +72,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One message of a step: bytes of one bundle (`Program.bundles`) from a host to another.
+    """One message of a step: bytes of one bundle (`MessageProgram.bundles`) from a host to another.
 
     In period p it moves [at, at + length) with at = start + stride * (p - lag), and nothing (whatever is sent is
     not looked at) where p - lag is outside of range(chunks) of its phase. What lies past the bundle's end is padding.
@@ -89,7 +89,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MessageStep:
     """Messages at the same time: no host is the source of two, none the target of two."""
 
     hops: tuple[Hop, ...]
@@ -109,11 +109,11 @@ class Phase:
 
     periods: int
     chunks: int
-    steps: tuple[Step, ...]
+    steps: tuple[MessageStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class MessageProgram:
     """What every host does, in one order for all: a host passes over steps that it has no part in.
 
     Between devices of one host nothing is said: when the program is over, each target host has all units of its

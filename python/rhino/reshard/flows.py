@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from rhino.reshard.data import Network
 from rhino.reshard.flow import Demand, least_time
-from rhino.reshard.units import Task
+from rhino.reshard.units import BundleTask
 
 # Holders and targets of a bundle.
 Key = tuple[tuple[int, ...], tuple[int, ...]]
@@ -20,7 +20,7 @@ _Share = tuple[Fraction, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class BundleFlow:
     """Bytes of one bundle on their way to all of its target hosts.
 
     Attributes:
@@ -40,7 +40,7 @@ class Flow:
         return 1 + max(lag for _, _, lag in self.hops)
 
 
-def flows_of(tasks: Sequence[Task], network: Network) -> list[Flow]:
+def flows_of(tasks: Sequence[BundleTask], network: Network) -> list[BundleFlow]:
     """The flows of tasks, in their order. No two have both the same holders and the same targets.
 
     Sources and relays are chosen by a maximum flow so that the longest time of a host's sends is least: `Bounds.send`
@@ -108,7 +108,7 @@ def _take(waiting: list[_Share], amount: Fraction) -> list[_Share]:
     return taken
 
 
-def _cut(task: Task, rows: Sequence[Sequence[_Share]]) -> list[Flow]:
+def _cut(task: BundleTask, rows: Sequence[Sequence[_Share]]) -> list[BundleFlow]:
     """The flows of a bundle: it is cut where a row changes host."""
     ends = set()
     for row in rows:
@@ -123,7 +123,7 @@ def _cut(task: Task, rows: Sequence[Sequence[_Share]]) -> list[Flow]:
         stop = task.nbytes if cut == cuts[-1] else min(round(cut / task.item_bytes) * task.item_bytes, task.nbytes)
         if stop > start:
             hops = _tree(_at(rows, cut), task.targets)
-            flows.append(Flow(task.bundle, task.item_bytes, start, stop - start, hops))
+            flows.append(BundleFlow(task.bundle, task.item_bytes, start, stop - start, hops))
             start = stop
     return flows
 

@@ -14,12 +14,12 @@ from heapq import heapify, heappop, heappush
 from math import lcm
 
 from rhino.reshard.data import Network
-from rhino.reshard.units import Task
+from rhino.reshard.units import BundleTask
 
 # Seconds of a task from a sender.
-Time = Callable[[Task, int], Fraction]
+Time = Callable[[BundleTask, int], Fraction]
 # (task, sender) in order.
-Order = tuple[tuple[Task, int], ...]
+Order = tuple[tuple[BundleTask, int], ...]
 
 # Task placements that `greedy` makes, over all of its tries.
 _GREEDY_WORK = 4096
@@ -59,12 +59,12 @@ def timed(order: Order, time: Time) -> ListSchedule:
     return ListSchedule(order, tuple(starts), Fraction(end, scale))
 
 
-def naive(tasks: Sequence[Task]) -> Order:
+def naive(tasks: Sequence[BundleTask]) -> Order:
     """The given order, always the first holder."""
     return tuple((task, task.holders[0]) for task in tasks)
 
 
-def load_balance(tasks: Sequence[Task], network: Network) -> Order:
+def load_balance(tasks: Sequence[BundleTask], network: Network) -> Order:
     """Longest first, each from the holder that would be done with its bytes first; hosts in order where equal."""
     slowness = _slowness(network)
     sent: dict[int, int] = {}
@@ -77,7 +77,7 @@ def load_balance(tasks: Sequence[Task], network: Network) -> Order:
     return tuple(order)
 
 
-def greedy(tasks: Sequence[Task], network: Network, time: Time, seed: int) -> ListSchedule:
+def greedy(tasks: Sequence[BundleTask], network: Network, time: Time, seed: int) -> ListSchedule:
     """The best of some runs of randomised rounds (2211.05322 §3.2): a round is a set of tasks without a common host.
 
     Tasks are offered in random order; one that finds its hosts free takes the holder that has sent least so far.
@@ -92,13 +92,13 @@ def greedy(tasks: Sequence[Task], network: Network, time: Time, seed: int) -> Li
     return best
 
 
-def _rounds(tasks: Sequence[Task], network: Network, generator: random.Random) -> Order:
+def _rounds(tasks: Sequence[BundleTask], network: Network, generator: random.Random) -> Order:
     slowness = _slowness(network)
     hosts = {host for task in tasks for host in (*task.holders, *task.targets)}
     offered = list(tasks)
     generator.shuffle(offered)
     # Of tasks with the same hosts, a round that has no place for one has none for those behind it.
-    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], deque[tuple[int, Task]]] = {}
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], deque[tuple[int, BundleTask]]] = {}
     for place, task in enumerate(offered):
         alike.setdefault((task.holders, task.targets), deque()).append((place, task))
     queues = list(alike.values())
@@ -125,7 +125,7 @@ def _rounds(tasks: Sequence[Task], network: Network, generator: random.Random) -
     return tuple(order)
 
 
-def _least_sent(task: Task, busy: set[int], sent: Mapping[int, int], slowness: Mapping[int, int]) -> int | None:
+def _least_sent(task: BundleTask, busy: set[int], sent: Mapping[int, int], slowness: Mapping[int, int]) -> int | None:
     """The holder to send a task in a round where some hosts are busy; None if it does not fit."""
     if not task.targets:
         return task.holders[0]

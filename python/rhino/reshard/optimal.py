@@ -12,12 +12,12 @@ from fractions import Fraction
 from math import isqrt, lcm
 
 from rhino.reshard.checker import program_time
-from rhino.reshard.data import Hop, Network, Phase, Program, Step, Unit
-from rhino.reshard.flows import Flow, flows_of
+from rhino.reshard.data import Hop, MessageProgram, MessageStep, Network, Phase, Unit
+from rhino.reshard.flows import BundleFlow, flows_of
 from rhino.reshard.matchings import matchings, port_load
 from rhino.reshard.programs import made_program
 from rhino.reshard.strategies import LEAST_CHUNK_BYTES, chunk_bytes, fluid_chunks
-from rhino.reshard.units import Task
+from rhino.reshard.units import BundleTask
 
 # A period may be longer by this share for the sake of few steps: what is not alike is padded to be so.
 _PADDING = Fraction(1, 100)
@@ -27,19 +27,19 @@ _PADDING = Fraction(1, 100)
 class _Piece:
     """What one hop of one flow moves in a period, and how long that takes in ticks, padded."""
 
-    flow: Flow
+    flow: BundleFlow
     lag: int
     stride: int
     ticks: int
 
 
 def optimal_program(
-    tasks: Sequence[Task],
+    tasks: Sequence[BundleTask],
     units: tuple[Unit, ...],
     bundles: tuple[tuple[int, ...], ...],
     network: Network,
     chunks: int | None,
-) -> tuple[Program, int, list[Flow]]:
+) -> tuple[MessageProgram, int, list[BundleFlow]]:
     """The program at the bound, the number of chunks that its flows are cut into, and the flows.
 
     In a period each hop of each chain carries one chunk, hop j that of j periods ago, and nothing but the ports can be
@@ -56,7 +56,7 @@ def optimal_program(
     depth = max(flow.depth for flow in flows)
     if depth == 1:
         return made_program(units, bundles, [_phase(flows, 1, depth, ticks)]), 1, flows
-    made: dict[int, Program] = {}
+    made: dict[int, MessageProgram] = {}
     once = _phase(flows, 1, depth, ticks)
     for count in _counts(once, flows, depth, network, chunks):
         made[count] = made_program(units, bundles, [_phase(flows, count, depth, ticks)])
@@ -65,7 +65,7 @@ def optimal_program(
     return made[best], best, flows
 
 
-def limit_time(flows: Sequence[Flow], program: Program, network: Network) -> Fraction:
+def limit_time(flows: Sequence[BundleFlow], program: MessageProgram, network: Network) -> Fraction:
     """Seconds of the programs of flows in the limit of ever smaller chunks, where bandwidths differ.
 
     What K chunks take of K periods is then all there is: the time by which everything is later after one more period of
@@ -82,7 +82,7 @@ def limit_time(flows: Sequence[Flow], program: Program, network: Network) -> Fra
     return (twice - sixty) / 60
 
 
-def fluid_time(flows: Iterable[Flow], network: Network) -> Fraction:
+def fluid_time(flows: Iterable[BundleFlow], network: Network) -> Fraction:
     """Seconds of the busiest port, which flows take in the limit of ever smaller chunks and without latency."""
     speed = network.bandwidth_bytes_s
     loads: dict[tuple[int, int], Fraction] = {}
@@ -94,7 +94,7 @@ def fluid_time(flows: Iterable[Flow], network: Network) -> Fraction:
     return max(loads.values(), default=Fraction(0))
 
 
-def _ticks(network: Network, flows: Iterable[Flow]) -> dict[tuple[int, int], int]:
+def _ticks(network: Network, flows: Iterable[BundleFlow]) -> dict[tuple[int, int], int]:
     """Ticks of a byte on each link in use: whole numbers, all 1 where the bandwidths are equal."""
     speed = network.bandwidth_bytes_s
     links = sorted({(source, target) for flow in flows for source, target, _ in flow.hops})
@@ -104,7 +104,9 @@ def _ticks(network: Network, flows: Iterable[Flow]) -> dict[tuple[int, int], int
     return {link: int(fastest / rate * scale) for link, rate in rates.items()}
 
 
-def _counts(once: Phase, flows: Sequence[Flow], depth: int, network: Network, chunks: int | None) -> tuple[int, ...]:
+def _counts(
+    once: Phase, flows: Sequence[BundleFlow], depth: int, network: Network, chunks: int | None
+) -> tuple[int, ...]:
     """Numbers of chunks worth trying. `once` is the period with one chunk."""
     most_items = max(flow.nbytes // flow.item_bytes for flow in flows)
     if chunks is not None:
@@ -118,12 +120,12 @@ def _counts(once: Phase, flows: Sequence[Flow], depth: int, network: Network, ch
     return tuple(sorted({max(1, min(count, most)) for count in (best // 2, best, best + 1, 2 * best)}))
 
 
-def _phase(flows: Sequence[Flow], count: int, depth: int, ticks: Mapping[tuple[int, int], int]) -> Phase:
+def _phase(flows: Sequence[BundleFlow], count: int, depth: int, ticks: Mapping[tuple[int, int], int]) -> Phase:
     return Phase(count + depth - 1, count, _steps(_pieces(flows, count, ticks), ticks, count))
 
 
 def _pieces(
-    flows: Iterable[Flow], count: int, ticks: Mapping[tuple[int, int], int]
+    flows: Iterable[BundleFlow], count: int, ticks: Mapping[tuple[int, int], int]
 ) -> dict[tuple[int, int], list[_Piece]]:
     """The pieces of flows in so many chunks, by link."""
     pieces: dict[tuple[int, int], list[_Piece]] = {}
@@ -137,7 +139,7 @@ def _pieces(
 
 def _steps(
     pieces: Mapping[tuple[int, int], Sequence[_Piece]], ticks: Mapping[tuple[int, int], int], count: int
-) -> tuple[Step, ...]:
+) -> tuple[MessageStep, ...]:
     """The steps of a period: matchings of links, cut where a link goes on to its next piece."""
     grain = _grain(pieces)
     # Like with like, so that pieces end at the same time.
@@ -150,7 +152,7 @@ def _steps(
     }
     weights = {link: sum(size for _, size in queue) for link, queue in queues.items()}
     done = dict.fromkeys(queues, 0)  # grains of the first piece of each queue
-    steps: list[Step] = []
+    steps: list[MessageStep] = []
     for length, links in matchings(weights):
         while length:
             part = min(length, *(queues[link][0][1] - done[link] for link in links))
@@ -202,17 +204,17 @@ def _hop(link: tuple[int, int], piece: _Piece, start: int, stop: int, ticks: int
     return Hop(link[0], link[1], piece.flow.bundle, piece.flow.start + low, high - low, stride, piece.lag)
 
 
-def _alone(hops: Sequence[Hop], ticks: Mapping[tuple[int, int], int]) -> list[Step]:
+def _alone(hops: Sequence[Hop], ticks: Mapping[tuple[int, int], int]) -> list[MessageStep]:
     """A matching as steps: one, or several of hops without common hosts where links differ in speed.
 
     Messages of a step are padded to the longest, which a slow link would wait for.
     """
     if len({ticks[hop.source, hop.target] for hop in hops}) <= 1:
-        return [Step(tuple(hops))] if hops else []
+        return [MessageStep(tuple(hops))] if hops else []
     groups: list[list[Hop]] = []
     for hop in hops:
         ends = {hop.source, hop.target}
         near = [group for group in groups if any(ends & {other.source, other.target} for other in group)]
         groups = [group for group in groups if group not in near]
         groups.append([*(other for group in near for other in group), hop])
-    return [Step(tuple(group)) for group in groups]
+    return [MessageStep(tuple(group)) for group in groups]

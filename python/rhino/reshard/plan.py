@@ -12,14 +12,14 @@ from fractions import Fraction
 from rhino.errors import RhinoError
 from rhino.reshard.bounds import Bounds, bounds_of_tasks
 from rhino.reshard.checker import check_program, program_time, unit_starts
-from rhino.reshard.data import Network, Phase, Program, Tensor, Unit
-from rhino.reshard.flows import Flow
+from rhino.reshard.data import MessageProgram, MovedTensor, Network, Phase, Unit
+from rhino.reshard.flows import BundleFlow
 from rhino.reshard.lists import ListSchedule, greedy, load_balance, naive, timed
 from rhino.reshard.optimal import limit_time, optimal_program
 from rhino.reshard.programs import made_program
 from rhino.reshard.search import search
 from rhino.reshard.strategies import check_strategy, fluid_chunks, task_chunks, task_phases, task_time
-from rhino.reshard.units import Task, bundled, tasks_of, units_of
+from rhino.reshard.units import BundleTask, bundled, tasks_of, units_of
 
 SCHEDULERS = ("naive", "load-balance", "greedy", "search", "optimal")
 
@@ -52,7 +52,7 @@ class ReshardPlan:
     makespan_s: Fraction
     bounds: Bounds
     chunks: int
-    program: Program
+    program: MessageProgram
 
     @property
     def bound_s(self) -> Fraction:
@@ -66,7 +66,7 @@ class ReshardPlan:
 
 
 def plan_reshard(
-    tensors: Sequence[Tensor],
+    tensors: Sequence[MovedTensor],
     network: Network,
     strategy: str = "broadcast",
     scheduler: str = "optimal",
@@ -99,7 +99,7 @@ def plan_reshard(
 
     known: dict[tuple[object, ...], Fraction] = {}
 
-    def time(task: Task, sender: int) -> Fraction:
+    def time(task: BundleTask, sender: int) -> Fraction:
         key = (task.nbytes, task.item_bytes, task.targets, task.receivers, sender)
         if key not in known:
             known[key] = task_time(strategy, task, sender, network, chunks)
@@ -117,7 +117,7 @@ def plan_reshard(
     # The host that is busy for as long as the bound sends or receives a message at least.
     least = bounds.bound + network.latency_s
 
-    def best_list(tasks: Sequence[Task]) -> ListSchedule:
+    def best_list(tasks: Sequence[BundleTask]) -> ListSchedule:
         rules = (naive(tasks), load_balance(tasks, network))
         best = min(*(timed(rule, time) for rule in rules), greedy(tasks, network, time, seed), key=_makespan)
         return search(tasks, time, best, time_limit_s) if best.makespan > least else best
@@ -148,7 +148,7 @@ class _Problem:
     strategy: str
     scheduler: str
     units: tuple[Unit, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[BundleTask, ...]
     bounds: Bounds
     network: Network
     chunks: int | None
@@ -176,7 +176,7 @@ def _listed(problem: _Problem, schedule: ListSchedule, bundles: tuple[tuple[int,
     return _plan(problem, senders, starts, schedule.makespan, most, program)
 
 
-def _exact(problem: _Problem, bundles: tuple[tuple[int, ...], ...], tasks: Sequence[Task]) -> ReshardPlan:
+def _exact(problem: _Problem, bundles: tuple[tuple[int, ...], ...], tasks: Sequence[BundleTask]) -> ReshardPlan:
     """The plan of broadcasts at the bound, which may split bundles over senders and send them piece by piece."""
     network = problem.network
     program, chunks, flows = optimal_program(tasks, problem.units, bundles, network, problem.chunks)
@@ -198,7 +198,7 @@ def _exact(problem: _Problem, bundles: tuple[tuple[int, ...], ...], tasks: Seque
     return _plan(problem, senders, starts, makespan, chunks, program)
 
 
-def _sent(program: Program, flows: Sequence[Flow]) -> list[list[dict[int, int]]]:
+def _sent(program: MessageProgram, flows: Sequence[BundleFlow]) -> list[list[dict[int, int]]]:
     """Per bundle and unit of it, the bytes of the unit that each host puts on the way."""
     sent: list[list[dict[int, int]]] = [[{} for _ in bundle] for bundle in program.bundles]
     for flow in flows:
@@ -230,7 +230,7 @@ def _plan(
     starts: Sequence[Fraction],
     makespan: Fraction,
     chunks: int,
-    program: Program,
+    program: MessageProgram,
 ) -> ReshardPlan:
     check_program(program, problem.network)
     return ReshardPlan(

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import lcm
 
 from rhino.reshard.lists import ListSchedule, Time, timed
-from rhino.reshard.units import Task
+from rhino.reshard.units import BundleTask
 
 # Tried placements per second of the time limit, what a slow machine manages: a fixed rate keeps plans deterministic.
 _PLACEMENTS_PER_S = 8_000
@@ -19,7 +19,7 @@ _PLACEMENTS_PER_S = 8_000
 _MOST_TASKS = 128
 
 
-def search(tasks: Sequence[Task], time: Time, start: ListSchedule, time_limit_s: float) -> ListSchedule:
+def search(tasks: Sequence[BundleTask], time: Time, start: ListSchedule, time_limit_s: float) -> ListSchedule:
     """The best schedule found, `start` if none is better; it is optimal among list schedules if the tree was exhausted.
 
     Tasks that are alike are tried in one order only, and so are schedules that differ only in the order in which they
@@ -40,7 +40,7 @@ def search(tasks: Sequence[Task], time: Time, start: ListSchedule, time_limit_s:
 class _Group:
     """Tasks that are alike, and the whole ticks of each from each holder."""
 
-    tasks: list[Task]
+    tasks: list[BundleTask]
     senders: tuple[int, ...]
     targets: tuple[int, ...]
     ticks: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class _Group:
 class _Tree:
     """The state of one search: what is placed, when each host is free, how much is left for each set of hosts."""
 
-    moved: Sequence[Task]
+    moved: Sequence[BundleTask]
     time: Time
     budget: int
     groups: list[_Group] = field(init=False)
@@ -93,7 +93,7 @@ class _Tree:
         self.placed = []
         self.found = None
 
-    def best_below(self, makespan: Fraction) -> tuple[tuple[Task, int], ...] | None:
+    def best_below(self, makespan: Fraction) -> tuple[tuple[BundleTask, int], ...] | None:
         """The order of the best schedule that is shorter than `makespan`, None if none was found."""
         self.best = int(makespan * self.scale)
         if self._bound() < self.best:

@@ -10,8 +10,8 @@ from itertools import pairwise
 from math import isqrt
 
 from rhino.errors import RhinoError
-from rhino.reshard.data import Hop, Network, Phase, Step
-from rhino.reshard.units import Task
+from rhino.reshard.data import Hop, MessageStep, Network, Phase
+from rhino.reshard.units import BundleTask
 
 STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")
 # Smaller messages cost a network more in calls than in bytes.
@@ -78,12 +78,12 @@ def best_chunks(once: Fraction, hosts: int, latency: Fraction) -> int:
     return min((root, root + 1) if root else (1,), key=lambda count: (count + hosts - 1) * (latency + once / count))
 
 
-def used(strategy: str, task: Task) -> str:
+def used(strategy: str, task: BundleTask) -> str:
     """The strategy that a task is really sent by: what cannot gather across hosts sends to each receiver instead."""
     return "send-recv" if strategy == "local-all-gather" and len(task.targets) > 1 else strategy
 
 
-def task_chunks(strategy: str, task: Task, network: Network, chunks: int | None) -> int:
+def task_chunks(strategy: str, task: BundleTask, network: Network, chunks: int | None) -> int:
     """The number of chunks a task is sent in: as given, or the best, with chunks of 64 KiB where there are several."""
     hosts = len(task.targets)
     if strategy != "broadcast" or hosts == 0:
@@ -100,7 +100,7 @@ def task_chunks(strategy: str, task: Task, network: Network, chunks: int | None)
     return min(best_chunks(task.nbytes / slowest, hosts, network.latency_s), most)
 
 
-def task_time(strategy: str, task: Task, sender: int, network: Network, chunks: int | None) -> Fraction:
+def task_time(strategy: str, task: BundleTask, sender: int, network: Network, chunks: int | None) -> Fraction:
     """Seconds that a task holds its hosts: the closed form, with pieces of whole items as in its messages.
 
     Where bandwidths differ, a message has that of its slower end. Without latency and with no number of chunks given a
@@ -128,7 +128,9 @@ def task_time(strategy: str, task: Task, sender: int, network: Network, chunks: 
     return (count + hosts - 1) * (latency + chunk_bytes(task.nbytes, count, task.item_bytes) / slowest)
 
 
-def task_phases(strategy: str, task: Task, sender: int, network: Network, chunks: int | None) -> tuple[Phase, ...]:
+def task_phases(
+    strategy: str, task: BundleTask, sender: int, network: Network, chunks: int | None
+) -> tuple[Phase, ...]:
     """The messages of a task: one phase, or none if it stays inside hosts. Bytes are cut between items."""
     strategy = used(strategy, task)
     if not task.targets:
@@ -136,10 +138,10 @@ def task_phases(strategy: str, task: Task, sender: int, network: Network, chunks
     if strategy == "send-recv":
         counts = zip(task.targets, task.receivers, strict=True)
         hops = [Hop(sender, host, task.bundle, 0, task.nbytes) for host, count in counts for _ in range(count)]
-        return (Phase(1, 1, tuple(Step((hop,)) for hop in hops)),)
+        return (Phase(1, 1, tuple(MessageStep((hop,)) for hop in hops)),)
     if strategy == "local-all-gather":
         parts = _parts(task, task.receivers[0])
-        return (Phase(1, 1, tuple(Step((Hop(sender, task.targets[0], task.bundle, *part),)) for part in parts)),)
+        return (Phase(1, 1, tuple(MessageStep((Hop(sender, task.targets[0], task.bundle, *part),)) for part in parts)),)
     if strategy == "global-all-gather":
         return (Phase(1, 1, _scatter_gather(task, sender)),)
     count = task_chunks(strategy, task, network, chunks)
@@ -148,7 +150,7 @@ def task_phases(strategy: str, task: Task, sender: int, network: Network, chunks
     chained = tuple(
         Hop(source, target, task.bundle, 0, stride, stride, lag) for lag, (source, target) in enumerate(pairwise(chain))
     )
-    return (Phase(count + len(task.targets) - 1, count, (Step(chained),)),)
+    return (Phase(count + len(task.targets) - 1, count, (MessageStep(chained),)),)
 
 
 def chunk_bytes(nbytes: int, chunks: int, item_bytes: int) -> int:
@@ -156,22 +158,24 @@ def chunk_bytes(nbytes: int, chunks: int, item_bytes: int) -> int:
     return max(1, -(-nbytes // (chunks * item_bytes))) * item_bytes
 
 
-def _parts(task: Task, count: int) -> list[tuple[int, int]]:
+def _parts(task: BundleTask, count: int) -> list[tuple[int, int]]:
     """(start, bytes) of at most `count` parts of a unit; there are fewer when it has fewer items."""
     size = chunk_bytes(task.nbytes, count, task.item_bytes)
     return [(start, min(size, task.nbytes - start)) for start in range(0, task.nbytes, size)]
 
 
-def _scatter_gather(task: Task, sender: int) -> tuple[Step, ...]:
+def _scatter_gather(task: BundleTask, sender: int) -> tuple[MessageStep, ...]:
     """Part i goes to target i; then each target sends on, around the ring, what it got last."""
     hosts = len(task.targets)
     parts = _parts(task, hosts)
-    steps = [Step((Hop(sender, host, task.bundle, *part),)) for host, part in zip(task.targets, parts, strict=False)]
+    steps = [
+        MessageStep((Hop(sender, host, task.bundle, *part),)) for host, part in zip(task.targets, parts, strict=False)
+    ]
     for turn in range(hosts - 1):
         hops = []
         for at, host in enumerate(task.targets):
             part = (at - turn) % hosts
             if part < len(parts):
                 hops.append(Hop(host, task.targets[(at + 1) % hosts], task.bundle, *parts[part]))
-        steps.append(Step(tuple(hops)))
+        steps.append(MessageStep(tuple(hops)))
     return tuple(steps)

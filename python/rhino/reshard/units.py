@@ -12,13 +12,13 @@ from itertools import product
 from math import lcm, prod
 
 from rhino.errors import RhinoError
-from rhino.reshard.data import Network, Slice, Tensor, Tile, Unit
+from rhino.reshard.data import MovedTensor, Network, Slice, Tile, Unit
 
 _Masks = dict[tuple[int, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class BundleTask:
     """A bundle of units on the level of hosts: who may send it, and where it has to go.
 
     Attributes:
@@ -37,7 +37,7 @@ class Task:
     receivers: tuple[int, ...]
 
 
-def units_of(tensors: Iterable[Tensor]) -> tuple[Unit, ...]:
+def units_of(tensors: Iterable[MovedTensor]) -> tuple[Unit, ...]:
     """The units of tensors, in the order of the tensors and row-major by first element.
 
     They partition what anybody receives; those of a receiver partition what its tile lacks. No two that could be one
@@ -54,7 +54,7 @@ def units_of(tensors: Iterable[Tensor]) -> tuple[Unit, ...]:
     return tuple(units)
 
 
-def tasks_of(units: Sequence[Unit], network: Network, item_bytes: Sequence[int] = ()) -> tuple[Task, ...]:
+def tasks_of(units: Sequence[Unit], network: Network, item_bytes: Sequence[int] = ()) -> tuple[BundleTask, ...]:
     """The units between hosts, each a bundle of its own. `item_bytes` is by tensor, 1 where it is not given.
 
     RhinoError if the network does not have a device.
@@ -67,11 +67,11 @@ def tasks_of(units: Sequence[Unit], network: Network, item_bytes: Sequence[int] 
         if key not in known:
             known[key] = _ends(hosts(unit.holders), hosts(unit.receivers))
         item = item_bytes[unit.tensor] if item_bytes else 1
-        tasks.append(Task(unit.index, unit.nbytes, item, *known[key]))
+        tasks.append(BundleTask(unit.index, unit.nbytes, item, *known[key]))
     return tuple(tasks)
 
 
-def bundled(tasks: Sequence[Task], alike: bool) -> tuple[tuple[tuple[int, ...], ...], tuple[Task, ...]]:
+def bundled(tasks: Sequence[BundleTask], alike: bool) -> tuple[tuple[tuple[int, ...], ...], tuple[BundleTask, ...]]:
     """Bundles of the units that leave their hosts, one for each set of holders and of targets, and their tasks.
 
     Units with the largest items come first, so that what is cut at multiples of them is cut between items.
@@ -80,7 +80,7 @@ def bundled(tasks: Sequence[Task], alike: bool) -> tuple[tuple[tuple[int, ...], 
       tasks: one per unit, as from `tasks_of`.
       alike: whether units of a bundle also have equally many receivers on each target.
     """
-    classes: dict[tuple[object, ...], list[Task]] = {}
+    classes: dict[tuple[object, ...], list[BundleTask]] = {}
     for task in tasks:
         if task.targets:
             key = (task.holders, task.targets, task.receivers if alike else ())
@@ -90,7 +90,7 @@ def bundled(tasks: Sequence[Task], alike: bool) -> tuple[tuple[tuple[int, ...], 
         bundles.append(tuple(task.bundle for task in sorted(members, key=lambda task: (-task.item_bytes, task.bundle))))
         most = tuple(max(counts) for counts in zip(*(task.receivers for task in members), strict=True))
         nbytes, item = sum(task.nbytes for task in members), lcm(*(task.item_bytes for task in members))
-        together.append(Task(index, nbytes, item, members[0].holders, members[0].targets, most))
+        together.append(BundleTask(index, nbytes, item, members[0].holders, members[0].targets, most))
     return tuple(bundles), tuple(together)
 
 
@@ -120,7 +120,7 @@ def host_of(network: Network, device: int) -> int:
     return host
 
 
-def _boxes(tensor: Tensor, number: int) -> list[tuple[Slice, tuple[int, ...], tuple[int, ...]]]:
+def _boxes(tensor: MovedTensor, number: int) -> list[tuple[Slice, tuple[int, ...], tuple[int, ...]]]:
     """Box, holders and receivers of each unit of a tensor."""
     for tile in (*tensor.source, *tensor.target):
         _check_tile(tile, tensor, number)
@@ -156,7 +156,7 @@ def _boxes(tensor: Tensor, number: int) -> list[tuple[Slice, tuple[int, ...], tu
     return sorted(found, key=lambda each: [start for start, _ in each[0]])
 
 
-def _check_tile(tile: Tile, tensor: Tensor, number: int) -> None:
+def _check_tile(tile: Tile, tensor: MovedTensor, number: int) -> None:
     inside = len(tile.slice) == len(tensor.shape) and all(
         0 <= start <= stop <= size for (start, stop), size in zip(tile.slice, tensor.shape, strict=False)
     )

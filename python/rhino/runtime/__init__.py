@@ -5,8 +5,7 @@ Owns `build`, and compiling, dispatching, placing and measuring. Must not know: 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rhino.lazy import lazily
 
 # Loaded on first use, as in rhino.compile: what reads a plan must not start jax.
 _EXPORTS = {
@@ -21,13 +20,4 @@ _EXPORTS = {
     "make_script": "rhino.runtime.script",
 }
 __all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(_EXPORTS[name]), name)
-    raise AttributeError(f"module 'rhino.runtime' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+__getattr__, __dir__ = lazily(__name__, _EXPORTS)

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from rhino.compile._jax_processes import share
 from rhino.errors import RhinoError
-from rhino.runtime.compile import Compiled
+from rhino.runtime.compile import CompiledPipeline
 
 _COMPILE_S = 3600.0  # how long one process may compile while the others wait
 
@@ -28,7 +28,7 @@ class Boundary:
     gives: tuple[Any, ...]
 
 
-def boundaries(compiled: Compiled) -> list[Boundary]:
+def boundaries(compiled: CompiledPipeline) -> list[Boundary]:
     """How each fragment takes and gives its values, as XLA compiled it, wherever that was.
 
     With several processes each tells the others of its own; every process must call it.

@@ -15,11 +15,11 @@ from rhino.compile.module import parse
 from rhino.compile.target import DEVICELESS, check_target
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.errors import RhinoError
+from rhino.ir.pipeline import read_program
 from rhino.machine import Cluster
 from rhino.passes.stage.outline import outline
-from rhino.passes.stage.read_program import read_program
 from rhino.pipeline.program import PipelineProgram
-from rhino.pipeline.schedule import Schedule
+from rhino.pipeline.schedule import ScheduledStep
 from rhino.runtime.compile import compile_fragments
 from rhino.runtime.executor import PipelineExecutable
 from rhino.runtime.script import make_script
@@ -32,7 +32,7 @@ def build(
     devices: Sequence[Any] | None = None,
     target: str | None = None,
     *,
-    schedule: Schedule | None = None,
+    schedule: ScheduledStep | None = None,
     options: Mapping[str, Any] | None = None,
     cluster: Cluster | None = None,
     strategy: str | None = None,
@@ -69,7 +69,7 @@ def build(
 
 def build_program(
     program: PipelineProgram,
-    schedule: Schedule,
+    schedule: ScheduledStep,
     modules: Sequence[str | bytes],
     devices: Sequence[Any] | None = None,
     target: str | None = None,
@@ -94,8 +94,8 @@ def build_program(
     )
 
 
-def _schedule(module: ir.Module) -> Schedule:
+def _schedule(module: ir.Module) -> ScheduledStep:
     data = RhinoSchedule.of(module)
     if data is None:
         raise RhinoError("the module has no rhino.schedule", "run rhino-schedule on it, or give a schedule")
-    return Schedule.from_data(data)
+    return ScheduledStep.from_data(data)

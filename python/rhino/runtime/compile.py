@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 
 from rhino.compile._jax_callbacks import Callbacks
 from rhino.compile.executable import Executable, calls_python, compile_prepared, prepare_for, target_devices
-from rhino.compile.module import Signature, attribute_dicts, main_function, parse
+from rhino.compile.module import MainSignature, attribute_dicts, main_function, parse
 from rhino.compile.target import DEVICELESS
 from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledPipeline:
     """All fragments of a program, ready to be called.
 
     Attributes:
@@ -54,7 +54,7 @@ def compile_fragments(
     options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
     callbacks: Callbacks | None = None,
-) -> Compiled:
+) -> CompiledPipeline:
     """Compiles the module of every fragment.
 
     Args:
@@ -69,7 +69,7 @@ def compile_fragments(
     start = time.perf_counter()
     groups = _group_devices(program, target, devices)
     mine = [target in DEVICELESS or is_here(group) for group in groups]
-    prepared: list[tuple[Signature, bytes]] = []
+    prepared: list[tuple[MainSignature, bytes]] = []
     first: dict[tuple[str, int], int] = {}
     programs: list[int] = []
     for fragment, module, donors in zip(program.fragments, modules, donated, strict=True):
@@ -110,7 +110,7 @@ def compile_fragments(
             here = compiled[origin]
             there[key] = here if target in DEVICELESS else _named(fragment, here.on, groups[fragment.group])
         executables.append(there[key])
-    return Compiled(tuple(executables), groups, tuple(programs), time.perf_counter() - start)
+    return CompiledPipeline(tuple(executables), groups, tuple(programs), time.perf_counter() - start)
 
 
 def _group_devices(program: PipelineProgram, target: str, devices: Sequence[Any] | None) -> tuple[tuple[Any, ...], ...]:
@@ -128,7 +128,7 @@ def _group_devices(program: PipelineProgram, target: str, devices: Sequence[Any]
     return tuple(tuple(devices[device] for device in mesh.devices) for mesh in program.meshes)
 
 
-def _check_devices(program: PipelineProgram, fragment: Fragment, signature: Signature) -> None:
+def _check_devices(program: PipelineProgram, fragment: Fragment, signature: MainSignature) -> None:
     have = len(program.meshes[fragment.group].devices)
     if signature.devices != have:
         raise RhinoError(

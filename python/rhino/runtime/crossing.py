@@ -18,10 +18,10 @@ from rhino.distributed.arrays import TOLD_BYTES
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.pipeline.program import PipelineProgram
-from rhino.runtime.edges import Edge
+from rhino.runtime.edges import ArrayExchange
 from rhino.runtime.lanes import Batch, Lanes, network_of_processes
 from rhino.runtime.moves import whole
-from rhino.runtime.places import Input, Output
+from rhino.runtime.places import CallerArgument, Output
 from rhino.runtime.script import Action, Script
 
 _WAIT_S = 3600.0
@@ -65,7 +65,7 @@ class Crossing:
         self._everyone = [device for group in devices for device in group]
         self._network = network_of_processes(self._everyone, cluster)
         self._way = way
-        self._edges: dict[_Key, Edge] = {}
+        self._edges: dict[_Key, ArrayExchange] = {}
         self._me = jax.process_index()
 
     @property
@@ -77,7 +77,9 @@ class Crossing:
         """Whether what goes from group to group concerns several processes."""
         return len(self._processes[source] | self._processes[target]) > 1
 
-    def connect(self, actions: Sequence[Action | Batch], arguments: Sequence[Input], results: Sequence[Output]) -> None:
+    def connect(
+        self, actions: Sequence[Action | Batch], arguments: Sequence[CallerArgument], results: Sequence[Output]
+    ) -> None:
         """Plans and compiles every edge, and makes its connections, in one order for all processes.
 
         All processes call it. Any other order could leave two waiting for each other.
@@ -149,7 +151,7 @@ class Crossing:
         if key in self._edges:
             return
         values = [self._program.values[self._script.values[source]] for source, _ in pairs]
-        self._edges[key] = Edge(
+        self._edges[key] = ArrayExchange(
             [self._shardings[source] for source, _ in pairs],
             targets or [self._shardings[target] for _, target in pairs],
             [jax.ShapeDtypeStruct(value.shape, numpy_dtype(value.dtype)) for value in values],
@@ -172,7 +174,7 @@ class Crossing:
             everywhere = [whole(self._everyone)] * len(slots)
             self._plan((group, _EVERYONE), [(slot, slot) for slot in slots], targets=everywhere)
 
-    def _send(self, edge: Edge, pairs: Sequence[tuple[int, int]], table: list[Any]) -> list[Any]:
+    def _send(self, edge: ArrayExchange, pairs: Sequence[tuple[int, int]], table: list[Any]) -> list[Any]:
         arrived = self.lanes.send(edge, [table[source] for source, _ in pairs])
         for (_, target), array in zip(pairs, arrived, strict=True):
             table[target] = array

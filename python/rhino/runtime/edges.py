@@ -16,7 +16,7 @@ import numpy as np
 
 from rhino.compile._jax import key_implementation
 from rhino.reshard import plan_reshard
-from rhino.reshard.data import Network, Program, Tensor, Tile
+from rhino.reshard.data import MessageProgram, MovedTensor, Network, Tile
 from rhino.runtime.hops import lay_out, messages, rows
 from rhino.runtime.packing import Host, Shards, Tiles, Unpacker, packer
 from rhino.runtime.words import item_bytes
@@ -39,7 +39,7 @@ class Started:
     over: list[jax.Array] = field(default_factory=list)
 
 
-class Exchange:
+class TileExchange:
     """Moves tensors from tiles on some devices to tiles on others, bit for bit; tiles may be uneven.
 
     Every process that has one of the devices calls it, in the same order as other exchanges of its `way`. A call
@@ -55,10 +55,10 @@ class Exchange:
 
     def __init__(
         self,
-        tensors: Sequence[Tensor],
+        tensors: Sequence[MovedTensor],
         dtypes: Sequence[Any],
         devices: Mapping[int, Any],
-        program: Program,
+        program: MessageProgram,
         host_of: Mapping[int, int],
     ) -> None:
         self._tensors = len(tensors)
@@ -123,8 +123,8 @@ class Exchange:
         return {shard.device.id: shard.data for shard in done.addressable_shards}
 
 
-class Edge:
-    """Moves jax arrays from their shardings on one group of devices to shardings on another, as `Exchange` does.
+class ArrayExchange:
+    """Moves jax arrays from their shardings on one group of devices to shardings on another, as `TileExchange` does.
 
     Attributes:
       plan: strategy, scheduler, messages, makespan and lower bound (`rhino.reshard.ReshardPlan`).
@@ -155,21 +155,21 @@ class Edge:
         self.plan = plan_reshard(tensors, network, strategy, scheduler, chunks=chunks)
         devices = {d.id: d for sharding in (*sources, *targets) for d in sharding.device_set}
         dtypes = [aval.dtype for aval in self._bits]
-        self._exchange = Exchange(tensors, dtypes, devices, self.plan.program, network.host_of)
+        self._exchange = TileExchange(tensors, dtypes, devices, self.plan.program, network.host_of)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """The arrays on the target devices; where this process has none of them, handles without data."""
         return self.finish(self.start(arrays))
 
     def start(self, arrays: Sequence[Any]) -> Started:
-        """As `Exchange.start`. What this process has no part of may be None."""
+        """As `TileExchange.start`. What this process has no part of may be None."""
         plain = [jax.random.key_data(a) if a is not None and _is_key(a.dtype) else a for a in arrays]
         return self._exchange.start(
             [{} if a is None else {shard.device.id: shard.data for shard in a.addressable_shards} for a in plain]
         )
 
     def finish(self, started: Started) -> list[Any]:
-        """As `Exchange.finish`."""
+        """As `TileExchange.finish`."""
         made = [
             jax.make_array_from_single_device_arrays(aval.shape, sharding, tiles, dtype=aval.dtype)
             for aval, sharding, tiles in zip(self._bits, self._targets, self._exchange.finish(started), strict=True)
@@ -178,11 +178,11 @@ class Edge:
 
     @property
     def way(self) -> tuple[int, ...]:
-        """As `Exchange.way`."""
+        """As `TileExchange.way`."""
         return self._exchange.way
 
     def warm_up(self) -> None:
-        """As `Exchange.warm_up`."""
+        """As `TileExchange.warm_up`."""
         self._exchange.warm_up()
 
 
@@ -197,9 +197,11 @@ def _ports(hosts: Mapping[int, Mapping[int, Any]], senders: Sequence[int]) -> di
     return {host: hosts[host][(max if i else min)(hosts[host])] for i, host in enumerate(order)}
 
 
-def tensor_of(aval: Any, source: Any, target: Any) -> Tensor:
+def tensor_of(aval: Any, source: Any, target: Any) -> MovedTensor:
     """An array's way as `rhino.reshard` describes it."""
-    return Tensor(tuple(aval.shape), item_bytes(aval.dtype), tiles_of(source, aval.shape), tiles_of(target, aval.shape))
+    return MovedTensor(
+        tuple(aval.shape), item_bytes(aval.dtype), tiles_of(source, aval.shape), tiles_of(target, aval.shape)
+    )
 
 
 def tiles_of(sharding: Any, shape: tuple[int, ...]) -> tuple[Tile, ...]:

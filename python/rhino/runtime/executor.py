@@ -21,18 +21,18 @@ from rhino.compile.target import DEVICELESS
 from rhino.errors import RhinoError, first_line
 from rhino.machine import Cluster
 from rhino.pipeline.program import PipelineProgram
-from rhino.pipeline.schedule import Schedule
+from rhino.pipeline.schedule import ScheduledStep
 from rhino.runtime.arrays import put as put_array
 from rhino.runtime.boundaries import boundaries
-from rhino.runtime.compile import Compiled
+from rhino.runtime.compile import CompiledPipeline
 from rhino.runtime.crossing import Crossing
 from rhino.runtime.lanes import Batch, batches
 from rhino.runtime.measuring import copied, gathered, waited
 from rhino.runtime.memory import PipelineMemory, pipeline_memory
 from rhino.runtime.moves import mover
-from rhino.runtime.places import Input, inputs, outputs, slot_shardings
+from rhino.runtime.places import CallerArgument, inputs, outputs, slot_shardings
 from rhino.runtime.profile import Profile
-from rhino.runtime.script import UNREAD, Action, Call, Script
+from rhino.runtime.script import UNREAD, Action, RunFragment, Script
 
 _WIDE = ("f64", "i64", "ui64", "complex<f64>")
 _Table = list[Any]
@@ -65,9 +65,9 @@ class PipelineExecutable:
     def __init__(
         self,
         program: PipelineProgram,
-        schedule: Schedule,
+        schedule: ScheduledStep,
         script: Script,
-        compiled: Compiled,
+        compiled: CompiledPipeline,
         target: str,
         put: Callable[[Any, Any], Any] = jax.device_put,
         *,
@@ -120,7 +120,7 @@ class PipelineExecutable:
         return sum(len(group) for group in self.compiled.devices)
 
     @property
-    def places(self) -> Sequence[Input]:
+    def places(self) -> Sequence[CallerArgument]:
         """Where the flat arguments are kept, in their order; empty for a target that is not here."""
         return () if self.target in DEVICELESS else self._inputs
 
@@ -215,12 +215,12 @@ class PipelineExecutable:
         return jax.enable_x64(True) if self._wide else contextlib.nullcontext()
 
     def _failed(self, action: Action | Batch, error: BaseException) -> RhinoError:
-        if isinstance(action, Call):
+        if isinstance(action, RunFragment):
             fragment = self.program.fragments[action.fragment]
             where = f"{fragment.task} of stage {fragment.stage}"
         else:
             where = str(action.task)
-        if action.task.microbatch is not None and isinstance(action, Call):
+        if action.task.microbatch is not None and isinstance(action, RunFragment):
             where += f", micro-batch {action.task.microbatch}"
         return RhinoError(
             f"the step failed in {where}: {first_line(error)}",
@@ -237,7 +237,7 @@ class PipelineExecutable:
     def _operation(self, action: Action | Batch) -> _Operation:
         if isinstance(action, Batch):
             return self._send(action)
-        if not isinstance(action, Call):
+        if not isinstance(action, RunFragment):
             return self._copy(action.transfer < 0, action.source, action.target, action.dead)
         executable = self.compiled.executables[action.fragment]
         assert executable is not None
@@ -295,7 +295,7 @@ class PipelineExecutable:
         """Per group of this process, what one device of it sends to others of the group in one step."""
         found: list[dict[Any, Collective]] = [{} for _ in self.program.meshes]
         for fragment in self.program.fragments:
-            calls = sum(isinstance(a, Call) and a.fragment == fragment.index for a in self.script.actions)
+            calls = sum(isinstance(a, RunFragment) and a.fragment == fragment.index for a in self.script.actions)
             executable = self.compiled.executables[fragment.index]
             for one in executable.collectives() if executable else ():
                 key = (one.kind, one.groups, one.dtype, one.in_unknown_loop)
@@ -310,7 +310,7 @@ class PipelineExecutable:
         """Bytes that go from group to group in one step, all devices together."""
         found: dict[tuple[int, int], int] = {}
         for action in self.script.actions:
-            if not isinstance(action, Call) and action.transfer >= 0:
+            if not isinstance(action, RunFragment) and action.transfer >= 0:
                 value = self.program.values[self.script.values[action.target]]
                 key = (action.group, value.group)
                 found[key] = found.get(key, 0) + value.nbytes

@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rhino.errors import RhinoError
-from rhino.reshard.data import Phase, Program, Step
+from rhino.reshard.data import MessageProgram, MessageStep, Phase
 from rhino.runtime.words import word_bytes
 
 AXIS = "host"
@@ -41,7 +41,7 @@ class Buffers:
     given: Mapping[int, tuple[int, ...]]
 
 
-def lay_out(program: Program, items: Iterable[int]) -> Buffers:
+def lay_out(program: MessageProgram, items: Iterable[int]) -> Buffers:
     """Buffers with room for all bundles that pass a host, and for the padding of its messages.
 
     Args:
@@ -84,7 +84,7 @@ def lay_out(program: Program, items: Iterable[int]) -> Buffers:
     return Buffers(width, length, bundles, offsets, given)
 
 
-def messages(program: Program, buffers: Buffers, ports: Mapping[int, Any]) -> Callable[[jax.Array], jax.Array]:
+def messages(program: MessageProgram, buffers: Buffers, ports: Mapping[int, Any]) -> Callable[[jax.Array], jax.Array]:
     """A jitted function of the hosts' buffers, `[hosts, length]` with a row on each host's port, which it consumes.
 
     Args:
@@ -127,7 +127,7 @@ def _phase(number: Mapping[int, int], buffers: Buffers, phase: Phase) -> Callabl
 
 
 def _step(
-    number: Mapping[int, int], buffers: Buffers, phase: Phase, step: Step
+    number: Mapping[int, int], buffers: Buffers, phase: Phase, step: MessageStep
 ) -> Callable[[Any, jax.Array, jax.Array], jax.Array]:
     """One permute. Each host looks up in tables what it sends and gets; where that is nothing, it changes nothing."""
     count, width = len(number), buffers.width

@@ -21,8 +21,8 @@ from rhino.machine.local import host_of
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import Task
 from rhino.reshard.data import Network
-from rhino.runtime.edges import Edge, Started
-from rhino.runtime.script import Action, Copy, Script
+from rhino.runtime.edges import ArrayExchange, Started
+from rhino.runtime.script import Action, MoveValue, Script
 
 # Of a cluster that is not described: 10 Gbit/s and 50 microseconds. Only the number of chunks depends on them.
 _BANDWIDTH_BYTES_S = 1.25e9
@@ -36,7 +36,7 @@ class Batch:
     task: Task
     source: int
     target: int
-    copies: tuple[Copy, ...]
+    copies: tuple[MoveValue, ...]
 
     @property
     def transfers(self) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ def batches(program: PipelineProgram, script: Script, remote: Callable[[int, int
 
     def key(pair: tuple[int, Action]) -> Any:
         number, action = pair
-        if isinstance(action, Copy) and action.transfer >= 0:
+        if isinstance(action, MoveValue) and action.transfer >= 0:
             target = program.values[script.values[action.target]].group
             if remote(action.group, target):
                 return action.task, action.group, target
@@ -85,7 +85,7 @@ def network_of_processes(devices: Sequence[Any], cluster: Cluster | None) -> Net
 
 
 class Lanes:
-    """Dispatches exchanges: those of one way (`Edge.way`) one after the other, by a thread of its own.
+    """Dispatches exchanges: those of one way (`ArrayExchange.way`) one after the other, by a thread of its own.
 
     Exchanges of other ways, and computing, go on meanwhile. XLA's CPU client orders programs of one device by the
     thread that dispatches them, so that one thread for all would not do.
@@ -106,7 +106,7 @@ class Lanes:
         self._threads: dict[tuple[int, ...], ThreadPoolExecutor] = {}
         self._watched: list[Started] | None = None
 
-    def send(self, edge: Edge, arrays: Sequence[Any]) -> list[Any]:
+    def send(self, edge: ArrayExchange, arrays: Sequence[Any]) -> list[Any]:
         """The arrays of an edge, on their way. They may be given away once this returns."""
         started = edge.start(arrays)
         if self._watched is not None:
@@ -132,6 +132,6 @@ class Lanes:
         finally:
             self._watched = None
 
-    def _finish(self, edge: Edge, started: Started) -> list[Any]:
+    def _finish(self, edge: ArrayExchange, started: Started) -> list[Any]:
         with self._types():
             return edge.finish(started)

@@ -15,7 +15,7 @@ from rhino.compile._jax_processes import share
 from rhino.pipeline.program import PipelineProgram
 from rhino.runtime.lanes import Batch
 from rhino.runtime.profile import Profile, Timed
-from rhino.runtime.script import Action, Call
+from rhino.runtime.script import Action, RunFragment
 
 _WAIT_S = 600.0
 
@@ -49,7 +49,7 @@ def gathered(
     mine: dict[int, list[float]] = {}
     for action, measured in zip(actions, seconds, strict=True):
         parts = action.copies if isinstance(action, Batch) else (action,)
-        sizes = [0 if isinstance(part, Call) else program.transfers[part.transfer].source for part in parts]
+        sizes = [0 if isinstance(part, RunFragment) else program.transfers[part.transfer].source for part in parts]
         weights = [max(1, program.values[value].nbytes) for value in sizes] if len(parts) > 1 else [1]
         for part, weight in zip(parts, weights, strict=True):
             mine[number[id(part)]] = [s * weight / sum(weights) for s in measured]
@@ -59,6 +59,6 @@ def gathered(
     found = []
     for index, action in enumerate(script):
         lists = [times[index] for times in everyone if index in times]
-        pick = max if isinstance(action, Call) else min
+        pick = max if isinstance(action, RunFragment) else min
         found.append(Timed(action, tuple(pick(column) for column in zip(*lists, strict=True))))
     return Profile(program, tuple(found))

@@ -13,7 +13,7 @@ from math import prod
 from rhino.compile.executable import MemoryAnalysis
 from rhino.pipeline.program import PipelineProgram
 from rhino.program.element_types import dtype_bytes
-from rhino.runtime.script import UNREAD, Call, Script
+from rhino.runtime.script import UNREAD, RunFragment, Script
 
 _PART = re.compile(r":\(\d+\)(\d+)$")
 
@@ -90,7 +90,7 @@ def pipeline_memory(
                 kept[where[slot]] -= size[slot]
 
     for action in script.actions:
-        if isinstance(action, Call):
+        if isinstance(action, RunFragment):
             stats = fragments[action.fragment]
             if stats is not None:
                 note(action.group, stats.temp_bytes + stats.output_bytes - stats.alias_bytes, str(action.task))

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rhino.reshard.data import Network
-from rhino.runtime.edges import Edge
+from rhino.runtime.edges import ArrayExchange
 
 Put = Callable[[Any, Any], Any]
 
@@ -28,7 +28,7 @@ def mover(source: Any, target: Any, aval: Any, put: Put) -> Callable[[Any], Any]
 
     `jax.device_put` sends piece by piece without waiting only where the pieces are there as they are wanted; else it
     waits and goes through the host, and would hold up everything behind it. Other pieces are cut and joined by an
-    `Edge` on one host, which sends each receiver what it needs.
+    `ArrayExchange` on one host, which sends each receiver what it needs.
 
     Args:
       aval: shape and dtype.
@@ -37,7 +37,7 @@ def mover(source: Any, target: Any, aval: Any, put: Put) -> Callable[[Any], Any]
     if _pieces(source, aval.shape) == _pieces(target, aval.shape):
         return lambda array: put(array, target)
     here = {device.id: 0 for device in (*source.device_set, *target.device_set)}
-    edge = Edge([source], [target], [aval], network=Network(here, {0: Fraction(1)}))
+    edge = ArrayExchange([source], [target], [aval], network=Network(here, {0: Fraction(1)}))
     return lambda array: edge([array])[0]
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from rhino.reshard.data import Slice, Tensor, Unit
+from rhino.reshard.data import MovedTensor, Slice, Unit
 from rhino.runtime.hops import Buffers
 from rhino.runtime.words import bits_of, from_bits, from_words, to_bits, to_words
 
@@ -40,7 +40,9 @@ class Host:
     port: Any
 
 
-def packer(host: Host, units: Sequence[Unit], tensors: Sequence[Tensor], buffers: Buffers) -> Callable[[Shards], Any]:
+def packer(
+    host: Host, units: Sequence[Unit], tensors: Sequence[MovedTensor], buffers: Buffers
+) -> Callable[[Shards], Any]:
     """What makes a host's row of the exchange, `[1, length]` on its port: the units it has, and zeros."""
     begins = buffers.offsets[host.number]
     given = sorted(buffers.given.get(host.number, ()), key=lambda unit: begins[unit])
@@ -83,7 +85,7 @@ class Unpacker:
     """
 
     def __init__(
-        self, host: Host, units: Sequence[Unit], tensors: Sequence[Tensor], dtypes: Sequence[Any], buffers: Buffers
+        self, host: Host, units: Sequence[Unit], tensors: Sequence[MovedTensor], dtypes: Sequence[Any], buffers: Buffers
     ) -> None:
         self._devices = host.devices
         self._copies: list[tuple[int, int, int]] = []  # tensor, from device, to device
@@ -129,7 +131,7 @@ def _holder(unit: Unit, host: Host) -> int:
 class _Cutter:
     """Units out of the tiles of one device that holds them."""
 
-    def __init__(self, device: int, units: Sequence[Unit], tensors: Sequence[Tensor], width: int) -> None:
+    def __init__(self, device: int, units: Sequence[Unit], tensors: Sequence[MovedTensor], width: int) -> None:
         self._device, self._units, self._width = device, units, width
         self._slices = {unit.tensor: _tile(tensors[unit.tensor], device) for unit in units}
 
@@ -157,7 +159,7 @@ class _Joiner:
         tensor: int,
         tile: Slice,
         units: Sequence[Unit],
-        described: Tensor,
+        described: MovedTensor,
         dtype: Any,
         offsets: Mapping[int, int],
     ) -> None:
@@ -234,7 +236,7 @@ def _pick(array: jax.Array, at: Slice) -> jax.Array:
     return from_bits(to_bits(array)[_index(at)], array.dtype)
 
 
-def _tile(tensor: Tensor, device: int) -> Slice:
+def _tile(tensor: MovedTensor, device: int) -> Slice:
     return next(tile.slice for tile in tensor.source if tile.device == device)
 
 

@@ -21,8 +21,8 @@ from rhino.program.element_types import type_text
 from rhino.runtime.arrays import handle, is_here, put
 from rhino.runtime.boundaries import Boundary
 from rhino.runtime.moves import whole
-from rhino.runtime.script import UNREAD, Call, Script
-from rhino.runtime.staged import Layout, Slice, StagedArray, cut
+from rhino.runtime.script import UNREAD, RunFragment, Script
+from rhino.runtime.staged import PiecesLayout, Slice, StagedArray, cut
 from rhino.runtime.staged import index as rows_of
 
 
@@ -36,7 +36,7 @@ def slot_shardings(
     """
     found: dict[int, Any] = {}
     for action in script.actions:
-        if isinstance(action, Call):
+        if isinstance(action, RunFragment):
             boundary = boundaries[action.fragment]
             for slot, sharding in zip(action.operands, boundary.takes, strict=True):
                 found.setdefault(slot, sharding)
@@ -51,7 +51,7 @@ def slot_shardings(
             same = isinstance(given, NamedSharding) and given.mesh.devices.size == len(there)
             found[slot] = move_sharding(given, there) if same else whole(there)
 
-    copies = [action for action in script.actions if not isinstance(action, Call)]
+    copies = [action for action in script.actions if not isinstance(action, RunFragment)]
     for copy in reversed(copies):
         like(copy.source, copy.target)
     for copy in copies:
@@ -63,7 +63,7 @@ def slot_shardings(
 
 
 @dataclass(slots=True)
-class Input:
+class CallerArgument:
     """One argument of the step as the caller knows it.
 
     Attributes:
@@ -74,7 +74,7 @@ class Input:
 
     index: int
     entries: tuple[tuple[int, int, Any], ...]
-    layout: Layout
+    layout: PiecesLayout
     name: str
     # What the last step was given, and what is known to be right: steps return the very same objects each time.
     _aval: Any = None
@@ -185,7 +185,7 @@ class Output:
     """One result of the step: its slots, and the layout of the pieces they hold; one is a whole array."""
 
     slots: tuple[int, ...]
-    layout: Layout
+    layout: PiecesLayout
 
     def take(self, table: Sequence[Any]) -> Any:
         """The result, out of the table; of what other processes have, a handle."""
@@ -198,7 +198,7 @@ class Output:
         return handle(self.layout.piece_shape(piece), self.layout.aval.dtype, self.layout.shardings[piece])
 
 
-def inputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) -> list[Input]:
+def inputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) -> list[CallerArgument]:
     """The arguments of the step, by their original index."""
     found = []
     for index in range(1 + max((a.index for a in program.arguments), default=-1)):
@@ -214,7 +214,7 @@ def inputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) -
         layout = _layout(program, [script.values[slot] for slot in at], slices, [shardings[slot] for slot in at])
         places = tuple((slot, slices.index(a.slice), shardings[slot]) for a, slot in entries)
         name = entries[0][0].name or f"argument {index} of the step"
-        found.append(Input(index, places, layout, name))
+        found.append(CallerArgument(index, places, layout, name))
     return found
 
 
@@ -233,11 +233,11 @@ def outputs(program: PipelineProgram, script: Script, shardings: Sequence[Any]) 
 
 def _layout(
     program: PipelineProgram, values: Sequence[int], slices: Sequence[Slice], shardings: Sequence[Any]
-) -> Layout:
+) -> PiecesLayout:
     value = program.values[values[0]]
     leading = tuple(max(at[dim][1] for at in slices) for dim in range(len(slices[0])))
     shape = leading + value.shape[len(leading) :]
-    return Layout(jax.core.ShapedArray(shape, numpy_dtype(value.dtype)), tuple(slices), tuple(shardings))
+    return PiecesLayout(jax.core.ShapedArray(shape, numpy_dtype(value.dtype)), tuple(slices), tuple(shardings))
 
 
 def _bits(leaf: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import Edge, PipelineCosts
-from rhino.runtime.script import Action, Call
+from rhino.runtime.script import Action, RunFragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Profile:
         """Per fragment, the median over its calls of the seconds of one."""
         found: list[list[float]] = [[] for _ in self.program.fragments]
         for timed in self.actions:
-            if isinstance(timed.action, Call):
+            if isinstance(timed.action, RunFragment):
                 found[timed.action.fragment].append(timed.median_s)
         return tuple(statistics.median(seconds) for seconds in found)
 
@@ -45,7 +45,7 @@ class Profile:
         """Per transfer, the median over its copies of the seconds of one; 0 for those within a group."""
         found: list[list[float]] = [[] for _ in self.program.transfers]
         for timed in self.actions:
-            if not isinstance(timed.action, Call) and timed.action.transfer >= 0:
+            if not isinstance(timed.action, RunFragment) and timed.action.transfer >= 0:
                 found[timed.action.transfer].append(timed.median_s)
         return tuple(statistics.median(seconds) if seconds else 0.0 for seconds in found)
 

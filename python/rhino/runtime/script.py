@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rhino.errors import RhinoError
 from rhino.pipeline.program import Fragment, PipelineProgram, Transfer, edges_of
-from rhino.pipeline.schedule import Schedule, Task
+from rhino.pipeline.schedule import ScheduledStep, Task
 
 UNREAD = -1  # the slot of a result that nothing reads
 
@@ -25,7 +25,7 @@ _UNITS = {"forward": 1.0, "backward": 2.0, "weight": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RunFragment:
     """A fragment runs. Slots in `dead` hold nothing after it; `task` says what the schedule calls it."""
 
     task: Task
@@ -37,7 +37,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class MoveValue:
     """A value moves to another slot, by a transfer; `transfer` -1 is a second copy of what is needed twice."""
 
     task: Task
@@ -48,7 +48,7 @@ class Copy:
     dead: tuple[int, ...] = ()
 
 
-Action = Call | Copy
+Action = RunFragment | MoveValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Script:
     values: tuple[int, ...]
 
 
-def make_script(program: PipelineProgram, schedule: Schedule) -> Script:
+def make_script(program: PipelineProgram, schedule: ScheduledStep) -> Script:
     """The script of a program in the order of a schedule.
 
     Raises:
@@ -97,7 +97,7 @@ def make_script(program: PipelineProgram, schedule: Schedule) -> Script:
 class _Merger:
     """Task lists become actions; every group's are issued as early as a group that takes one unit a task could."""
 
-    def __init__(self, program: PipelineProgram, schedule: Schedule) -> None:
+    def __init__(self, program: PipelineProgram, schedule: ScheduledStep) -> None:
         self.program = program
         self.schedule = schedule
         self.actions: list[Action] = []
@@ -273,7 +273,7 @@ class _Merger:
                 self._take(task, group, self.key(value, m), start)
             operands = tuple(self.slots[self.key(value, m)] for value in fragment.operands)
             keys = [self.key(value, m) for value in fragment.results]
-            self.actions.append(Call(task, group, fragment.index, operands, tuple(map(self._slot, keys))))
+            self.actions.append(RunFragment(task, group, fragment.index, operands, tuple(map(self._slot, keys))))
             for key in keys:
                 self._made(key, end, task)
         return end
@@ -286,7 +286,7 @@ class _Merger:
     def _copy(self, task: Task, transfer: Transfer, microbatch: int, start: float) -> None:
         source, target = self.key(transfer.source, microbatch), self.key(transfer.target, microbatch)
         group = self.program.values[transfer.source].group
-        self.actions.append(Copy(task, group, transfer.index, self.slots[source], self._slot(target)))
+        self.actions.append(MoveValue(task, group, transfer.index, self.slots[source], self._slot(target)))
         self._made(target, start, task)
 
     def _take(self, task: Task, group: int, key: _Key, start: float) -> None:
@@ -294,7 +294,7 @@ class _Merger:
         if key in self._ready or key[0] not in self._copied:
             return
         source = self.slots[self.key(self._copied[key[0]], -1)]
-        self.actions.append(Copy(task, group, -1, source, self._slot(key)))
+        self.actions.append(MoveValue(task, group, -1, source, self._slot(key)))
         self._made(key, start, task)
 
     def _results(self) -> tuple[int, ...]:
@@ -308,7 +308,7 @@ class _Merger:
             if slot in slots:
                 group = self.program.values[result.value].group
                 twin = self._slot((key[0], -2 - len(slots)))
-                self.actions.append(Copy(Task("apply", 0, level=0), group, -1, slot, twin))
+                self.actions.append(MoveValue(Task("apply", 0, level=0), group, -1, slot, twin))
                 slot = twin
             slots.append(slot)
         return tuple(slots)
@@ -324,7 +324,7 @@ def _stuck(heads: Sequence[Task]) -> RhinoError:
 
 def _with_lifetimes(program: PipelineProgram, merged: _Merger) -> Script:
     """Finds the last reader of every slot, and with it what each action leaves dead."""
-    calls = {f.index for f in program.fragments} - {a.fragment for a in merged.actions if isinstance(a, Call)}
+    calls = {f.index for f in program.fragments} - {a.fragment for a in merged.actions if isinstance(a, RunFragment)}
     if calls:
         missing = program.fragments[min(calls)]
         raise RhinoError(
@@ -332,16 +332,16 @@ def _with_lifetimes(program: PipelineProgram, merged: _Merger) -> Script:
         )
     last: dict[int, int] = {}
     for index, action in enumerate(merged.actions):
-        for slot in action.operands if isinstance(action, Call) else (action.source,):
+        for slot in action.operands if isinstance(action, RunFragment) else (action.source,):
             last[slot] = index
     kept = set(merged.results) | {slot for slot, _, _ in merged.counters}
     given = {slot for a, slot in zip(program.arguments, merged.arguments, strict=True) if not a.donated}
     actions: list[Action] = []
     alive: dict[int, set[int]] = {}  # per fragment, operands that some call does not leave dead
     for index, action in enumerate(merged.actions):
-        read = action.operands if isinstance(action, Call) else (action.source,)
+        read = action.operands if isinstance(action, RunFragment) else (action.source,)
         dead = tuple(slot for slot in dict.fromkeys(read) if last[slot] == index and slot not in kept)
-        if isinstance(action, Copy):
+        if isinstance(action, MoveValue):
             actions.append(replace(action, dead=dead))
             continue
         unread = tuple(UNREAD if slot not in last and slot not in kept else slot for slot in action.results)

@@ -23,7 +23,7 @@ Slice = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class PiecesLayout:
     """How an array is kept in pieces.
 
     Attributes:
@@ -57,12 +57,12 @@ class StagedArray(ArrayLike):
 
     __slots__ = ("__weakref__", "_layout", "pieces")
 
-    def __init__(self, pieces: Sequence[jax.Array], layout: Layout) -> None:
+    def __init__(self, pieces: Sequence[jax.Array], layout: PiecesLayout) -> None:
         self.pieces = tuple(pieces)
         self._layout = layout
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> PiecesLayout:
         """Which rows each piece has, and where it is."""
         return self._layout
 
@@ -135,7 +135,7 @@ def index(at: Slice) -> tuple[slice, ...]:
     return tuple(slice(start, stop) for start, stop in at)
 
 
-def cut(leaf: Any, layout: Layout) -> list[Any]:
+def cut(leaf: Any, layout: PiecesLayout) -> list[Any]:
     """The pieces of an array of any form, each placed."""
     if isinstance(leaf, StagedArray) and leaf.layout.slices == layout.slices:
         return [put(piece, sharding) for piece, sharding in zip(leaf.pieces, layout.shardings, strict=True)]

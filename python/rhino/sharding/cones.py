@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from rhino.program.data import CONSTRAINTS, Graph, Op
+from rhino.program.disjoint import DisjointSets
 from rhino.program.fusion import is_invariant
 from rhino.sharding.problem import Node, Problem, leading
 from rhino.sharding.uneven import mark
@@ -27,26 +28,6 @@ _HEAVY = frozenset(
 _SOURCES = ("stablehlo.constant", "stablehlo.iota")
 
 
-class _UnionFind:
-    def __init__(self, size: int) -> None:
-        self.parent = list(range(size))
-
-    def find(self, x: int) -> int:
-        parent = self.parent
-        while parent[x] != x:
-            parent[x] = parent[parent[x]]
-            x = parent[x]
-        return x
-
-    def join(self, a: int, b: int) -> int:
-        a, b = self.find(a), self.find(b)
-        # The smaller index stays root: the result depends on program order only.
-        if a > b:
-            a, b = b, a
-        self.parent[b] = a
-        return a
-
-
 def build_problem(graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: bool = False) -> Problem:
     """Decomposes a program in time linear in its ops.
 
@@ -55,23 +36,23 @@ def build_problem(graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: b
       whole: (value, dimension) for dimensions that nothing may split.
       uneven: whether values inside the program may be split into parts that differ.
     """
-    problem = _Builder(graph, whole).build()
+    problem = _ProblemBuilder(graph, whole).build()
     if uneven:
         mark(problem)
     return problem
 
 
-class _Builder:
+class _ProblemBuilder:
     def __init__(self, graph: Graph, whole: Iterable[tuple[int, int]]) -> None:
         self.graph = graph
         self.free = self._free_values()
-        self.groups = _UnionFind(len(graph.values))
+        self.groups = DisjointSets(len(graph.values))
         self.offsets: list[int] = []
         total = 0
         for value in graph.values:
             self.offsets.append(total)
             total += len(value.shape)
-        self.dims = _UnionFind(total)
+        self.dims = DisjointSets(total)
         self.limits = [s for value in graph.values for s in value.shape]
         for v, d in whole:
             self.limits[self.offsets[v] + d] = 1

@@ -15,10 +15,10 @@ from rhino.machine.collectives import CommModel
 from rhino.program.data import Manual
 from rhino.program.memory import Lifetimes
 from rhino.sharding.landing import apart_seconds
-from rhino.sharding.layout import Form, Layout, Order, Route, Step, form_of, route
+from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, route
 from rhino.sharding.manual import Inside, insides, open_states, parts
 from rhino.sharding.overlap import WINDOW
-from rhino.sharding.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer
+from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem
 from rhino.sharding.scratch import Scratch, copied_wide, scratch
 from rhino.sharding.symmetry import Quotient
 from rhino.sharding.uneven import Odd
@@ -62,7 +62,7 @@ class Costs:
     given: dict[int, list[int]] = field(default_factory=dict)
     whole: list[int] = field(default_factory=list)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
-    known: dict[tuple[float, Way], tuple[float, tuple[Step, ...]]] = field(default_factory=dict)
+    known: dict[tuple[float, Way], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
     routes: dict[Way, Route] = field(default_factory=dict)
     forms: dict[int, Form] = field(default_factory=dict)
     weights: list[float] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Costs:
 
     def convert(
         self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE
-    ) -> tuple[float, tuple[Step, ...]]:
+    ) -> tuple[float, tuple[RouteStep, ...]]:
         """Seconds and collectives of one conversion of a value; `orders` of the axes at both ends, where chosen."""
         if source == target and orders[0] == orders[1]:
             return 0.0, ()
@@ -152,7 +152,7 @@ class Costs:
         found = {d for a, n in enumerate(self.sizes) for d in (source[a], target[a]) if d >= 0 and shape[d] % n}
         return tuple((d, shape[d]) for d in sorted(found))
 
-    def form(self, transfer: Transfer) -> Form:
+    def form(self, transfer: LayoutTransfer) -> Form:
         """What kind of op leaves the partial sums of a transfer."""
         found = self.forms.get(transfer.op)
         if found is None:
@@ -161,7 +161,7 @@ class Costs:
 
     def orders(
         self,
-        transfer: Transfer | None,
+        transfer: LayoutTransfer | None,
         source_class: int,
         target_class: int,
         source: Layout,
@@ -181,7 +181,7 @@ class Costs:
             end = nesting[target_class]
         return start, end
 
-    def _sum_ranks(self, transfer: Transfer, k: int, states: States) -> States:
+    def _sum_ranks(self, transfer: LayoutTransfer, k: int, states: States) -> States:
         """Sorts axes that hold partial sums as the dims they split are in the operand; of a dot, as its factors."""
         problem = self.problem
         op = problem.graph.ops[transfer.op]
@@ -261,7 +261,7 @@ class Costs:
         node = self.problem.nodes[self.problem.node_of[v]]
         return self.problem.graph.values[v].nbytes / node.parts(states, self.sizes, self.problem.classes[v])
 
-    def losses(self, k: int, states: States) -> list[tuple[float, tuple[Step, ...], int]]:
+    def losses(self, k: int, states: States) -> list[tuple[float, tuple[RouteStep, ...], int]]:
         """Collectives that no transfer has: (seconds, steps, trips).
 
         Those of ops inside a cone that cannot keep a sharded dimension, and those inside of a manual computation.
@@ -273,7 +273,7 @@ class Costs:
             found.append((seconds, steps, self.problem.graph.ops[op].trips))
         return found
 
-    def _inside(self, node: Node, states: States) -> Iterator[tuple[float, tuple[Step, ...], int]]:
+    def _inside(self, node: Node, states: States) -> Iterator[tuple[float, tuple[RouteStep, ...], int]]:
         o = node.ops[0] if node.kind == "op" else -1
         if o not in self.insides:
             return
@@ -281,7 +281,7 @@ class Costs:
         for kind, names, nbytes, trips, dtype, factors in self.insides[o].sent:
             axes = tuple(a for a, name in enumerate(self.names) if name in names)
             wide = 2 if self.back_end.wire_widened and dtype in ("bf16", "f16") else 1
-            step = Step(kind, axes, wide * nbytes / parts(node, states, self.sizes, factors))
+            step = RouteStep(kind, axes, wide * nbytes / parts(node, states, self.sizes, factors))
             yield self.comm.time(kind, axes, step.nbytes), (step,), outer * trips
 
     def lost(self, n: int, states: States) -> list[tuple[int, int, Layout, Layout]]:
@@ -299,13 +299,13 @@ class Costs:
         return found
 
     def transfer(
-        self, transfer: Transfer, source: Layout, target: Layout, orders: Orders = FREE
-    ) -> tuple[float, tuple[Step, ...]]:
+        self, transfer: LayoutTransfer, source: Layout, target: Layout, orders: Orders = FREE
+    ) -> tuple[float, tuple[RouteStep, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
         seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders)
         return seconds * self.trips(transfer, source, target), steps
 
-    def trips(self, transfer: Transfer, source: Layout, target: Layout) -> int:
+    def trips(self, transfer: LayoutTransfer, source: Layout, target: Layout) -> int:
         """How often a conversion is made. `XLA: sums-leave-loops`."""
         if transfer.late == transfer.trips or not self.back_end.sums_leave_loops:
             return transfer.trips
@@ -318,7 +318,7 @@ class Costs:
         value = self.problem.graph.values[v]
         return value.nbytes * (2 if self.back_end.wire_widened and value.dtype in ("bf16", "f16") else 1)
 
-    def once(self, transfer: Transfer, source: Layout, target: Layout) -> bool:
+    def once(self, transfer: LayoutTransfer, source: Layout, target: Layout) -> bool:
         """Whether equal conversions by several ends of a transfer are made once. `XLA: sums-merge`."""
         if transfer.kind == "use":
             return True
@@ -375,15 +375,15 @@ class Costs:
 
 
 def paid(
-    costs: Costs, transfer: Transfer, states: Sequence[States], nesting: Sequence[Order] = ()
-) -> list[tuple[float, tuple[Step, ...], Layout, Layout]]:
+    costs: Costs, transfer: LayoutTransfer, states: Sequence[States], nesting: Sequence[Order] = ()
+) -> list[tuple[float, tuple[RouteStep, ...], Layout, Layout]]:
     """The conversions a transfer makes under given states, each once: (seconds, steps, from, to).
 
     Args:
       nesting: per class, how its axes are nested where several split one dimension; by default as it suits each.
     """
-    found: list[tuple[float, tuple[Step, ...], Layout, Layout]] = []
-    seen: set[tuple[Layout, Layout, Order | None, tuple[Step, ...]]] = set()
+    found: list[tuple[float, tuple[RouteStep, ...], Layout, Layout]] = []
+    seen: set[tuple[Layout, Layout, Order | None, tuple[RouteStep, ...]]] = set()
     for s in transfer.sources:
         source = costs.layout(s, states[s.node])
         for t in transfer.targets:

@@ -18,7 +18,7 @@ from rhino.sharding.problem import PARTIAL
 from rhino.sharding.uneven import share
 
 if TYPE_CHECKING:
-    from rhino.sharding.program import Program
+    from rhino.sharding.program import AxisProgram
 
 # Aim a little below the limit: rows are exact for values, and close for copies whose readers differ.
 AIM = 0.97
@@ -27,7 +27,7 @@ _SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class MemoryRow:
     """What may be alive at one op, whatever the plan.
 
     `values[class, dim classes]` are undivided bytes of cones' values, and of what XLA keeps besides; `copies[t]` how
@@ -44,7 +44,7 @@ class Cut:
     fixed: int
 
 
-def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, limit: int) -> Cut:
+def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, limit: int) -> MemoryRow:
     """The cut at op `at`; `states` are of the plan that is over the limit, for values of free layout."""
     problem, quotient = costs.problem, costs.quotient
     graph = problem.graph
@@ -81,10 +81,10 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
                     partials[key3] = partials.get(key3, 0) + others
                 if source.op in costs.apart and transfer.targets[0].node >= 0 and source.op <= at <= source.op + 1:
                     apart[key3] = apart.get(key3, 0) + others
-    return Cut(limit * AIM, values, copies, partials, apart, fixed)
+    return MemoryRow(limit * AIM, values, copies, partials, apart, fixed)
 
 
-def impossible(program: Program, cut: Cut) -> bool:
+def impossible(program: AxisProgram, cut: MemoryRow) -> bool:
     """Whether no states meet the cut, by the values alone: what can be told of a program before `build`."""
     by_class: dict[int, dict[int, float]] = {}
     for k, x, nbytes in _held(program, cut):
@@ -94,7 +94,7 @@ def impossible(program: Program, cut: Cut) -> bool:
     return least > cut.room * (1 + _SLACK)
 
 
-def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
+def row(program: AxisProgram, cut: MemoryRow) -> tuple[list[tuple[int, float]], float]:
     """The cut as terms over the variables of a program, and the room they have; all in units of the limit."""
     costs = program.costs
     sizes = costs.sizes
@@ -124,7 +124,7 @@ def row(program: Program, cut: Cut) -> tuple[list[tuple[int, float]], float]:
     return list(terms.items()), 1.0 - cut.fixed / unit
 
 
-def _held(program: Program, cut: Cut) -> Iterator[tuple[int, int, float]]:
+def _held(program: AxisProgram, cut: MemoryRow) -> Iterator[tuple[int, int, float]]:
     """(class, variable, bytes per device) of the cones' values alive at the cut."""
     costs = program.costs
     for (k, classes), nbytes in cut.values.items():

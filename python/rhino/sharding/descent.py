@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from math import inf, prod
 
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.cuts import Cut, impossible, row
+from rhino.sharding.cuts import MemoryRow, impossible, row
 from rhino.sharding.pinning import Open
-from rhino.sharding.program import Placement, Program
+from rhino.sharding.program import AxisProgram, AxisStates
 
 _MAX_ROUNDS = 6
 _LIMIT_S = 60.0
@@ -59,7 +59,7 @@ class Setting:
     known_size: list[int] = field(default_factory=list, compare=False)
     banned: Mapping[int, frozenset[States]] = field(default_factory=dict)
     cutoff: float = inf
-    placed: dict[tuple[States, tuple[States, ...]], Placement | None] = field(default_factory=dict, compare=False)
+    placed: dict[tuple[States, tuple[States, ...]], AxisStates | None] = field(default_factory=dict, compare=False)
 
     def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
         """The same mesh, searched harder or less hard."""
@@ -77,7 +77,7 @@ class Setting:
         # A second order seldom helps three axes: what it would find, two axes of another mesh find as well.
         return [axes[::-1], axes] if len(axes) == 2 else [axes[::-1]]
 
-    def place(self, axes: Sequence[int], states: Sequence[States], cuts: Sequence[Cut]) -> Placement | None:
+    def place(self, axes: Sequence[int], states: Sequence[States], cuts: Sequence[MemoryRow]) -> AxisStates | None:
         """The best states on `axes`, the others as they are; None when the memory rows cannot be met."""
         if cuts:
             return self._solve(self._program(axes, states), cuts)
@@ -87,7 +87,7 @@ class Setting:
             self.placed[key] = self._solve(self._program(axes, states), ())
         return self.placed[key]
 
-    def place_all(self, start: Descent, cuts: Sequence[Cut]) -> Placement | None:
+    def place_all(self, start: Descent, cuts: Sequence[MemoryRow]) -> AxisStates | None:
         """The best states on all axes; None also when that program would be too large.
 
         A program that is not proved is given up where it could only be better than `start` by less than a third of the
@@ -101,12 +101,12 @@ class Setting:
         worth_s = inf if program.size <= self.proved else start.objective * (1 - self.gap / 3)
         return self._solve(program, cuts, min(self.cutoff, worth_s))
 
-    def _program(self, axes: Sequence[int], states: Sequence[States]) -> Program:
-        program = Program(self.costs, axes, states, self.pinned, self.parallel, self.banned)
+    def _program(self, axes: Sequence[int], states: Sequence[States]) -> AxisProgram:
+        program = AxisProgram(self.costs, axes, states, self.pinned, self.parallel, self.banned)
         self.known_size[:] = [max(program.size, *self.known_size)] if self.known_size else [program.size]
         return program
 
-    def _solve(self, program: Program, cuts: Sequence[Cut], cutoff: float = inf) -> Placement | None:
+    def _solve(self, program: AxisProgram, cuts: Sequence[MemoryRow], cutoff: float = inf) -> AxisStates | None:
         start = time.perf_counter()
         found = None
         if not any(impossible(program, cut) for cut in cuts):
@@ -128,7 +128,7 @@ def descend(
     setting: Setting,
     order: Sequence[int],
     start: Sequence[States] | None = None,
-    cuts: Sequence[Cut] = (),
+    cuts: Sequence[MemoryRow] = (),
     cutoff: float = inf,
 ) -> Descent | None:
     """Places the axes in `order`, then again until the objective stays.
@@ -162,7 +162,7 @@ def descend(
     return Descent(tuple(states), best, bound if len(order) == 1 else 0.0)
 
 
-def jointly(setting: Setting, start: Descent, cuts: Sequence[Cut] = ()) -> Descent:
+def jointly(setting: Setting, start: Descent, cuts: Sequence[MemoryRow] = ()) -> Descent:
     """Improves a plan by placing all axes at once, where that is not too many.
 
     Returns: the better of both plans, with the proved bound if all axes were placed; `start` if they were not, or if
@@ -175,7 +175,7 @@ def jointly(setting: Setting, start: Descent, cuts: Sequence[Cut] = ()) -> Desce
     return Descent(better.states, better.objective, found.bound)
 
 
-def start_from_nothing(setting: Setting, cuts: Sequence[Cut] = ()) -> Descent | None:
+def start_from_nothing(setting: Setting, cuts: Sequence[MemoryRow] = ()) -> Descent | None:
     """The better of descents in both orders; None when neither meets the memory rows.
 
     A plan that takes hardly longer than computing divided perfectly is not worth a second descent.

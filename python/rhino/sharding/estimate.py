@@ -27,7 +27,7 @@ from rhino.sharding.symmetry import Quotient, tie_repeats
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CollectiveEvent:
     """One collective: the op that causes it, its kind and axes, bytes sent and seconds per execution."""
 
     op: int
@@ -48,7 +48,7 @@ class Estimated:
     predicted: Prediction
     op_seconds: dict[int, float]
     op_parts: dict[int, float]
-    events: tuple[Event, ...]
+    events: tuple[CollectiveEvent, ...]
     clashes: tuple[tuple[str, str], ...] = ()
 
 
@@ -133,7 +133,7 @@ def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[st
                 for step in steps:
                     axes = tuple(names[a] for a in step.axes)
                     sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
-                    events.append(Event(node.ops[0], step.kind, axes, sent, one, trips))
+                    events.append(CollectiveEvent(node.ops[0], step.kind, axes, sent, one, trips))
     for transfer in problem.transfers:
         tied = quotient.standing.get(transfer.index)
         if tied is None:
@@ -143,7 +143,9 @@ def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[st
                 axes = tuple(names[a] for a in step.axes)
                 sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
                 one = costs.comm.time(step.kind, step.axes, step.nbytes)
-                events.append(Event(transfer.op, step.kind, axes, sent, one, costs.trips(tied, source, target)))
+                events.append(
+                    CollectiveEvent(transfer.op, step.kind, axes, sent, one, costs.trips(tied, source, target))
+                )
     events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
     predicted = predict(costs, chosen, lifetimes(graph))
     return Estimated(predicted, seconds, parts, tuple(events), clashes)

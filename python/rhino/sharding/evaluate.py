@@ -15,10 +15,10 @@ from rhino.program.data import Op
 from rhino.program.memory import Lifetimes, Memory, peak
 from rhino.sharding.costs import Costs, States, paid
 from rhino.sharding.landing import landings, lands_apart
-from rhino.sharding.layout import Layout, Order, Placed, Route, Step, shards
+from rhino.sharding.layout import Layout, Order, Placed, Route, RouteStep, shards
 from rhino.sharding.nesting import nest
 from rhino.sharding.overlap import hidden_seconds
-from rhino.sharding.problem import PARTIAL, REPLICATED, End, Transfer
+from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
 from rhino.sharding.uneven import share
 
 # Ops that XLA partitions by where their result is, unless told otherwise. XLA: halos-exchanged
@@ -39,7 +39,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ConvertedCopy:
     """A value converted for some of its readers: (op index, operand position) pairs, in program order.
 
     `stops` are the layouts it goes through, one collective from one to the next; the last is what they read.
@@ -59,7 +59,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     counts: dict[str, int] = {}
     nesting = nest(costs, states)
 
-    def record(steps: Sequence[Step], times: int) -> None:
+    def record(steps: Sequence[RouteStep], times: int) -> None:
         for step in steps:
             n = prod(costs.sizes[a] for a in step.axes)
             kind = step.kind
@@ -135,7 +135,7 @@ def _free(costs: Costs, states: Sequence[States], v: int) -> tuple[tuple[bool, .
     return found, parts
 
 
-def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> Iterator[Copy]:
+def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> Iterator[ConvertedCopy]:
     """The converted copies that dots, broadcasts and other ops read, over the whole program.
 
     Args:
@@ -155,13 +155,13 @@ def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> 
             if route.stops:
                 readers.setdefault((end, route), []).append((target.op, target.slot))
         for (end, route), ops in readers.items():
-            yield Copy(transfer.value, end, route.stops, tuple(sorted(ops)))
+            yield ConvertedCopy(transfer.value, end, route.stops, tuple(sorted(ops)))
     for n in problem.losses:
         for v, op, start, end in costs.lost(n, states[klass[n]]):
             orders = costs.orders(None, klass[n], klass[n], start, end, states, nesting)
             route = costs.route(v, start, end, "dot", orders)
             slots = [slot for slot, operand in enumerate(problem.graph.ops[op].operands) if operand == v]
-            yield Copy(v, end, route.stops, tuple((op, slot) for slot in slots))
+            yield ConvertedCopy(v, end, route.stops, tuple((op, slot) for slot in slots))
 
 
 def outputs(
@@ -254,7 +254,7 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
     return local, held
 
 
-def partial_span(costs: Costs, life: Lifetimes, transfer: Transfer, source: End) -> tuple[int, int] | None:
+def partial_span(costs: Costs, life: Lifetimes, transfer: LayoutTransfer, source: End) -> tuple[int, int] | None:
     """From when to when a partial result waits, whole, for its reduction; None for those that fuse into it.
 
     Those of gradients become few large ones, late: partial results live until then. `XLA: collectives-combined`.

@@ -6,43 +6,16 @@ Owns that account, for the report. Chooses nothing.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Dims
+from rhino.program.kernel_use import KernelUse
 from rhino.sharding.costs import paid
 from rhino.sharding.routes import placements
 from rhino.sharding.solution import Solution
 from rhino.sharding.wiring import factor_view
-
-
-@dataclass(frozen=True, slots=True)
-class KernelUse:
-    """Calls of one kernel that are split alike; times, flops and bytes of one device, over all of them in a step.
-
-    Attributes:
-      count: how often it runs in a step.
-      dims: axes per dimension of its first operand.
-      sent_bytes, sent_s: what changing layouts around these calls sends, and its time.
-      where: the source line of the first.
-      replicated: why every device computes all of it; empty where it can be split.
-    """
-
-    name: str
-    count: int
-    dims: Dims
-    flops: int
-    time_s: float
-    sent_bytes: int
-    sent_s: float
-    where: str
-    replicated: str
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """What calls have in common that are shown together."""
-        return self.name, self.dims, self.replicated
 
 
 def kernel_uses(solution: Solution, ops: Collection[int] | None = None) -> list[KernelUse]:

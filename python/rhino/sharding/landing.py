@@ -14,7 +14,7 @@ from rhino.machine import Cluster
 from rhino.program.data import Graph
 from rhino.program.fusion import absorbed
 from rhino.sharding.layout import Layout, shards
-from rhino.sharding.problem import PARTIAL, Transfer
+from rhino.sharding.problem import PARTIAL, LayoutTransfer
 
 if TYPE_CHECKING:
     from rhino.sharding.costs import Costs, States
@@ -41,7 +41,7 @@ def lands_apart(costs: Costs, k: int, made: Layout, kept: Layout) -> bool:
     return made != kept and PARTIAL not in made and node.kind == "op" and node.ops[0] in costs.apart
 
 
-def landings(costs: Costs, transfer: Transfer, states: Sequence[States]) -> float:
+def landings(costs: Costs, transfer: LayoutTransfer, states: Sequence[States]) -> float:
     """Seconds of all results of a tied transfer that are written apart."""
     if not costs.apart or transfer.kind != "define":
         return 0.0

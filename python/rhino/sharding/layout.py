@@ -12,7 +12,7 @@ from typing import Literal
 
 from rhino.program.data import Op
 from rhino.sharding.problem import PARTIAL, REPLICATED
-from rhino.sharding.routes import Layout, Order, Placed, Route, Step, cheapest, local, placements, weight
+from rhino.sharding.routes import Layout, Order, Placed, Route, RouteStep, cheapest, local, placements, weight
 from rhino.sharding.uneven import Odd, padded, ways
 
 # Ops that leave partial sums, by what XLA does with them.
@@ -20,7 +20,7 @@ Form = Literal["dot", "batched", "reduction", "scatter"]
 
 _FORMS: dict[str, Form] = {"stablehlo.reduce": "reduction", "stablehlo.scatter": "scatter"}
 
-__all__ = ["Form", "Layout", "Order", "Placed", "Route", "Step", "convert", "form_of", "route", "shards"]
+__all__ = ["Form", "Layout", "Order", "Placed", "Route", "RouteStep", "convert", "form_of", "route", "shards"]
 
 
 def form_of(op: Op) -> Form:
@@ -41,7 +41,9 @@ def shards(layout: Layout, sizes: tuple[int, ...], shape: Sequence[int] = ()) ->
     return total
 
 
-def convert(source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: float, reduce_scatter: bool) -> list[Step]:
+def convert(
+    source: Layout, target: Layout, sizes: tuple[int, ...], nbytes: float, reduce_scatter: bool
+) -> list[RouteStep]:
     """The collectives that turn `source` into `target`, the axes on a dimension in whatever order suits them.
 
     Args:
@@ -99,7 +101,7 @@ def _reductions(
     reduce_scatter: bool,
     form: Form,
     odd: Odd,
-) -> Iterator[tuple[list[Step], Placed, list[Placed]]]:
+) -> Iterator[tuple[list[RouteStep], Placed, list[Placed]]]:
     """Ways to make partial sums whole: collectives, where the first leaves the value, and further stops."""
     partial = [a for a, s in enumerate(source) if s == PARTIAL]
     if not partial:
@@ -112,7 +114,7 @@ def _reductions(
     for a, t in enumerate(target if is_dot else ()):
         if source[a] == REPLICATED and t >= 0 and _room(sliced, t, a, source, target):
             sliced = _onto(sliced, t, (a,))
-    yield [Step("all-reduce", tuple(sorted(partial)), local(sliced, sizes, odd))], sliced, []
+    yield [RouteStep("all-reduce", tuple(sorted(partial)), local(sliced, sizes, odd))], sliced, []
     if order is not None:
         # The members of a group take their parts in the order in which the reduced dims are split.
         partial.sort(key=order.index)
@@ -135,19 +137,19 @@ def _reductions(
     for dims in permutations(onto):
         if len(dims) + bool(rest) > 1 and dims[0] in split:
             continue
-        steps: list[Step] = []
+        steps: list[RouteStep] = []
         stops: list[Placed] = []
         now = sliced
         for d in dims:
             axes = tuple(sorted(onto[d])) if stops else onto[d]
             if not all(_room(now, d, a, source, target) for a in axes):
                 break
-            steps.append(Step("reduce-scatter", tuple(sorted(axes)), local(now, sizes, odd)))
+            steps.append(RouteStep("reduce-scatter", tuple(sorted(axes)), local(now, sizes, odd)))
             now = _onto(now, d, axes)
             stops.append(now)
         else:
             if rest:
-                steps.append(Step("all-reduce", tuple(sorted(rest)), local(now, sizes, odd)))
+                steps.append(RouteStep("all-reduce", tuple(sorted(rest)), local(now, sizes, odd)))
             # Told at once to divide a batching dimension further, XLA would gather all of the result.
             told = told_first or (form == "batched" and dims[0] in split)
             yield (steps, sliced, stops) if told else (steps, stops[0], stops[1:])

@@ -13,7 +13,7 @@ Effort = tuple[float, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SearchLevel:
     """One level.
 
     Attributes:
@@ -47,8 +47,8 @@ COSTLY = 0.25
 AT_ONCE = (3e-3, 300, 100_000)
 _FAST = (3e-3, 300, 20_000)
 LEVELS = {
-    "O1": Level(_FAST, _FAST, (1.05, 1.05, 1.0), same=5e-4, worth=0.2, costly=COSTLY, missed=1e-2),
-    "O2": Level(
+    "O1": SearchLevel(_FAST, _FAST, (1.05, 1.05, 1.0), same=5e-4, worth=0.2, costly=COSTLY, missed=1e-2),
+    "O2": SearchLevel(
         (1e-3, 20_000, 250_000), (1e-3, 300, 250_000), (1.3, 1.3, 1.0), same=0.0, worth=0.0, costly=0.0, missed=1e-3
     ),
 }

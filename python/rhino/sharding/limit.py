@@ -11,7 +11,7 @@ from math import inf
 
 from rhino.program.memory import Lifetimes
 from rhino.sharding.costs import States
-from rhino.sharding.cuts import Cut, cut_at
+from rhino.sharding.cuts import MemoryRow, cut_at
 from rhino.sharding.descent import Descent, Setting, descend, jointly, start_from_nothing
 from rhino.sharding.evaluate import memory
 
@@ -40,7 +40,7 @@ def within(setting: Setting, limit: Limit, first: Descent, known: Sequence[State
       above the setting's cutoff when one would be too slow.
     """
     costs, bound = setting.costs, first.bound
-    cuts: list[Cut] = []
+    cuts: list[MemoryRow] = []
     current = smallest = first
     for _ in range(_MAX_CUTS):
         used = memory(costs, current.states, limit.life)
@@ -59,7 +59,7 @@ def within(setting: Setting, limit: Limit, first: Descent, known: Sequence[State
     return replace(smallest, fits=False, bound=bound)
 
 
-def _under(setting: Setting, cuts: list[Cut], over: Descent, known: Sequence[States] | None) -> Descent | None:
+def _under(setting: Setting, cuts: list[MemoryRow], over: Descent, known: Sequence[States] | None) -> Descent | None:
     """The best plan found that meets all rows."""
     order = setting.orders[0]
     other = descend(setting, order, known, cuts) if known else start_from_nothing(setting, cuts)

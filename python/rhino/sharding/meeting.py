@@ -14,7 +14,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landed_seconds
 from rhino.sharding.layout import Layout
 from rhino.sharding.milp import Rows
-from rhino.sharding.problem import REPLICATED, End, Transfer
+from rhino.sharding.problem import REPLICATED, End, LayoutTransfer
 
 # Groups on the left and on the right.
 Pair = tuple[int, int]
@@ -65,7 +65,12 @@ class Prices:
 
 
 def prices(
-    costs: Costs, transfer: Transfer, source: End, target: End, ours: tuple[States, ...], theirs: tuple[States, ...]
+    costs: Costs,
+    transfer: LayoutTransfer,
+    source: End,
+    target: End,
+    ours: tuple[States, ...],
+    theirs: tuple[States, ...],
 ) -> Prices:
     """The prices between two ends of a transfer.
 
@@ -88,7 +93,12 @@ def prices(
 
 
 def _prices(
-    costs: Costs, transfer: Transfer, source: End, target: End, ours: tuple[States, ...], theirs: tuple[States, ...]
+    costs: Costs,
+    transfer: LayoutTransfer,
+    source: End,
+    target: End,
+    ours: tuple[States, ...],
+    theirs: tuple[States, ...],
 ) -> Iterator[Price]:
     several = len(transfer.sources) * len(transfer.targets) > 1
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
@@ -99,7 +109,12 @@ def _prices(
 
 
 def written(
-    costs: Costs, transfer: Transfer, source: End, target: End, ours: tuple[States, ...], theirs: tuple[States, ...]
+    costs: Costs,
+    transfer: LayoutTransfer,
+    source: End,
+    target: End,
+    ours: tuple[States, ...],
+    theirs: tuple[States, ...],
 ) -> Prices:
     """What is paid at a source because its result is written apart; arguments as of `prices`."""
     found: list[Price] = []

@@ -10,11 +10,12 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from rhino.program.disjoint import DisjointSets
 from rhino.sharding.costs import Costs, States, stacked
 from rhino.sharding.layout import Layout, Order
 from rhino.sharding.manual import nested
 from rhino.sharding.pinning import deciding
-from rhino.sharding.problem import REPLICATED, Transfer
+from rhino.sharding.problem import REPLICATED, LayoutTransfer
 
 _ROUNDS = 3
 
@@ -74,7 +75,7 @@ def nest(costs: Costs, states: Sequence[States]) -> list[Order]:
 class _Conversion:
     """What all equal conversions of one transfer have in common, and how many there are."""
 
-    transfer: Transfer
+    transfer: LayoutTransfer
     source_class: int
     target_class: int
     source: Layout
@@ -153,25 +154,17 @@ def _taken(costs: Costs) -> dict[int, Order]:
 
 def _groups(costs: Costs, states: Sequence[States], free: Sequence[int]) -> list[list[int]]:
     """Classes that exchange values on which both stack the same axes, together."""
-    leader = {k: k for k in free}
-
-    def find(k: int) -> int:
-        while leader[k] != k:
-            leader[k] = leader[leader[k]]
-            k = leader[k]
-        return k
-
+    sets, among = DisjointSets(len(states)), frozenset(free)
     for transfer, _ in costs.quotient.transfers:
         for s in transfer.sources:
             for t in transfer.targets:
-                if s.node in leader and t.node in leader and s.node != t.node:
+                if s.node in among and t.node in among and s.node != t.node:
                     source, target = costs.layout(s, states[s.node]), costs.layout(t, states[t.node])
                     if _stack_alike(source, target):
-                        low, high = sorted((find(s.node), find(t.node)))
-                        leader[high] = low
+                        sets.join(s.node, t.node)
     groups: dict[int, list[int]] = {}
     for k in free:
-        groups.setdefault(find(k), []).append(k)
+        groups.setdefault(sets.find(k), []).append(k)
     return list(groups.values())
 
 

@@ -15,13 +15,13 @@ from rhino.sharding.descent import Descent, Setting
 from rhino.sharding.evaluate import Prediction
 from rhino.sharding.levels import LEVELS
 from rhino.sharding.meshes import Mesh, mesh_name, named
-from rhino.sharding.solution import Alternative
+from rhino.sharding.solution import LostPlan
 
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MeshCandidate:
     """One mesh: what its search needs, the best plan on it so far, and one known to be within the memory limit."""
 
     setting: Setting
@@ -43,13 +43,13 @@ class Outcome:
     """What the search has found so far, by mesh: plans within the limit, why others lost, plans without the limit."""
 
     same: float = 0.0
-    ranked: dict[str, tuple[Prediction, Candidate]] = field(default_factory=dict)
-    losers: dict[str, Alternative] = field(default_factory=dict)
-    failed: dict[str, Candidate] = field(default_factory=dict)
-    met: dict[Mesh, Candidate] = field(default_factory=dict)
+    ranked: dict[str, tuple[Prediction, MeshCandidate]] = field(default_factory=dict)
+    losers: dict[str, LostPlan] = field(default_factory=dict)
+    failed: dict[str, MeshCandidate] = field(default_factory=dict)
+    met: dict[Mesh, MeshCandidate] = field(default_factory=dict)
 
     @property
-    def best(self) -> tuple[Prediction, Candidate]:
+    def best(self) -> tuple[Prediction, MeshCandidate]:
         """Of plans as fast as the fastest one: on the mesh with the fewest axes, and of those the smallest."""
         fast = [e for e in self.ranked.values() if e[0].step_time_s <= self.least_s * (1 + self.same)]
         return min(
@@ -66,20 +66,20 @@ class Outcome:
     def least_s(self) -> float:
         return min((p.step_time_s for p, _ in self.ranked.values()), default=inf)
 
-    def rank(self, predicted: Prediction, candidate: Candidate) -> None:
+    def rank(self, predicted: Prediction, candidate: MeshCandidate) -> None:
         """Keeps a plan within the limit if it is the best on its mesh."""
         name = candidate.name
         if name not in self.ranked or predicted.step_time_s < self.ranked[name][0].step_time_s:
             self.ranked[name] = (predicted, candidate)
 
-    def alternatives(self) -> tuple[Alternative, ...]:
+    def alternatives(self) -> tuple[LostPlan, ...]:
         """Every mesh but the best plan's, the fastest first."""
         predicted, chosen = self.best
         found = [a for name, a in self.losers.items() if name not in self.ranked]
         for other, candidate in self.ranked.values():
             if candidate is not chosen:
                 slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
-                found.append(Alternative(candidate.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
+                found.append(LostPlan(candidate.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
         return tuple(sorted(found, key=lambda a: (a.step_time_s, a.name)))
 
     def refined(self) -> Iterator[tuple[Mesh, list[States]]]:
@@ -108,14 +108,14 @@ class Outcome:
                 yield named(shape), [tuple(s[a] for a in order) for s in best.best.states]
 
     def gap(self, perfect_s: float) -> float:
-        """Relative distance of the best plan to what no plan on the meshes tried can beat.
+        """How far above what no plan on the meshes tried can beat the best plan is, relatively.
 
         That is what was proved for all of them, or computing divided perfectly.
         """
         step_s = self.best[0].step_time_s
         bounds = [c.best.bound for _, c in self.ranked.values()]
         bound = max(perfect_s, min(bounds)) if len(bounds) == len(self.met) else perfect_s
-        return max(0.0, 1 - bound / step_s) if step_s else 0.0
+        return max(0.0, step_s / bound - 1) if bound > 0 else 0.0
 
 
 @dataclass(slots=True)

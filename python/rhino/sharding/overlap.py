@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from rhino.machine import Cluster
 from rhino.machine.roofline import MATMULS
 from rhino.program.data import Graph, Op
-from rhino.sharding.problem import Problem, Transfer
+from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import back_end
 
@@ -36,7 +36,7 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
     persistent = persistent_classes(problem, quotient)
     waited = _waited(problem.graph)
 
-    def moves(transfer: Transfer) -> bool:
+    def moves(transfer: LayoutTransfer) -> bool:
         end = transfer.sources[0] if transfer.kind == "use" else transfer.targets[0]
         stored = end.node in persistent or _reads_persistent(problem, quotient, transfer, persistent)
         return stored and not waited[transfer.value]
@@ -97,7 +97,9 @@ def persistent_classes(problem: Problem, quotient: Quotient) -> frozenset[int]:
     return frozenset(quotient.klass[n] for n in nodes if n >= 0)
 
 
-def _reads_persistent(problem: Problem, quotient: Quotient, transfer: Transfer, persistent: frozenset[int]) -> bool:
+def _reads_persistent(
+    problem: Problem, quotient: Quotient, transfer: LayoutTransfer, persistent: frozenset[int]
+) -> bool:
     """Whether a constraint already in the module, rather than the search, gathers a parameter."""
     op = problem.graph.ops[transfer.op]
     if not op.name.startswith("sdy.") or not op.operands:  # sdy.constant has none

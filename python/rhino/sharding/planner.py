@@ -20,7 +20,7 @@ from rhino.sharding.conflicts import reconsider
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
 from rhino.sharding.infeasible import explain
-from rhino.sharding.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, Level
+from rhino.sharding.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, SearchLevel
 from rhino.sharding.limit import Limit, smallest, within
 from rhino.sharding.meshes import (
     Mesh,
@@ -33,11 +33,11 @@ from rhino.sharding.meshes import (
     named,
     three_axes,
 )
-from rhino.sharding.outcome import Candidate, Outcome, Progress, Steps
+from rhino.sharding.outcome import MeshCandidate, Outcome, Progress, Steps
 from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.pinning import pinned_states
 from rhino.sharding.problem import Problem
-from rhino.sharding.solution import Alternative, Solution
+from rhino.sharding.solution import LostPlan, Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats, untied
 
 
@@ -88,7 +88,7 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     Raises:
       RhinoError: no mesh suits the devices, or nothing fits the memory limit: the message names tensors and remedy.
     """
-    search = _Search(graph, cluster, options, progress or (lambda done, total, label: None))
+    search = _MeshSearch(graph, cluster, options, progress or (lambda done, total, label: None))
     search.run()
     found = search.solution()
     if not search.small:
@@ -101,7 +101,7 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     return replace(tied, level=options.level, seconds=found.seconds + tied.seconds)
 
 
-class _Search:
+class _MeshSearch:
     """One program on one cluster: what is the same for all meshes, and what was found."""
 
     def __init__(self, graph: Graph, cluster: Cluster, options: Options, progress: Progress) -> None:
@@ -204,9 +204,9 @@ class _Search:
         pinned = pinned_states(self.problem, self.quotient, shape, names).states
         return Setting(costs, pinned, options.parallel_dots, *effort, self.spent_s)
 
-    def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: Level, effort: Effort) -> None:
+    def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
-        candidates: list[Candidate] = []
+        candidates: list[MeshCandidate] = []
         self.steps.begin(2 * len(starts))
         for done, (mesh, start) in enumerate(starts.items()):
             if (candidates or self.outcome.ranked) and time.perf_counter() > self.deadline:
@@ -220,14 +220,14 @@ class _Search:
             cutoff = level.promise(mesh) * self.outcome.least_s
             found = descend(setting, setting.orders[0], start, (), cutoff) if start else start_from_nothing(setting)
             if found is not None:
-                candidates.append(Candidate(setting, found, start))
+                candidates.append(MeshCandidate(setting, found, start))
         # Best first: the others have the better reason to be given up.
         order = sorted(candidates, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
         for done, candidate in enumerate(order):
             self.steps.tell(len(order) + done, candidate.name + ", memory")
             self._limited(candidate, level)
 
-    def _limited(self, candidate: Candidate, level: Level) -> None:
+    def _limited(self, candidate: MeshCandidate, level: SearchLevel) -> None:
         """The best plan of one mesh within the limit, as long as it can win."""
         outcome, limit, name = self.outcome, self.limit, candidate.name
         least_s, first = outcome.least_s, candidate.best
@@ -242,7 +242,7 @@ class _Search:
             first = jointly(setting, first)
             why = "slower even without the memory limit" if first.bound > setting.cutoff else ""
         if why:
-            outcome.losers[name] = Alternative(name, first.objective, 0, why)
+            outcome.losers[name] = LostPlan(name, first.objective, 0, why)
             return
         fitted = within(setting, limit, first, candidate.known)
         known = fitted.states if fitted.fits else candidate.known
@@ -254,7 +254,7 @@ class _Search:
         outcome.failed[name] = replace(candidate, best=fitted)
         slow = fitted.bound > setting.cutoff
         why = "slower" if slow else f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
-        outcome.losers[name] = Alternative(name, fitted.objective, fitted.peak_bytes, why)
+        outcome.losers[name] = LostPlan(name, fitted.objective, fitted.peak_bytes, why)
 
 
 def _gib(nbytes: float) -> str:

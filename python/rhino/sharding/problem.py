@@ -69,7 +69,7 @@ class End:
 
 
 @dataclass(slots=True)
-class Transfer:
+class LayoutTransfer:
     """A value that passes from the layout its producer leaves it in to the one its consumers need.
 
     Either side may have several ends, the other then has one. A conversion between two given layouts is paid once for
@@ -99,7 +99,7 @@ class Problem:
 
     graph: Graph
     nodes: list[Node]
-    transfers: list[Transfer]
+    transfers: list[LayoutTransfer]
     node_of: list[int]
     classes: list[tuple[int, ...]]
     losses: dict[int, list[tuple[int, int, int]]]

@@ -21,7 +21,7 @@ from rhino.sharding.meeting import Groups, Pair, Price, Prices, alike, prices, t
 from rhino.sharding.milp import Milp
 from rhino.sharding.overlap import WON
 from rhino.sharding.pinning import Open, allows
-from rhino.sharding.problem import PARTIAL, End, Transfer, takes
+from rhino.sharding.problem import PARTIAL, End, LayoutTransfer, takes
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
 _TIE_BREAK = 1e-8
@@ -36,7 +36,7 @@ Place = tuple[int, int, tuple[Pair, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class AxisStates:
     """States of every class, the objective in seconds and its proved lower bound (other axes as they are).
 
     No states, and an infinite objective, where the bound alone says that there is nothing to be had.
@@ -87,7 +87,7 @@ def _combinations(
     return tuple(states for states in product(*choices) if divides(states) and complete(states))
 
 
-class Program:
+class AxisProgram:
     """The program for `axes`, given the states of all classes on all axes."""
 
     def __init__(
@@ -166,7 +166,7 @@ class Program:
         node = self.costs.problem.nodes[self.costs.quotient.nodes[k]]
         return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in MATMULS
 
-    def _transfer(self, transfer: Transfer, count: int) -> None:
+    def _transfer(self, transfer: LayoutTransfer, count: int) -> None:
         hideable = transfer.index in self.costs.hideable
         if self.costs.apart and transfer.kind == "define":
             for source in transfer.sources:
@@ -187,7 +187,7 @@ class Program:
             else:
                 self.shared.append((count * entries[0][3], hideable, (transfer.index, key), list(members)))
 
-    def _prices(self, transfer: Transfer, source: End, target: End) -> Prices:
+    def _prices(self, transfer: LayoutTransfer, source: End, target: End) -> Prices:
         return prices(self.costs, transfer, source, target, *self._met(source, target))
 
     def _met(self, source: End, target: End) -> tuple[tuple[States, ...], tuple[States, ...]]:
@@ -198,7 +198,7 @@ class Program:
         ours, theirs = self.groups[u, w]
         return ours.states, theirs.states
 
-    def _shared(self, transfer: Transfer) -> dict[Key, dict[Place, list[Price]]]:
+    def _shared(self, transfer: LayoutTransfer) -> dict[Key, dict[Place, list[Price]]]:
         """The conversions that are paid once for all ends of a transfer, and where each may happen."""
         found: dict[Key, dict[Place, list[Price]]] = {}
         for source, target in product(transfer.sources, transfer.targets):
@@ -308,7 +308,7 @@ class Program:
 
     def solve(
         self, time_limit_s: float, gap: float = 1e-6, prove: bool = True, cutoff: float = inf
-    ) -> Placement | None:
+    ) -> AxisStates | None:
         """The best states, if proved at most the share `gap` above the optimum; None if no memory row can be met.
 
         A program whose bound is above `cutoff` seconds is given up.
@@ -316,7 +316,7 @@ class Program:
         start = {x: float(s == given) for xs, given in zip(self.x, self.given, strict=True) for s, x in xs.items()}
         found = self.milp.solve(time_limit_s, gap, start, prove, cutoff + self.stored_s)
         if found.status == "hopeless":
-            return Placement((), inf, found.bound - self.stored_s)
+            return AxisStates((), inf, found.bound - self.stored_s)
         if found.status == "infeasible":
             return None
         # The first of the largest: rounding is the same every time.
@@ -325,4 +325,4 @@ class Program:
             self.stored_s * count * self.costs.stored(k, s)
             for k, (count, s) in enumerate(zip(self.costs.quotient.counts, chosen, strict=True))
         )
-        return Placement(chosen, found.objective - stored_s, found.bound - self.stored_s)
+        return AxisStates(chosen, found.objective - stored_s, found.bound - self.stored_s)

@@ -45,7 +45,7 @@ def replay(problem: Problem, names: Sequence[str], written: Written) -> tuple[Qu
     Raises:
       UnreadableError: there are none.
     """
-    return tied(problem, _Reader(problem, names, written).run())
+    return tied(problem, _LayoutReader(problem, names, written).run())
 
 
 def tied(problem: Problem, states: Sequence[States]) -> tuple[Quotient, tuple[States, ...]]:
@@ -57,7 +57,7 @@ def tied(problem: Problem, states: Sequence[States]) -> tuple[Quotient, tuple[St
     raise AssertionError("decisions that are not tied differ from themselves")
 
 
-class _Reader:
+class _LayoutReader:
     def __init__(self, problem: Problem, names: Sequence[str], written: Written) -> None:
         self.problem, self.names, self.written = problem, tuple(names), written
         self.states: list[list[int]] = [[0] * len(self.names) for _ in problem.nodes]

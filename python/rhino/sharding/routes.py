@@ -27,7 +27,7 @@ _STEP = 1e-6
 
 
 @dataclass(slots=True, frozen=True)
-class Step:
+class RouteStep:
     """One collective: its kind, the mesh axes it runs over, and the bytes of the full tensor within its group.
 
     Those of a collective-permute are of one device's part.
@@ -37,9 +37,9 @@ class Step:
     axes: tuple[int, ...]
     nbytes: float
 
-    def scaled(self, factor: float) -> Step:
+    def scaled(self, factor: float) -> RouteStep:
         """The same step for `factor` times the bytes."""
-        return Step(self.kind, self.axes, self.nbytes * factor)
+        return RouteStep(self.kind, self.axes, self.nbytes * factor)
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,7 +51,7 @@ class Route:
     """
 
     cost: float
-    steps: tuple[Step, ...]
+    steps: tuple[RouteStep, ...]
     left: Placed
     stops: tuple[Placed, ...]
 
@@ -61,7 +61,7 @@ def local(placed: Placed, sizes: Sequence[int], odd: Odd = ()) -> float:
     return padded(odd, placed, sizes) / prod(sizes[a] for _, axes in placed for a in axes)
 
 
-def weight(step: Step, sizes: Sequence[int], weights: Sequence[float]) -> float:
+def weight(step: RouteStep, sizes: Sequence[int], weights: Sequence[float]) -> float:
     """The cost of a step: the bytes it sends, weighed by the slowest of its axes."""
     sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
     return sent * max(weights[a] for a in step.axes) + _STEP
@@ -117,9 +117,9 @@ def _search(
     sizes: tuple[int, ...],
     weights: tuple[float, ...],
     odd: Odd,
-) -> tuple[float, tuple[Step, ...], tuple[Placed, ...]]:
+) -> tuple[float, tuple[RouteStep, ...], tuple[Placed, ...]]:
     best: dict[Placed, float] = {start: 0.0}
-    came: dict[Placed, tuple[Placed, Step | None]] = {}
+    came: dict[Placed, tuple[Placed, RouteStep | None]] = {}
     queue: list[tuple[float, Placed]] = [(0.0, start)]
     while queue:
         cost, now = heapq.heappop(queue)
@@ -138,9 +138,9 @@ def _search(
 
 
 def _trace(
-    start: Placed, end: Placed, came: dict[Placed, tuple[Placed, Step | None]]
-) -> tuple[tuple[Step, ...], tuple[Placed, ...]]:
-    steps: list[Step] = []
+    start: Placed, end: Placed, came: dict[Placed, tuple[Placed, RouteStep | None]]
+) -> tuple[tuple[RouteStep, ...], tuple[Placed, ...]]:
+    steps: list[RouteStep] = []
     stops: list[Placed] = []
     sliced = False
     while end != start:
@@ -157,7 +157,7 @@ def _trace(
 
 def _moves(
     now: Placed, goals: tuple[Placed, ...], source: Layout, target: Layout, sizes: tuple[int, ...], odd: Odd
-) -> Iterator[tuple[Step | None, Placed]]:
+) -> Iterator[tuple[RouteStep | None, Placed]]:
     """What one step can make of a layout; None is a slice."""
     held = dict(now)
     used = {a for axes in held.values() for a in axes}
@@ -177,12 +177,12 @@ def _moves(
             # Only minor axes can go without the other parts changing places.
             stay, go = axes[:k], axes[k:]
             whole = part * prod(sizes[a] for a in go)
-            yield Step("all-gather", tuple(sorted(go)), whole), made({d: stay})
+            yield RouteStep("all-gather", tuple(sorted(go)), whole), made({d: stay})
             to = target[axes[k]]
             # Two axes at once XLA moves one by one, and not always.
             if len(go) == 1 and to not in (d, -1) and divides(to, (*held.get(to, ()), *go)):
                 wide = whole * padded(odd, [(to, go)], sizes)
-                yield Step("all-to-all", go, wide), made({d: stay, to: (*held.get(to, ()), *go)})
+                yield RouteStep("all-to-all", go, wide), made({d: stay, to: (*held.get(to, ()), *go)})
         for other in permutations(axes):
             if other != axes:
                 yield _permute(axes, part), made({d: other})
@@ -196,8 +196,8 @@ def _moves(
             yield _permute(tuple(used), part), goal
 
 
-def _permute(axes: Sequence[int], part: float) -> Step:
-    return Step("collective-permute", tuple(sorted(axes)), part)
+def _permute(axes: Sequence[int], part: float) -> RouteStep:
+    return RouteStep("collective-permute", tuple(sorted(axes)), part)
 
 
 def _parts(placed: Placed, sizes: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from rhino.program.data import Dims
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.evaluate import Copy, Prediction, copies, outputs
+from rhino.sharding.evaluate import ConvertedCopy, Prediction, copies, outputs
 from rhino.sharding.layout import Layout, Order, Placed
 from rhino.sharding.nesting import nest
 from rhino.sharding.problem import Node, Problem
@@ -19,7 +19,7 @@ from rhino.sharding.uneven import even_operands
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class LostPlan:
     """A candidate that lost, and why."""
 
     name: str
@@ -32,14 +32,14 @@ class Alternative:
 class Solution:
     """The chosen plan. `mesh` is (axis, size) pairs, outermost first; `seconds` the time the search took.
 
-    `gap` is the relative distance of the predicted step time to a bound no plan can beat: all compute divided
+    `gap` is how far the predicted step time is above a bound no plan can beat, relatively: all compute divided
     perfectly, and no communication.
     """
 
     mesh: tuple[tuple[str, int], ...]
     level: str
     predicted: Prediction
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[LostPlan, ...]
     candidates: int
     gap: float
     seconds: float
@@ -109,7 +109,7 @@ class Solution:
         """The node of each op that decides for itself."""
         return {node.ops[0]: node.index for node in self.problem.nodes if node.kind == "op"}
 
-    def copies(self) -> list[tuple[Copy, tuple[Dims, ...]]]:
+    def copies(self) -> list[tuple[ConvertedCopy, tuple[Dims, ...]]]:
         """Values that some readers need in another layout than the one they are kept in, and the layouts on the way."""
         found = copies(self.costs, self.states, self.nesting)
         return [(copy, tuple(self.spelled(copy.value, stop) for stop in copy.stops)) for copy in found]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from rhino.sharding.problem import End, Problem, Transfer
+from rhino.sharding.problem import End, LayoutTransfer, Problem
 
 _MAX_ROUNDS = 256
 View = tuple[int, ...]
@@ -29,9 +29,9 @@ class Quotient:
     klass: list[int]
     nodes: list[int]
     counts: list[int]
-    transfers: list[tuple[Transfer, int]]
+    transfers: list[tuple[LayoutTransfer, int]]
     tied: list[int]
-    standing: dict[int, Transfer] = field(init=False)
+    standing: dict[int, LayoutTransfer] = field(init=False)
     meetings: dict[tuple[int, int], tuple[tuple[View, ...], tuple[View, ...]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ def _marks(problem: Problem) -> list[list[object]]:
     return marks
 
 
-def _transfer_label(problem: Problem, t: Transfer) -> object:
+def _transfer_label(problem: Problem, t: LayoutTransfer) -> object:
     value = problem.graph.values[t.value]
     return (t.kind, value.shape, value.dtype, t.trips, t.late)
 
@@ -139,7 +139,7 @@ def _quotient(problem: Problem, colours: list[int], hyper: list[int]) -> Quotien
         counts[k] += 1
         if nodes[k] < 0:
             nodes[k] = n
-    transfers: dict[int, tuple[Transfer, int]] = {}
+    transfers: dict[int, tuple[LayoutTransfer, int]] = {}
     tied_to: list[int] = []
     for t, colour in zip(problem.transfers, hyper, strict=True):
         if colour in transfers:

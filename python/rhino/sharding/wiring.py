@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rhino.program.data import Op, Rule
-from rhino.sharding.problem import PARTIAL, REPLICATED, End, Node, Problem, Transfer, leading
+from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, leading
 
 # What may lie between a partial sum and the value that a loop carries.
 _ON_THE_WAY = ("stablehlo.add", "stablehlo.transpose", "stablehlo.reshape")
@@ -24,8 +24,8 @@ class _Wiring:
         self.role = roles
         self.problem = problem
         self.graph = problem.graph
-        self.uses: dict[tuple[int, int], Transfer] = {}
-        self.sums: dict[int, Transfer] = {}
+        self.uses: dict[tuple[int, int], LayoutTransfer] = {}
+        self.sums: dict[int, LayoutTransfer] = {}
         self.users = problem.graph.users()
         self.returned = frozenset(problem.graph.outputs)
         self.roots: dict[int, int] = {}
@@ -124,7 +124,7 @@ class _Wiring:
         transfer = self.uses.get(key)
         if transfer is None:
             source = End(problem.node_of[v], problem.view(v))
-            transfer = Transfer(len(problem.transfers), v, "use", op.trips, [source], [], op.index, op.trips)
+            transfer = LayoutTransfer(len(problem.transfers), v, "use", op.trips, [source], [], op.index, op.trips)
             self.uses[key] = transfer
             problem.transfers.append(transfer)
         transfer.targets.append(end)
@@ -137,7 +137,7 @@ class _Wiring:
             n = problem.node_of[v]
             target = End(n, problem.view(v)) if n >= 0 else End(-1, (REPLICATED,))
             late = self._late(root, op.trips)
-            transfer = Transfer(len(problem.transfers), v, "define", op.trips, [], [target], op.index, late)
+            transfer = LayoutTransfer(len(problem.transfers), v, "define", op.trips, [], [target], op.index, late)
             self.sums[root] = transfer
             problem.transfers.append(transfer)
         transfer.sources.append(end)

@@ -19,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding
 import rhino
 from examples import export
 from examples.models import attention, gpt
+from rhino.api.plan import Plan
 from rhino.cli.main import main
-from rhino.plan import Plan
 
 # Large enough that a device should have a part of it, small enough to compile in seconds.
 SMALL = dataclasses.replace(

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from rhino.api.beside import check_stays, plan_beside
+from rhino.api.plan import Plan
 from rhino.api.stage_pins import Pin
 from rhino.errors import RhinoError, RhinoWarning
 from rhino.machine import Cluster
-from rhino.plan import Plan, Predicted, Tensor
+from rhino.plan import Predicted, Tensor
 from rhino.plan.module import Request
-from rhino.plan.pipeline import Piece
+from rhino.plan.pipeline import StagePiece
 
 PIPELINE = Plan("O1", "cpu:1", (("x", 4),), 2, 4, "1f1b", (), (), Predicted(), groups=2)
 REQUEST = Request(Cluster.load("cpu:1"), mesh="8", stages=2, microbatches=3)
 STATE = Tensor("state.w", "param", (4,), "f32", ((),), stages=(1,))
-PIN = Pin(STATE, (Piece(1, ((),), (("x", 4),), (), (4,)),))
+PIN = Pin(STATE, (StagePiece(1, ((),), (("x", 4),), (), (4,)),))
 Asked = list[tuple[int, str, int, bool]]
 
 

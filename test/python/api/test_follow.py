@@ -12,7 +12,8 @@ import pytest
 from small_mlp import abstract_state, eval_step, init, make_batch, train_step
 
 import rhino
-from rhino.plan import Machine, Plan
+from rhino.api.plan import Plan
+from rhino.plan import Machine
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
 import rhino
+from rhino.api.plan import Plan
 from rhino.cli.main import main
-from rhino.plan import Plan
 
 from . import kernel_steps as steps
 from .kernel_steps import arrays, registered

@@ -14,8 +14,8 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import rhino
+from rhino.api.plan import Plan
 from rhino.errors import RhinoError
-from rhino.plan import Plan
 
 PIPELINE = {"stages": 2, "microbatches": 2}
 

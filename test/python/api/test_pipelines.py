@@ -18,7 +18,7 @@ import rhino
 from examples.models import gpt
 from rhino.api.pipeline import PipelineStep
 from rhino.dialect.context import make_context, parse_bytes
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
 from rhino.runtime import StagedArray
 
 BATCH, STEPS = 8, 2

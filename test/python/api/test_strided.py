@@ -14,7 +14,7 @@ import pytest
 from small_fused import STORED, WIDTH, abstract_state, eval_step, init, make_batch, train_step
 
 import rhino
-from rhino.plan import Plan
+from rhino.api.plan import Plan
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 

@@ -16,22 +16,22 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import rhino
-from rhino.api.strided import Layout, StridedArray, stored
+from rhino.api.strided import StoredLayout, StridedArray, stored
 
 VALUES = np.arange(48, dtype=np.float32).reshape(2, 24) + 1
 
 
 @pytest.fixture(scope="module")
-def layout() -> Layout:
+def layout() -> StoredLayout:
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
     aval = jax.typeof(jnp.zeros((2, 24)))
     whole = NamedSharding(mesh, P("x"))
     sharding = NamedSharding(mesh, P("x", None, "y"))
-    return Layout(aval, (2, 3, 8), sharding, NamedSharding(mesh, P("x", "y")), (whole, whole))
+    return StoredLayout(aval, (2, 3, 8), sharding, NamedSharding(mesh, P("x", "y")), (whole, whole))
 
 
 @pytest.fixture(scope="module")
-def leaf(layout: Layout) -> StridedArray:
+def leaf(layout: StoredLayout) -> StridedArray:
     return StridedArray(jax.device_put(VALUES.reshape(2, 3, 8), layout.sharding), layout)
 
 
@@ -113,11 +113,11 @@ def test_original_makes_plain_arrays_of_a_tree(leaf: StridedArray) -> None:
 
 
 @pytest.mark.parametrize("make", ["numpy", "device", "sharded", "strided", "other"])
-def test_arrays_from_anywhere_are_stored(layout: Layout, leaf: StridedArray, make: str) -> None:
+def test_arrays_from_anywhere_are_stored(layout: StoredLayout, leaf: StridedArray, make: str) -> None:
     mesh = layout.sharding.mesh
     whole = NamedSharding(mesh, P())
     places = NamedSharding(mesh, P(None, "x", "y")), NamedSharding(mesh, P(None, ("x", "y")))
-    other = Layout(layout.aval, (2, 2, 12), *places, (whole, whole))
+    other = StoredLayout(layout.aval, (2, 2, 12), *places, (whole, whole))
     given = {
         "numpy": VALUES,
         "device": jax.device_put(VALUES, jax.devices()[5]),
@@ -130,7 +130,7 @@ def test_arrays_from_anywhere_are_stored(layout: Layout, leaf: StridedArray, mak
     np.testing.assert_array_equal(found, VALUES.reshape(2, 3, 8))
 
 
-def test_a_wrong_shape_is_refused(layout: Layout) -> None:
+def test_a_wrong_shape_is_refused(layout: StoredLayout) -> None:
     with pytest.raises(ValueError, match=r"has shape \(2, 24\), and is to be stored as \(2, 3, 8\)"):
         StridedArray(jnp.asarray(VALUES), layout)
 

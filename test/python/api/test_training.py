@@ -9,12 +9,13 @@ from jax.sharding import NamedSharding
 from small_mlp import abstract_state, init, make_batch, train_step
 
 import rhino
+from rhino.api.parallelized import Parallelized
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 
 
 @pytest.fixture(scope="module")
-def step() -> rhino.api.Parallelized:
+def step() -> Parallelized:
     made = rhino.parallelize(train_step, donate_argnums=(0,), mesh=(2, 4))
     made.plan(abstract_state(), make_batch())
     return made
@@ -29,7 +30,7 @@ def reference(steps: int) -> tuple[list[float], object]:
     return losses, state
 
 
-def test_same_losses_and_parameters_as_one_device(step: rhino.api.Parallelized) -> None:
+def test_same_losses_and_parameters_as_one_device(step: Parallelized) -> None:
     losses, expected = reference(4)
     state, found = step.init(init, jax.random.key(0)), []
     for i in range(4):
@@ -43,7 +44,7 @@ def test_same_losses_and_parameters_as_one_device(step: rhino.api.Parallelized) 
     assert jax.tree.structure(state) == jax.tree.structure(expected)
 
 
-def test_all_devices_work_and_state_is_where_the_plan_says(step: rhino.api.Parallelized) -> None:
+def test_all_devices_work_and_state_is_where_the_plan_says(step: Parallelized) -> None:
     plan = step.plan(abstract_state(), make_batch())
     state = step.init(init, jax.random.key(0))
     new, _ = step(state, make_batch())
@@ -55,7 +56,7 @@ def test_all_devices_work_and_state_is_where_the_plan_says(step: rhino.api.Paral
         assert after.sharding.is_equivalent_to(wanted, after.ndim)
 
 
-def test_donated_state_is_consumed_and_the_batch_is_not(step: rhino.api.Parallelized) -> None:
+def test_donated_state_is_consumed_and_the_batch_is_not(step: Parallelized) -> None:
     state = step.init(init, jax.random.key(0))
     batch = jax.device_put(make_batch(), step.plan(abstract_state(), make_batch()).in_shardings[1])
     step(state, batch)
@@ -63,7 +64,7 @@ def test_donated_state_is_consumed_and_the_batch_is_not(step: rhino.api.Parallel
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(batch))
 
 
-def test_a_donated_state_given_again_is_named(step: rhino.api.Parallelized) -> None:
+def test_a_donated_state_given_again_is_named(step: Parallelized) -> None:
     state = step.init(init, jax.random.key(0))
     step(state, make_batch())
     with pytest.raises(rhino.RhinoError, match=r"state.step has been deleted: an earlier call took its buffer"):
@@ -79,7 +80,7 @@ def test_nothing_is_consumed_without_donation() -> None:
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(state.params))
 
 
-def test_arrays_placed_elsewhere_are_moved(step: rhino.api.Parallelized) -> None:
+def test_arrays_placed_elsewhere_are_moved(step: Parallelized) -> None:
     losses, _ = reference(1)
     on_device_3 = jax.device_put(init(jax.random.key(0)), jax.devices()[3])
     _, metrics = step(on_device_3, make_batch())
@@ -96,7 +97,7 @@ def test_new_batch_shape_keeps_the_state_where_it_is() -> None:
         assert leaf.sharding.is_equivalent_to(before, leaf.ndim)
 
 
-def test_a_second_call_does_not_plan_again(step: rhino.api.Parallelized, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_call_does_not_plan_again(step: Parallelized, monkeypatch: pytest.MonkeyPatch) -> None:
     state, _ = step(step.init(init, jax.random.key(0)), make_batch())
 
     def fail(*_: object) -> None:
@@ -107,7 +108,7 @@ def test_a_second_call_does_not_plan_again(step: rhino.api.Parallelized, monkeyp
     step(state, jax.tree.map(jax.numpy.asarray, make_batch(seed=8)))
 
 
-def test_plan_shardings_work_with_plain_jit(step: rhino.api.Parallelized) -> None:
+def test_plan_shardings_work_with_plain_jit(step: Parallelized) -> None:
     plan = step.plan(abstract_state(), make_batch())
     plain = jax.jit(train_step, in_shardings=plan.in_shardings, out_shardings=plan.out_shardings)
     losses, _ = reference(1)
@@ -120,7 +121,7 @@ def test_plan_shardings_work_with_plain_jit(step: rhino.api.Parallelized) -> Non
     assert kernel.spec == plan.partition_specs[0].params["Dense_0"]["kernel"]
 
 
-def test_executable_reports_memory_and_collectives_and_runs(step: rhino.api.Parallelized) -> None:
+def test_executable_reports_memory_and_collectives_and_runs(step: Parallelized) -> None:
     exe = step.compile(abstract_state(), make_batch())
     assert exe is step.compile(abstract_state(), make_batch()), "compiled once"
     assert exe.memory_analysis().peak_bytes > 0

@@ -86,7 +86,7 @@ def test_plans_are_what_the_design_says(case: resharding.Case) -> None:
     from fractions import Fraction
     from math import prod
 
-    from rhino.reshard import Network, Tensor, Tile, plan_reshard
+    from rhino.reshard import MovedTensor, Network, Tile, plan_reshard
 
     def tiles(side: resharding.Side, first: int) -> tuple[Tile, ...]:
         found = []
@@ -103,7 +103,7 @@ def test_plans_are_what_the_design_says(case: resharding.Case) -> None:
         return tuple(found)
 
     first = -(-prod(case.source.mesh) // case.devices) * case.devices
-    tensor = Tensor((16, 16, 16), 4, tiles(case.source, 0), tiles(case.target, first))
+    tensor = MovedTensor((16, 16, 16), 4, tiles(case.source, 0), tiles(case.target, first))
     hosts = range(case.hosts)
     network = Network(
         {device: device // case.devices for device in range(case.hosts * case.devices)},

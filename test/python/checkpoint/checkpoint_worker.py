@@ -18,7 +18,7 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rhino
-from rhino.api.strided import Layout, StridedArray
+from rhino.api.strided import StoredLayout, StridedArray
 from rhino.checkpoint import StateRestore, StateSave, arrays, restore, save
 from rhino.checkpoint.leaves import arrays_of
 from rhino.compile._jax import weakly_typed
@@ -67,11 +67,11 @@ def placed(state: dict[str, Any], rows: tuple[int, ...], first: int) -> dict[str
         return NamedSharding(mesh, PartitionSpec(*spec))
 
     slices = tuple(((low, high),) for low, high in pairwise(rows))
-    in_stages = staged.Layout(
+    in_stages = staged.PiecesLayout(
         jax.core.ShapedArray((8, 12), np.float32), slices, (over(stages[0], None, "y"), over(stages[1], None, "x"))
     )
     pieces = [put(state["staged"][slice(*at)], s) for (at,), s in zip(slices, in_stages.shardings, strict=True)]
-    fused = Layout(
+    fused = StoredLayout(
         jax.core.ShapedArray((8, 12), np.float32), (8, 3, 4), over(whole, "y", None, "x"), over(whole, "y", "x"),
         (over(whole, "y"), over(whole, "y")),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rhino
-from rhino.api.strided import Layout, StridedArray
+from rhino.api.strided import StoredLayout, StridedArray
 from rhino.checkpoint import StateHandler, StateRestore, StateSave, abstract_state, restore, save
 from rhino.runtime import StagedArray, staged
 
@@ -37,7 +37,7 @@ def over(*spec: Any) -> NamedSharding:
 def strided(values: Any) -> StridedArray:
     """An array [16, 24] stored as [16, 3, 8], split by columns."""
     values = jnp.asarray(values)
-    layout = Layout(values.aval, (16, 3, 8), over(None, None, "y"), over(None, "y"), (over("y"), over("y")))
+    layout = StoredLayout(values.aval, (16, 3, 8), over(None, None, "y"), over(None, "y"), (over("y"), over("y")))
     return StridedArray(jax.device_put(values.reshape(16, 3, 8), layout.sharding), layout)
 
 
@@ -47,7 +47,7 @@ def in_stages(values: Any, cuts: tuple[int, ...]) -> StagedArray:
     groups = [Mesh(np.array(jax.devices()[2 * i : 2 * i + 2]), ("x",)) for i in range(len(cuts) - 1)]
     shardings = tuple(NamedSharding(group, PartitionSpec(None, "x")) for group in groups)
     slices = tuple(((low, high),) for low, high in pairwise(cuts))
-    layout = staged.Layout(values.aval, slices, shardings)
+    layout = staged.PiecesLayout(values.aval, slices, shardings)
     return StagedArray(staged.cut(values, layout), layout)
 
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from rhino.api.plan import Plan
 from rhino.cli.main import main
-from rhino.plan import Plan
 
 STEP = """
 module @jit_step {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rhino.compile.hlo import Instruction, Tensor, called_computations, parse_hlo
+from rhino.compile.hlo import HloTensor, Instruction, called_computations, parse_hlo
 from rhino.compile.hlo_groups import parse_groups, source_target_pairs
 from rhino.compile.hlo_loops import trip_count
 
@@ -49,10 +49,10 @@ def test_text_in_metadata_is_not_read_as_structure() -> None:
 
 def test_shapes_with_layouts_tiles_memory_spaces_and_tuples() -> None:
     entry = parse_hlo(TEXT).computations["main_spmd"]
-    assert entry.instructions["p"].result == (Tensor("f32", (8, 4)),)
-    assert entry.instructions["q"].result == (Tensor("s32", ()), Tensor("bf16", (3, 2)), Tensor("pred", (7,)))
+    assert entry.instructions["p"].result == (HloTensor("f32", (8, 4)),)
+    assert entry.instructions["q"].result == (HloTensor("s32", ()), HloTensor("bf16", (3, 2)), HloTensor("pred", (7,)))
     assert [t.size_bytes for t in entry.instructions["q"].result] == [4, 12, 7]
-    assert entry.operand_tensors(entry.instructions["all-reduce"]) == (Tensor("f32", (8, 4)),)
+    assert entry.operand_tensors(entry.instructions["all-reduce"]) == (HloTensor("f32", (8, 4)),)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_shapes_with_layouts_tiles_memory_spaces_and_tuples() -> None:
     ],
 )
 def test_sizes(dtype: str, shape: tuple[int, ...], size: int) -> None:
-    assert Tensor(dtype, shape).size_bytes == size
+    assert HloTensor(dtype, shape).size_bytes == size
 
 
 def test_constants_keep_their_text() -> None:

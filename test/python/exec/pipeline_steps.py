@@ -30,12 +30,12 @@ from jaxlib.mlir import ir
 from examples.export import lower
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.pipeline import read_program
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.stage.outline import outline
-from rhino.passes.stage.read_program import read_program
-from rhino.pipeline.schedule import Schedule
+from rhino.pipeline.schedule import ScheduledStep
 from rhino.runtime import PipelineExecutable, make_script
-from rhino.runtime.compile import Compiled, compile_fragments
+from rhino.runtime.compile import CompiledPipeline, compile_fragments
 
 CLUSTER = Path(__file__).parent / "slow_devices.yaml"
 STEPS = 3
@@ -194,13 +194,13 @@ def executables(module: ir.Module, schedules: Sequence[str]) -> Iterator[tuple[s
     with module.context:
         program = read_program(module)
         texts = [fragment.text for fragment in outline(module)]
-    compiled: dict[Any, Compiled] = {}
+    compiled: dict[Any, CompiledPipeline] = {}
     for name in schedules:
         PassManager.parse(f"builtin.module(rhino-schedule{{schedule={name}}})", module.context).run(module)
         with module.context:
             data = RhinoSchedule.of(module)
         assert data is not None
-        schedule = Schedule.from_data(data)
+        schedule = ScheduledStep.from_data(data)
         script = make_script(program, schedule)
         if script.donated not in compiled:
             compiled[script.donated] = compile_fragments(program, texts, script.donated, "cpu", options=FAST)

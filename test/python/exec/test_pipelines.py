@@ -17,8 +17,8 @@ import pipeline_steps as steps
 import pytest
 from pipeline_steps import Model
 
+from rhino.api.plan import Plan
 from rhino.passes.pass_manager import PipelineError
-from rhino.plan import Plan
 
 WHOLE = ("1f1b", "gpipe", "eager-1f1b")
 SPLIT = ("zero-bubble", "1f1b", "gpipe", "eager-1f1b", "kfkb")

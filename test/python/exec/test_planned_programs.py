@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from alpha_beta import AlphaBeta
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 from search_programs import adam_step, attention, host, module_of, spec
 
 from rhino.compile import Executable, compile_module
-from rhino.machine.collectives import AlphaBeta
-from rhino.passes.import_graph import import_graph
+from rhino.ir.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
 from rhino.sharding import Options, plan_sharding

@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import stablehlo
 from examples.export import lower
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
-from rhino.passes.import_graph import import_graph
+from rhino.ir.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 
 LAYERS = 5

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import optax
 
 from examples import export
-from rhino.experts import Program
-from rhino.experts.facts import Leaf
+from rhino.experts import ExpertProgram
+from rhino.experts.facts import ProgramLeaf
 from rhino.plan.module import parse_module
 
 
 @functools.cache
-def model(name: str, preset: str = "tiny", batch: int = 0, **changes: Any) -> Program:
+def model(name: str, preset: str = "tiny", batch: int = 0, **changes: Any) -> ExpertProgram:
     """The step of examples/models/NAME, with other fields of its configuration where given."""
     module = importlib.import_module(f"examples.models.{name}")
     config = dataclasses.replace(module.PRESETS[preset], **changes)
@@ -28,18 +28,18 @@ def model(name: str, preset: str = "tiny", batch: int = 0, **changes: Any) -> Pr
     return read(str(export.lower(step, *inputs)))
 
 
-def read(text: str) -> Program:
-    return Program.of(parse_module(text, "test"), "dgx-a100:1")
+def read(text: str) -> ExpertProgram:
+    return ExpertProgram.of(parse_module(text, "test"), "dgx-a100:1")
 
 
-def key(leaf: Leaf) -> str:
+def key(leaf: ProgramLeaf) -> str:
     """The last part of a name that says what a parameter is: 'query', 'up', ..., never 'kernel'."""
     words = [w for w in leaf.name.replace("[", ".").replace("]", "").replace("'", "").split(".") if w]
     return next(w for w in reversed(words) if w not in ("kernel", "value", "scale", "embedding", "table"))
 
 
 @functools.cache
-def dense_chain(widths: tuple[int, ...], batch: int) -> Program:
+def dense_chain(widths: tuple[int, ...], batch: int) -> ExpertProgram:
     """Dense layers with ReLU and plain gradient descent, a tuple of matrices: names that say nothing."""
 
     def step(weights: tuple[jax.Array, ...], x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
@@ -58,7 +58,7 @@ def dense_chain(widths: tuple[int, ...], batch: int) -> Program:
 
 
 @functools.cache
-def lookup_tower(rows: int, width: int, hidden: int, batch: int) -> Program:
+def lookup_tower(rows: int, width: int, hidden: int, batch: int) -> ExpertProgram:
     """A large embedding table and a small tower over it, with Adagrad, as in recommendation models."""
     tx = optax.adagrad(0.01)
 

@@ -5,38 +5,38 @@ from __future__ import annotations
 import expert_programs as programs
 import pytest
 
-from rhino.experts.facts import Facts, Leaf, common_end, path
+from rhino.experts.facts import ProgramFacts, ProgramLeaf, common_end, path
 
 
-def named(facts: Facts, *words: str) -> Leaf:
+def named(facts: ProgramFacts, *words: str) -> ProgramLeaf:
     (leaf,) = [leaf for leaf in facts.leaves if all(word in path(leaf.name) for word in words)]
     return leaf
 
 
 @pytest.fixture(scope="module")
-def gpt() -> Facts:
+def gpt() -> ProgramFacts:
     return programs.model("gpt").facts
 
 
-def test_a_projection_to_heads_contracts_the_width(gpt: Facts) -> None:
+def test_a_projection_to_heads_contracts_the_width(gpt: ProgramFacts) -> None:
     use = named(gpt, "params", "'h_0'", "'query'", "'kernel'").use
     assert use is not None
     assert (use.kind, use.contracted, use.outputs) == ("dot", (0,), (1, 2))
 
 
-def test_the_output_projection_contracts_the_heads(gpt: Facts) -> None:
+def test_the_output_projection_contracts_the_heads(gpt: ProgramFacts) -> None:
     use = named(gpt, "params", "'h_0'", "'out'", "'kernel'").use
     assert use is not None
     assert (use.contracted, use.outputs) == ((0, 1), (2,))
 
 
-def test_an_embedding_is_looked_up_by_rows_though_it_is_also_the_output_layer(gpt: Facts) -> None:
+def test_an_embedding_is_looked_up_by_rows_though_it_is_also_the_output_layer(gpt: ProgramFacts) -> None:
     use = named(gpt, "params", "'wte'").use
     assert use is not None
     assert (use.kind, use.indexed) == ("gather", (0,))
 
 
-def test_moments_belong_to_their_parameter(gpt: Facts) -> None:
+def test_moments_belong_to_their_parameter(gpt: ProgramFacts) -> None:
     for leaf in gpt.state:
         if leaf.shape:
             owner = gpt.leaves[leaf.owner]
@@ -81,5 +81,5 @@ def test_the_experts_of_a_mixture_share_their_dimension_with_the_tokens() -> Non
     assert use.shared == (0,)
 
 
-def test_the_batch_is_what_has_the_leading_size_of_the_data(gpt: Facts) -> None:
+def test_the_batch_is_what_has_the_leading_size_of_the_data(gpt: ProgramFacts) -> None:
     assert [leaf.name for leaf in gpt.batch] == ["batch['tokens']"]

@@ -13,7 +13,7 @@ from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 from rhino.plan.module import parse_module
 
@@ -97,4 +97,4 @@ def test_weights_are_split_by_columns_and_rows_in_turn(trials: list[PipelineTria
 def test_the_joint_search_is_no_worse(programs: SplitPrograms, trials: list[PipelineTrial]) -> None:
     best = cheapest(trials)
     assert best is not None
-    assert plan_jointly(programs, CLUSTER, Options()).best.step_time_s <= best.step_time_s
+    assert plan_jointly(programs, CLUSTER, JointOptions()).best.step_time_s <= best.step_time_s

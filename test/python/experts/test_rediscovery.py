@@ -11,8 +11,8 @@ from math import prod
 import expert_programs as programs
 import pytest
 
-from rhino.experts import Program, consult, names
-from rhino.experts.facts import Facts, Leaf
+from rhino.experts import ExpertProgram, consult, names
+from rhino.experts.facts import ProgramFacts, ProgramLeaf
 from rhino.machine import Cluster
 from rhino.program.data import Dims
 from rhino.sharding import Options, Solution, plan_sharding
@@ -23,17 +23,17 @@ _SLACK = 1.02
 
 
 @functools.cache
-def search(program: Program) -> Solution:
+def search(program: ExpertProgram) -> Solution:
     return plan_sharding(program.graph, A100, Options(level="O1"))
 
 
-def dims(program: Program, name: str) -> Dims:
+def dims(program: ExpertProgram, name: str) -> Dims:
     """The found layout of the parameter whose name ends so."""
     (leaf,) = [leaf for leaf in program.facts.params if leaf.name.endswith(name)]
     return search(program).dims(leaf.value) or ()
 
 
-def roles(solution: Solution, facts: Facts, leaf: Leaf) -> set[str]:
+def roles(solution: Solution, facts: ProgramFacts, leaf: ProgramLeaf) -> set[str]:
     """What the axes split in the product that reads a weight: "batch", "contracted", "channels"."""
     use = leaf.use
     assert use is not None
@@ -51,28 +51,28 @@ def roles(solution: Solution, facts: Facts, leaf: Leaf) -> set[str]:
     return found
 
 
-def gpt() -> Program:
+def gpt() -> ExpertProgram:
     """Two layers of the 6.7 B model (Brown et al. 2020) and few sequences: weights are as large as activations."""
     changes = {"layers": 2, "seq_len": 1024, "vocab": 8192, "scan": True, "remat": True}
     return programs.model("gpt", "6.7b", batch=16, **changes)
 
 
-def moe() -> Program:
+def moe() -> ExpertProgram:
     """One pair of layers of Alpa's 2.4 B mixture of 16 experts."""
     return programs.model("moe", "2.4b", batch=32, layers=2, vocab=4096, scan=True)
 
 
-def wide_resnet() -> Program:
+def wide_resnet() -> ExpertProgram:
     """Alpa's 1 B Wide-ResNet with one block in each stage."""
     return programs.model("wide_resnet", "1b", blocks=(1, 1, 1, 1))
 
 
-def narrow_table() -> Program:
+def narrow_table() -> ExpertProgram:
     """More rows than anything else, and too few columns to be shared among 16 devices."""
     return programs.lookup_tower(rows=1 << 22, width=5, hidden=256, batch=65536)
 
 
-def wide_table() -> Program:
+def wide_table() -> ExpertProgram:
     return programs.lookup_tower(rows=1 << 22, width=64, hidden=256, batch=65536)
 
 
@@ -138,7 +138,7 @@ def test_a_table_of_many_columns_is_split_by_them_which_is_cheaper_than_rows() -
 
 
 @pytest.mark.parametrize("make", [narrow_table, wide_table])
-def test_several_experts_have_a_plan_to_compare_with(make: functools.partial[Program]) -> None:
+def test_several_experts_have_a_plan_to_compare_with(make: functools.partial[ExpertProgram]) -> None:
     assert sum(consult(name, make().facts, A100).best is not None for name in names()) >= 3
 
 
@@ -152,7 +152,7 @@ def test_several_experts_have_a_plan_to_compare_with(make: functools.partial[Pro
         *(pytest.param(make, marks=pytest.mark.long) for make in (gpt, moe)),
     ],
 )
-def test_no_expert_is_cheaper(name: str, make: functools.partial[Program]) -> None:
+def test_no_expert_is_cheaper(name: str, make: functools.partial[ExpertProgram]) -> None:
     program = make()
     outcome = consult(name, program.facts, A100)
     if outcome.best is None:

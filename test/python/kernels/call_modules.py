@@ -12,13 +12,13 @@ from jaxlib.mlir import ir
 from rhino.compile import compile_module
 from rhino.compile.executable import Executable
 from rhino.dialect.context import make_context
-from rhino.kernels.data import Call, Tensor
+from rhino.kernels.data import KernelCall, KernelTensor
 from rhino.passes.pass_manager import PassManager
 
 Dims = Sequence[str]
 
 
-def module_text(call: Call, mesh: Mapping[str, int] | None = None, dims: Mapping[int, Dims] | None = None) -> str:
+def module_text(call: KernelCall, mesh: Mapping[str, int] | None = None, dims: Mapping[int, Dims] | None = None) -> str:
     """A module that makes the call, its configuration as JSON; `dims` are the axes of some operands, "" for none."""
     types = [_type(t) for t in call.operands]
     given = {
@@ -46,7 +46,7 @@ def module_text(call: Call, mesh: Mapping[str, int] | None = None, dims: Mapping
     ])  # fmt: skip
 
 
-def _type(t: Tensor) -> str:
+def _type(t: KernelTensor) -> str:
     return f"tensor<{'x'.join([*map(str, t.shape), t.dtype])}>"
 
 
@@ -58,12 +58,14 @@ def partitioned(text: str) -> str:
     return str(module)
 
 
-def compiled(call: Call, target: str, mesh: Mapping[str, int], dims: Mapping[int, Dims]) -> Executable:
+def compiled(call: KernelCall, target: str, mesh: Mapping[str, int], dims: Mapping[int, Dims]) -> Executable:
     """The split call, compiled for as many devices as the mesh has."""
     return compile_module(partitioned(module_text(call, mesh, dims)), target)
 
 
-def run(call: Call, operands: Sequence[Any], mesh: Mapping[str, int] | None = None, dims: Any = None) -> list[Any]:
+def run(
+    call: KernelCall, operands: Sequence[Any], mesh: Mapping[str, int] | None = None, dims: Any = None
+) -> list[Any]:
     """Results on CPU devices, as float32, of a call that is written as ordinary operations."""
     executable = compile_module(partitioned(module_text(call, mesh, dims)))
     return [np.asarray(x).astype(np.float32) for x in executable(*operands)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rhino.kernels.data import Call, Entry, Known, Refused, Tensor
+from rhino.kernels.data import Entry, KernelCall, KernelTensor, Known, Refused
 from rhino.kernels.table import describe
 from rhino.program.data import Rule
 
@@ -20,17 +20,17 @@ Plain = Callable[..., Sequence[Any]]
 Mapping_ = tuple[tuple[int, ...], ...]
 
 
-def tensor(dtype: str, *shape: int) -> Tensor:
-    return Tensor(shape, dtype)
+def tensor(dtype: str, *shape: int) -> KernelTensor:
+    return KernelTensor(shape, dtype)
 
 
-def known(call: Call) -> tuple[Entry, Known]:
+def known(call: KernelCall) -> tuple[Entry, Known]:
     found = describe(call)
     assert found is not None, f"the table has no entry for {call.target}"
     return found
 
 
-def refusal(call: Call) -> Refused:
+def refusal(call: KernelCall) -> Refused:
     """Why the table refuses a call."""
     try:
         entry, _ = known(call)
@@ -39,7 +39,7 @@ def refusal(call: Call) -> Refused:
     raise AssertionError(f"{entry.name} takes the call")
 
 
-def arrays(call: Call, seed: int = 0) -> list[Any]:
+def arrays(call: KernelCall, seed: int = 0) -> list[Any]:
     """Operands of a call: normal numbers as float32, small counts for integers."""
     random = np.random.default_rng(seed)
     return [
@@ -51,7 +51,7 @@ def arrays(call: Call, seed: int = 0) -> list[Any]:
 
 
 def check_parts(
-    call: Call, plain: Plain, operands: Sequence[Any] | None = None, parts: int = 2, atol: float = 1e-4
+    call: KernelCall, plain: Plain, operands: Sequence[Any] | None = None, parts: int = 2, atol: float = 1e-4
 ) -> set[str]:
     """Splits each factor that may be in parts, one after the other, and compares with the whole; returns their names.
 
@@ -83,12 +83,12 @@ def check_parts(
     return checked
 
 
-def _local(entry: Entry, call: Call, rule: Rule, f: int, parts: int) -> Call:
+def _local(entry: Entry, call: KernelCall, rule: Rule, f: int, parts: int) -> KernelCall:
     """The call on one part, with the configuration that the entry gives it."""
 
-    def shapes(tensors: Sequence[Tensor], mappings: Sequence[Mapping_]) -> tuple[Tensor, ...]:
+    def shapes(tensors: Sequence[KernelTensor], mappings: Sequence[Mapping_]) -> tuple[KernelTensor, ...]:
         return tuple(
-            Tensor(tuple(n // parts if f in d else n for n, d in zip(t.shape, m, strict=True)), t.dtype)
+            KernelTensor(tuple(n // parts if f in d else n for n, d in zip(t.shape, m, strict=True)), t.dtype)
             for t, m in zip(tensors, mappings, strict=True)
         )
 

@@ -15,15 +15,15 @@ import rhino
 from rhino.compile import as_on
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
-from rhino.kernels.data import Call
-from rhino.passes.kernels.calls import is_opaque, read_call
+from rhino.ir.kernel_calls import is_opaque, read_call
+from rhino.kernels.data import KernelCall
 
 from .parts import check_parts, known
 
 CONFIG = "cudnn_fmha_backend_config"
 
 
-def calls(kv: int = 2, bias: tuple[int, ...] = (), lengths: bool = False, **options: Any) -> list[Call]:
+def calls(kv: int = 2, bias: tuple[int, ...] = (), lengths: bool = False, **options: Any) -> list[KernelCall]:
     """The calls, forward and backward, of attention over 4 examples, 6 positions and 4 heads of 8."""
     query, key = (jax.ShapeDtypeStruct((4, 6, heads, 8), jnp.bfloat16) for heads in (4, kv))
     given = [jax.ShapeDtypeStruct(bias, jnp.bfloat16)] if bias else []
@@ -49,7 +49,7 @@ def calls(kv: int = 2, bias: tuple[int, ...] = (), lengths: bool = False, **opti
     ]
 
 
-def attended(call: Call, *operands: Any) -> list[Any]:
+def attended(call: KernelCall, *operands: Any) -> list[Any]:
     """The kernel by its documentation; the backward one from the statistics and output that it is given."""
     config, rest = call.config[CONFIG], [jnp.asarray(x) for x in operands]
     backward = "Backward" in call.target
@@ -98,7 +98,7 @@ def attended(call: Call, *operands: Any) -> list[Any]:
     return made
 
 
-def operands_of(forward: Call, backward: Call) -> tuple[list[Any], list[Any]]:
+def operands_of(forward: KernelCall, backward: KernelCall) -> tuple[list[Any], list[Any]]:
     """Operands of both calls: the second one's statistics and output are the first one's."""
     random = np.random.default_rng(0)
 

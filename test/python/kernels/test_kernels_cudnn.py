@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rhino.compile import compile_module
 from rhino.errors import RhinoError
-from rhino.kernels.data import Call
+from rhino.kernels.data import KernelCall
 
 from .call_modules import compiled, module_text
 from .parts import check_parts, known, refusal, tensor
@@ -36,7 +36,7 @@ def conv(x: Any, w: Any, last: bool, stride: int) -> Any:
 def plain(last: bool, stride: int) -> Any:
     """What stands for a call: XLA's own convolution, and its gradients by jax. The window is not in the call."""
 
-    def computed(call: Call, *operands: Any) -> list[Any]:
+    def computed(call: KernelCall, *operands: Any) -> list[Any]:
         a, b = (jnp.asarray(v) for v in operands[:2])
         if call.target == f"{CONV}BackwardInput":
             x = jax.ShapeDtypeStruct(call.results[0].shape, a.dtype)
@@ -56,7 +56,7 @@ def plain(last: bool, stride: int) -> Any:
     return computed
 
 
-def call(kind: str, b: int, i: int, o: int, groups: int, last: bool, stride: int = 1, image: int = 7) -> Call:
+def call(kind: str, b: int, i: int, o: int, groups: int, last: bool, stride: int = 1, image: int = 7) -> KernelCall:
     side = -(-image // stride)
     x, w, y = (
         tensor("f32", *((first, *spatial, channels) if last else (first, channels, *spatial)))
@@ -64,7 +64,7 @@ def call(kind: str, b: int, i: int, o: int, groups: int, last: bool, stride: int
                                          (b, groups * o, (side, side)))
     )  # fmt: skip
     operands, result = {"BackwardInput": ((y, w), x), "BackwardFilter": ((x, y), w)}.get(kind, ((x, w), y))
-    return Call(f"{CONV}{kind}", operands, (result, tensor("ui8", 0)), CONFIG)
+    return KernelCall(f"{CONV}{kind}", operands, (result, tensor("ui8", 0)), CONFIG)
 
 
 @settings(max_examples=8, deadline=None)
@@ -90,20 +90,24 @@ def test_the_arithmetic_of_all_three_is_that_of_the_forward_convolution() -> Non
 @pytest.mark.parametrize("kind", ["BiasActivationForward", "ForwardGraph"])
 def test_what_is_behind_a_convolution_needs_the_whole_sum(kind: str) -> None:
     forward = call(kind, 4, 2, 6, 1, True)
-    made = Call(forward.target, (*forward.operands, tensor("f32", 6), forward.results[0]), forward.results, CONFIG)
+    made = KernelCall(
+        forward.target, (*forward.operands, tensor("f32", 6), forward.results[0]), forward.results, CONFIG
+    )
     assert check_parts(made, plain(True, 1)) == {"b", "o"}
     assert "behind the convolution" in known(made)[1].whole["i"]
 
 
 def test_convolutions_that_are_refused() -> None:
-    square = Call(f"{CONV}Forward", (tensor("f32", 2, 4, 4), tensor("f32", 4, 4, 4)), (tensor("f32", 2, 4, 4),))
+    square = KernelCall(f"{CONV}Forward", (tensor("f32", 2, 4, 4), tensor("f32", 4, 4, 4)), (tensor("f32", 2, 4, 4),))
     assert "its channels may be the first or the last dimension" in refusal(square).message
-    other = Call(f"{CONV}Forward", (tensor("f32", 2, 8, 8, 3), tensor("f32", 3, 3, 3, 5)), (tensor("f32", 2, 8, 8, 5),))
+    other = KernelCall(
+        f"{CONV}Forward", (tensor("f32", 2, 8, 8, 3), tensor("f32", 3, 3, 3, 5)), (tensor("f32", 2, 8, 8, 5),)
+    )
     assert "those of no convolution" in refusal(other).message
-    vectors = Call(f"{CONV}Forward", (tensor("i8", 2, 4, 8, 8, 32),) * 2, (tensor("i8", 2, 4, 8, 8, 32),))
+    vectors = KernelCall(f"{CONV}Forward", (tensor("i8", 2, 4, 8, 8, 32),) * 2, (tensor("i8", 2, 4, 8, 8, 32),))
     assert "stored in vectors of channels" in refusal(vectors).message
     forward = call("ForwardGraph", 2, 2, 6, 1, True)
-    largest = Call(forward.target, forward.operands, (*forward.results, tensor("f32")), CONFIG)
+    largest = KernelCall(forward.target, forward.operands, (*forward.results, tensor("f32")), CONFIG)
     assert "more results than the convolution" in refusal(largest).message
 
 
@@ -113,14 +117,14 @@ def test_raw_convolutions_are_refused_before_they_end_the_process() -> None:
         compile_module(module_text(call("Forward", 2, 8, 4, 1, True)), "h100")
 
 
-def norm(kind: str, b: int, *sizes: int) -> Call:
+def norm(kind: str, b: int, *sizes: int) -> KernelCall:
     x, s, r = (tensor("f32", n, *dims) for n, dims in ((b, sizes), (1, sizes), (b, (1,) * len(sizes))))
     reads, makes = {
         "LAYER_FWD_INFER": ((x, s, s), (x,)), "LAYER_FWD_TRAIN": ((x, s, s), (x, r, r)),
         "LAYER_BWD": ((x, s, x, r, r), (x, s, s)),
     }[kind]  # fmt: skip
     config = {"epsilon": 1e-5, "kind": kind, "algorithm": {"algo_id": "0", "is_cudnn_frontend": True}}
-    return Call("__cudnn$norm", reads, (*makes, tensor("ui8", 4096)), {"cudnn_norm_backend_config": config})
+    return KernelCall("__cudnn$norm", reads, (*makes, tensor("ui8", 4096)), {"cudnn_norm_backend_config": config})
 
 
 def normalised(x: Any, scale: Any, bias: Any) -> Any:
@@ -130,7 +134,7 @@ def normalised(x: Any, scale: Any, bias: Any) -> Any:
     return (x - mean) * factor * scale + bias, mean, factor
 
 
-def layer_norm(call: Call, *operands: Any) -> list[Any]:
+def layer_norm(call: KernelCall, *operands: Any) -> list[Any]:
     kind = call.config["cudnn_norm_backend_config"]["kind"]
     if kind != "LAYER_BWD":
         return [*normalised(*map(jnp.asarray, operands))[: len(call.results) - 1], None]
@@ -152,11 +156,11 @@ def test_norms_that_are_refused() -> None:
     made = norm("LAYER_FWD_INFER", 4, 8, 1, 1)
     assert (
         "its configuration has no cudnn_norm_backend_config"
-        in refusal(Call(made.target, made.operands, made.results)).message
+        in refusal(KernelCall(made.target, made.operands, made.results)).message
     )
     rms = {"cudnn_norm_backend_config": {"kind": "RMS"}}
-    assert "its kind RMS is not known" in refusal(Call(made.target, made.operands, made.results, rms)).message
-    assert "it has 2 operands" in refusal(Call(made.target, made.operands[:2], made.results, made.config)).message
+    assert "its kind RMS is not known" in refusal(KernelCall(made.target, made.operands, made.results, rms)).message
+    assert "it has 2 operands" in refusal(KernelCall(made.target, made.operands[:2], made.results, made.config)).message
 
 
 @pytest.mark.parametrize("kind", ["LAYER_FWD_TRAIN", "LAYER_BWD"])
@@ -172,11 +176,11 @@ def test_a_rule_that_is_wrong_is_seen() -> None:
     """What the other tests rest on: a rule that adds up where it must not, or splits what belongs together, fails."""
     made = norm("LAYER_FWD_INFER", 4, 8, 1, 1)
 
-    def of_all_rows(call: Call, x: Any, scale: Any, bias: Any) -> list[Any]:
+    def of_all_rows(call: KernelCall, x: Any, scale: Any, bias: Any) -> list[Any]:
         return [x - x.mean(), None]
 
     with pytest.raises(AssertionError, match="b, result 0"):
         check_parts(made, of_all_rows)
-    product = Call("__cudnn$norm", made.operands, made.results[:1], made.config)
+    product = KernelCall("__cudnn$norm", made.operands, made.results[:1], made.config)
     with pytest.raises(AssertionError):
         check_parts(product, lambda call, x, s, b: [np.cumsum(x, axis=0)])

@@ -20,7 +20,7 @@ import rhino
 from rhino.cli.main import main
 from rhino.compile import compile_module
 from rhino.errors import RhinoError
-from rhino.kernels.data import Call
+from rhino.kernels.data import KernelCall
 from rhino.kernels.products import read_product
 
 from .call_modules import compiled, module_text, run
@@ -29,10 +29,10 @@ from .parts import arrays, check_parts, known, refusal, tensor
 GEMM, LT, F8 = "__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"
 
 
-def product(target: str, operands: Any, results: Any, numbers: Any = ((), (), (1,), (0,)), **config: Any) -> Call:
+def product(target: str, operands: Any, results: Any, numbers: Any = ((), (), (1,), (0,)), **config: Any) -> KernelCall:
     sides = ("lhs_batch", "rhs_batch", "lhs_contracting", "rhs_contracting")
     given = {f"{side}_dimensions": [str(d) for d in dims] for side, dims in zip(sides, numbers, strict=True) if dims}
-    return Call(
+    return KernelCall(
         target, tuple(operands), tuple(results), {"gemm_backend_config": {**config, "dot_dimension_numbers": given}}
     )
 
@@ -41,7 +41,7 @@ def gelu(x: Any) -> Any:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def computed(call: Call, *operands: Any) -> list[Any]:
+def computed(call: KernelCall, *operands: Any) -> list[Any]:
     """What cuBLAS computes, from its documentation."""
     read = read_product(call)
     lhs, rhs = (np.asarray(x, np.float32) for x in operands[:2])
@@ -72,7 +72,7 @@ def computed(call: Call, *operands: Any) -> list[Any]:
     return found
 
 
-def plain(m: int = 4, n: int = 6, k: int = 8, **config: Any) -> Call:
+def plain(m: int = 4, n: int = 6, k: int = 8, **config: Any) -> KernelCall:
     return product(
         GEMM, [tensor("f32", m, k), tensor("f32", k, n)], [tensor("f32", m, n), tensor("i8", 4096)], **config
     )
@@ -138,15 +138,15 @@ def test_a_product_whose_result_is_another_is_refused() -> None:
     assert "its result has shape [6, 4], and its operands make [4, 6]" in refusal(call).message
 
 
-def scaled(target: str, m: int, n: int, k: int, block: int, batch: int = 2, **config: Any) -> Call:
+def scaled(target: str, m: int, n: int, k: int, block: int, batch: int = 2, **config: Any) -> KernelCall:
     b = (batch,) if batch else ()
     operands = [tensor("f8E4M3FN", *b, m, k), tensor("f8E4M3FN", *b, n, k)]
     operands += [tensor("f8E8M0FNU", *b, r, k // block) for r in (m, n)]
     results = [tensor("f32", *b, m, n), *([tensor("ui8", 0)] if "cudnn" in target else [])]
-    return Call(target, tuple(operands), tuple(results), config)
+    return KernelCall(target, tuple(operands), tuple(results), config)
 
 
-def block_scaled(call: Call, lhs: Any, rhs: Any, left: Any, right: Any) -> list[Any]:
+def block_scaled(call: KernelCall, lhs: Any, rhs: Any, left: Any, right: Any) -> list[Any]:
     block = lhs.shape[-1] // left.shape[-1]
     a, b = (np.repeat(s, block, axis=-1) * x for x, s in ((lhs, left), (rhs, right)))
     return [np.einsum("...mk,...nk->...mn", a, b)]
@@ -160,7 +160,7 @@ def test_block_scaled_products_are_split_by_blocks(m: int, n: int, blocks: int, 
     assert known(call)[1].whole == {"e": f"{block} elements have one scale"}
 
 
-def tiled(call: Call, lhs: Any, rhs: Any, left: Any, right: Any) -> list[Any]:
+def tiled(call: KernelCall, lhs: Any, rhs: Any, left: Any, right: Any) -> list[Any]:
     """cuDNN's: scales in tiles of 128 rows by 4 blocks, of which 32 rows stand side by side."""
 
     def plain_order(scales: Any) -> Any:

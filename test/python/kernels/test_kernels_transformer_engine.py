@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rhino.compile import compile_module
 from rhino.errors import RhinoError
-from rhino.kernels.data import Call, Tensor
+from rhino.kernels.data import KernelCall, KernelTensor
 
 from .call_modules import module_text
 from .parts import arrays, check_parts, known, refusal, tensor
@@ -27,11 +27,11 @@ ONE, SCRATCH, NONE = tensor("f32", 1), tensor("ui8", 64), tensor("f32", 0)
 SCALED = "where rhino.parallelize traces the step"
 
 
-def call(name: str, operands: Any, results: Any, **config: Any) -> Call:
-    return Call(f"te_{name}_ffi", tuple(operands), tuple(results), config)
+def call(name: str, operands: Any, results: Any, **config: Any) -> KernelCall:
+    return KernelCall(f"te_{name}_ffi", tuple(operands), tuple(results), config)
 
 
-def quantized(x: Any, scale: Any, turned: Any, copy: Tensor) -> list[Any]:
+def quantized(x: Any, scale: Any, turned: Any, copy: KernelTensor) -> list[Any]:
     """Results of what casts: values, copy, scales, largest value. Rounding is left out."""
     return [x * scale, (turned * scale).reshape(copy.shape) if copy.elements > 1 else None, 1 / scale, None,
             np.abs(x).max().reshape(1)]  # fmt: skip
@@ -42,7 +42,7 @@ def turn(x: Any, axis: int) -> Any:
     return np.transpose(x, (*dims[axis:], *dims[:axis]))
 
 
-def norm_forward(call: Call, x: Any, scale: Any, gamma: Any, beta: Any) -> list[Any]:
+def norm_forward(call: KernelCall, x: Any, scale: Any, gamma: Any, beta: Any) -> list[Any]:
     layer = call.results[5].shape != (1,)
     mean = x.mean(-1) if layer else np.zeros(x.shape[:-1])
     deviation = 1 / np.sqrt(((x - mean[..., None]) ** 2).mean(-1) + 1e-5)
@@ -50,7 +50,7 @@ def norm_forward(call: Call, x: Any, scale: Any, gamma: Any, beta: Any) -> list[
     return [*quantized(out, scale, out, ONE), mean if layer else None, deviation, None]
 
 
-def norm(rows: tuple[int, ...], h: int, layer: bool, dtype: str = "f32") -> Call:
+def norm(rows: tuple[int, ...], h: int, layer: bool, dtype: str = "f32") -> KernelCall:
     x, gamma = tensor("f32", *rows, h), tensor("f32", h)
     results = [
         tensor(dtype, *rows, h),
@@ -82,7 +82,7 @@ def test_gradients_of_gamma_are_sums_over_rows(layer: bool) -> None:
         "norm_backward", (x, x, rows if layer else ONE, rows, gamma), (x, gamma, gamma if layer else ONE, SCRATCH)
     )
 
-    def computed(call: Call, dz: Any, x: Any, mean: Any, deviation: Any, gamma: Any) -> list[Any]:
+    def computed(call: KernelCall, dz: Any, x: Any, mean: Any, deviation: Any, gamma: Any) -> list[Any]:
         centred = x - mean[..., None] if layer else x
         plain = centred * deviation[..., None]
         axes = tuple(range(x.ndim - 1))
@@ -94,7 +94,7 @@ def test_gradients_of_gamma_are_sums_over_rows(layer: bool) -> None:
     assert check_parts(made, computed) == {"x0", "x1"}
 
 
-def activation(kinds: int, copy: bool) -> Call:
+def activation(kinds: int, copy: bool) -> KernelCall:
     x, out = tensor("f32", 4, 6, kinds, 8), tensor("f32", 4, 6, 8)
     return call("act_lu", (x, ONE), (out, tensor("f32", 8, 4, 6) if copy else ONE, ONE, ONE, ONE), act_enum=3)
 
@@ -106,7 +106,7 @@ def gated(x: Any) -> Any:
 @pytest.mark.parametrize("kinds", [1, 2])
 @pytest.mark.parametrize("copy", [False, True])
 def test_activations_are_split_but_for_gates(kinds: int, copy: bool) -> None:
-    def computed(call: Call, x: Any, scale: Any) -> list[Any]:
+    def computed(call: KernelCall, x: Any, scale: Any) -> list[Any]:
         out = np.asarray(gated(x))
         return quantized(out, scale, turn(out, -1), call.results[1])
 
@@ -119,7 +119,7 @@ def test_gradients_of_activations_and_their_bias(bias: bool) -> None:
     results = (x, tensor("f32", 2, 8, 4, 6), ONE, ONE, ONE, tensor("f32", 2, 8) if bias else ONE, SCRATCH)
     made = call("dact_dbias_quantize", (dz, x, ONE), results, is_dbias=bias)
 
-    def computed(call: Call, dz: Any, x: Any, scale: Any) -> list[Any]:
+    def computed(call: KernelCall, dz: Any, x: Any, scale: Any) -> list[Any]:
         (dx,) = map(np.asarray, jax.vjp(gated, x)[1](dz))
         return [*quantized(dx, scale, turn(dx, -2), call.results[1]), dx.sum((0, 1)) if bias else None, None]
 
@@ -141,7 +141,7 @@ def test_casts_are_split_anywhere(
     )  # fmt: skip
     made = call("dbias_quantize", (x, ONE), results, flatten_axis=axis, is_dbias=bias)
 
-    def computed(call: Call, x: Any, scale: Any) -> list[Any]:
+    def computed(call: KernelCall, x: Any, scale: Any) -> list[Any]:
         summed = x.sum(tuple(range(len(rows)))) if bias else None
         return [*quantized(x, scale, turn(x, -len(columns)), call.results[1]), summed, None]
 
@@ -157,13 +157,13 @@ def test_scales_of_blocks_are_refused() -> None:
     assert "its second copy has shape [128, 256], which is not its result transposed" in refusal(copied).message
 
 
-def softmax(kind: str, way: str, shape: tuple[int, ...], mask: tuple[int, ...] = ()) -> Call:
+def softmax(kind: str, way: str, shape: tuple[int, ...], mask: tuple[int, ...] = ()) -> KernelCall:
     scores = tensor("bf16", *shape)
     second = [tensor("ui8", *mask)] if mask else [scores] if way == "backward" else []
     return call(f"{kind}_softmax_{way}", (scores, *second), (scores,), scale_factor=0.5)
 
 
-def softmaxed(call: Call, x: Any, other: Any = None) -> list[Any]:
+def softmaxed(call: KernelCall, x: Any, other: Any = None) -> list[Any]:
     if "backward" in call.target:
         return [0.5 * other * (x - (x * other).sum(-1, keepdims=True))]
     if "upper_triang" in call.target:
@@ -197,7 +197,7 @@ def test_heads_that_are_no_multiple_of_four_stay_together() -> None:
 
 def product(
     second: bool, m: Any, n: Any, k: Any, bias: bool = False, left: bool = False, right: bool = True, **more: Any
-) -> Call:
+) -> KernelCall:
     """lhs [m, k] or, transposed, [k, m]; rhs [n, k] or [k, n]."""
     lhs, rhs = ((*k, *m) if left else (*m, *k)), ((*n, *k) if right else (*k, *n))
     config = {
@@ -212,7 +212,7 @@ def product(
     return call("gemm", (*operands, NONE, ONE, ONE), (out, NONE, out if gelu else NONE, SCRATCH), **config)
 
 
-def multiplied(call: Call, lhs: Any, _a: Any, rhs: Any, _b: Any, bias: Any, *rest: Any) -> list[Any]:
+def multiplied(call: KernelCall, lhs: Any, _a: Any, rhs: Any, _b: Any, bias: Any, *rest: Any) -> list[Any]:
     config = call.config.get("config", call.config)
     matrices = []
     for x, front in ((lhs, config["lhs_transposed"]), (rhs, not config["rhs_transposed"])):
@@ -242,11 +242,13 @@ def test_products_that_are_refused() -> None:
     assert "it sends to other devices" in refusal(product(True, (4,), (6,), (8,), collective_op=1)).message
     assert "a bias' gradient" in refusal(product(False, (4,), (6,), (8,), bias=True, grad=True)).message
     made = product(True, (4,), (6,), (8,))
-    blocks = Call(
+    blocks = KernelCall(
         made.target, (made.operands[0], tensor("f8E8M0FNU", 128, 4), *made.operands[2:]), made.results, made.config
     )
     assert "its scales are of blocks" in refusal(blocks).message
-    assert "as no version of it that is known" in refusal(Call(made.target, made.operands[:3], made.results)).message
+    assert (
+        "as no version of it that is known" in refusal(KernelCall(made.target, made.operands[:3], made.results)).message
+    )
     grouped = call("grouped_gemm", (tensor("bf16", 64), tensor("i32", 4)), (tensor("bf16", 64),))
     assert "which rows belong to a group is in its operands; " + SCALED in refusal(grouped).message
 
@@ -254,7 +256,7 @@ def test_products_that_are_refused() -> None:
 def attention(
     backward: bool, layout: int = 9, kv: int = 2, mask: int = 0, bias: tuple[int, ...] = (), offset: bool = False,
     **more: Any,
-) -> Call:  # fmt: skip
+) -> KernelCall:  # fmt: skip
     b, s, h, d = 4, 6, 4 if layout != 5 else kv, 8
     q, k = tensor("f32", b, s, h, d), tensor("f32", b, s, kv, d)
     parts = {9: (q, k, k), 7: (q, tensor("f32", b, s, 2, kv, d), NONE), 5: (tensor("f32", b, s, 3, h, d), NONE, NONE)}[
@@ -276,7 +278,7 @@ def attention(
     return call("fused_attn_forward", [*parts, i, *o, seed, *behind], (q, statistics, NONE, rng, SCRATCH), **config)
 
 
-def attended(call: Call, *operands: Any) -> list[Any]:
+def attended(call: KernelCall, *operands: Any) -> list[Any]:
     """By its documentation; sizes are taken from the configuration, as the kernel takes them."""
     config, layout = call.config, call.config["qkv_layout"]
     parts, bias, offset = operands[:3], operands[3], operands[4]
@@ -334,7 +336,7 @@ def test_attention_that_is_refused() -> None:
         ({"qkv_layout": 14}, "packed sequences (thd)"), ({"qkv_layout": 4}, "its layout 4 is not known"),
         ({"bias_type": 3}, "its mask (ALiBi) depends on the number of the head"),
     ):  # fmt: skip
-        assert why in refusal(Call(made.target, made.operands, made.results, {**made.config, **change})).message
+        assert why in refusal(KernelCall(made.target, made.operands, made.results, {**made.config, **change})).message
 
 
 def test_the_window_of_attention_bounds_its_arithmetic() -> None:

@@ -18,8 +18,8 @@ from rhino.compile import collective_bytes, compile_module
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.kernel_calls import kernel_of, read_call
 from rhino.kernels.table import describe
-from rhino.passes.kernels.calls import kernel_of, read_call
 from rhino.passes.pass_manager import PassManager
 
 ROWS, INNER, COLUMNS, GROUPS = 32, 8, 16, 8

@@ -16,9 +16,9 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import RhinoError
-from rhino.kernels.data import Tensor
+from rhino.ir.kernel_calls import RULE, read_rule, rule_attribute
+from rhino.kernels.data import KernelTensor
 from rhino.kernels.rules import make_rule, parse_rule
-from rhino.passes.kernels.calls import RULE, read_rule, rule_attribute
 from rhino.program.data import Rule
 
 Shape = tuple[int, ...]
@@ -68,7 +68,7 @@ def _theirs(text: str, operands: list[Shape], results: list[Shape], sizes: dict[
 
 
 def _ours(text: str, operands: list[Shape], results: list[Shape], sizes: dict[str, int], **kinds: Any) -> Rule:
-    tensors = ([Tensor(shape, "f32") for shape in side] for side in (operands, results))
+    tensors = ([KernelTensor(shape, "f32") for shape in side] for side in (operands, results))
     return make_rule(text, *tensors, sizes=sizes, **kinds)[0]
 
 

@@ -8,12 +8,13 @@ from itertools import combinations, pairwise, product
 from math import ceil, inf, log2, prod
 
 import pytest
+from alpha_beta import AlphaBeta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster, Device, Level
-from rhino.machine.collectives import KINDS, AlphaBeta, CommModel, RingModel, ring_bytes
+from rhino.machine.collectives import KINDS, CommModel, RingModel, ring_bytes
 from rhino.machine.links import direct_exchange, mesh_groups, ring_link
 
 DEVICE = Device("x1", "x1", {"f32": 1e12}, 2**30, 1e12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rhino.microbatch import Copy, Cut, Facts, Partial, Refusal, Split, Whole, split_microbatches
+from rhino.microbatch import BatchFacts, OpCopy, Partial, Refusal, Split, TakePart, Whole, split_microbatches
 from rhino.microbatch.factors import Span, find, place
 from rhino.microbatch.forms import Coarser
 from rhino.program.data import Argument, Graph, Op, Rule, Value
@@ -50,15 +50,15 @@ def test_what_is_in_the_loop_and_what_is_not() -> None:
     gram = program.total(y)
     last = program.same("negate", gram)
     program.graph.outputs = (last, y)
-    plan = split_microbatches(program.graph, Facts(), 4)
+    plan = split_microbatches(program.graph, BatchFacts(), 4)
     part = Split(0, 1, 8, 1)
     # The square root has the batch's dimension too, and is computed in parts.
     assert plan.loop == [
-        Cut(x, part),
-        Cut(w, part),
-        Copy(0, ((w, part),), ((scaled, part),)),
-        Copy(1, ((x, part), (scaled, part)), ((y, part),)),
-        Copy(2, ((y, part), (y, part)), ((gram, Partial("add")),)),
+        TakePart(x, part),
+        TakePart(w, part),
+        OpCopy(0, ((w, part),), ((scaled, part),)),
+        OpCopy(1, ((x, part), (scaled, part)), ((y, part),)),
+        OpCopy(2, ((y, part), (y, part)), ((gram, Partial("add")),)),
     ]
     assert (plan.sums, plan.stacks, plan.after, plan.before) == ([(gram, Partial("add"))], [(y, part)], [3], [])
 
@@ -70,9 +70,9 @@ def test_ops_without_the_batch_come_before() -> None:
     rule = Rule((8, 5, 3), (((0,), (2,)), ((2,), (1,))), (((0,), (1,)),), reduction=(2,))
     y = program.op("dot_general", (x, cast), (8, 5), rule)
     program.graph.outputs = (program.total(y), program.same("negate", w))
-    plan = split_microbatches(program.graph, Facts(), 2)
+    plan = split_microbatches(program.graph, BatchFacts(), 2)
     assert plan.before == [0, 3]
-    assert [step.op for step in plan.loop if isinstance(step, Copy)] == [1, 2]
+    assert [step.op for step in plan.loop if isinstance(step, OpCopy)] == [1, 2]
     assert plan.loop[1].reads() == ((x, Split(0, 1, 8, 1)), (cast, Whole()))
 
 
@@ -83,7 +83,7 @@ def test_the_refusal_names_both_ops() -> None:
     total = program.op("reduce", (y, w), (3,), Rule((8, 3), (((0,), (1,)), ()), (((1,),),), reduction=(0,)))
     spread = program.op("broadcast_in_dim", (total,), (8, 3), Rule((8, 3), (((1,),),), (((0,), (1,)),)))
     program.graph.outputs = (program.same("subtract", y, spread),)
-    facts = Facts(combiners={1: "stablehlo.maximum"})
+    facts = BatchFacts(combiners={1: "stablehlo.maximum"})
     with pytest.raises(Refusal, match=r"not sync-free: 'stablehlo\.subtract'") as refused:
         split_microbatches(program.graph, facts, 2)
     assert refused.value.op == 3

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import microbatch_steps as steps
 import pytest
+from alpha_beta import AlphaBeta
 
 from examples.models import gpt
 from rhino.dialect import functions
 from rhino.dialect.locations import location_text
+from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster, Device, Level
-from rhino.machine.collectives import AlphaBeta
-from rhino.passes.import_graph import import_graph
 from rhino.sharding import Options, plan_sharding
 
 

@@ -13,12 +13,12 @@ from staged_programs import staged_step, with_shardings
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.pipeline import read_program
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.stage.outline import outline
-from rhino.passes.stage.read_program import read_program
 from rhino.passes.stage.replicate_fragments import ReplicateFragments
 from rhino.pipeline.program import FRAGMENT_KINDS, Transfer
-from rhino.pipeline.schedule import SCHEDULES, Schedule
+from rhino.pipeline.schedule import SCHEDULES, ScheduledStep
 
 
 def random_arguments(module: ir.Module) -> list[np.ndarray]:
@@ -64,7 +64,7 @@ def test_schedules_send_each_transfer_once_per_microbatch_or_step(schedule: str)
         module = fragments(staged_step(seed, 4), context, " ".join(options))
         PassManager.parse(f"builtin.module(rhino-schedule{{schedule={schedule}}})", context).run(module)
         program = read_program(module)
-        tasks = Schedule.from_data(RhinoSchedule.of(module)).tasks
+        tasks = ScheduledStep.from_data(RhinoSchedule.of(module)).tasks
         sends = Counter(
             (t.of, t.level or 0, t.stage, t.peer, t.microbatch) for group in tasks for t in group if t.kind == "send"
         )

@@ -20,8 +20,8 @@ from jaxlib.mlir import ir
 from examples.export import lower
 from rhino.compile import Executable, compile_module
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.pipeline import read_program
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.stage.read_program import read_program
 
 NORMALISE = "rhino-inline,symbol-dce,canonicalize,rhino-classify-args"
 # Compiling takes nearly all the time of these tests.

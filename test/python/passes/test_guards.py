@@ -13,8 +13,8 @@ import pytest
 from jaxlib import version
 
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.diagnostics import PassError
 from rhino.passes import guards
-from rhino.passes.diagnostics import PassError
 
 PROGRAM = r"""
 import json, os, sys

@@ -14,15 +14,15 @@ from rhino.dialect.attributes import RhinoMulticast, RhinoPlacement, RhinoSchedu
 from rhino.dialect.context import make_context, parse_text
 from rhino.dialect.multicast import tiles_of
 from rhino.dialect.verify import verify
+from rhino.ir.pipeline import read_program, transfer_ops
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
-from rhino.passes.stage.read_program import read_program, transfer_ops
 from rhino.passes.stage.schedule_costs import Units, pipeline_costs, planned_seconds, spread_of
-from rhino.pipeline.program import Mesh, PipelineProgram, Value, edges_of
-from rhino.pipeline.schedule import Schedule
+from rhino.pipeline.program import GroupMesh, GroupValue, PipelineProgram, edges_of
+from rhino.pipeline.schedule import ScheduledStep
 from rhino.pipeline.search.spread import Spread, need_of
-from rhino.reshard import STRATEGIES, Network, Tensor, Tile, plan_reshard
-from rhino.runtime.script import Copy, make_script
+from rhino.reshard import STRATEGIES, MovedTensor, Network, Tile, plan_reshard
+from rhino.runtime.script import MoveValue, make_script
 
 STAGES = 3
 
@@ -61,10 +61,10 @@ class Log:
 def test_an_edge_is_what_one_send_of_the_schedule_means(seed: int) -> None:
     module = lowered(seed)
     program = read_program(module)
-    script = make_script(program, Schedule.from_data(RhinoSchedule.of(module) or {}))
+    script = make_script(program, ScheduledStep.from_data(RhinoSchedule.of(module) or {}))
     sent: dict[Any, dict[int, None]] = {}
     for action in script.actions:
-        if isinstance(action, Copy) and action.task.kind == "send" and action.task.microbatch in (None, 0):
+        if isinstance(action, MoveValue) and action.task.kind == "send" and action.task.microbatch in (None, 0):
             sent.setdefault(action.task, {})[action.transfer] = None
     edges = {tuple(t.index for t in edge.transfers): edge for edge in edges_of(program)}
     assert sent and {tuple(copies) for copies in sent.values()} <= set(edges)
@@ -111,7 +111,7 @@ def test_the_text_says_what_a_plan_for_the_real_devices_says(seed: int, strategy
             ]
 
 
-def _tensor(module: ir.Module, program: PipelineProgram, index: int) -> Tensor:
+def _tensor(module: ir.Module, program: PipelineProgram, index: int) -> MovedTensor:
     op = transfer_ops(module)[index]
     axes = {mesh.name: mesh.axes for mesh in program.meshes}
     placement = {mesh.name: mesh.devices for mesh in program.meshes}
@@ -122,7 +122,7 @@ def _tensor(module: ir.Module, program: PipelineProgram, index: int) -> Tensor:
         shape = tuple(carried.tensor.shape)
         found = tiles_of(carried, shape, axes, placement)
         tiles.append(tuple(Tile(device, tuple((a, b) for a, b in where)) for device, where in found.items()))
-    return Tensor(shape, 4, tiles[0], tiles[1])
+    return MovedTensor(shape, 4, tiles[0], tiles[1])
 
 
 @pytest.mark.parametrize("scheduler", ["naive", "load-balance", "greedy", "search", "optimal"])
@@ -183,8 +183,8 @@ def test_without_plans_schedules_count_with_the_bound() -> None:
     ],
 )
 def test_parts_of_axes_are_axes(sharding: tuple[tuple[str, ...], ...], spread: Spread) -> None:
-    mesh = Mesh("stage0", (("x", 4), ("y", 2)), tuple(range(8)))
-    value = Value(0, 0, (8, 8), "f32", sharding, "step")
+    mesh = GroupMesh("stage0", (("x", 4), ("y", 2)), tuple(range(8)))
+    value = GroupValue(0, 0, (8, 8), "f32", sharding, "step")
     program = PipelineProgram(1, 1, (mesh,), (value,), (), (), (), (), (), (), (-1,))
     found = spread_of(program, value)
     assert found == spread

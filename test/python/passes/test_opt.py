@@ -12,7 +12,7 @@ import pytest
 from rhino.cli.opt_arguments import FLAGS, parse_arguments
 from rhino.cli.opt_diagnostics import Printer, compare, expectations
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import Diagnostic, Position
+from rhino.ir.diagnostics import Diagnostic, Position
 
 BROKEN_PASS = """
 import sys

@@ -10,8 +10,8 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import Diagnostic, Position, position_of
-from rhino.passes.pass_manager import Instrumentation, PassManager, PipelineError, Step
+from rhino.ir.diagnostics import Diagnostic, Position, position_of
+from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
 from rhino.passes.registry import Pass, PassError, PassLog, register
 
 TEXT = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
@@ -181,10 +181,10 @@ def test_instrumentations_surround_every_step(module: ir.Module) -> None:
     seen: list[tuple[str, str, bool | None]] = []
 
     class Recorder(Instrumentation):
-        def before(self, step: Step, module: ir.Module) -> None:
+        def before(self, step: PassStep, module: ir.Module) -> None:
             seen.append(("before", step.name, None))
 
-        def after(self, step: Step, module: ir.Module, failed: bool) -> None:
+        def after(self, step: PassStep, module: ir.Module, failed: bool) -> None:
             seen.append(("after", step.name, failed))
 
     with pytest.raises(PipelineError):

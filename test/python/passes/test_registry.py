@@ -15,7 +15,7 @@ from rhino.cli.reference import PAGES
 from rhino.dialect.context import make_context
 from rhino.errors import RhinoError
 from rhino.passes import catalog, native
-from rhino.passes.registry import TABLE, Pass, PassLog, Pipeline, build, load, option, options_of, register
+from rhino.passes.registry import TABLE, Pass, PassLog, PassPipeline, build, load, option, options_of, register
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -127,7 +127,7 @@ def test_the_chain_of_names(name: str) -> None:
     assert cls.__name__ == "".join(word.capitalize() for word in words)
     heading = f"\n## {name}\n"
     assert heading in (ROOT / "docs/reference/passes.md").read_text()
-    if issubclass(cls, Pipeline):
+    if issubclass(cls, PassPipeline):
         assert cls.__module__ == "rhino.passes.pipelines"
         return
     phase = cls.__module__.split(".")[2]

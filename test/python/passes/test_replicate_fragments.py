@@ -13,8 +13,8 @@ from staged_programs import staged_step, with_shardings
 
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.pipeline import read_program
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.stage.read_program import read_program
 from rhino.runtime import build
 
 ROUNDS = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rhino.passes.normalize.strided_choice import Choice, DimClass, Piece, Reshaped, choose
+from rhino.passes.normalize.strided_choice import Choice, ClassPiece, DimClass, Reshaped, choose
 
 WHOLE = 1  # the class every piece is all of, where it does not matter which
 
@@ -12,7 +12,11 @@ WHOLE = 1  # the class every piece is all of, where it does not matter which
 def weight(size: int, *pieces: tuple[int, int], obstacle: str = "") -> DimClass:
     """A dimension of the weight that is argument 0, cut into pieces."""
     return DimClass(
-        size, [Piece(start, stop, WHOLE) for start, stop in pieces], arguments=[(0, 1)], weight=True, obstacle=obstacle
+        size,
+        [ClassPiece(start, stop, WHOLE) for start, stop in pieces],
+        arguments=[(0, 1)],
+        weight=True,
+        obstacle=obstacle,
     )
 
 
@@ -66,23 +70,23 @@ def test_what_is_no_dimension_of_a_weight_is_left_in_silence(part: str) -> None:
 
 
 def test_a_piece_of_two_chunks_is_split_with_the_whole() -> None:
-    whole = DimClass(12, [Piece(0, 4, 2), Piece(4, 12, 1)], arguments=[(0, 1)], weight=True)
-    both = DimClass(8, [Piece(0, 4, 2), Piece(4, 8, 2)])
+    whole = DimClass(12, [ClassPiece(0, 4, 2), ClassPiece(4, 12, 1)], arguments=[(0, 1)], weight=True)
+    both = DimClass(8, [ClassPiece(0, 4, 2), ClassPiece(4, 8, 2)])
     assert chosen(whole, both, DimClass(4)).chunks == [3, 2, 0]
     both.obstacle = "it is sorted"
     assert chosen(whole, both, DimClass(4)).refusals == {0: "it is sorted"}
 
 
 def test_pieces_that_are_all_cut_again_give_the_finer_chunks() -> None:
-    half = DimClass(8, [Piece(0, 4, 2), Piece(4, 8, 2)])
-    whole = DimClass(16, [Piece(0, 8, 1), Piece(8, 16, 1)], arguments=[(0, 1)], weight=True)
+    half = DimClass(8, [ClassPiece(0, 4, 2), ClassPiece(4, 8, 2)])
+    whole = DimClass(16, [ClassPiece(0, 8, 1), ClassPiece(8, 16, 1)], arguments=[(0, 1)], weight=True)
     assert chosen(whole, half, DimClass(4)).chunks == [4, 2, 0]
 
 
 def test_one_piece_cut_again_is_its_own_affair() -> None:
     # Keys are rotated in halves, values are not: finer chunks would scatter values.
-    keys = DimClass(8, [Piece(0, 4, 3), Piece(4, 8, 3)])
-    whole = DimClass(16, [Piece(0, 8, 1), Piece(8, 16, 2)], arguments=[(0, 1)], weight=True)
+    keys = DimClass(8, [ClassPiece(0, 4, 3), ClassPiece(4, 8, 3)])
+    whole = DimClass(16, [ClassPiece(0, 8, 1), ClassPiece(8, 16, 2)], arguments=[(0, 1)], weight=True)
     assert chosen(whole, keys, DimClass(8), DimClass(4)).chunks == [2, 0, 0, 0]
 
 
@@ -97,30 +101,30 @@ def reshaped(size: int, leading: int) -> tuple[DimClass, DimClass]:
 
 def test_an_indexed_leading_dimension_says_how_many_chunks() -> None:
     whole, leading = reshaped(48, 3)
-    leading.pieces = [Piece(i, i + 1, 2) for i in range(3)]
+    leading.pieces = [ClassPiece(i, i + 1, 2) for i in range(3)]
     assert chosen(whole, leading, DimClass(1)).chunks == [3, 0, 0]
 
 
 def test_a_leading_dimension_in_larger_pieces_is_split_too() -> None:
     whole, leading = reshaped(48, 6)
-    leading.pieces = [Piece(i, i + 2, 2) for i in range(0, 6, 2)]
+    leading.pieces = [ClassPiece(i, i + 2, 2) for i in range(0, 6, 2)]
     assert chosen(whole, leading, DimClass(2)).chunks == [3, 3, 0]
 
 
 def test_a_reshape_is_followed_downwards() -> None:
     whole, leading = reshaped(48, 6)
-    whole.pieces = [Piece(i, i + 16, 2) for i in range(0, 48, 16)]
+    whole.pieces = [ClassPiece(i, i + 16, 2) for i in range(0, 48, 16)]
     assert chosen(whole, leading, DimClass(16)).chunks == [3, 3, 0]
 
 
 def test_chunks_that_a_reshape_cuts_through_stop_there() -> None:
     whole, leading = reshaped(48, 2)
-    whole.pieces = [Piece(i, i + 16, 2) for i in range(0, 48, 16)]
+    whole.pieces = [ClassPiece(i, i + 16, 2) for i in range(0, 48, 16)]
     assert chosen(whole, leading, DimClass(16)).chunks == [3, 0, 0]
 
 
 def test_a_weight_that_is_explicit_already_lets_what_it_is_merged_into_be_split() -> None:
     whole, leading = reshaped(48, 3)
     whole.arguments, leading.arguments, leading.weight = [], [(0, 0)], True
-    leading.pieces = [Piece(i, i + 1, 2) for i in range(3)]
+    leading.pieces = [ClassPiece(i, i + 1, 2) for i in range(3)]
     assert chosen(whole, leading, DimClass(1)).chunks == [3, 0, 0]

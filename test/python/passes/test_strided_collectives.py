@@ -19,7 +19,7 @@ from strided_programs import FUSED, PAIRS, Layer, lowered, train_step, values
 from rhino.compile import collective_bytes, compile_module
 from rhino.dialect import functions, sdy
 from rhino.dialect.locations import argument_name
-from rhino.passes.import_graph import import_graph
+from rhino.ir.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.sharding import Options, plan_sharding
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import rhino
-from rhino.plan import Plan, Predicted, Tensor
+from rhino.api.plan import Plan
+from rhino.plan import Predicted, Tensor
 
 MODULE = """
 module @jit_step attributes {rhino.plan = {schema = 1 : i64, level = "O1", cluster = "dgx-h100:1",

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rhino.plan import Plan, Sharding, Tensor
+from rhino.api.plan import Plan
+from rhino.plan import Sharding, Tensor
 from rhino.plan.strided import common_sharding, factors_of, original_sharding
 
 MODULE = """

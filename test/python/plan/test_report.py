@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from rhino.api.plan import Plan
 from rhino.machine.units import nbytes, seconds
-from rhino.plan import Alternative, Plan, Predicted, Search, Tensor
+from rhino.plan import Alternative, Predicted, Search, Tensor
 from rhino.report.groups import group
 from rhino.report.units import device_bytes, percent, sharding_text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rhino.dialect.context import make_context, parse_text
-from rhino.passes.diagnostics import PassError
-from rhino.passes.import_graph import import_graph
+from rhino.ir.diagnostics import PassError
+from rhino.ir.import_graph import import_graph
 from rhino.program import Op
 from rhino.program.bodies import batches
 from rhino.sharding.manual import open_states

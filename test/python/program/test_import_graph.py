@@ -14,8 +14,8 @@ from search_programs import adam_step, graph_of, module_of, spec
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import PassError
-from rhino.passes.import_graph import import_graph, number_program
+from rhino.ir.diagnostics import PassError
+from rhino.ir.import_graph import import_graph, number_program
 from rhino.program import Graph, Op
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import prod
 from random import Random
 
-from rhino.reshard import Network, Tensor, parse_spec, spec_tiles
+from rhino.reshard import MovedTensor, Network, parse_spec, spec_tiles
 
 BANDWIDTH = Fraction(10**9)
 MESHES = ((1, 4), (2, 4), (4, 2), (2, 2), (3, 2), (2, 3), (4, 4), (8,), (6,), (2, 2, 2))
@@ -21,11 +21,11 @@ def problem(
     first: int | None = None,
     item_bytes: int = 4,
     latency: Fraction = Fraction(0),
-) -> tuple[Tensor, Network]:
+) -> tuple[MovedTensor, Network]:
     """A tensor from (mesh, spec) to (mesh, spec); the target mesh is on the next hosts, or starts at device `first`."""
     count = prod(source[0])
     start = -(-count // per_host) * per_host if first is None else first
-    tensor = Tensor(
+    tensor = MovedTensor(
         shape,
         item_bytes,
         spec_tiles(shape, source[0], parse_spec(source[1])),
@@ -50,7 +50,7 @@ def drawn_spec(random: Random, rank: int, axes: int) -> str:
     return ",".join(spec)
 
 
-def drawn(seed: int, *, overlap: bool = False, latency: Fraction = Fraction(0)) -> tuple[Tensor, Network]:
+def drawn(seed: int, *, overlap: bool = False, latency: Fraction = Fraction(0)) -> tuple[MovedTensor, Network]:
     """A tensor of 2 or 3 dimensions, many of which do not divide, between two meshes; on common hosts if `overlap`."""
     random = Random(seed)
     rank = random.choice((2, 3))

@@ -15,10 +15,10 @@ from rhino.reshard import (
     SCHEDULERS,
     STRATEGIES,
     Hop,
+    MessageProgram,
+    MessageStep,
     Network,
     Phase,
-    Program,
-    Step,
     Unit,
     check_program,
     plan_reshard,
@@ -29,17 +29,17 @@ from rhino.reshard.checker import unit_starts
 F = Fraction
 
 
-def changed(program: Program, phase: int, step: int, hop: int, to: Hop | None) -> Program:
+def changed(program: MessageProgram, phase: int, step: int, hop: int, to: Hop | None) -> MessageProgram:
     """A program with another hop, or without it (and without steps and phases that are then empty)."""
     old = program.phases[phase]
     hops = list(old.steps[step].hops)
     hops[hop : hop + 1] = [] if to is None else [to]
-    steps = [*old.steps[:step], *([Step(tuple(hops))] if hops else []), *old.steps[step + 1 :]]
+    steps = [*old.steps[:step], *([MessageStep(tuple(hops))] if hops else []), *old.steps[step + 1 :]]
     made = [replace(old, steps=tuple(steps))] if steps else []
     return replace(program, phases=(*program.phases[:phase], *made, *program.phases[phase + 1 :]))
 
 
-def hops_of(program: Program) -> Iterator[tuple[tuple[int, int, int], Hop]]:
+def hops_of(program: MessageProgram) -> Iterator[tuple[tuple[int, int, int], Hop]]:
     for at, phase in enumerate(program.phases):
         for step_at, step in enumerate(phase.steps):
             for hop_at, hop in enumerate(step.hops):
@@ -80,11 +80,11 @@ def test_a_dropped_or_shortened_message_is_missed(strategy: str, scheduler: str)
     assert count > 20
 
 
-def chain(lag: int = 1, chunks: int = 4, periods: int = 5) -> tuple[Program, Network]:
+def chain(lag: int = 1, chunks: int = 4, periods: int = 5) -> tuple[MessageProgram, Network]:
     """One unit of 100 bytes from host 0 over host 1 to host 2."""
     unit = Unit(0, 0, ((0, 100),), 100, (0,), (1, 2))
-    step = Step((Hop(0, 1, 0, 0, 25, 25, 0), Hop(1, 2, 0, 0, 25, 25, lag)))
-    return Program((0, 1, 2), (unit,), ((0,),), (Phase(periods, chunks, (step,)),)), network(3, 1)
+    step = MessageStep((Hop(0, 1, 0, 0, 25, 25, 0), Hop(1, 2, 0, 0, 25, 25, lag)))
+    return MessageProgram((0, 1, 2), (unit,), ((0,),), (Phase(periods, chunks, (step,)),)), network(3, 1)
 
 
 def test_a_chain_keeps_its_lag() -> None:
@@ -130,7 +130,7 @@ def test_swapped_phases_and_steps_are_refused() -> None:
 def test_malformed_steps_are_refused(hops: tuple[Hop, ...], message: str) -> None:
     program, hosts = chain()
     with pytest.raises(RhinoError, match=message):
-        check_program(replace(program, phases=(Phase(1, 1, (Step(hops),)),)), hosts)
+        check_program(replace(program, phases=(Phase(1, 1, (MessageStep(hops),)),)), hosts)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ def test_phases_with_the_same_messages_are_alike_only_for_bundles_that_are(
     holder: int, size: int, message: str | None
 ) -> None:
     units = (Unit(0, 0, ((0, 100),), 100, (0,), (2,)), Unit(1, 0, ((100, 100 + size),), size, (holder,), (2,)))
-    phases = tuple(Phase(1, 1, (Step((Hop(0, 2, bundle, 0, 100),)),)) for bundle in (0, 1))
-    program = Program((0, 2), units, ((0,), (1,)), phases)
+    phases = tuple(Phase(1, 1, (MessageStep((Hop(0, 2, bundle, 0, 100),)),)) for bundle in (0, 1))
+    program = MessageProgram((0, 2), units, ((0,), (1,)), phases)
     if message is None:
         check_program(program, network(3, 1))
         # The second phase of a bundle starts with what the first left, so that it is not like a first one.
-        back = Phase(1, 1, (Step((Hop(2, 0, 0, 0, 100),)),))
+        back = Phase(1, 1, (MessageStep((Hop(2, 0, 0, 0, 100),)),))
         check_program(replace(program, phases=(phases[0], back, phases[1])), network(3, 1))
         with pytest.raises(RhinoError, match="phase 0 period 0 step 0: bundle 0 from host 2 to host 0"):
             check_program(replace(program, phases=(back, *phases)), network(3, 1))
@@ -159,11 +159,13 @@ def test_phases_with_the_same_messages_are_alike_only_for_bundles_that_are(
             check_program(program, network(3, 1))
 
 
-def pair() -> tuple[Program, Network]:
+def pair() -> tuple[MessageProgram, Network]:
     """Two units of 60 and 40 bytes from host 0 to host 1 as one bundle, and one that stays on host 0."""
     units = tuple(Unit(at, 0, ((0, size),), size, (0,), (2 + at,)) for at, size in enumerate((60, 40)))
     inside = Unit(2, 0, ((0, 8),), 8, (0,), (1,))
-    program = Program((0, 1), (*units, inside), ((1, 0),), (Phase(1, 1, (Step((Hop(0, 1, 0, 0, 100),)),)),))
+    program = MessageProgram(
+        (0, 1), (*units, inside), ((1, 0),), (Phase(1, 1, (MessageStep((Hop(0, 1, 0, 0, 100),)),)),)
+    )
     return program, network(4, 2)
 
 
@@ -171,10 +173,10 @@ def test_units_of_a_bundle_lie_one_after_the_other() -> None:
     program, hosts = pair()
     check_program(program, hosts)
     assert program.bundle_bytes == (100,)
-    short = replace(program, phases=(Phase(1, 1, (Step((Hop(0, 1, 0, 0, 70),)),)),))
+    short = replace(program, phases=(Phase(1, 1, (MessageStep((Hop(0, 1, 0, 0, 70),)),)),))
     with pytest.raises(RhinoError, match="unit 0: host 1 has no byte 30 of it at the end"):
         check_program(short, hosts)
-    late = replace(program, phases=(Phase(1, 1, (Step((Hop(0, 1, 0, 39, 61),)),)),))
+    late = replace(program, phases=(Phase(1, 1, (MessageStep((Hop(0, 1, 0, 39, 61),)),)),))
     with pytest.raises(RhinoError, match="unit 1: host 1 has no byte 0 of it at the end"):
         check_program(late, hosts)
 
@@ -242,13 +244,15 @@ def test_a_unit_starts_with_the_first_message_that_has_bytes_of_it() -> None:
 
 def test_hosts_wait_only_for_those_they_have_messages_with() -> None:
     units = tuple(Unit(at, 0, ((0, size),), size, (at,), (at + 2,)) for at, size in enumerate((100, 30)))
-    apart = tuple(Step((Hop(at, at + 2, at, 0, unit.nbytes),)) for at, unit in enumerate(units))
-    program = Program((0, 1, 2, 3), units, ((0,), (1,)), (Phase(1, 1, apart),))
+    apart = tuple(MessageStep((Hop(at, at + 2, at, 0, unit.nbytes),)) for at, unit in enumerate(units))
+    program = MessageProgram((0, 1, 2, 3), units, ((0,), (1,)), (Phase(1, 1, apart),))
     hosts = network(4, 1)
     check_program(program, hosts)
     assert program_time(program, hosts) == 100 / BANDWIDTH
     # In one step messages are padded to the longest.
-    together = Program((0, 1, 2, 3), units, ((0,), (1,)), (Phase(1, 1, (Step((apart[0].hops[0], apart[1].hops[0])),)),))
+    together = MessageProgram(
+        (0, 1, 2, 3), units, ((0,), (1,)), (Phase(1, 1, (MessageStep((apart[0].hops[0], apart[1].hops[0])),)),)
+    )
     assert (
         program_time(
             together, replace(hosts, bandwidth_bytes_s={0: BANDWIDTH * 4, 1: BANDWIDTH, 2: BANDWIDTH * 4, 3: BANDWIDTH})
@@ -265,7 +269,7 @@ def test_time_of_many_periods_is_that_of_going_through_each() -> None:
         hosts = replace(hosts, bandwidth_bytes_s=uneven)
         program = plan_reshard([tensor], hosts, chunks=9).program
         written = [
-            Phase(1, 1, tuple(Step(tuple(replace(hop, lag=0) for hop in step.hops)) for step in phase.steps))
+            Phase(1, 1, tuple(MessageStep(tuple(replace(hop, lag=0) for hop in step.hops)) for step in phase.steps))
             for phase in program.phases
             for _ in range(phase.periods)
         ]

@@ -11,10 +11,10 @@ from reshard_problems import BANDWIDTH, drawn, drawn_spec, problem
 from rhino.reshard import (
     SCHEDULERS,
     STRATEGIES,
+    MessageProgram,
+    MovedTensor,
     Network,
-    Program,
     ReshardPlan,
-    Tensor,
     Tile,
     plan_reshard,
     program_time,
@@ -26,11 +26,11 @@ from rhino.reshard.units import bundled, tasks_of
 LATENCY = Fraction(2, 10**5)
 
 
-def depth(program: Program) -> int:
+def depth(program: MessageProgram) -> int:
     return 1 + max((hop.lag for phase in program.phases for step in phase.steps for hop in step.hops), default=0)
 
 
-def check_at_bound(plan: ReshardPlan, tensor: Tensor, network: Network) -> None:
+def check_at_bound(plan: ReshardPlan, tensor: MovedTensor, network: Network) -> None:
     time = program_time(plan.program, network)
     assert time >= plan.bound_s
     few = plan.chunks < 32 * (depth(plan.program) - 1)
@@ -188,7 +188,7 @@ def test_tensors_are_scheduled_together() -> None:
     shape = (1024, 1024)
     whole = ((0, 1024), (0, 1024))
     network = Network({device: device for device in range(4)}, dict.fromkeys(range(4), BANDWIDTH))
-    tensors = [Tensor(shape, 4, (Tile(at, whole),), (Tile(at + 2, whole),)) for at in range(2)]
+    tensors = [MovedTensor(shape, 4, (Tile(at, whole),), (Tile(at + 2, whole),)) for at in range(2)]
     once = tensors[0].nbytes / BANDWIDTH
     plan = plan_reshard(tensors, network)
     assert plan.makespan_s == once == program_time(plan.program, network)
@@ -261,7 +261,7 @@ def test_tensors_of_different_items_travel_together() -> None:
 def test_what_a_receivers_host_holds_does_not_cross() -> None:
     """The first of two units is wanted on its holder's host too, the second is not: they still go together."""
     network = Network({0: 0, 1: 0, 2: 1, 3: 1}, dict.fromkeys(range(2), BANDWIDTH))
-    tensor = Tensor(
+    tensor = MovedTensor(
         (8,), 4, (Tile(0, ((0, 8),)),), (Tile(1, ((0, 4),)), Tile(2, ((0, 4),)), Tile(3, ((4, 8),)))
     )  # fmt: skip
     plan = plan_reshard([tensor], network)

@@ -15,24 +15,26 @@ from rhino.reshard import SCHEDULERS, STRATEGIES, Network, plan_reshard, program
 from rhino.reshard.lists import Order, load_balance, naive, timed
 from rhino.reshard.search import search
 from rhino.reshard.strategies import task_time
-from rhino.reshard.units import Task, tasks_of
+from rhino.reshard.units import BundleTask, tasks_of
 
 
-def seconds(task: Task, sender: int) -> Fraction:
+def seconds(task: BundleTask, sender: int) -> Fraction:
     return task.nbytes / (BANDWIDTH * (1 + sender % 2))
 
 
-def random_tasks(seed: int) -> list[Task]:
+def random_tasks(seed: int) -> list[BundleTask]:
     random = Random(seed)
     tasks = []
     for unit in range(random.randint(2, 5)):
         holders = sorted(random.sample(range(3), random.randint(1, 2)))
         targets = sorted(random.sample(range(3, 6), random.randint(1, 2)))
-        tasks.append(Task(unit, random.choice((1, 2, 3, 5)), 1, tuple(holders), tuple(targets), (1,) * len(targets)))
+        tasks.append(
+            BundleTask(unit, random.choice((1, 2, 3, 5)), 1, tuple(holders), tuple(targets), (1,) * len(targets))
+        )
     return tasks
 
 
-def best_of_all(tasks: list[Task]) -> Fraction:
+def best_of_all(tasks: list[BundleTask]) -> Fraction:
     """Every order with every choice of senders."""
     orders: list[Order] = [
         tuple(zip(order, senders, strict=True))
@@ -82,7 +84,7 @@ def test_hosts_are_busy_with_one_task_at_a_time() -> None:
 
 
 def test_load_balance_sends_the_longest_first_from_the_least_loaded() -> None:
-    tasks = [Task(unit, nbytes, 1, (0, 1), (2 + unit,), (1,)) for unit, nbytes in enumerate((1, 4, 2, 3))]
+    tasks = [BundleTask(unit, nbytes, 1, (0, 1), (2 + unit,), (1,)) for unit, nbytes in enumerate((1, 4, 2, 3))]
     network = Network({host: host for host in range(6)}, dict.fromkeys(range(6), BANDWIDTH))
     assert [(task.nbytes, sender) for task, sender in load_balance(tasks, network)] == [(4, 0), (3, 1), (2, 1), (1, 0)]
     faster = Network(network.host_of, dict(network.bandwidth_bytes_s) | {1: BANDWIDTH * 99})

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from reshard_problems import drawn, problem
 
 from rhino.errors import RhinoError
-from rhino.reshard import Tensor, Tile, Unit, units_of
+from rhino.reshard import MovedTensor, Tile, Unit, units_of
 
 
 def cells(box: tuple[tuple[int, int], ...]) -> set[tuple[int, ...]]:
     return set(product(*(range(start, stop) for start, stop in box)))
 
 
-def random_tensor(seed: int) -> Tensor:
+def random_tensor(seed: int) -> MovedTensor:
     """Boxes anywhere, on devices that may be source and target; one source tile is the whole tensor."""
     random = Random(seed)
     shape = tuple(random.randint(1, 5) for _ in range(random.randint(0, 3)))
@@ -30,10 +30,10 @@ def random_tensor(seed: int) -> Tensor:
 
     whole = Tile(random.randrange(6), tuple((0, size) for size in shape))
     source = (whole, *(tile() for _ in range(random.randint(0, 4))))
-    return Tensor(shape, random.choice((1, 4)), source, tuple(tile() for _ in range(random.randint(0, 5))))
+    return MovedTensor(shape, random.choice((1, 4)), source, tuple(tile() for _ in range(random.randint(0, 5))))
 
 
-def check_units(tensor: Tensor, units: tuple[Unit, ...]) -> None:
+def check_units(tensor: MovedTensor, units: tuple[Unit, ...]) -> None:
     """Compares with holders and receivers of every single element."""
     expected = {}
     for cell in cells(tuple((0, size) for size in tensor.shape)):
@@ -95,14 +95,14 @@ def test_empty_tensors_have_no_units() -> None:
 
 
 def test_elements_that_nobody_holds_are_refused() -> None:
-    tensor = Tensor((4,), 4, (Tile(0, ((0, 3),)),), (Tile(1, ((2, 4),)),))
+    tensor = MovedTensor((4,), 4, (Tile(0, ((0, 3),)),), (Tile(1, ((2, 4),)),))
     with pytest.raises(RhinoError, match=r"tensor 0: nobody holds element \[3\], which devices want"):
         units_of([tensor])
-    wanted_elsewhere = Tensor((4,), 4, (Tile(0, ((0, 3),)),), (Tile(1, ((2, 3),)),))
+    wanted_elsewhere = MovedTensor((4,), 4, (Tile(0, ((0, 3),)),), (Tile(1, ((2, 3),)),))
     assert [unit.slice for unit in units_of([wanted_elsewhere])] == [((2, 3),)]
 
 
 @pytest.mark.parametrize("box", [((0, 5),), ((3, 2),), ((-1, 2),), ((0, 2), (0, 1))])
 def test_tiles_outside_of_the_tensor_are_refused(box: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(RhinoError, match=r"device 1: tile .* is not inside of shape"):
-        units_of([Tensor((4,), 4, (Tile(0, ((0, 4),)),), (Tile(1, box),))])
+        units_of([MovedTensor((4,), 4, (Tile(0, ((0, 4),)),), (Tile(1, box),))])

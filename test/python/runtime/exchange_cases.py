@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rhino.reshard import SCHEDULERS, STRATEGIES, Network, Tensor, check_program, plan_reshard, spec_tiles
-from rhino.runtime.edges import Edge, Exchange
+from rhino.reshard import SCHEDULERS, STRATEGIES, MovedTensor, Network, check_program, plan_reshard, spec_tiles
+from rhino.runtime.edges import ArrayExchange, TileExchange
 from rhino.runtime.words import item_bytes
 
 DTYPES = (
@@ -102,14 +102,14 @@ def check(case: Case, devices: Sequence[Any], host_of: Mapping[int, int], seed: 
         for mesh, spec, chosen in zip(case.meshes, specs, (source, target), strict=True):
             tiles = spec_tiles(shape, mesh, spec)
             ends.append(tuple(type(tile)(chosen[tile.device], tile.slice) for tile in tiles))
-        tensors.append(Tensor(shape, item_bytes(dtype), ends[0], ends[1]))
+        tensors.append(MovedTensor(shape, item_bytes(dtype), ends[0], ends[1]))
         full.append(values(shape, dtype, 100 * seed + k))
     net = network(host_of)
     plan = plan_reshard(tensors, net, case.strategy, case.scheduler, chunks=case.chunks)
     check_program(plan.program, net)
     by_number = {device.id: device for device in devices}
     used = {tile.device: by_number[tile.device] for t in tensors for tile in (*t.source, *t.target)}
-    exchange = Exchange(tensors, [jnp.dtype(d) for d in case.dtypes], used, plan.program, host_of)
+    exchange = TileExchange(tensors, [jnp.dtype(d) for d in case.dtypes], used, plan.program, host_of)
     shards = [
         {
             tile.device: jax.device_put(array[_index(tile.slice)], by_number[tile.device])
@@ -136,7 +136,7 @@ def check_keys(devices: Sequence[Any], host_of: Mapping[int, int]) -> None:
     whole = NamedSharding(Mesh(np.array(devices[half:]), ("x",)), PartitionSpec())
     keys = jax.random.split(jax.random.key(3, impl="rbg"), (half, 3))
     bits = np.asarray(jax.random.key_data(keys))
-    edge = Edge([split], [whole], [jax.ShapeDtypeStruct(keys.shape, keys.dtype)], network=network(host_of))
+    edge = ArrayExchange([split], [whole], [jax.ShapeDtypeStruct(keys.shape, keys.dtype)], network=network(host_of))
     pieces = [
         jax.device_put(bits[i : i + 1], device)
         for i, device in enumerate(devices[:half])

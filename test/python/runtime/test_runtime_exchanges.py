@@ -13,8 +13,8 @@ import numpy as np
 import processes
 import pytest
 
-from rhino.reshard import Hop, Network, Phase, Program, Step, Tensor, Tile, Unit, plan_reshard
-from rhino.runtime.edges import Exchange
+from rhino.reshard import Hop, MessageProgram, MessageStep, MovedTensor, Network, Phase, Tile, Unit, plan_reshard
+from rhino.runtime.edges import TileExchange
 from rhino.runtime.words import from_bits, from_words, item_bytes, to_bits, to_words
 
 
@@ -74,12 +74,12 @@ def test_a_message_longer_than_its_neighbours_changes_no_other_unit() -> None:
     """Two messages of one step, three bytes and one: what lies behind the one byte came before, and stays."""
     devices = jax.devices()
     way = [(0, 2, 3), (1, 3, 1), (0, 3, 1)]  # from, to, bytes
-    tensors = [Tensor((n,), 1, (Tile(a, ((0, n),)),), (Tile(b, ((0, n),)),)) for a, b, n in way]
+    tensors = [MovedTensor((n,), 1, (Tile(a, ((0, n),)),), (Tile(b, ((0, n),)),)) for a, b, n in way]
     units = tuple(Unit(i, i, ((0, n),), n, (a,), (b,)) for i, (a, b, n) in enumerate(way))
-    steps = (Step((Hop(0, 3, 2, 0, 1),)), Step((Hop(0, 2, 0, 0, 3), Hop(1, 3, 1, 0, 1))))
-    program = Program((0, 1, 2, 3), units, ((0,), (1,), (2,)), (Phase(1, 1, steps),))
+    steps = (MessageStep((Hop(0, 3, 2, 0, 1),)), MessageStep((Hop(0, 2, 0, 0, 3), Hop(1, 3, 1, 0, 1))))
+    program = MessageProgram((0, 1, 2, 3), units, ((0,), (1,), (2,)), (Phase(1, 1, steps),))
     host_of = {i: i for i in range(4)}
-    exchange = Exchange(tensors, [jnp.uint8] * 3, {i: devices[i] for i in range(4)}, program, host_of)
+    exchange = TileExchange(tensors, [jnp.uint8] * 3, {i: devices[i] for i in range(4)}, program, host_of)
     arrays = [np.array(values, np.uint8) for values in ([1, 2, 3], [4], [7])]
     shards = [{a: jax.device_put(array, devices[a])} for array, (a, _, _) in zip(arrays, way, strict=True)]
     for array, made in zip(arrays, exchange(shards), strict=True):
@@ -95,11 +95,11 @@ OVERLAPPING = (((0, 2), (0, 3)), ((1, 3), (0, 3)))
 def test_tiles_that_no_plane_parts(slices: tuple[Any, ...], devices_per_host: int) -> None:
     devices = jax.devices()
     whole = np.arange(9, dtype=np.int16).reshape(3, 3)
-    tensor = Tensor((3, 3), 2, tuple(Tile(d, at) for d, at in enumerate(slices)), (Tile(5, ((0, 3), (0, 3))),))
+    tensor = MovedTensor((3, 3), 2, tuple(Tile(d, at) for d, at in enumerate(slices)), (Tile(5, ((0, 3), (0, 3))),))
     host_of = {d: d // devices_per_host for d in range(6)}
     plan = plan_reshard([tensor], Network(host_of, dict.fromkeys(set(host_of.values()), Fraction(1))))
     used = {d: devices[d] for d in (*range(len(slices)), 5)}
-    exchange = Exchange([tensor], [jnp.int16], used, plan.program, host_of)
+    exchange = TileExchange([tensor], [jnp.int16], used, plan.program, host_of)
     shards = {d: jax.device_put(whole[tuple(slice(*at) for at in box)], devices[d]) for d, box in enumerate(slices)}
     [[made]] = exchange([shards])
     assert np.array_equal(np.asarray(made), whole)

@@ -11,13 +11,13 @@ import pytest
 import two_stages
 
 from rhino.errors import RhinoError
-from rhino.pipeline.schedule import PipelineCosts, Schedule, make_schedule
+from rhino.pipeline.schedule import PipelineCosts, ScheduledStep, make_schedule
 from rhino.runtime import PipelineExecutable, build
 
 COSTS = PipelineCosts.uniform(2, 1.0, 2.0, weight_s=1.0)
 
 
-def schedule(name: str = "1f1b", microbatches: int = 4, **options: Any) -> Schedule:
+def schedule(name: str = "1f1b", microbatches: int = 4, **options: Any) -> ScheduledStep:
     return make_schedule(name, COSTS, microbatches, **options)
 
 

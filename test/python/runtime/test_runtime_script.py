@@ -7,9 +7,18 @@ from dataclasses import replace
 import pytest
 
 from rhino.errors import RhinoError
-from rhino.pipeline.program import Argument, Carry, Fragment, Mesh, PipelineProgram, Result, Transfer, Value
-from rhino.pipeline.schedule import PipelineCosts, Schedule, Task, make_schedule
-from rhino.runtime.script import UNREAD, Call, Copy, Script, make_script
+from rhino.pipeline.program import (
+    Fragment,
+    GroupMesh,
+    GroupValue,
+    PipelineProgram,
+    Result,
+    StageArgument,
+    StageCarry,
+    Transfer,
+)
+from rhino.pipeline.schedule import PipelineCosts, ScheduledStep, Task, make_schedule
+from rhino.runtime.script import UNREAD, MoveValue, RunFragment, Script, make_script
 
 MICROBATCHES = 6
 
@@ -17,10 +26,10 @@ MICROBATCHES = 6
 def chain(stages: int, microbatches: int = MICROBATCHES, groups: int = 0) -> PipelineProgram:
     """Stages that pass a value forwards and back, each with one weight, and a sum that starts as a zero value."""
     groups = groups or stages
-    values: list[Value] = []
+    values: list[GroupValue] = []
 
     def value(stage: int, scope: str) -> int:
-        values.append(Value(len(values), stage % groups, (4,), "f32", ((),), scope))
+        values.append(GroupValue(len(values), stage % groups, (4,), "f32", ((),), scope))
         return len(values) - 1
 
     weights = [value(s, "step") for s in range(stages)]
@@ -59,14 +68,14 @@ def chain(stages: int, microbatches: int = MICROBATCHES, groups: int = 0) -> Pip
     return PipelineProgram(
         stages=stages,
         microbatches=microbatches,
-        meshes=tuple(Mesh(f"stage{g}", (), (g,)) for g in range(groups)),
+        meshes=tuple(GroupMesh(f"stage{g}", (), (g,)) for g in range(groups)),
         values=tuple(values),
-        arguments=tuple(Argument(w, s, (), -1, True) for s, w in enumerate(weights)),
+        arguments=tuple(StageArgument(w, s, (), -1, True) for s, w in enumerate(weights)),
         results=tuple(Result(u, s, ()) for s, u in enumerate(updated)),
         before=tuple(before),
         body=tuple(body),
         after=tuple(after),
-        carries=tuple(Carry(zeros[s], sums[s], following[s], totals[s], s) for s in range(stages)),
+        carries=tuple(StageCarry(zeros[s], sums[s], following[s], totals[s], s) for s in range(stages)),
         counters=(-1,) * groups,
     )
 
@@ -78,8 +87,8 @@ def play(script: Script) -> list[int]:
         full[slot] = True
     most = []
     for action in script.actions:
-        read = action.operands if isinstance(action, Call) else (action.source,)
-        made = action.results if isinstance(action, Call) else (action.target,)
+        read = action.operands if isinstance(action, RunFragment) else (action.source,)
+        made = action.results if isinstance(action, RunFragment) else (action.target,)
         assert all(full[slot] for slot in read), f"{action} reads what is not there"
         for slot in action.dead:
             full[slot] = False
@@ -100,9 +109,9 @@ def test_everything_is_there_when_read_and_dropped_after(name: str, stages: int)
     program = chain(stages)
     script = make_script(program, make_schedule(name, PipelineCosts.uniform(stages, 1.0, 2.0), MICROBATCHES))
     play(script)
-    calls = [action for action in script.actions if isinstance(action, Call)]
+    calls = [action for action in script.actions if isinstance(action, RunFragment)]
     assert len(calls) == stages * (2 + 2 * MICROBATCHES)
-    assert sum(isinstance(a, Copy) for a in script.actions) == 2 * (stages - 1) * MICROBATCHES
+    assert sum(isinstance(a, MoveValue) for a in script.actions) == 2 * (stages - 1) * MICROBATCHES
 
 
 def test_each_group_keeps_the_order_of_its_list() -> None:
@@ -110,7 +119,7 @@ def test_each_group_keeps_the_order_of_its_list() -> None:
     script = make_script(chain(4), schedule)
     for group, tasks in enumerate(schedule.tasks):
         wanted = [task for task in tasks if task.kind in ("prepare", "forward", "backward", "apply")]
-        assert [a.task for a in script.actions if isinstance(a, Call) and a.group == group] == wanted
+        assert [a.task for a in script.actions if isinstance(a, RunFragment) and a.group == group] == wanted
 
 
 def test_1f1b_keeps_fewer_buffers_than_gpipe() -> None:
@@ -125,15 +134,15 @@ def test_stages_of_one_group_share_buffers_without_copies() -> None:
     script = make_script(program, schedule)
     play(script)
     # Every hop of this chain is between the two groups.
-    assert sum(isinstance(a, Copy) for a in script.actions) == 6 * MICROBATCHES
+    assert sum(isinstance(a, MoveValue) for a in script.actions) == 6 * MICROBATCHES
     alone = chain(2, groups=1)
     tasks = [Task("prepare", s, level=0) for s in (0, 1)]
     for m in range(MICROBATCHES):
         tasks += [Task(kind, s, m) for kind, s in (("forward", 0), ("forward", 1), ("backward", 1), ("backward", 0))]
     tasks += [Task("apply", s, level=0) for s in (0, 1)]
-    script = make_script(alone, Schedule("by hand", 2, MICROBATCHES, (tuple(tasks),)))
+    script = make_script(alone, ScheduledStep("by hand", 2, MICROBATCHES, (tuple(tasks),)))
     play(script)
-    assert not any(isinstance(a, Copy) for a in script.actions)
+    assert not any(isinstance(a, MoveValue) for a in script.actions)
 
 
 def test_what_dies_in_every_call_is_donated() -> None:
@@ -161,7 +170,7 @@ def test_a_sum_starts_from_a_copy_of_what_is_needed_elsewhere() -> None:
     program = replace(program, results=(*program.results, Result(carry.initial, 1, ())))
     script = make_script(program, make_schedule("1f1b", PipelineCosts.uniform(1, 1.0, 2.0), MICROBATCHES))
     play(script)
-    copies = [a for a in script.actions if isinstance(a, Copy)]
+    copies = [a for a in script.actions if isinstance(a, MoveValue)]
     assert len(copies) == 1
     assert copies[0].transfer == -1
     backward = next(f for f in program.fragments if f.kind == "backward")
@@ -182,7 +191,7 @@ def test_transfers_that_the_schedule_does_not_name_follow_their_source() -> None
     tasks = tuple(tuple(t for t in group if t.kind not in ("send", "recv")) for group in schedule.tasks)
     script = make_script(program, replace(schedule, tasks=tasks))
     play(script)
-    assert sum(isinstance(a, Copy) for a in script.actions) == 2 * MICROBATCHES
+    assert sum(isinstance(a, MoveValue) for a in script.actions) == 2 * MICROBATCHES
 
 
 def test_lists_that_wait_for_each_other_are_refused() -> None:

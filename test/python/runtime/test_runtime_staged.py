@@ -13,19 +13,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rhino
 from rhino.errors import RhinoError
-from rhino.pipeline.program import Argument, Fragment, PipelineProgram, Result, Transfer, Value
-from rhino.pipeline.program import Mesh as Group
-from rhino.pipeline.schedule import Schedule, Task
+from rhino.pipeline.program import Fragment, GroupValue, PipelineProgram, Result, StageArgument, Transfer
+from rhino.pipeline.program import GroupMesh as Group
+from rhino.pipeline.schedule import ScheduledStep, Task
 from rhino.runtime import StagedArray, build_program
-from rhino.runtime.staged import Layout, cut
+from rhino.runtime.staged import PiecesLayout, cut
 
 WHOLE = np.arange(24, dtype=np.float32).reshape(6, 4)
 
 
-def layout(*bounds: tuple[int, int]) -> Layout:
+def layout(*bounds: tuple[int, int]) -> PiecesLayout:
     places = [NamedSharding(Mesh(np.array([d]), ("device",)), PartitionSpec()) for d in jax.devices()]
     aval = jax.core.ShapedArray((6, 4), np.dtype(np.float32))
-    return Layout(aval, tuple((b,) for b in bounds), tuple(places[: len(bounds)]))
+    return PiecesLayout(aval, tuple((b,) for b in bounds), tuple(places[: len(bounds)]))
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def test_other_pieces_are_cut_again(staged: StagedArray) -> None:
 
 def doubling(devices: tuple[int, ...] = (0, 1), donated: bool = True) -> PipelineProgram:
     """Two stages that each double their rows of one array, and also add a scalar that both read."""
-    values = [Value(i, i % 2, (2 + 2 * (i % 2), 4), "f32", ((), ()), "step") for i in range(4)]
-    values += [Value(4 + g, g, (), "f32", (), "step") for g in range(2)]
+    values = [GroupValue(i, i % 2, (2 + 2 * (i % 2), 4), "f32", ((), ()), "step") for i in range(4)]
+    values += [GroupValue(4 + g, g, (), "f32", (), "step") for g in range(2)]
     slices = (((0, 2),), ((2, 6),))
     return PipelineProgram(
         stages=2,
@@ -85,8 +85,8 @@ def doubling(devices: tuple[int, ...] = (0, 1), donated: bool = True) -> Pipelin
         meshes=tuple(Group(f"stage{g}", (), (d,)) for g, d in enumerate(devices)),
         values=tuple(values),
         arguments=(
-            *(Argument(s, 0, slices[s], s, donated) for s in range(2)),
-            *(Argument(4 + g, 1, (), -1, False) for g in range(2)),
+            *(StageArgument(s, 0, slices[s], s, donated) for s in range(2)),
+            *(StageArgument(4 + g, 1, (), -1, False) for g in range(2)),
         ),
         results=tuple(Result(2 + s, 0, slices[s]) for s in range(2)),
         before=(),
@@ -104,7 +104,7 @@ def modules() -> list[str]:
     ]
 
 
-SCHEDULE = Schedule("by hand", 2, 1, tuple((Task("apply", s, level=0),) for s in range(2)))
+SCHEDULE = ScheduledStep("by hand", 2, 1, tuple((Task("apply", s, level=0),) for s in range(2)))
 
 
 def test_a_step_takes_and_makes_arrays_in_pieces() -> None:
@@ -130,17 +130,17 @@ def test_values_move_between_groups_of_other_sizes_and_wide_types() -> None:
     """A group of four devices sends rows it has split to a group of two, and 64-bit numbers go through."""
     mesh = (("x", 4),), (("x", 2),)
     values = (
-        Value(0, 0, (8, 4), "f64", (("x",), ()), "step"),
-        Value(1, 0, (8, 4), "f64", (("x",), ()), "step"),
-        Value(2, 1, (8, 4), "f64", ((), ("x",)), "step"),
-        Value(3, 1, (8, 4), "f64", ((), ("x",)), "step"),
+        GroupValue(0, 0, (8, 4), "f64", (("x",), ()), "step"),
+        GroupValue(1, 0, (8, 4), "f64", (("x",), ()), "step"),
+        GroupValue(2, 1, (8, 4), "f64", ((), ("x",)), "step"),
+        GroupValue(3, 1, (8, 4), "f64", ((), ("x",)), "step"),
     )
     program = PipelineProgram(
         stages=2,
         microbatches=1,
         meshes=(Group("stage0", mesh[0], (0, 1, 2, 3)), Group("stage1", mesh[1], (4, 5))),
         values=values,
-        arguments=(Argument(0, 0, (), -1, False),),
+        arguments=(StageArgument(0, 0, (), -1, False),),
         results=(Result(3, 0, ()),),
         before=(
             Fragment(0, "prepare", 0, 0, 0, (0,), (1,)),
@@ -165,7 +165,7 @@ def test_values_move_between_groups_of_other_sizes_and_wide_types() -> None:
         (Task("prepare", 0, level=0), Task("send", 0, peer=1, of="prepare", level=0)),
         (Task("recv", 1, peer=0, of="prepare", level=0), Task("apply", 1, level=0)),
     )
-    pipeline = build_program(program, Schedule("by hand", 2, 1, tasks), texts)
+    pipeline = build_program(program, ScheduledStep("by hand", 2, 1, tasks), texts)
     given = np.arange(32, dtype=np.float64).reshape(8, 4) + 1e-12
     (found,) = pipeline.run([given])
     assert found.dtype == np.float64

@@ -10,14 +10,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from alpha_beta import AlphaBeta
 from jaxlib.mlir import ir
 
 from rhino.compile import Collective, collective_bytes, collective_counts, compile_module
 from rhino.dialect import functions, sdy
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster, Device, Level
-from rhino.machine.collectives import AlphaBeta
-from rhino.passes.import_graph import import_graph
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph

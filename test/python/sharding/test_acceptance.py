@@ -25,7 +25,7 @@ from search_programs import (
     spec,
 )
 
-from rhino.passes.import_graph import import_graph
+from rhino.ir.import_graph import import_graph
 from rhino.program import Graph
 
 ONE = (1.0, 1.0)

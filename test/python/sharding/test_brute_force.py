@@ -13,12 +13,12 @@ from math import prod
 from random import Random
 
 import pytest
+from alpha_beta import AlphaBeta
 from hand_graphs import Builder, choices, costs_of, given_states, graphs, least_total, seconds_of, total
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from rhino.machine import Cluster
-from rhino.machine.collectives import AlphaBeta
 from rhino.program import Graph
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
@@ -26,7 +26,7 @@ from rhino.sharding.milp import Milp
 from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.pinning import Open
 from rhino.sharding.planner import Options, plan_sharding
-from rhino.sharding.program import Program
+from rhino.sharding.program import AxisProgram
 
 MANY = 20_000
 PER_FLOP = st.sampled_from((0.0, 0.1, 1.0))
@@ -60,7 +60,7 @@ def least(costs: Costs, pinned: dict[int, States]) -> float:
 def relaxed(costs: Costs) -> float:
     """The optimum of the linear relaxation on the first axis, others replicated."""
     blank: States = (0,) * len(costs.sizes)
-    program = Program(costs, (0,), [blank] * len(costs.quotient.counts), {}, False)
+    program = AxisProgram(costs, (0,), [blank] * len(costs.quotient.counts), {}, False)
     program.build()
     milp: Milp = program.milp
     milp.integers = [False] * len(milp.integers)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from search_programs import adam_step, module_of
 
+from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
 from rhino.machine.roofline import matmul_seconds, op_seconds
-from rhino.passes.import_graph import import_graph
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import descent
@@ -22,7 +22,7 @@ from rhino.sharding.evaluate import predict
 from rhino.sharding.limit import Limit, within
 from rhino.sharding.nesting import stacks
 from rhino.sharding.overlap import hideable_transfers
-from rhino.sharding.program import Program
+from rhino.sharding.program import AxisProgram
 from rhino.sharding.symmetry import tie_repeats
 
 CLUSTER = Cluster.load("dgx-a100:2")
@@ -89,7 +89,7 @@ def test_a_mesh_with_too_many_pairs_on_one_axis_is_not_counted_on_both(
     first = start_from_nothing(setting)
     assert first is not None
     built: list[int] = []
-    monkeypatch.setattr(descent, "Program", lambda *_: built.append(1))
+    monkeypatch.setattr(descent, "AxisProgram", lambda *_: built.append(1))
     assert jointly(setting, first) == first
     assert not built
 
@@ -97,7 +97,7 @@ def test_a_mesh_with_too_many_pairs_on_one_axis_is_not_counted_on_both(
 def test_pairs_that_cost_nothing_have_no_variables(training: Graph) -> None:
     setting = setting_on(training, (4, 4))
     blank = (0,) * 2
-    program = Program(setting.costs, (0,), [blank] * len(setting.costs.quotient.counts), {}, parallel=False)
+    program = AxisProgram(setting.costs, (0,), [blank] * len(setting.costs.quotient.counts), {}, parallel=False)
     program.build()
     states = sum(map(len, program.x))
     # Half of all pairs of states cost nothing: a layout that both sides have, and a slice of what is whole.

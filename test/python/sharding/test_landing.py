@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from alpha_beta import AlphaBeta
 from hand_graphs import Builder, costs_of
 from search_programs import module_of, spec
 
 from rhino.compile import compile_module
+from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
-from rhino.machine.collectives import AlphaBeta
-from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
@@ -23,7 +23,7 @@ from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cuts import cut_at, row
 from rhino.sharding.evaluate import memory, predict
 from rhino.sharding.landing import landings
-from rhino.sharding.program import Program
+from rhino.sharding.program import AxisProgram
 
 ROWS, CLASSES = 4096, 16384
 
@@ -79,7 +79,7 @@ def test_a_limit_counts_what_is_written_apart(share: float, whole: bool) -> None
     states = [(0,) if c == k else (1,) for c in range(len(costs.quotient.counts))]
     life = lifetimes(graph)
     used = memory(costs, states, life)
-    program = Program(costs, (0,), states, {}, False)
+    program = AxisProgram(costs, (0,), states, {}, False)
     program.build()
     # All but the scatter in the state it has.
     for c, s in enumerate(states):

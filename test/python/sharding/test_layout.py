@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rhino.machine.collectives import ring_bytes
-from rhino.sharding.layout import Form, Layout, Step, convert, route, shards
+from rhino.sharding.layout import Form, Layout, RouteStep, convert, route, shards
 from rhino.sharding.problem import PARTIAL, REPLICATED
 
 R, P = REPLICATED, PARTIAL
@@ -31,7 +31,7 @@ V = 4800.0
     ],
 )
 def test_one_axis(source: Layout, target: Layout, expected: list[tuple[str, tuple[int, ...], float]]) -> None:
-    assert convert(source, target, (4,), V, True) == [Step(*step) for step in expected]
+    assert convert(source, target, (4,), V, True) == [RouteStep(*step) for step in expected]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_one_axis(source: Layout, target: Layout, expected: list[tuple[str, tupl
     ],
 )
 def test_two_axes(source: Layout, target: Layout, expected: list[tuple[str, tuple[int, ...], float]]) -> None:
-    assert convert(source, target, (2, 4), V, True) == [Step(*step) for step in expected]
+    assert convert(source, target, (2, 4), V, True) == [RouteStep(*step) for step in expected]
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_a_dot_not_split_otherwise_is_scattered_along_one_and_reduced_along_the_
 
 
 def test_without_reduce_scatter_sums_are_reduced_whole_then_sliced() -> None:
-    assert convert((P,), (0,), (4,), V, False) == [Step("all-reduce", (0,), V)]
-    assert convert((P, P), (0, R), (2, 4), V, False) == [Step("all-reduce", (0, 1), V)]
-    assert convert((P, 1), (0, 1), (2, 4), V, False) == [Step("all-reduce", (0,), V / 4)]
+    assert convert((P,), (0,), (4,), V, False) == [RouteStep("all-reduce", (0,), V)]
+    assert convert((P, P), (0, R), (2, 4), V, False) == [RouteStep("all-reduce", (0, 1), V)]
+    assert convert((P, 1), (0, 1), (2, 4), V, False) == [RouteStep("all-reduce", (0,), V / 4)]
 
 
 def test_shards() -> None:
@@ -168,7 +168,7 @@ def held(layout: Layout, other: Layout, device: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
-def sent(steps: list[Step]) -> float:
+def sent(steps: list[RouteStep]) -> float:
     return sum(ring_bytes(s.kind, prod(SIZES[a] for a in s.axes), s.nbytes) for s in steps)
 
 

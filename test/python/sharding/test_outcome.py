@@ -15,8 +15,8 @@ from rhino.sharding.descent import Descent
 from rhino.sharding.evaluate import predict
 from rhino.sharding.levels import LEVELS
 from rhino.sharding.meshes import named
-from rhino.sharding.outcome import Candidate, Outcome
-from rhino.sharding.planner import _Search
+from rhino.sharding.outcome import MeshCandidate, Outcome
+from rhino.sharding.planner import _MeshSearch
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +27,13 @@ def training() -> Graph:
 
 def ranked(graph: Graph, *meshes: tuple[int, ...]) -> Outcome:
     """The plan that replicates everything, on each mesh, the first called the fastest."""
-    search = _Search(graph, host(16), Options(), lambda done, total, label: None)
+    search = _MeshSearch(graph, host(16), Options(), lambda done, total, label: None)
     outcome = Outcome()
     for i, shape in enumerate(meshes):
         setting = search._setting(named(shape), LEVELS["O1"].effort)
         states = tuple((0,) * len(shape) for _ in setting.costs.quotient.counts)
         predicted = predict(setting.costs, states, lifetimes(graph))
-        candidate = Candidate(setting, Descent(states, predicted.step_time_s))
+        candidate = MeshCandidate(setting, Descent(states, predicted.step_time_s))
         outcome.met[named(shape)] = candidate
         outcome.rank(replace(predicted, step_time_s=1.0 + i), candidate)
     return outcome

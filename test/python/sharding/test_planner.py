@@ -27,9 +27,10 @@ from search_programs import (
 )
 
 from rhino.errors import RhinoError
+from rhino.ir.import_graph import import_graph
+from rhino.ir.meshes import given_mesh
 from rhino.machine import Cluster
-from rhino.passes.import_graph import import_graph
-from rhino.passes.plan.plan_sharding import annotate, given_mesh
+from rhino.passes.plan.plan_sharding import annotate
 from rhino.passes.plan.read_layouts import read_layouts
 from rhino.program import Graph
 from rhino.sharding import Options, Solution, plan_sharding
@@ -214,7 +215,7 @@ SEEDED = """
 import sys
 sys.path.insert(0, {folder!r})
 from search_programs import adam_step, module_of, host
-from rhino.passes.import_graph import import_graph
+from rhino.ir.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.sharding import Options, plan_sharding
 function, arguments = adam_step(3, 512, 512)

@@ -13,7 +13,7 @@ from rhino.machine.collectives import RingModel
 from rhino.program import Graph
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs
-from rhino.sharding.problem import PARTIAL, REPLICATED, Node, Problem, Transfer
+from rhino.sharding.problem import PARTIAL, REPLICATED, LayoutTransfer, Node, Problem
 from rhino.sharding.symmetry import tie_repeats
 
 R, P = REPLICATED, PARTIAL
@@ -24,7 +24,7 @@ def of(graph: Graph, kind: str) -> tuple[Problem, list[Node]]:
     return problem, [node for node in problem.nodes if node.kind == kind]
 
 
-def transfer(problem: Problem, value: int, kind: str) -> Transfer:
+def transfer(problem: Problem, value: int, kind: str) -> LayoutTransfer:
     (found,) = (t for t in problem.transfers if t.value == value and t.kind == kind)
     return found
 

@@ -18,13 +18,13 @@ from search_programs import GIB, module_of, spec
 import rhino
 from rhino import Plan
 from rhino.compile import collective_bytes, compile_module
+from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster, Device, Level
-from rhino.passes.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cones import build_problem
-from rhino.sharding.layout import Step, route, shards
+from rhino.sharding.layout import RouteStep, route, shards
 from rhino.sharding.padding import unsplit
 from rhino.sharding.problem import PARTIAL, REPLICATED
 from rhino.sharding.uneven import pays, share, ways
@@ -56,7 +56,7 @@ def test_parts_are_as_large_as_the_largest() -> None:
 def test_conversions(source: Any, target: Any, expected: list[tuple[str, tuple[int, ...], float]]) -> None:
     found = route(source, target, (8,), True, odd=((0, 30),)).steps
     assert [(s.kind, s.axes, pytest.approx(s.nbytes * 30 * 64)) for s in found] == expected
-    assert all(isinstance(s, Step) for s in found)
+    assert all(isinstance(s, RouteStep) for s in found)
 
 
 def uneven(graph: Graph) -> dict[str, list[int]]:

@@ -9,12 +9,8 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError
-from rhino.kernels.bodies import TARGET
-from rhino.kernels.data import Call, Known, Refused
-from rhino.kernels.table import describe, find
-from rhino.passes.diagnostics import PassError, PassLog
-from rhino.passes.entry import main_function
-from rhino.passes.kernels.calls import (
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.kernel_calls import (
     CUSTOM_CALL,
     PARTITIONED_BY_JAX,
     RULE,
@@ -28,6 +24,10 @@ from rhino.passes.kernels.calls import (
     target_of,
     without_tuple,
 )
+from rhino.kernels.bodies import TARGET
+from rhino.kernels.data import KernelCall, Known, Refused
+from rhino.kernels.table import describe, find
+from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, register
 
 
@@ -118,7 +118,7 @@ def _nothing_to_split(known: Known) -> str:
     return "" if free else "; ".join(dict.fromkeys(known.whole.values()))
 
 
-def _type(call: Call) -> str:
+def _type(call: KernelCall) -> str:
     return call.operands[0].dtype if call.operands else "f32"
 
 

@@ -13,12 +13,12 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.constants import splat
-from rhino.passes.diagnostics import PassLog
-from rhino.passes.kernels.calls import RULE, kernel_of, rule_of
-from rhino.passes.kernels.layouts import Layouts, Mesh
-from rhino.passes.kernels.programs import Local, program_of
-from rhino.passes.manual.collectives import number_channels
-from rhino.passes.manual.read import around, manual_axes, mesh_name
+from rhino.ir.collectives import number_channels
+from rhino.ir.diagnostics import PassLog
+from rhino.ir.kernel_calls import RULE, kernel_of, rule_of
+from rhino.ir.kernel_programs import Local, program_of
+from rhino.ir.layouts import ModuleLayouts, NamedMesh
+from rhino.ir.manual import around, manual_axes, mesh_name
 from rhino.passes.registry import Pass, register
 from rhino.program.data import Dims, Rule
 from rhino.sharding.problem import leading
@@ -54,7 +54,7 @@ class PartitionKernels(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Rewrite. Raises PassError at a call whose local program cannot be made."""
-        layouts, found = Layouts(module), False
+        layouts, found = ModuleLayouts(module), False
         for function in functions.all_functions(module):
             calls = [
                 op for op in functions.walk(function) if RhinoKernel.name in op.attributes and RULE in op.attributes
@@ -72,7 +72,7 @@ class PartitionKernels(Pass):
 class _Parts:
     """How a call is split: axes of each factor, over a mesh of which some axes are manual already."""
 
-    mesh: Mesh
+    mesh: NamedMesh
     rule: Rule
     axes: dict[int, tuple[str, ...]]
     manual: frozenset[str]
@@ -103,7 +103,7 @@ class _Parts:
         return tuple(name for name, _ in self.mesh.axes if name in split)
 
 
-def partition(op: ir.Operation, layouts: Layouts) -> None:
+def partition(op: ir.Operation, layouts: ModuleLayouts) -> None:
     """Replaces one described call, unless there is no mesh to split it over."""
     parts = _parts(op, layouts)
     with op.context, op.location:
@@ -117,7 +117,7 @@ def partition(op: ir.Operation, layouts: Layouts) -> None:
     op.erase()
 
 
-def _parts(op: ir.Operation, layouts: Layouts) -> _Parts | None:
+def _parts(op: ir.Operation, layouts: ModuleLayouts) -> _Parts | None:
     """How a call is split: as the plan says, else as the shardings of results and operands ask for, results first.
 
     What the rule refuses is whole. None where there is no mesh.
@@ -141,7 +141,7 @@ def _parts(op: ir.Operation, layouts: Layouts) -> _Parts | None:
     return found
 
 
-def _mesh_around(op: ir.Operation, layouts: Layouts) -> str:
+def _mesh_around(op: ir.Operation, layouts: ModuleLayouts) -> str:
     """The mesh of the manual computation that an operation is in, else the only one that there is."""
     for outer in around(op):
         if mesh_name(outer) in layouts.meshes:
@@ -241,7 +241,7 @@ def _stacked(kind: Any, count: int) -> Any:
     return ir.RankedTensorType.get([count, *kind.shape], kind.element_type)
 
 
-def _per_value(op: ir.Operation, mesh: Mesh, dims: Sequence[Dims]) -> Any:
+def _per_value(op: ir.Operation, mesh: NamedMesh, dims: Sequence[Dims]) -> Any:
     return sdy.per_value([sdy.tensor_sharding(op.context, mesh.name, d) for d in dims], op.context)
 
 
@@ -265,7 +265,7 @@ def _sum(stacked: Any, sharding: ir.Attribute | None) -> Any:
     return op.results[0]
 
 
-def _largest(value: Any, mesh: Mesh, axes: Sequence[str]) -> Any:
+def _largest(value: Any, mesh: NamedMesh, axes: Sequence[str]) -> Any:
     """The largest of all devices' values, element by element."""
     groups = mesh.groups(axes)
     i64 = ir.IntegerType.get_signless(64)

@@ -14,9 +14,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
+from rhino.ir.kernel_calls import read_call, rule_of
+from rhino.ir.kernel_programs import Local, same_call
 from rhino.kernels.ragged import Ragged, read
-from rhino.passes.kernels.calls import read_call, rule_of
-from rhino.passes.kernels.programs import Local, same_call
 
 
 def ragged(local: Local) -> Sequence[Any]:

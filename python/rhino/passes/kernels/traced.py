@@ -13,9 +13,9 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.context import parse_bytes
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.kernel_programs import Local
 from rhino.kernels.bodies import find_body
-from rhino.passes.diagnostics import PassError, PassLog
-from rhino.passes.kernels.programs import Local
 from rhino.passes.normalize.inline import Inline
 
 

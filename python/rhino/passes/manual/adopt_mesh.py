@@ -10,12 +10,12 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
+from rhino.ir.collectives import Axes
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.manual import MANUAL_MESH, mesh_name, outermost
 from rhino.machine import Cluster
-from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.manual.annotations import Given, Keeping, Real, rewrite, written
-from rhino.passes.manual.collectives import Axes
 from rhino.passes.manual.forms import real_axes, run_alone, unify
-from rhino.passes.manual.read import MANUAL_MESH, mesh_name, outermost
 from rhino.passes.manual.refine import finest, recast, recast_annotations, refined
 from rhino.passes.registry import Pass, option, register
 from rhino.sharding.meshes import axes_text, read_mesh
@@ -222,13 +222,3 @@ def _listed_devices(module: ir.Module, name: str) -> list[int]:
         if op.name == "sdy.mesh" and op.attributes["sym_name"].value == name:
             return list(sdy_dialect.MeshAttr(op.attributes["mesh"]).device_ids)
     return []
-
-
-def put_away(module: ir.Module, mesh: str) -> None:
-    """Drops the mesh of manual computations that were written over a plan's; what is left of it is over that, too."""
-    if MANUAL_MESH not in sdy.mesh_axes(module):
-        return
-    for view in list(module.body.operations):
-        if view.operation.name == "sdy.mesh" and view.operation.attributes["sym_name"].value == MANUAL_MESH:
-            view.operation.erase()
-    sdy.rename_mesh(module, MANUAL_MESH, mesh)

@@ -14,8 +14,8 @@ from jaxlib.mlir.dialects import sdy as sdy_dialect
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.constants import splat
-from rhino.passes.manual.collectives import KINDS, Axes, list_groups
-from rhino.passes.manual.read import NAME, SIDES, around, manual_axes, mesh_name
+from rhino.ir.collectives import KINDS, Axes, list_groups
+from rhino.ir.manual import NAME, SIDES, around, manual_axes, mesh_name
 from rhino.program.data import CONSTRAINTS
 
 # They change where a value is, and not what it is; by operation, the attribute that says where it is then.

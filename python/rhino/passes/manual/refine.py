@@ -13,9 +13,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
-from rhino.passes.manual.collectives import KINDS, Axes, Placed, spread_groups
-from rhino.passes.manual.read import NAME, SIDES, manual_axes
-from rhino.passes.manual.spread import PLACE, own_place
+from rhino.ir.collectives import KINDS, Axes, Placed, spread_groups
+from rhino.ir.manual import NAME, SIDES, manual_axes
+from rhino.ir.spread import PLACE, own_place
 from rhino.program.data import CONSTRAINTS
 
 

@@ -76,7 +76,7 @@ class ProgramFlow:
 def program_flow(module: ir.Module, main: ir.Operation) -> ProgramFlow:
     """The facts about @main."""
     block = main.regions[0].blocks[0]
-    walk = _Walk({functions.name_of(f): f for f in functions.all_functions(module)}, block.arguments)
+    walk = _ArgumentWalk({functions.name_of(f): f for f in functions.all_functions(module)}, block.arguments)
     walk.bind(block.arguments, [(1 << i, 1 << i) for i in range(len(block.arguments))])
     outputs = walk.block(block)
     types = [argument.type for argument in block.arguments]
@@ -112,7 +112,7 @@ _Sets = tuple[int, int]
 _NONE: _Sets = (0, 0)
 
 
-class _Walk:
+class _ArgumentWalk:
     """One walk over the program. `sets` maps values to their sets; constants are absent."""
 
     def __init__(self, callees: dict[str, ir.Operation], arguments: Sequence[Any]) -> None:

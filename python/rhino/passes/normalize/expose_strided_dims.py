@@ -14,9 +14,9 @@ from rhino.dialect.locations import argument_name
 from rhino.dialect.sdy import SHARDING
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.normalize.strided_choice import Choice, DimClass, choose
-from rhino.passes.normalize.strided_flow import Flow, dim_classes
+from rhino.passes.normalize.strided_flow import StridedFlow, dim_classes
 from rhino.passes.normalize.strided_program import read_program
-from rhino.passes.normalize.strided_rewrite import Rewriter, Split, stored_shape
+from rhino.passes.normalize.strided_rewrite import Split, StridedRewriter, stored_shape
 from rhino.passes.normalize.strided_rules import trace
 from rhino.passes.registry import Pass, PassLog, option, register
 
@@ -129,17 +129,17 @@ class _Signature:
         given = self.arguments[i].get(RhinoName.name)
         return argument_name(value, i) if given is None else str(given.value)
 
-    def keep_pinned(self, flow: Flow) -> None:
+    def keep_pinned(self, flow: StridedFlow) -> None:
         """Arguments and results with a sharding keep their types: it numbers their dimensions."""
         for v, given in [*enumerate(self.arguments), *zip(flow.program.outputs, self.results, strict=True)]:
             if SHARDING in given or "mhlo.sharding" in given:
                 flow.block_all((v,), "a sharding is given for it")
 
-    def rewrite(self, flow: Flow, splits: Sequence[Split | None], stored: Mapping[int, Split]) -> int:
+    def rewrite(self, flow: StridedFlow, splits: Sequence[Split | None], stored: Mapping[int, Split]) -> int:
         """Rewrites the body, then the signature and its attributes. Returns how many reshapes were put in."""
         aliases = {o: i for i, o in self.aliases().items() if i in stored}
         with self.main.location:
-            reshapes = Rewriter(flow, splits, frozenset(stored), frozenset(aliases)).run()
+            reshapes = StridedRewriter(flow, splits, frozenset(stored), frozenset(aliases)).run()
             for i, split in stored.items():
                 shape = flow.program.shapes[i]
                 self.inputs[i] = ir.RankedTensorType.get(stored_shape(shape, split), self.inputs[i].element_type)
@@ -178,7 +178,7 @@ def _remarks(classes: Sequence[DimClass], choice: Choice) -> list[tuple[int, str
     return [(i, said) for i, _, said in sorted(found)]
 
 
-def _splits(flow: Flow, choice: Choice, index: Mapping[int, int]) -> list[Split | None]:
+def _splits(flow: StridedFlow, choice: Choice, index: Mapping[int, int]) -> list[Split | None]:
     """The split of every value; values of one group share it."""
     chunks = {root: choice.chunks[k] for root, k in index.items() if choice.chunks[k]}
     find, group = flow.sets.find, flow.program.groups.find

@@ -11,7 +11,7 @@ from typing import ClassVar
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
 from rhino.passes.registry import Pass, PassLog, register
 
 

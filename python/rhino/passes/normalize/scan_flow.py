@@ -14,7 +14,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.passes.normalize.scan_loops import LOOP, READ, WRITE, Scan, Stack, is_constant
+from rhino.ir.scan_loops import LOOP, READ, WRITE, Scan, Stack, is_constant
 from rhino.passes.normalize.strided_program import ELEMENTWISE
 from rhino.program.data import Graph, Op, Rule
 
@@ -39,7 +39,7 @@ _COMBINERS: dict[str, float | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ScanCut:
     """A dimension that is `units` layers, each as many elements, and is cut between layers."""
 
     dim: int
@@ -60,7 +60,7 @@ class Cloning:
 
 
 @dataclass(slots=True)
-class Flow:
+class ScanFlow:
     """The facts. `cuts` are per value, `clonings` per operation, `active` the loops to split.
 
     `tied` are, per region operation or barrier that is not split itself, the positions where pieces are passed.
@@ -69,13 +69,13 @@ class Flow:
     graph: Graph
     ops: Sequence[Any]
     scans: dict[int, Scan]
-    cuts: dict[int, Cut] = field(default_factory=dict)
+    cuts: dict[int, ScanCut] = field(default_factory=dict)
     clonings: dict[int, Cloning] = field(default_factory=dict)
     active: dict[int, Scan] = field(default_factory=dict)
-    tied: dict[int, dict[int, Cut]] = field(default_factory=dict)
+    tied: dict[int, dict[int, ScanCut]] = field(default_factory=dict)
 
 
-def trace(flow: Flow, seeds: Sequence[Scan]) -> None:
+def trace(flow: ScanFlow, seeds: Sequence[Scan]) -> None:
     """Follow the layers of the `seeds` through the program. Linear: every operation is decided once."""
     _Tracer(flow).run(seeds)
 
@@ -83,7 +83,7 @@ def trace(flow: Flow, seeds: Sequence[Scan]) -> None:
 class _Tracer:
     """State of one propagation."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: ScanFlow) -> None:
         self.flow, self.graph = flow, flow.graph
         self.readers = self.graph.users()
         self.pending: list[int] = []
@@ -109,7 +109,7 @@ class _Tracer:
         for v in self.pending:  # grows
             cut = self.flow.cuts[v]
             for scan, stack in self.stacks.get(v, ()):
-                if cut == Cut(stack.dim, scan.trips):
+                if cut == ScanCut(stack.dim, scan.trips):
                     self.activate(scan)
             for op, position in self.ties.get(v, ()):
                 self.tie(op, position, cut)
@@ -118,7 +118,7 @@ class _Tracer:
                 if not self.inside[index] and index not in self.flow.clonings:
                     self.decide(self.graph.ops[index], v, cut)
 
-    def cut(self, v: int, cut: Cut) -> None:
+    def cut(self, v: int, cut: ScanCut) -> None:
         if v not in self.flow.cuts:
             self.flow.cuts[v] = cut
             self.pending.append(v)
@@ -128,11 +128,11 @@ class _Tracer:
             return
         self.flow.active[scan.op] = scan
         for stack in scan.stacks:
-            self.cut(stack.value, Cut(stack.dim, scan.trips))
+            self.cut(stack.value, ScanCut(stack.dim, scan.trips))
             if stack.position >= 0:
-                self.cut(stack.result, Cut(stack.dim, scan.trips))
+                self.cut(stack.result, ScanCut(stack.dim, scan.trips))
 
-    def tie(self, op: Op, position: int, cut: Cut) -> None:
+    def tie(self, op: Op, position: int, cut: ScanCut) -> None:
         """A value that a region or a barrier passes on is passed in pieces."""
         positions = self.flow.tied.setdefault(op.index, {})
         if position not in positions:
@@ -140,7 +140,7 @@ class _Tracer:
             for v in op.ties[position]:
                 self.cut(v, cut)
 
-    def decide(self, op: Op, v: int, cut: Cut) -> None:
+    def decide(self, op: Op, v: int, cut: ScanCut) -> None:
         cloning = _cloning(self.flow, op, v, cut)
         if cloning is None:
             return
@@ -148,10 +148,10 @@ class _Tracer:
         for values, dims in ((op.operands, cloning.operands), (op.results, cloning.results)):
             for other, dim in zip(values, dims, strict=True):
                 if dim >= 0:
-                    self.cut(other, Cut(dim, cut.units))
+                    self.cut(other, ScanCut(dim, cut.units))
 
 
-def _cloning(flow: Flow, op: Op, v: int, cut: Cut) -> Cloning | None:
+def _cloning(flow: ScanFlow, op: Op, v: int, cut: ScanCut) -> Cloning | None:
     """How an operation is done piece by piece when one of its values is cut, None if it needs that value whole."""
     graph, ops, cuts = flow.graph, flow.ops, flow.cuts
     if op.name in _SOURCES:
@@ -170,7 +170,7 @@ def _cloning(flow: Flow, op: Op, v: int, cut: Cut) -> Cloning | None:
     for value, mapping in pairs:
         dim = _dim_of(graph, value, mapping, factor, rule.factor_sizes)
         # Cut along another dimension, it mixes the layers: once for all is as good as once per piece.
-        if dim is None or (dim >= 0 and cuts.get(value, Cut(dim, cut.units)) != Cut(dim, cut.units)):
+        if dim is None or (dim >= 0 and cuts.get(value, ScanCut(dim, cut.units)) != ScanCut(dim, cut.units)):
             return None
         known.append(dim)
     operands, results = tuple(known[: len(op.operands)]), tuple(known[len(op.operands) :])
@@ -207,7 +207,7 @@ def _is_cuttable_source(op: Any) -> bool:
         return False
 
 
-def _positional(graph: Graph, handle: Any, op: Op, cut: Cut) -> Cloning | None:
+def _positional(graph: Graph, handle: Any, op: Op, cut: ScanCut) -> Cloning | None:
     """Operations that leave the other dimensions alone."""
     tensors = {"stablehlo.pad": 1, READ: 1, WRITE: 2, "stablehlo.slice": 1}.get(op.name, len(op.operands))
     if op.name == "stablehlo.reduce_window":

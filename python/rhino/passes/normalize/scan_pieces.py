@@ -14,8 +14,8 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.passes.normalize.scan_flow import Cut, Flow
-from rhino.passes.normalize.scan_loops import LOOP
+from rhino.ir.scan_loops import LOOP
+from rhino.passes.normalize.scan_flow import ScanCut, ScanFlow
 
 
 def bounds(units: int, count: int) -> list[int]:
@@ -51,18 +51,18 @@ class Pieces:
     all that stands for their results is before them.
     """
 
-    def __init__(self, flow: Flow, values: Sequence[Any], count: int) -> None:
+    def __init__(self, flow: ScanFlow, values: Sequence[Any], count: int) -> None:
         self.flow, self.graph, self.ops, self.values, self.count = flow, flow.graph, flow.ops, values, count
         self.counts = Counts()
         self.made = _made_in_pieces(flow)
-        self.pieces: dict[tuple[int, Cut], list[Any]] = {}
+        self.pieces: dict[tuple[int, ScanCut], list[Any]] = {}
         self.wholes: dict[int, Any] = {}
         self.sums: dict[int, Sum] = {}
         self.dead: list[Any] = []
         self.arguments = {argument.value for argument in self.graph.arguments}
         self.ids = {value: v for v, value in enumerate(values)}
 
-    def bounds(self, cut: Cut) -> list[int]:
+    def bounds(self, cut: ScanCut) -> list[int]:
         """Where a dimension is cut, in layers."""
         return bounds(cut.units, self.count)
 
@@ -85,10 +85,10 @@ class Pieces:
                     self.counts.joined += 1
         return self.wholes[v]
 
-    def concatenate(self, v: int, pieces: Sequence[Any], cut: Cut) -> Any:
+    def concatenate(self, v: int, pieces: Sequence[Any], cut: ScanCut) -> Any:
         return stablehlo.ConcatenateOp(pieces, number(cut.dim), results=[self.values[v].type]).result
 
-    def cut(self, v: int, cut: Cut) -> list[Any]:
+    def cut(self, v: int, cut: ScanCut) -> list[Any]:
         """The pieces of a value, cut out of it if it exists as a whole only."""
         found = self.pieces.get((v, cut))
         if found is not None:
@@ -130,13 +130,13 @@ class Pieces:
         self.values[v].replace_all_uses_with(value)
         self.wholes[v] = value
 
-    def piece_type(self, v: int, cut: Cut, k: int) -> ir.Type:
+    def piece_type(self, v: int, cut: ScanCut, k: int) -> ir.Type:
         edges = self.bounds(cut)
         shape = list(self.graph.values[v].shape)
         shape[cut.dim] = shape[cut.dim] // cut.units * (edges[k + 1] - edges[k])
         return ir.RankedTensorType.get(shape, self.values[v].type.element_type)
 
-    def piece_types(self, v: int, cut: Cut) -> list[ir.Type]:
+    def piece_types(self, v: int, cut: ScanCut) -> list[ir.Type]:
         """The types of all pieces of a value."""
         return [self.piece_type(v, cut, k) for k in range(len(self.bounds(cut)) - 1)]
 
@@ -149,17 +149,17 @@ class Pieces:
                 end.operands[slot] = self.whole(v)
 
 
-def _made_in_pieces(flow: Flow) -> dict[int, Cut]:
+def _made_in_pieces(flow: ScanFlow) -> dict[int, ScanCut]:
     """What each value is cut along whose operation is done piece by piece."""
-    made: dict[int, Cut] = {}
+    made: dict[int, ScanCut] = {}
     for index, cloning in flow.clonings.items():
         for v, dim in zip(flow.graph.ops[index].results, cloning.results, strict=True):
             if dim >= 0:
-                made[v] = Cut(dim, cloning.units)
+                made[v] = ScanCut(dim, cloning.units)
     for scan in flow.active.values():
         for stack in scan.stacks:
             if stack.position >= 0:
-                made[stack.result] = Cut(stack.dim, scan.trips)
+                made[stack.result] = ScanCut(stack.dim, scan.trips)
         ties = flow.graph.ops[scan.op].ties
         made.update({ties[p][4]: flow.cuts[ties[p][0]] for p in scan.idle if ties[p][0] in flow.cuts})
     for index, positions in flow.tied.items():

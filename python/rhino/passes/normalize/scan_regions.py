@@ -13,8 +13,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.loops import attributes_of
 from rhino.dialect.sdy import SHARDING
-from rhino.passes.normalize.scan_flow import BARRIER, Cut
-from rhino.passes.normalize.scan_loops import LOOP
+from rhino.ir.scan_loops import LOOP
+from rhino.passes.normalize.scan_flow import BARRIER, ScanCut
 from rhino.passes.normalize.scan_pieces import Pieces
 from rhino.program.data import Op
 
@@ -25,7 +25,7 @@ class Opened:
 
     op: Op
     handle: Any
-    positions: Mapping[int, Cut]
+    positions: Mapping[int, ScanCut]
 
     def close(self, pieces: Pieces) -> None:
         """Let its blocks pass on pieces."""
@@ -51,7 +51,7 @@ class Opened:
                     region.blocks[0].erase_argument(0)
 
 
-def open_region(pieces: Pieces, op: Op, positions: Mapping[int, Cut]) -> Opened:
+def open_region(pieces: Pieces, op: Op, positions: Mapping[int, ScanCut]) -> Opened:
     """Make the operation anew at the insertion point, with pieces for what is passed at some positions."""
     handle = pieces.ops[op.index]
     operands: list[Any] = []
@@ -79,7 +79,7 @@ def open_region(pieces: Pieces, op: Op, positions: Mapping[int, Cut]) -> Opened:
     return Opened(op, made, positions)
 
 
-def _bind(pieces: Pieces, values: Any, positions: Mapping[int, Cut], new: list[Any]) -> None:
+def _bind(pieces: Pieces, values: Any, positions: Mapping[int, ScanCut], new: list[Any]) -> None:
     """Say what stands for some values, one after the other: several new ones where they are in pieces."""
     for position, v in enumerate(values):
         cut = positions.get(position)

@@ -1,6 +1,6 @@
 """Writes the program with its loops split and its stacked arrays in pieces, in place.
 
-Owns how each operation is done piece by piece. What is cut is in the `Flow`; it decides nothing, except that
+Owns how each operation is done piece by piece. What is cut is in the `ScanFlow`; it decides nothing, except that
 reductions of pieces are put together only where their whole is needed.
 """
 
@@ -13,15 +13,15 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
-from rhino.passes.normalize.scan_flow import BARRIER, Cloning, Cut
-from rhino.passes.normalize.scan_loops import READ
+from rhino.ir.scan_loops import READ
+from rhino.passes.normalize.scan_flow import BARRIER, Cloning, ScanCut
 from rhino.passes.normalize.scan_pieces import Counts, Pieces, Sum, array, bounds, combined
 from rhino.passes.normalize.scan_regions import Opened, open_region
 from rhino.passes.normalize.scan_split import split_loop
 from rhino.program.data import Op
 
 
-class Rewriter(Pieces):
+class ScanRewriter(Pieces):
     """One rewrite of one program.
 
     Args:
@@ -74,7 +74,7 @@ class Rewriter(Pieces):
         handle = self.ops[op.index]
         units = cloning.units
         operands = [
-            self.cut(v, Cut(dim, units)) if dim >= 0 else self.whole(v)
+            self.cut(v, ScanCut(dim, units)) if dim >= 0 else self.whole(v)
             for v, dim in zip(op.operands, cloning.operands, strict=True)
         ]
         made = []
@@ -84,17 +84,17 @@ class Rewriter(Pieces):
                 copy.operands[slot] = value[k] if dim >= 0 else value
             for slot, (v, dim) in enumerate(zip(op.results, cloning.results, strict=True)):
                 if dim >= 0:
-                    copy.results[slot].set_type(self.piece_type(v, Cut(dim, units), k))
-            cut = Cut(next((d for d in (*cloning.results, *cloning.operands) if d >= 0), 0), units)
+                    copy.results[slot].set_type(self.piece_type(v, ScanCut(dim, units), k))
+            cut = ScanCut(next((d for d in (*cloning.results, *cloning.operands) if d >= 0), 0), units)
             made.append(self.adjusted(copy, op, cut, k))
         for slot, (v, dim) in enumerate(zip(op.results, cloning.results, strict=True)):
             if dim >= 0:
-                self.pieces[v, Cut(dim, units)] = [m.results[slot] for m in made]
+                self.pieces[v, ScanCut(dim, units)] = [m.results[slot] for m in made]
             else:
                 self.sums[v] = Sum(cloning.combine, [m.results[slot] for m in made])
         self.dead.append(handle)
 
-    def adjusted(self, copy: Any, op: Op, cut: Cut, k: int) -> Any:
+    def adjusted(self, copy: Any, op: Op, cut: ScanCut, k: int) -> Any:
         """Change the attributes of a copy that number elements of what is cut; what stands for it in the end."""
         name, attributes = op.name, copy.attributes
         edges = self.bounds(cut)
@@ -116,7 +116,7 @@ class Rewriter(Pieces):
             self.gather(copy, op, k)
         return copy
 
-    def constant(self, v: int, value: Any, cut: Cut, k: int) -> ir.Attribute:
+    def constant(self, v: int, value: Any, cut: ScanCut, k: int) -> ir.Attribute:
         kind = self.piece_type(v, cut, k)
         if value.is_splat:
             return ir.DenseElementsAttr.get_splat(kind, value.get_splat_value())
@@ -131,7 +131,7 @@ class Rewriter(Pieces):
         cloning = self.flow.clonings[op.index]
         dim = cloning.operands[0]
         if dim >= 0 and list(copy.attributes["slice_sizes"])[dim] == self.graph.values[op.operands[0]].shape[dim]:
-            size = self.piece_type(op.operands[0], Cut(dim, cloning.units), k).shape[dim]
+            size = self.piece_type(op.operands[0], ScanCut(dim, cloning.units), k).shape[dim]
             copy.attributes["slice_sizes"] = _replaced(copy.attributes["slice_sizes"], dim, size)
 
     def deferred(self, op: Op) -> bool:

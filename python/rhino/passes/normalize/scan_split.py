@@ -12,8 +12,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
 from rhino.dialect.constants import splat
-from rhino.passes.normalize.scan_flow import Cut
-from rhino.passes.normalize.scan_loops import READ, WRITE, Scan
+from rhino.ir.scan_loops import READ, WRITE, Scan
+from rhino.passes.normalize.scan_flow import ScanCut
 from rhino.passes.normalize.scan_pieces import Pieces, bounds
 from rhino.program.data import Op
 
@@ -34,7 +34,7 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
         for p, (start, step) in scan.counters.items():
             carried[p] = splat(carried[p].type, start + step * trip)
         for p, stack in at.items():
-            carried[p] = pieces.cut(stack.value, Cut(stack.dim, scan.trips))[piece]
+            carried[p] = pieces.cut(stack.value, ScanCut(stack.dim, scan.trips))[piece]
         for p, cut in idle.items():
             # Any piece will do; one of the same layers binds the loop to no others.
             parts = pieces.cut(op.ties[p][0], cut)
@@ -53,7 +53,7 @@ def split_loop(pieces: Pieces, op: Op, scan: Scan) -> None:
         ]
     for p, (operand, _, _, _, result) in enumerate(op.ties):
         if p in at:
-            cut = Cut(at[p].dim, scan.trips)
+            cut = ScanCut(at[p].dim, scan.trips)
             in_order = made[::-1] if scan.reverse else made
             found = [copy.results[p] for copy in in_order] if at[p].written else pieces.cut(operand, cut)
             pieces.pieces[result, cut] = found
@@ -107,7 +107,7 @@ def _body(pieces: Pieces, copy: Any, op: Op, scan: Scan, piece: int, trip: int, 
             local = stablehlo.SubtractOp(last, counter).result
         indices: dict[Any, Any] = {local.type: local}
         for stack in scan.stacks:
-            cut = Cut(stack.dim, scan.trips)
+            cut = ScanCut(stack.dim, scan.trips)
             kind = pieces.piece_type(stack.value, cut, piece)
             if stack.position >= 0:
                 _retype(copy, stack.position, kind)

@@ -11,12 +11,12 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.errors import RhinoError
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.scan_loops import LOOP, Scan, Uses, read_scan
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.import_graph import import_graph, number_program
-from rhino.passes.normalize.scan_flow import Flow, parameter_dims, reads_parameters, trace
-from rhino.passes.normalize.scan_loops import LOOP, Scan, Uses, read_scan
+from rhino.passes.normalize.scan_flow import ScanFlow, parameter_dims, reads_parameters, trace
 from rhino.passes.normalize.scan_pieces import bounds
-from rhino.passes.normalize.scan_rewrite import Rewriter
+from rhino.passes.normalize.scan_rewrite import ScanRewriter
 from rhino.passes.registry import Pass, PassLog, option, register
 from rhino.program.data import Graph
 
@@ -78,7 +78,7 @@ class SplitScans(Pass):
         dims = parameter_dims(graph)
         seeds = [scan for scan in scans if self.force or reads_parameters(scan, dims)]
         candidates = _outermost(graph, scans, seeds)
-        flow = Flow(graph, ops, {scan.op: scan for scan in candidates})
+        flow = ScanFlow(graph, ops, {scan.op: scan for scan in candidates})
         if self.count > 1:
             trace(flow, [scan for scan in seeds if scan.op in flow.scans])
         if self.explain:
@@ -87,13 +87,13 @@ class SplitScans(Pass):
         log.count("loops", len(flow.active))
         log.count("left", len(found) - len(flow.active))
         if flow.active:
-            counts = Rewriter(flow, values, self.count).run(main)
+            counts = ScanRewriter(flow, values, self.count).run(main)
             log.count("arguments", len(counts.arguments))
             log.count("results", counts.results)
             log.count("joined", counts.joined)
             log.count("cut", counts.cut)
 
-    def fate(self, flow: Flow, index: int, scan: Scan | str) -> str:
+    def fate(self, flow: ScanFlow, index: int, scan: Scan | str) -> str:
         """What becomes of a loop, as a sentence."""
         if isinstance(scan, str):
             return f"stays whole: {scan}"

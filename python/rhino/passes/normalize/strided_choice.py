@@ -12,7 +12,7 @@ from math import gcd
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ClassPiece:
     """The part [start, stop) of a class, as elements, which is the whole of class `child` elsewhere."""
 
     start: int
@@ -45,7 +45,7 @@ class DimClass:
     """
 
     size: int
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[ClassPiece] = field(default_factory=list)
     reshaped: list[Reshaped] = field(default_factory=list)
     arguments: list[tuple[int, int]] = field(default_factory=list)
     weight: bool = False

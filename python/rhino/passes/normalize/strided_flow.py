@@ -11,17 +11,18 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.passes.normalize.strided_choice import DimClass, Piece, Reshaped
-from rhino.passes.normalize.strided_program import Program, Union
+from rhino.passes.normalize.strided_choice import ClassPiece, DimClass, Reshaped
+from rhino.passes.normalize.strided_program import StridedProgram
+from rhino.program.disjoint import DisjointSets
 
 
-class Flow:
+class StridedFlow:
     """Dimensions of all values as nodes of one disjoint-set structure, and what was seen of each.
 
     Dimension d of value v is node `base[group of v] + d`: values of one group share their nodes.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: StridedProgram) -> None:
         self.program = program
         find = program.groups.find
         self.base: list[int] = []
@@ -33,7 +34,7 @@ class Flow:
             else:
                 self.base.append(total)
                 total += len(shape)
-        self.sets = Union(total)
+        self.sets = DisjointSets(total)
         self.pieces: list[tuple[int, int, int, int]] = []
         self.reshapes: list[tuple[int, int, int, int]] = []
         self.obstacles: dict[int, str] = {}
@@ -87,7 +88,7 @@ class Flow:
         return int(ir.IntegerAttr(value.get_splat_value()).value)
 
 
-def dim_classes(flow: Flow, storable: dict[int, list[int]]) -> tuple[list[DimClass], dict[int, int]]:
+def dim_classes(flow: StridedFlow, storable: dict[int, list[int]]) -> tuple[list[DimClass], dict[int, int]]:
     """The classes that are cut, and those reshaped from or to them; and the class of each node's representative.
 
     Args:
@@ -123,7 +124,7 @@ def dim_classes(flow: Flow, storable: dict[int, list[int]]) -> tuple[list[DimCla
         (index[find(whole)], start, stop, index[find(part)]) for whole, start, stop, part in flow.pieces
     )
     for k, start, stop, child in cuts:
-        classes[k].pieces.append(Piece(start, stop, child))
+        classes[k].pieces.append(ClassPiece(start, stop, child))
     for node, why in flow.obstacles.items():
         if (at := index.get(find(node))) is not None and not classes[at].obstacle:
             classes[at].obstacle = why
@@ -137,8 +138,8 @@ def dim_classes(flow: Flow, storable: dict[int, list[int]]) -> tuple[list[DimCla
     return classes, index
 
 
-def _sizes(flow: Flow) -> list[int]:
-    sizes = [1] * len(flow.sets.parent)
+def _sizes(flow: StridedFlow) -> list[int]:
+    sizes = [1] * len(flow.sets)
     for v, shape in enumerate(flow.program.shapes):
         base = flow.base[v]
         sizes[base : base + len(shape)] = shape

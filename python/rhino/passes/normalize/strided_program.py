@@ -14,6 +14,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
+from rhino.program.disjoint import DisjointSets
 
 _UNARY_AND_BINARY = """abs add and atan2 cbrt ceil clamp compare complex convert copy cosine count_leading_zeros divide
     exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not
@@ -38,7 +39,7 @@ _COMBINERS = frozenset(
 
 
 @dataclass(slots=True)
-class Record:
+class OpRecord:
     """One operation, by number of its operands and results.
 
     `elementwise`: operands and results of one shape correspond dimension by dimension, and nothing else does.
@@ -54,31 +55,8 @@ class Record:
     elementwise: bool = False
 
 
-class Union:
-    """Disjoint sets of integers; the smallest member stands for its set, so the outcome depends on no order."""
-
-    def __init__(self, size: int = 0) -> None:
-        self.parent = list(range(size))
-
-    def find(self, x: int) -> int:
-        """The smallest member of the set that x is in."""
-        parent = self.parent
-        while parent[x] != x:
-            parent[x] = parent[parent[x]]
-            x = parent[x]
-        return x
-
-    def join(self, a: int, b: int) -> None:
-        """Make one set of the sets of a and b."""
-        a, b = self.find(a), self.find(b)
-        if a < b:
-            self.parent[b] = a
-        else:
-            self.parent[a] = b
-
-
 @dataclass(slots=True)
-class Program:
+class StridedProgram:
     """The walk's outcome. `values` are handles into the module, `shapes` theirs (rank 0 for anything but tensors).
 
     `groups` joins values whose dimensions correspond one to one. `weights` are the values made of a parameter.
@@ -89,15 +67,15 @@ class Program:
     main: Any
     values: list[Any] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-    groups: Union = field(default_factory=Union)
+    records: list[OpRecord] = field(default_factory=list)
+    groups: DisjointSets = field(default_factory=DisjointSets)
     weights: set[int] = field(default_factory=set)
     arguments: int = 0
     outputs: tuple[int, ...] = ()
     dynamic: bool = False
 
 
-def read_program(main: Any, parameters: Sequence[bool], aliases: Mapping[int, int]) -> Program:
+def read_program(main: Any, parameters: Sequence[bool], aliases: Mapping[int, int]) -> StridedProgram:
     """Walks @main.
 
     Args:
@@ -105,15 +83,15 @@ def read_program(main: Any, parameters: Sequence[bool], aliases: Mapping[int, in
       parameters: per argument, whether it is a parameter of the model.
       aliases: by argument, the result that takes its buffer.
     """
-    program = Program(main)
-    _Reader(program).run(parameters, aliases)
+    program = StridedProgram(main)
+    _StridedReader(program).run(parameters, aliases)
     return program
 
 
-class _Reader:
+class _StridedReader:
     """State of the walk."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: StridedProgram) -> None:
         self.program = program
         self.ids: dict[Any, int] = {}
         self.types: dict[Any, tuple[int, ...]] = {}
@@ -138,7 +116,7 @@ class _Reader:
         index = len(program.values)
         program.values.append(value)
         program.shapes.append(shape)
-        program.groups.parent.append(index)
+        program.groups.add()
         self.ids[value] = index
         return index
 
@@ -165,12 +143,12 @@ class _Reader:
             if name == "stablehlo.return":
                 return operands
             results = tuple([self.value(r) for r in op.results])
-            record = Record(op, name, operands, results)
+            record = OpRecord(op, name, operands, results)
             self.program.records.append(record)
             self.op(record)
         return ()
 
-    def op(self, record: Record) -> None:
+    def op(self, record: OpRecord) -> None:
         name = record.name
         weights = self.program.weights
         operands, results = record.operands, record.results
@@ -197,7 +175,7 @@ class _Reader:
             if len(record.op.regions) and name not in _COMBINERS:
                 record.inner = self.captured(record.op)
 
-    def is_elementwise(self, record: Record) -> bool:
+    def is_elementwise(self, record: OpRecord) -> bool:
         """Operations of chlo (erf and the like) and markers, where every tensor has one shape."""
         if record.name == "stablehlo.custom_call":
             if record.op.attributes["call_target_name"].value != _HOST_OFFLOAD:
@@ -209,12 +187,12 @@ class _Reader:
         shapes = self.program.shapes
         return all(shapes[v] == shapes[record.results[0]] for v in record.operands)
 
-    def same(self, record: Record) -> None:
+    def same(self, record: OpRecord) -> None:
         first = record.results[0]
         for v in (*record.operands, *record.results[1:]):
             self.join(first, v)
 
-    def loop(self, record: Record) -> None:
+    def loop(self, record: OpRecord) -> None:
         cond, body = (region.blocks[0] for region in record.op.regions)
         weights = self.program.weights
         per_block = [[self.value(a) for a in block.arguments] for block in (cond, body)]
@@ -228,7 +206,7 @@ class _Reader:
         for result, passed in zip(record.results, self.block(body), strict=True):
             self.join(result, passed)
 
-    def branches(self, record: Record) -> None:
+    def branches(self, record: OpRecord) -> None:
         for region in record.op.regions:
             for result, passed in zip(record.results, self.block(region.blocks[0]), strict=True):
                 self.join(result, passed)

@@ -13,8 +13,8 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.passes.normalize.strided_flow import Flow
-from rhino.passes.normalize.strided_program import BRANCHES, LOOP, RETURN, Record
+from rhino.passes.normalize.strided_flow import StridedFlow
+from rhino.passes.normalize.strided_program import BRANCHES, LOOP, RETURN, OpRecord
 from rhino.passes.normalize.strided_rules import WINDOW_ATTRIBUTES, dot_dims, gather_dims, scatter_dims
 
 # Per dimension of the original shape, the number of chunks it is split into; 0 where it stays.
@@ -29,7 +29,7 @@ def stored_shape(shape: Sequence[int], split: Split) -> list[int]:
     return found
 
 
-class Rewriter:
+class StridedRewriter:
     """One rewrite of one program.
 
     Args:
@@ -39,7 +39,7 @@ class Rewriter:
     """
 
     def __init__(
-        self, flow: Flow, splits: Sequence[Split | None], arguments: frozenset[int], results: frozenset[int]
+        self, flow: StridedFlow, splits: Sequence[Split | None], arguments: frozenset[int], results: frozenset[int]
     ) -> None:
         self.flow = flow
         self.program = flow.program
@@ -64,7 +64,7 @@ class Rewriter:
                 elif record.elementwise or record.name in BRANCHES:
                     self.retype(record)
                 else:
-                    _REWRITES.get(record.name, Rewriter.keep)(self, record)
+                    _REWRITES.get(record.name, StridedRewriter.keep)(self, record)
         return self.boundaries
 
     # What all rewrites share.
@@ -123,13 +123,13 @@ class Rewriter:
         self.boundaries += 1
         return stablehlo.ReshapeOp(self.type(shape, value), value).result
 
-    def operand(self, record: Record, slot: int, shape: Sequence[int]) -> None:
+    def operand(self, record: OpRecord, slot: int, shape: Sequence[int]) -> None:
         """Make an operand have a shape."""
         value = record.op.operands[slot]
         if list(value.type.shape) != list(shape):
             record.op.operands[slot] = self.reshaped(value, shape)
 
-    def result(self, record: Record, shape: Sequence[int], slot: int = 0) -> None:
+    def result(self, record: OpRecord, shape: Sequence[int], slot: int = 0) -> None:
         """Say what shape the operation makes; a reshape follows if the program wants another."""
         value, wanted = record.op.results[slot], self.shape(record.results[slot])
         value.set_type(self.type(shape, value))
@@ -138,13 +138,13 @@ class Rewriter:
                 changed = self.reshaped(value, wanted)
             value.replace_all_uses_except(changed, changed.owner.operation)
 
-    def retype(self, record: Record) -> None:
+    def retype(self, record: OpRecord) -> None:
         """Operations that do not number dimensions."""
         for v, value in zip(record.results, record.op.results, strict=True):
             if self.splits[v] is not None:
                 value.set_type(self.type_of(v))
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: OpRecord) -> None:
         """The operation stays as it is, between reshapes."""
         for slot, v in enumerate(record.operands):
             if self.splits[v] is not None:
@@ -162,14 +162,14 @@ class Rewriter:
             changed = self.reshaped(value, self.shape(i))
         value.replace_all_uses_except(changed, changed.owner.operation)
 
-    def main_results(self, record: Record) -> None:
+    def main_results(self, record: OpRecord) -> None:
         for slot, v in enumerate(record.operands):
             if self.splits[v] is not None and slot not in self.results:
                 self.operand(record, slot, self.program.shapes[v])
 
     # One per kind of operation.
 
-    def constant(self, record: Record) -> None:
+    def constant(self, record: OpRecord) -> None:
         op = record.op
         try:
             value = ir.DenseElementsAttr(op.attributes["value"])
@@ -183,7 +183,7 @@ class Rewriter:
         op.attributes["value"] = ir.DenseElementsAttr.get_splat(wanted, value.get_splat_value())
         op.results[0].set_type(wanted)
 
-    def iota(self, record: Record) -> None:
+    def iota(self, record: OpRecord) -> None:
         (v,) = record.results
         dim = record.op.attributes["iota_dimension"].value
         if self.split(v)[dim]:
@@ -193,12 +193,12 @@ class Rewriter:
         record.op.attributes["iota_dimension"] = _number(at)
         self.retype(record)
 
-    def transpose(self, record: Record) -> None:
+    def transpose(self, record: OpRecord) -> None:
         order = self.flow.ints(record.op, "permutation")
         record.op.attributes["permutation"] = _array(self.moved(record.operands[0], order))
         self.retype(record)
 
-    def broadcast(self, record: Record) -> None:
+    def broadcast(self, record: OpRecord) -> None:
         operand, result = self.split(record.operands[0]), self.positions(record.results[0])
         # A dimension of size 1 is repeated: that of the chunks stands for both.
         dims = self.flow.ints(record.op, "broadcast_dimensions")
@@ -206,12 +206,12 @@ class Rewriter:
         record.op.attributes["broadcast_dimensions"] = _array(places)
         self.retype(record)
 
-    def reduce(self, record: Record) -> None:
+    def reduce(self, record: OpRecord) -> None:
         dims = self.flow.ints(record.op, "dimensions")
         record.op.attributes["dimensions"] = _array(self.moved(record.operands[0], dims))
         self.retype(record)
 
-    def reduce_window(self, record: Record) -> None:
+    def reduce_window(self, record: OpRecord) -> None:
         op, (v, *_) = record.op, record.operands
         for name in WINDOW_ATTRIBUTES:
             if name in op.attributes:
@@ -222,7 +222,7 @@ class Rewriter:
             op.attributes["padding"] = ir.DenseIntElementsAttr.get(padding)
         self.retype(record)
 
-    def dot(self, record: Record) -> None:
+    def dot(self, record: OpRecord) -> None:
         left, right = record.operands
         left_batch, right_batch, left_sum, right_sum = dot_dims(self.flow, record.op)
         record.op.attributes["dot_dimension_numbers"] = stablehlo.DotDimensionNumbers.get(
@@ -233,7 +233,7 @@ class Rewriter:
         )
         self.retype(record)
 
-    def reshape(self, record: Record) -> None:
+    def reshape(self, record: OpRecord) -> None:
         op = record.op
         wanted = self.shape(record.results[0])
         if list(op.operands[0].type.shape) == wanted:
@@ -242,7 +242,7 @@ class Rewriter:
         else:
             self.retype(record)
 
-    def slice(self, record: Record) -> None:
+    def slice(self, record: OpRecord) -> None:
         (v,) = record.operands
         cuts: list[tuple[int, int, int]] = []
         given = (self.flow.ints(record.op, f"{name}_indices") for name in ("start", "limit"))
@@ -254,21 +254,21 @@ class Rewriter:
             record.op.attributes[name] = _array(values)
         self.result(record, self.window(v, record.results[0]))
 
-    def pad(self, record: Record) -> None:
+    def pad(self, record: OpRecord) -> None:
         (v,) = record.results
         self.operand(record, 0, self.window(v, record.operands[0]))
         for name in ("edge_padding_low", "edge_padding_high", "interior_padding"):
             record.op.attributes[name] = _array(self.chunked(v, self.flow.ints(record.op, name)))
         self.retype(record)
 
-    def concatenate(self, record: Record) -> None:
+    def concatenate(self, record: OpRecord) -> None:
         (v,) = record.results
         for slot, operand in enumerate(record.operands):
             self.operand(record, slot, self.window(v, operand))
         record.op.attributes["dimension"] = _number(self.positions(v)[record.op.attributes["dimension"].value][0])
         self.retype(record)
 
-    def dynamic_slice(self, record: Record) -> None:
+    def dynamic_slice(self, record: OpRecord) -> None:
         op, whole, part = record.op, record.operands[0], record.results[0]
         shape = self.window(whole, part)
         value = op.results[0]
@@ -284,7 +284,7 @@ class Rewriter:
         value.replace_all_uses_with(made)
         op.erase()
 
-    def dynamic_update_slice(self, record: Record) -> None:
+    def dynamic_update_slice(self, record: OpRecord) -> None:
         op, (whole, part) = record.op, record.operands[:2]
         self.operand(record, 1, self.window(whole, part))
         attributes = {name: op.attributes[name] for name in op.attributes}
@@ -293,7 +293,7 @@ class Rewriter:
         op.results[0].replace_all_uses_with(fresh.results[0])
         op.erase()
 
-    def starts(self, record: Record, whole: int, part: int, first: int) -> list[Any]:
+    def starts(self, record: OpRecord, whole: int, part: int, first: int) -> list[Any]:
         """Where a window starts, per dimension: at a known chunk or with all chunks in it, and at 0 inside a chunk."""
         found: list[Any] = []
         shapes = self.program.shapes
@@ -314,17 +314,17 @@ class Rewriter:
                 found.append(stablehlo.ConstantOp(attribute).result)
         return found
 
-    def sort(self, record: Record) -> None:
+    def sort(self, record: OpRecord) -> None:
         (at,) = self.positions(record.results[0])[record.op.attributes["dimension"].value]
         record.op.attributes["dimension"] = _number(at)
         self.retype(record)
 
-    def reverse(self, record: Record) -> None:
+    def reverse(self, record: OpRecord) -> None:
         dims = self.flow.ints(record.op, "dimensions")
         record.op.attributes["dimensions"] = _array(self.moved(record.results[0], dims))
         self.retype(record)
 
-    def gather(self, record: Record) -> None:
+    def gather(self, record: OpRecord) -> None:
         whole, indices = record.operands
         n = gather_dims(self.flow, record.op)
         record.op.attributes["dimension_numbers"] = stablehlo.GatherDimensionNumbers.get(
@@ -348,7 +348,7 @@ class Rewriter:
         )
         self.retype(record)
 
-    def scatter(self, record: Record) -> None:
+    def scatter(self, record: OpRecord) -> None:
         count = len(record.results)
         whole, indices, window = record.operands[0], record.operands[count], record.operands[count + 1]
         n = scatter_dims(self.flow, record.op)
@@ -376,15 +376,15 @@ def _number(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
-_REWRITES: dict[str, Callable[[Rewriter, Record], None]] = {
+_REWRITES: dict[str, Callable[[StridedRewriter, OpRecord], None]] = {
     name if name == RETURN else f"stablehlo.{name}": rewrite
     for name, rewrite in {
-        RETURN: Rewriter.main_results,
-        "constant": Rewriter.constant, "iota": Rewriter.iota, "transpose": Rewriter.transpose,
-        "broadcast_in_dim": Rewriter.broadcast, "reduce": Rewriter.reduce, "dot_general": Rewriter.dot,
-        "reshape": Rewriter.reshape, "slice": Rewriter.slice, "pad": Rewriter.pad,
-        "concatenate": Rewriter.concatenate, "dynamic_slice": Rewriter.dynamic_slice,
-        "dynamic_update_slice": Rewriter.dynamic_update_slice, "sort": Rewriter.sort, "reverse": Rewriter.reverse,
-        "gather": Rewriter.gather, "scatter": Rewriter.scatter,
+        RETURN: StridedRewriter.main_results, "constant": StridedRewriter.constant, "iota": StridedRewriter.iota,
+        "transpose": StridedRewriter.transpose, "broadcast_in_dim": StridedRewriter.broadcast,
+        "reduce": StridedRewriter.reduce, "dot_general": StridedRewriter.dot, "reshape": StridedRewriter.reshape,
+        "slice": StridedRewriter.slice, "pad": StridedRewriter.pad, "concatenate": StridedRewriter.concatenate,
+        "dynamic_slice": StridedRewriter.dynamic_slice, "dynamic_update_slice": StridedRewriter.dynamic_update_slice,
+        "sort": StridedRewriter.sort, "reverse": StridedRewriter.reverse, "gather": StridedRewriter.gather,
+        "scatter": StridedRewriter.scatter,
     }.items()
 }  # fmt: skip

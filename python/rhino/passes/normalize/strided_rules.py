@@ -14,8 +14,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.sdy import SHARDING
-from rhino.passes.normalize.strided_flow import Flow
-from rhino.passes.normalize.strided_program import BRANCHES, LOOP, RETURN, Program, Record
+from rhino.passes.normalize.strided_flow import StridedFlow
+from rhino.passes.normalize.strided_program import BRANCHES, LOOP, RETURN, OpRecord, StridedProgram
 
 # Whatever they make can be reshaped where it is made.
 _SOURCES = frozenset(f"stablehlo.{name}" for name in "constant iota rng rng_bit_generator create_token".split())
@@ -23,9 +23,9 @@ _SOURCES = frozenset(f"stablehlo.{name}" for name in "constant iota rng rng_bit_
 WINDOW_ATTRIBUTES = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
 
 
-def trace(program: Program) -> Flow:
+def trace(program: StridedProgram) -> StridedFlow:
     """Gathers the facts about all dimensions in one pass over the records."""
-    flow = Flow(program)
+    flow = StridedFlow(program)
     for record in program.records:
         if SHARDING in record.op.attributes:
             flow.block_all(record.results, f"a sharding is given at {record.name}")
@@ -42,19 +42,19 @@ def trace(program: Program) -> Flow:
     return flow
 
 
-def _transpose(flow: Flow, r: Record) -> None:
+def _transpose(flow: StridedFlow, r: OpRecord) -> None:
     for j, i in enumerate(flow.ints(r.op, "permutation")):
         flow.same(r.operands[0], i, r.results[0], j)
 
 
-def _broadcast(flow: Flow, r: Record) -> None:
+def _broadcast(flow: StridedFlow, r: OpRecord) -> None:
     operand, result = flow.program.shapes[r.operands[0]], flow.program.shapes[r.results[0]]
     for i, j in enumerate(flow.ints(r.op, "broadcast_dimensions")):
         if operand[i] == result[j]:
             flow.same(r.operands[0], i, r.results[0], j)
 
 
-def _reduce(flow: Flow, r: Record) -> None:
+def _reduce(flow: StridedFlow, r: OpRecord) -> None:
     count = len(r.results)
     gone = flow.ints(r.op, "dimensions")
     kept = [i for i in range(len(flow.program.shapes[r.operands[0]])) if i not in gone]
@@ -69,7 +69,7 @@ def _reduce(flow: Flow, r: Record) -> None:
             flow.block(r.operands[0], i, "stablehlo.reduce with several results reads it whole")
 
 
-def _reduce_window(flow: Flow, r: Record) -> None:
+def _reduce_window(flow: StridedFlow, r: OpRecord) -> None:
     count = len(r.results)
     shape = flow.program.shapes[r.operands[0]]
     padded = (
@@ -86,7 +86,7 @@ def _reduce_window(flow: Flow, r: Record) -> None:
                 flow.block(v, dim, "a window moves along it")
 
 
-def dot_dims(flow: Flow, op: Any) -> tuple[list[int], list[int], list[int], list[int]]:
+def dot_dims(flow: StridedFlow, op: Any) -> tuple[list[int], list[int], list[int], list[int]]:
     """Batching dimensions of both sides of a dot_general, and contracting dimensions of both."""
 
     def read(attribute: Any) -> Any:
@@ -102,7 +102,7 @@ def dot_dims(flow: Flow, op: Any) -> tuple[list[int], list[int], list[int], list
     return found
 
 
-def _dot(flow: Flow, r: Record) -> None:
+def _dot(flow: StridedFlow, r: OpRecord) -> None:
     left, right = r.operands
     (out,) = r.results
     left_batch, right_batch, left_sum, right_sum = dot_dims(flow, r.op)
@@ -139,7 +139,7 @@ def factor_blocks(a: tuple[int, ...], b: tuple[int, ...]) -> Iterator[tuple[list
         yield mine, theirs
 
 
-def _reshape(flow: Flow, r: Record) -> None:
+def _reshape(flow: StridedFlow, r: OpRecord) -> None:
     (operand,), (result,) = r.operands, r.results
     a, b = flow.program.shapes[operand], flow.program.shapes[result]
     if 0 in a:
@@ -152,7 +152,7 @@ def _reshape(flow: Flow, r: Record) -> None:
             flow.reshapes.append((flow.node(operand, mine[0]), strides[0], flow.node(result, theirs[0]), strides[1]))
 
 
-def _slice(flow: Flow, r: Record) -> None:
+def _slice(flow: StridedFlow, r: OpRecord) -> None:
     (operand,), (result,) = r.operands, r.results
     starts, strides = flow.ints(r.op, "start_indices"), flow.ints(r.op, "strides")
     before, after = flow.program.shapes[operand], flow.program.shapes[result]
@@ -165,7 +165,7 @@ def _slice(flow: Flow, r: Record) -> None:
             flow.block(operand, dim, f"a slice takes one of every {strides[dim]} elements")
 
 
-def _pad(flow: Flow, r: Record) -> None:
+def _pad(flow: StridedFlow, r: OpRecord) -> None:
     operand, (result,) = r.operands[0], r.results
     low, high = flow.ints(r.op, "edge_padding_low"), flow.ints(r.op, "edge_padding_high")
     interior = flow.ints(r.op, "interior_padding")
@@ -179,7 +179,7 @@ def _pad(flow: Flow, r: Record) -> None:
             flow.block(operand, dim, "elements are padded in between or cut off by a pad")
 
 
-def _concatenate(flow: Flow, r: Record) -> None:
+def _concatenate(flow: StridedFlow, r: OpRecord) -> None:
     along = r.op.attributes["dimension"].value
     (result,) = r.results
     start = 0
@@ -193,18 +193,18 @@ def _concatenate(flow: Flow, r: Record) -> None:
         start += shape[along]
 
 
-def _dynamic_slice(flow: Flow, r: Record) -> None:
+def _dynamic_slice(flow: StridedFlow, r: OpRecord) -> None:
     _window(flow, r.operands[0], r.results[0], r.operands[1:], "dynamic_slice")
 
 
-def _dynamic_update_slice(flow: Flow, r: Record) -> None:
+def _dynamic_update_slice(flow: StridedFlow, r: OpRecord) -> None:
     whole, part, starts = r.operands[0], r.operands[1], r.operands[2:]
     for dim in range(len(starts)):
         flow.same(whole, dim, r.results[0], dim)
     _window(flow, whole, part, starts, "dynamic_update_slice")
 
 
-def _window(flow: Flow, whole: int, part: int, starts: tuple[int, ...], what: str) -> None:
+def _window(flow: StridedFlow, whole: int, part: int, starts: tuple[int, ...], what: str) -> None:
     """`part` is the window of `whole` at given starts: all of a dimension, a known part of it, or an unknown one."""
     shapes = flow.program.shapes
     for dim, start in enumerate(starts):
@@ -216,33 +216,33 @@ def _window(flow: Flow, whole: int, part: int, starts: tuple[int, ...], what: st
             flow.block(whole, dim, f"a {what} moves along it")
 
 
-def _sorted(flow: Flow, r: Record) -> None:
+def _sorted(flow: StridedFlow, r: OpRecord) -> None:
     flow.block(r.results[0], r.op.attributes["dimension"].value, "it is sorted")
 
 
-def _constraint(flow: Flow, r: Record) -> None:
+def _constraint(flow: StridedFlow, r: OpRecord) -> None:
     (operand,), (result,) = r.operands, r.results
     for dim in range(len(flow.program.shapes[operand])):
         flow.same(operand, dim, result, dim)
     flow.block_all(r.results, f"a sharding is given by {r.name}")
 
 
-def _reverse(flow: Flow, r: Record) -> None:
+def _reverse(flow: StridedFlow, r: OpRecord) -> None:
     for dim in flow.ints(r.op, "dimensions"):
         flow.block(r.results[0], dim, "it is reversed")
 
 
-def gather_dims(flow: Flow, op: Any) -> Any:
+def gather_dims(flow: StridedFlow, op: Any) -> Any:
     """The dimension numbers of a gather."""
     return flow.attribute(op, "dimension_numbers", stablehlo.GatherDimensionNumbers)
 
 
-def scatter_dims(flow: Flow, op: Any) -> Any:
+def scatter_dims(flow: StridedFlow, op: Any) -> Any:
     """The dimension numbers of a scatter."""
     return flow.attribute(op, "scatter_dimension_numbers", stablehlo.ScatterDimensionNumbers)
 
 
-def _gather(flow: Flow, r: Record) -> None:
+def _gather(flow: StridedFlow, r: OpRecord) -> None:
     n = gather_dims(flow, r.op)
     fixed = [*n.collapsed_slice_dims, *n.operand_batching_dims]
     _indexed(flow, r.operands[0], r.operands[1], r.results[0], list(n.offset_dims), fixed,
@@ -250,7 +250,7 @@ def _gather(flow: Flow, r: Record) -> None:
              list(n.start_index_map), "gather")  # fmt: skip
 
 
-def _scatter(flow: Flow, r: Record) -> None:
+def _scatter(flow: StridedFlow, r: OpRecord) -> None:
     n = scatter_dims(flow, r.op)
     count = len(r.results)
     inputs, indices, updates = r.operands[:count], r.operands[count], r.operands[count + 1 :]
@@ -264,7 +264,7 @@ def _scatter(flow: Flow, r: Record) -> None:
 
 
 def _indexed(
-    flow: Flow,
+    flow: StridedFlow,
     whole: int,
     indices: int,
     window: int,
@@ -298,7 +298,7 @@ def _indexed(
         flow.same(whole, dim, indices, position)
 
 
-_RULES: dict[str, Callable[[Flow, Record], None]] = {
+_RULES: dict[str, Callable[[StridedFlow, OpRecord], None]] = {
     name if "." in name else f"stablehlo.{name}": rule
     for name, rule in {
         "transpose": _transpose, "broadcast_in_dim": _broadcast, "reduce": _reduce, "dot_general": _dot,

@@ -9,9 +9,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import is_zeros
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.scan_loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
 from rhino.passes.entry import main_function
-from rhino.passes.import_graph import import_graph, number_program
-from rhino.passes.normalize.scan_loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
 from rhino.passes.registry import Pass, PassLog, register
 from rhino.program.data import Graph
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
+from rhino.ir.scan_loops import LOOP, READ, WRITE, Counted, is_constant, scalar
 from rhino.microbatch.linear import KINDS, PRODUCTS
-from rhino.passes.normalize.scan_loops import LOOP, READ, WRITE, Counted, is_constant, scalar
 from rhino.program.data import Graph, Op
 
 _SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
@@ -66,7 +66,7 @@ def read_accumulation(graph: Graph, ops: Sequence[Any]) -> Accumulation | NoAccu
         counted = Counted.of(graph, ops, op)
         if isinstance(counted, str) or counted.trips < 2 or inside < _MOST * total:
             continue
-        reader = _Reader(graph, ops, op, counted)
+        reader = _AccumulationReader(graph, ops, op, counted)
         if reader.reads_parts(data & batch) and not _work_outside(graph, op, batch):
             return reader.run()
     return None
@@ -100,7 +100,7 @@ def _work_outside(graph: Graph, loop: Op, batch: set[int]) -> bool:
     )
 
 
-class _Reader:
+class _AccumulationReader:
     """State of reading one loop."""
 
     def __init__(self, graph: Graph, ops: Sequence[Any], op: Op, counted: Counted) -> None:

@@ -11,9 +11,9 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, is_zeros, splat
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.scan_loops import LOOP
 from rhino.passes.entry import main_function
-from rhino.passes.import_graph import import_graph, number_program
-from rhino.passes.normalize.scan_loops import LOOP
 from rhino.passes.partition.accumulation import Accumulation, NoAccumulation, read_accumulation
 from rhino.passes.partition.sink import sink_behind
 from rhino.passes.registry import Pass, PassLog, register

@@ -10,14 +10,14 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.reductions import start_apart
 from rhino.errors import RhinoError
-from rhino.microbatch import Loose, Onto, Refusal, split_microbatches
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.microbatch import NeededWhole, Onto, Refusal, split_microbatches
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.partition.loop_sums import return_sums
 from rhino.passes.partition.sink import sink_behind
 from rhino.passes.partition.split_microbatch_facts import read_facts
-from rhino.passes.partition.split_microbatch_rewrite import Rewriter
+from rhino.passes.partition.split_microbatch_rewrite import MicrobatchRewriter
 from rhino.passes.registry import Pass, PassLog, option, register
 
 
@@ -90,7 +90,7 @@ class SplitMicrobatch(Pass):
             try:
                 plan = split_microbatches(graph, facts, self.count, self.statistics == "micro-batch")
                 break
-            except Loose as loose:
+            except NeededWhole as loose:
                 if not return_sums(graph, values, ops, loose.values):
                     raise _error(loose, main, values, ops) from None
             except Onto as onto:
@@ -98,7 +98,7 @@ class SplitMicrobatch(Pass):
                     raise _error(onto, main, values, ops) from None
             except Refusal as refusal:
                 raise _error(refusal, main, values, ops) from None
-        Rewriter(main, graph, values, ops, plan).run()
+        MicrobatchRewriter(main, graph, values, ops, plan).run()
         log.count("ops-behind-loop", sink_behind(_loop(main)))
         log.count("sums", len(plan.sums))
         log.count("stacked-results", len(plan.stacks))

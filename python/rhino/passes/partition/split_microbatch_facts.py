@@ -14,13 +14,13 @@ from rhino.dialect import functions
 from rhino.dialect.callbacks import is_callback
 from rhino.dialect.constants import is_zeros
 from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
-from rhino.microbatch import Facts, Region
+from rhino.microbatch import BatchFacts, Region
 from rhino.program.data import Graph
 
 REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 
 
-def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
+def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> BatchFacts:
     """The facts of a program whose values and ops are numbered as the graph's."""
     ids = {value: i for i, value in enumerate(values)}
     regions: dict[int, tuple[Region, ...]] = {}
@@ -79,7 +79,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> Facts:
                 )
             regions[record.index] = tuple(found_regions)
     kept = frozenset(zeros), combiners, frozenset(neutral), captures, grouped, frozenset(effects), frozenset(host)
-    return Facts(regions, *kept, joins, edges)
+    return BatchFacts(regions, *kept, joins, edges)
 
 
 def _edges(op: Any) -> tuple[tuple[int, int] | None, ...]:

@@ -13,12 +13,12 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoKernel
-from rhino.microbatch import Copy, Split
+from rhino.ir.cut import cut
+from rhino.ir.kernel_calls import rule_of
+from rhino.ir.kernel_programs import suit_rule, suit_shapes
+from rhino.microbatch import OpCopy, Split
 from rhino.microbatch.factors import find
 from rhino.microbatch.forms import Form
-from rhino.passes.kernels.calls import rule_of
-from rhino.passes.kernels.programs import suit_rule, suit_shapes
-from rhino.passes.manual.cut import cut
 from rhino.program.data import Graph, Op
 
 
@@ -60,7 +60,7 @@ def reshaped(value: Any, shape: Sequence[int]) -> Any:
     return stablehlo.ReshapeOp(ir.RankedTensorType.get(shape, value.type.element_type), value).result
 
 
-def make(types: Types, op: Any, copy: Copy, operands: Sequence[Any], index: Any) -> Sequence[Any]:
+def make(types: Types, op: Any, copy: OpCopy, operands: Sequence[Any], index: Any) -> Sequence[Any]:
     """The results of an op without regions of its own program, made again from other operands."""
     if op.name == "stablehlo.iota" and _counts_examples(op, copy):
         return [_examples(types, op, copy, index)]
@@ -87,7 +87,7 @@ def make(types: Types, op: Any, copy: Copy, operands: Sequence[Any], index: Any)
     return new.results
 
 
-def _batch(record: Op, copy: Copy) -> int:
+def _batch(record: Op, copy: OpCopy) -> int:
     """The factor of a manual computation's rule that is the batch."""
     assert record.manual is not None and record.rule is not None
     for (_, form), mapping in zip(
@@ -98,12 +98,12 @@ def _batch(record: Op, copy: Copy) -> int:
     raise AssertionError("no operand and no result is split")
 
 
-def _counts_examples(op: Any, copy: Copy) -> bool:
+def _counts_examples(op: Any, copy: OpCopy) -> bool:
     form = copy.results[0][1]
     return isinstance(form, Split) and form.dim == op.attributes["iota_dimension"].value
 
 
-def _examples(types: Types, op: Any, copy: Copy, index: Any) -> Any:
+def _examples(types: Types, op: Any, copy: OpCopy, index: Any) -> Any:
     """The part of an iota along the batch: of before x count x after, micro-batch i counts i, i + N, i + 2N, .."""
     split = copy.results[0][1]
     assert isinstance(split, Split)
@@ -138,7 +138,7 @@ def _examples(types: Types, op: Any, copy: Copy, index: Any) -> Any:
     return stablehlo.BroadcastInDimOp(wanted, flat, ir.DenseI64ArrayAttr.get([split.dim])).result
 
 
-def _kernel(op: Any, new: Any, copy: Copy, microbatches: int) -> None:
+def _kernel(op: Any, new: Any, copy: OpCopy, microbatches: int) -> None:
     """A kernel on a micro-batch: its configuration, what it costs, and the size of the batch in its rule."""
     rule = rule_of(op)
     for i, (_, form) in enumerate(copy.operands):
@@ -153,12 +153,12 @@ def _kernel(op: Any, new: Any, copy: Copy, microbatches: int) -> None:
 # One per operation whose attributes mention sizes: the original, its copy, and the forms.
 
 
-def _constant(op: Any, new: Any, copy: Copy) -> None:
+def _constant(op: Any, new: Any, copy: OpCopy) -> None:
     value = ir.DenseElementsAttr(op.attributes["value"])
     new.attributes["value"] = ir.DenseElementsAttr.get_splat(new.results[0].type, value.get_splat_value())
 
 
-def _slice(op: Any, new: Any, copy: Copy) -> None:
+def _slice(op: Any, new: Any, copy: OpCopy) -> None:
     """The batch is not cut: it is taken from its start to its end, or some of several runs of it are."""
     form = copy.results[0][1]
     if isinstance(form, Split):
@@ -169,7 +169,7 @@ def _slice(op: Any, new: Any, copy: Copy) -> None:
         new.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
 
 
-def _pad(op: Any, new: Any, copy: Copy) -> None:
+def _pad(op: Any, new: Any, copy: OpCopy) -> None:
     """Runs of the batch that are added or taken away."""
     form = copy.results[0][1]
     if isinstance(form, Split):
@@ -184,7 +184,7 @@ def _share(dim: int, op: Any, new: Any, size: int) -> int:
     return int(size * new.results[0].type.shape[dim] // op.results[0].type.shape[dim])
 
 
-def _window(op: Any, new: Any, copy: Copy) -> None:
+def _window(op: Any, new: Any, copy: OpCopy) -> None:
     """Sizes of what is taken from the first operand."""
     form = copy.operands[0][1]
     if isinstance(form, Split):
@@ -194,7 +194,7 @@ def _window(op: Any, new: Any, copy: Copy) -> None:
             new.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
 
 
-_RESIZED: dict[str, Callable[[Any, Any, Copy], None]] = {
+_RESIZED: dict[str, Callable[[Any, Any, OpCopy], None]] = {
     "stablehlo.constant": _constant,
     "stablehlo.slice": _slice,
     "stablehlo.pad": _pad,

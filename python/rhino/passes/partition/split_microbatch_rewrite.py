@@ -13,7 +13,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, splat
-from rhino.microbatch import Body, Copy, Cut, Partial, Plan, Scaled, Split, Step
+from rhino.microbatch import CopiedRegion, MicrobatchPlan, OpCopy, Partial, Scaled, Split, Step, TakePart
 from rhino.microbatch.forms import ESTIMATE, WHOLE
 from rhino.microbatch.plan import Ref
 from rhino.passes.partition.split_microbatch_ops import Types, make, reshaped
@@ -23,10 +23,10 @@ from rhino.program.data import Graph
 _NARROW = ("bf16", "f16")
 
 
-class Rewriter:
+class MicrobatchRewriter:
     """One plan written into one function, whose values and ops are given in the graph's numbering."""
 
-    def __init__(self, main: Any, graph: Graph, values: list[Any], ops: list[Any], plan: Plan) -> None:
+    def __init__(self, main: Any, graph: Graph, values: list[Any], ops: list[Any], plan: MicrobatchPlan) -> None:
         self.main, self.graph, self.values, self.ops, self.plan = main, graph, values, ops, plan
         self.types = Types(plan.count, graph)
         self.scopes: list[dict[Ref, Any]] = []
@@ -63,7 +63,7 @@ class Rewriter:
                 self.values[v].replace_all_uses_with(result)
                 self.values[v] = result
 
-    def first_reader(self, copy: Copy) -> Any:
+    def first_reader(self, copy: OpCopy) -> Any:
         """The first op after the loop that comes after a barrier in the original program."""
         return next((self.ops[k] for k in self.plan.after if k > copy.op), self.end)
 
@@ -78,7 +78,7 @@ class Rewriter:
             inits += [self.buffer(v, split) for v, split in plan.stacks]
             made = {ref for step in plan.loop for ref in step.makes()}
             for step in plan.loop:
-                if isinstance(step, Cut) and (step.value, WHOLE) not in made:
+                if isinstance(step, TakePart) and (step.value, WHOLE) not in made:
                     self.prepare(step)
             kinds = [v.type for v in inits]
             loop = ir.Operation.create("stablehlo.while", results=kinds, operands=inits, regions=2)
@@ -99,7 +99,7 @@ class Rewriter:
             for step in plan.loop:
                 self.step(step)
                 # A part that is added up as soon as it is made takes memory no longer.
-                for ref in step.results if isinstance(step, Copy) else ():
+                for ref in step.results if isinstance(step, OpCopy) else ():
                     if ref in waiting:
                         totals[waiting[ref]] = self.add(rest[waiting[ref]], self.value(ref), ref[1])
             carried = [stablehlo.AddOp(self.index, splat(i32, 1)).result]
@@ -111,7 +111,7 @@ class Rewriter:
             self.scopes.pop()
         return list(loop.results)[1:]
 
-    def prepare(self, cut: Cut) -> None:
+    def prepare(self, cut: TakePart) -> None:
         """Before the loop: the whole value with a dimension for the micro-batches."""
         value = self.values[cut.value]
         shape, at = self.types.apart(value.type.shape, cut.split)
@@ -120,7 +120,7 @@ class Rewriter:
 
     def step(self, step: Step) -> None:
         """One step, at the insertion point."""
-        if isinstance(step, Cut):
+        if isinstance(step, TakePart):
             with self.values[step.value].location:
                 self.scopes[-1][step.value, step.split] = self.cut(step)
             return
@@ -143,7 +143,7 @@ class Rewriter:
         assert ref[1] == WHOLE, f"value {ref} was not made"
         return self.values[ref[0]]
 
-    def cut(self, cut: Cut) -> Any:
+    def cut(self, cut: TakePart) -> Any:
         """The micro-batch's part of a whole value."""
         known = self.apart.get((cut.value, cut.split))
         if known is None:
@@ -158,7 +158,7 @@ class Rewriter:
         part = stablehlo.DynamicSliceOp(source, starts, ir.DenseI64ArrayAttr.get(sizes)).result
         return reshaped(part, self.types.of(self.values[cut.value].type, cut.split).shape)
 
-    def regions(self, op: Any, step: Copy, operands: Sequence[Any]) -> Sequence[Any]:
+    def regions(self, op: Any, step: OpCopy, operands: Sequence[Any]) -> Sequence[Any]:
         """A loop or branch with its bodies made again."""
         types = [self.types.of(self.values[v].type, form) for v, form in step.results]
         attributes = {name: op.attributes[name] for name in _names(op)}
@@ -169,7 +169,7 @@ class Rewriter:
             self.body(region, body)
         return list(new.results)
 
-    def body(self, region: Any, body: Body) -> None:
+    def body(self, region: Any, body: CopiedRegion) -> None:
         """One region."""
         kinds = [self.types.of(self.values[v].type, form) for v, form in body.args]
         block = region.blocks.append(*kinds, arg_locs=[self.values[v].location for v, _ in body.args])

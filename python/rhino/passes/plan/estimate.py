@@ -9,13 +9,12 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoCost, RhinoPlan
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.meshes import MESH, given_mesh
 from rhino.machine import Cluster
-from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.import_graph import import_graph, number_program
-from rhino.passes.plan.plan_sharding import given_mesh
 from rhino.passes.plan.read_layouts import is_conversion, read_layouts
-from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.registry import Pass, option, register
 from rhino.program import Graph
 from rhino.program.fusion import materialised, traffic_bytes
@@ -32,8 +31,9 @@ class Estimate(Pass):
 
     Requires:
       `@main` with `sdy.mesh @mesh`, static shapes and no calls. Layouts come from the `sdy.sharding`s; where there is
-      none, the cheapest that suits its neighbours is assumed. Of a module with `rhino.plan` the search's decisions are
-      read back: what is predicted then is what the plan says, exactly.
+      none, the cheapest that suits its neighbours is assumed. Of a module with the `rhino.plan` of a search its
+      decisions are read back: what is predicted then is what the plan says, exactly, unless the program has manual
+      computations.
 
     Ensures:
       Dots, convolutions, gathers and scatters have `rhino.cost`: seconds, flops and bytes of one execution on one
@@ -96,7 +96,8 @@ def _read(
     module: ir.Module, main: ir.Operation, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog
 ) -> tuple[Graph, Estimated]:
     """The program and its prediction: as it was planned, if it carries a plan that can be read back."""
-    if RhinoPlan.of(module) is not None:
+    plan = RhinoPlan.of(module)
+    if plan is not None and plan["level"] != "O0":
         try:
             graph, written = read_layouts(module)
             return graph, estimate_plan(graph, written, cluster, mesh)

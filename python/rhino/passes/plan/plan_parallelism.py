@@ -11,10 +11,11 @@ from jaxlib.mlir import ir
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.errors import NothingFits, RhinoError
-from rhino.passes.diagnostics import Diagnostic, PassError, PassLog
+from rhino.ir.diagnostics import Diagnostic, PassError, PassLog
+from rhino.ir.meshes import given_mesh
 from rhino.passes.normalize.expose_strided_dims import ExposeStridedDims
 from rhino.passes.plan.plan_pipeline import PlanPipeline
-from rhino.passes.plan.plan_sharding import PlanSharding, given_mesh
+from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import Pass, option, register
 
 

@@ -8,17 +8,15 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.manual import MANUAL_MESH
+from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
 from rhino.microbatch.forms import ONE
-from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
-from rhino.passes.manual.read import MANUAL_MESH
-from rhino.passes.plan.plan_sharding import given_mesh
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.plan.write_pipeline import write_pipeline
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.replicated import AXIS
-from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 from rhino.sharding.meshes import names_around, read_mesh
@@ -98,11 +96,11 @@ class PlanPipeline(Pass):
             )
         meshes = [read_mesh(text or "+") for text in self.mesh.split("+")] if self.mesh else []
         own = tuple(sdy.mesh_axes(module).get(MANUAL_MESH, ()))
-        options = Options(
+        options = JointOptions(
             level=self.level,
             memory_limit=self.memory_limit or None,
             mesh=tuple(sizes for sizes, _ in meshes),
-            axes=tuple(() if AXIS in names else names_around(own, sizes, names) for sizes, names in meshes),
+            axes=tuple(() if REPLICA_AXIS in names else names_around(own, sizes, names) for sizes, names in meshes),
             stages=self.stages,
             microbatches=self.microbatches,
             fewer=self.fewer,

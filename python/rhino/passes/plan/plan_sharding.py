@@ -10,18 +10,18 @@ from jaxlib.mlir import ir, passmanager
 
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
-from rhino.dialect.attributes import RhinoCluster, RhinoPlan
+from rhino.dialect.attributes import RhinoPlan
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.manual import MANUAL_MESH, outermost
+from rhino.ir.meshes import MESH, attach_cluster, given_mesh, put_away
+from rhino.ir.spread import widen
 from rhino.machine import Cluster
 from rhino.machine.padding import Unsplit, describe, gains
-from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
-from rhino.passes.import_graph import import_graph, number_program
-from rhino.passes.manual.adopt_mesh import put_away
-from rhino.passes.manual.read import MANUAL_MESH, outermost
-from rhino.passes.manual.spread import widen
-from rhino.passes.plan.write_layouts import MESH, Writer
+from rhino.passes.plan.write_layouts import Writer
 from rhino.passes.registry import Pass, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution, plan_sharding
@@ -31,7 +31,7 @@ from rhino.sharding.kernels import kernel_uses
 from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
 from rhino.sharding.padding import unsplit
 from rhino.sharding.pinning import pinned_states
-from rhino.sharding.solution import Alternative
+from rhino.sharding.solution import LostPlan
 
 _PROPAGATE = "builtin.module(sdy-propagation-pipeline)"
 
@@ -155,19 +155,6 @@ class PlanSharding(Pass):
         return solution
 
 
-def given_mesh(module: ir.Module) -> list[tuple[str, int]]:
-    """The axes of the module's `@mesh`, empty if it has no mesh at all. Raises PassError for others."""
-    # jax writes meshes without axes for callbacks and for "no mesh": they lay nothing out.
-    # The mesh of manual computations becomes a part of the one that is planned.
-    meshes = {name: axes for name, axes in sdy_attributes.mesh_axes(module).items() if axes and name != MANUAL_MESH}
-    if not meshes:
-        return []
-    if len(meshes) > 1 or MESH not in meshes:
-        names = ", ".join(f"@{name}" for name in meshes)
-        raise PassError(module, f"module has meshes {names}, but one @{MESH} is planned", ["drop them or keep @mesh"])
-    return meshes[MESH]
-
-
 def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
     if graph.pins and not (has_mesh or graph.axes):
         name = next(iter(graph.pins.values()))[0]
@@ -206,7 +193,7 @@ class Propagated:
     level: str
     mesh: tuple[tuple[str, int], ...]
     predicted: Prediction
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[LostPlan, ...] = ()
     candidates: int = 1
     gap: float = 0.0
 
@@ -252,16 +239,3 @@ def summarise(
         },
     )
     attach_cluster(module, cluster)
-
-
-def attach_cluster(module: ir.Module, cluster: Cluster) -> None:
-    """Writes `rhino.cluster`."""
-    RhinoCluster.attach(
-        module,
-        {
-            "name": cluster.name,
-            "hosts": cluster.hosts,
-            "devices_per_host": cluster.devices_per_host,
-            "device": cluster.device.kind,
-        },
-    )

@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoConstraint
 from rhino.dialect.context import to_bytecode
-from rhino.passes.import_graph import import_graph, number_program
+from rhino.ir.import_graph import import_graph, number_program
 from rhino.program.data import CONSTRAINTS, Dims, Graph
 from rhino.sharding.replay import UnreadableError, Written
 

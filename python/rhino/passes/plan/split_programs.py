@@ -14,8 +14,8 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import PassError, PassLog
-from rhino.passes.import_graph import import_graph, number_program
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.import_graph import import_graph, number_program
 from rhino.passes.partition.accumulation import NoAccumulation
 from rhino.passes.partition.adopt_microbatches import adopt
 from rhino.passes.registry import build

@@ -12,9 +12,9 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts, RhinoStage
-from rhino.passes.manual.adopt_mesh import put_away
+from rhino.ir.meshes import MESH, put_away
 from rhino.passes.plan.plan_sharding import annotate
-from rhino.passes.plan.write_layouts import MESH, Writer
+from rhino.passes.plan.write_layouts import Writer
 from rhino.program.data import Graph
 from rhino.sharding import Solution
 

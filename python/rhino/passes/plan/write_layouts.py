@@ -15,14 +15,13 @@ from jaxlib.mlir.dialects import sdy
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoConstraint, RhinoKernel
-from rhino.passes.import_graph import number_program
-from rhino.passes.kernels.calls import kernel_of
-from rhino.passes.manual.spread import spread
+from rhino.ir.import_graph import number_program
+from rhino.ir.kernel_calls import kernel_of
+from rhino.ir.meshes import MESH
+from rhino.ir.spread import spread
 from rhino.passes.plan.read_layouts import laying_out
 from rhino.program.data import CONSTRAINTS, Dims, Graph
 from rhino.sharding import Solution
-
-MESH = "mesh"
 
 
 class Writer:

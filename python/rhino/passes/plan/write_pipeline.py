@@ -14,20 +14,21 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
+from rhino.ir.diagnostics import PassLog
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.pipeline import read_program
 from rhino.machine import Cluster
 from rhino.machine.collectives import ring_bytes
-from rhino.passes.diagnostics import PassLog
-from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.plan.plan_sharding import say_unkept, summarise
 from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.stage.lower_transfers import lower_transfers
 from rhino.passes.stage.plan_stages import annotate as write_stages
-from rhino.passes.stage.read_program import read_program
 from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
-from rhino.pipeline.search.solution import Candidate, JointSolution
-from rhino.sharding.kernels import KernelUse, kernel_uses
+from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
+from rhino.program.kernel_use import KernelUse
+from rhino.sharding.kernels import kernel_uses
 
 # Of an operation, while a module is rewritten.
 _NUMBER = "rhino.number"
@@ -63,7 +64,7 @@ def _statistics(module: ir.Module) -> str:
 
 
 def _lay_out(
-    module: ir.Module, ops: Mapping[int, int], best: Candidate, cluster: Cluster, log: PassLog
+    module: ir.Module, ops: Mapping[int, int], best: PipelineCandidate, cluster: Cluster, log: PassLog
 ) -> tuple[str, ...]:
     """Writes the layouts that were priced. The sums that stages share were split since."""
     graph = import_graph(module)
@@ -93,7 +94,7 @@ def _numbers(module: ir.Module) -> dict[int, int]:
     return found
 
 
-def _cost(module: ir.Module, best: Candidate) -> None:
+def _cost(module: ir.Module, best: PipelineCandidate) -> None:
     """Writes the predicted seconds of each fragment."""
     costs = best.pipeline.costs
     seconds = {
@@ -172,7 +173,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution) -> No
     RhinoPlan.attach(module, data)
 
 
-def _most(best: Candidate) -> list[KernelUse]:
+def _most(best: PipelineCandidate) -> list[KernelUse]:
     """The kernels of all stages, each as the stage has it that takes longest for it."""
     found: dict[tuple[object, ...], KernelUse] = {}
     for stage in range(best.shape.stages):
@@ -195,7 +196,7 @@ def _of_replica(use: KernelUse, replicas: int) -> KernelUse:
     )
 
 
-def _traffic(best: Candidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:
+def _traffic(best: PipelineCandidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes a device of a stage sends within its group in a step, and executions, by kind of collective."""
     solution, replicas = best.layout_of(stage).solution, best.shape.replicas
     found = stage_traffic(solution.costs, solution.states, best.stages.stage_of_op, best.stages.stages)[stage]

@@ -10,7 +10,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect.constants import is_zeros
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
 
 _WRITE = "stablehlo.dynamic_update_slice"
 # What an accumulator's last operation says about how accumulators of several replicas come together.

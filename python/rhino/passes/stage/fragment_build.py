@@ -16,10 +16,10 @@ from rhino.dialect import functions, sdy
 from rhino.dialect import mpmd as mpmd_types
 from rhino.dialect.attributes import RhinoArgument, RhinoLayouts, RhinoPin, RhinoPlacement, RhinoStage, RhinoStrided
 from rhino.dialect.constants import splat
-from rhino.passes.stage.fragment_data import Draft, Export, FragmentPlan
+from rhino.passes.stage.fragment_data import Export, FragmentDraft, FragmentPlan
 from rhino.passes.stage.fragment_layouts import Dims
 from rhino.passes.stage.fragment_meshes import keep_mesh
-from rhino.passes.stage.staged_program import Input, Node, Source
+from rhino.passes.stage.staged_program import Source, StagedOp, StepInput
 from rhino.program.data import CONSTRAINTS
 
 MICROBATCH = "microbatch"
@@ -30,7 +30,7 @@ _ALIAS = "tf.aliasing_output"
 def build_fragments(module: ir.Module, plan: FragmentPlan) -> None:
     """Replace @main by its fragments, and place the groups one after the other on the devices of the cluster."""
     with module.context, ir.Location.unknown():
-        _Builder(plan).build()
+        _FragmentBuilder(plan).build()
         plan.program.main.erase()
     placement, first = {}, 0
     for g in range(plan.groups):
@@ -45,7 +45,7 @@ def group_name(group: int) -> str:
     return f"stage{group}"
 
 
-class _Builder:
+class _FragmentBuilder:
     """State of one rewriting. `made` has the values on their own group, `sent` what each stage received."""
 
     def __init__(self, plan: FragmentPlan) -> None:
@@ -80,7 +80,7 @@ class _Builder:
             func.ReturnOp([self.find(r.export, r.stage) for r in plan.results])
 
     def attributes(
-        self, main: Any, arguments: Sequence[tuple[Input, int]], kinds: Sequence[Any], results: Sequence[Any]
+        self, main: Any, arguments: Sequence[tuple[StepInput, int]], kinds: Sequence[Any], results: Sequence[Any]
     ) -> None:
         """Give arguments and results the attributes they had, and which of the original ones they are."""
         given = functions.argument_attributes(self.program.main)
@@ -121,7 +121,7 @@ class _Builder:
 
     def tensor(self, source: Source) -> ir.Type:
         """The plain type of a value."""
-        if not isinstance(source, Input):
+        if not isinstance(source, StepInput):
             return self.counter_type if source == self.program.loop.counter else source.type
         whole = ir.RankedTensorType(self.program.arguments[source.index].type)
         return ir.RankedTensorType.get(source.shape(whole.shape), whole.element_type) if source.slice else whole
@@ -153,7 +153,7 @@ class _Builder:
         if self.plan.is_usual(export):
             if (source, stage) in self.sent:
                 return self.sent[source, stage]
-            if isinstance(source, Input):
+            if isinstance(source, StepInput):
                 return self.inputs[source, group]
         return self.made[export]  # or in another layout than everywhere else
 
@@ -171,7 +171,7 @@ class _Builder:
                 if (source, stage) in self.sent:  # a fragment may have made it anew, in another layout
                     continue
                 if value is None:
-                    home = self.plan.owners[source] if isinstance(source, Input) else self.plan.home(source).stage
+                    home = self.plan.owners[source] if isinstance(source, StepInput) else self.plan.home(source).stage
                     value = self.find(self.plan.usual(source), home or 0)
                 kind = self.usual_type(source, self.plan.group(stage))
                 self.sent[source, stage] = mpmd.TransferOp(kind, value, loc=value.location).result
@@ -184,7 +184,7 @@ class _Builder:
                 self.fragment(draft)
                 self.send(dict.fromkeys(export.source for export in draft.exports))
 
-    def fragment(self, draft: Draft) -> None:
+    def fragment(self, draft: FragmentDraft) -> None:
         place, plan = draft.place, self.plan
         group = plan.group(place.stage)
         operands = [self.local(self.usual(s, place.stage)) for s in draft.operands]
@@ -268,7 +268,7 @@ class _Content:
     `mesh` is the one it runs on where there are several: what is said of the others is left out.
     """
 
-    def __init__(self, builder: _Builder, operands: dict[Source, Any], mesh: str) -> None:
+    def __init__(self, builder: _FragmentBuilder, operands: dict[Source, Any], mesh: str) -> None:
         self.program, self.mesh = builder.program, mesh
         self.values = operands
         counter = self.program.loop.counter
@@ -288,7 +288,7 @@ class _Content:
                 self.clone(node)
         return self.values[source]
 
-    def clone(self, node: Node) -> None:
+    def clone(self, node: StagedOp) -> None:
         """Clone an operation, reading the values in here."""
         op = node.op
         if self.mesh and op.name in CONSTRAINTS and sdy.mesh_of(op.attributes["sharding"]) != self.mesh:

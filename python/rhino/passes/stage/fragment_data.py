@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rhino.passes.stage.fragment_layouts import Dims, Layouts
-from rhino.passes.stage.staged_program import BODY, Home, Input, Source, StagedProgram
+from rhino.passes.stage.fragment_layouts import Dims, GroupLayouts
+from rhino.passes.stage.staged_program import BODY, Home, Source, StagedProgram, StepInput
 
 IN_LOOP = ("forward", "backward", "weight")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FragmentPlace:
     """A fragment: its kind, stage and level (0 in the loop)."""
 
     kind: str
@@ -49,10 +49,10 @@ class Returned:
 
 
 @dataclass(slots=True)
-class Draft:
+class FragmentDraft:
     """A fragment to be: its operations with a home in program order, and, in order of first use, what it reads."""
 
-    place: Place
+    place: FragmentPlace
     nodes: list[int] = field(default_factory=list)
     operands: dict[Source, None] = field(default_factory=dict)
     exports: dict[Export, None] = field(default_factory=dict)
@@ -69,11 +69,11 @@ class FragmentPlan:
     program: StagedProgram
     stages: int
     groups: int
-    layouts: Layouts
-    drafts: list[Draft]
+    layouts: GroupLayouts
+    drafts: list[FragmentDraft]
     carries: list[int] = field(default_factory=list)
-    owners: dict[Input, int | None] = field(default_factory=dict)
-    copies: dict[Input, dict[int, None]] = field(default_factory=dict)
+    owners: dict[StepInput, int | None] = field(default_factory=dict)
+    copies: dict[StepInput, dict[int, None]] = field(default_factory=dict)
     transfers: dict[Source, dict[int, None]] = field(default_factory=dict)
     initial: dict[int, Export] = field(default_factory=dict)
     next: dict[int, Export] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class FragmentPlan:
 
     def usual(self, source: Source) -> Export:
         """A value where it is made, in the layout that all who read it there expect."""
-        owner = self.owners[source] if isinstance(source, Input) else self.home(source).stage
+        owner = self.owners[source] if isinstance(source, StepInput) else self.home(source).stage
         group = self.group(owner or 0)
         return Export(source, self.layouts.of(source, group), group)
 

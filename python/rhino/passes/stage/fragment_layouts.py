@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts
-from rhino.passes.stage.staged_program import Input, Source, StagedProgram
+from rhino.passes.stage.staged_program import Source, StagedProgram, StepInput
 from rhino.program.data import CONSTRAINTS
 
 Dims = tuple[tuple[str, ...], ...]
@@ -40,7 +40,7 @@ class Meshes:
         return len(set(self.names)) > 1
 
 
-class Layouts:
+class GroupLayouts:
     """The layouts of one program on each group of devices; None on a mesh without axes."""
 
     def __init__(self, program: StagedProgram, meshes: Meshes) -> None:
@@ -74,7 +74,7 @@ class Layouts:
         return self._whole(_given(self.results[index], mesh), self._shape(source), mesh)
 
     def _read(self, source: Source, mesh: str) -> Dims | None:
-        if isinstance(source, Input):
+        if isinstance(source, StepInput):
             return _given(self.arguments[source.index], mesh)
         if source in self.returned:
             return _given(self.results[self.returned[source]], mesh)
@@ -93,7 +93,7 @@ class Layouts:
         return None if self.program.roots(read) != (read,) else self._read(read, mesh)
 
     def _shape(self, source: Source) -> tuple[int, ...]:
-        if not isinstance(source, Input):
+        if not isinstance(source, StepInput):
             return tuple(ir.ShapedType(source.type).shape)
         shape = ir.ShapedType(self.program.arguments[source.index].type).shape
         return source.shape(shape)

@@ -12,18 +12,18 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole
-from rhino.passes.diagnostics import PassError
-from rhino.passes.stage.fragment_data import IN_LOOP, Draft, Export, FragmentPlan, Place, Returned
-from rhino.passes.stage.fragment_layouts import Dims, Layouts, Meshes
-from rhino.passes.stage.pins import pinned_stage
+from rhino.ir.diagnostics import PassError
+from rhino.ir.pins import pinned_stage
+from rhino.passes.stage.fragment_data import IN_LOOP, Export, FragmentDraft, FragmentPlace, FragmentPlan, Returned
+from rhino.passes.stage.fragment_layouts import Dims, GroupLayouts, Meshes
 from rhino.passes.stage.staged_program import (
     BEFORE,
     BODY,
     Home,
-    Input,
-    Node,
     Source,
+    StagedOp,
     StagedProgram,
+    StepInput,
     infer_homes,
     live_nodes,
     read_staged,
@@ -47,13 +47,13 @@ class _Planner:
     def __init__(
         self, program: StagedProgram, live: list[int], carries: list[int], groups: int, meshes: Meshes
     ) -> None:
-        self.program, self.layouts = program, Layouts(program, meshes)
+        self.program, self.layouts = program, GroupLayouts(program, meshes)
         self.staged = [i for i in live if program.nodes[i].home is not None]
         stages = 1 + max((self.home(i).stage for i in self.staged), default=0)
         self.plan = FragmentPlan(program, stages, min(groups or stages, stages), self.layouts, [], carries)
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, FragmentPlace] = {}
         self.continued: set[Export] = set()
-        self.drafts: dict[Place, Draft] = {}
+        self.drafts: dict[FragmentPlace, FragmentDraft] = {}
         self.carry_homes = {k: program.carry_home(k) for k in carries if not self.constant_carry(k)}
         self.plan.carries = list(self.carry_homes)
         self.attributes = functions.argument_attributes(program.main)
@@ -85,8 +85,8 @@ class _Planner:
         self.plan.drafts = sorted(self.drafts.values(), key=lambda draft: draft.place.position)
         return self.plan
 
-    def draft(self, place: Place) -> Draft:
-        return self.drafts.setdefault(place, Draft(place))
+    def draft(self, place: FragmentPlace) -> FragmentDraft:
+        return self.drafts.setdefault(place, FragmentDraft(place))
 
     def find_places(self, split_backward: bool) -> None:
         """Decide the fragment of each operation."""
@@ -100,17 +100,17 @@ class _Planner:
             home, roots = self.home(index), self.program.node_roots(self.program.nodes[index])
             if home.phase in IN_LOOP:
                 late = home.phase == "backward" and index in delayed
-                self.places[index] = Place("weight" if late else home.phase, home.stage)
+                self.places[index] = FragmentPlace("weight" if late else home.phase, home.stage)
             else:
                 level = self.level(roots, home.phase, home.stage)
-                self.places[index] = Place(home.phase, home.stage, level)
+                self.places[index] = FragmentPlace(home.phase, home.stage, level)
                 last[home] = max(level, last.get(home, 0))
         # What no other stage waits for is done at the last level, where what it makes is used.
         awaited = self.awaited("prepare") | self.awaited("update")
         for index in self.staged:
             home = self.home(index)
             if home in last and index not in awaited:
-                self.places[index] = Place(home.phase, home.stage, last[home])
+                self.places[index] = FragmentPlace(home.phase, home.stage, last[home])
 
     def awaited(self, phase: str) -> set[int]:
         """The operations of a phase that operations of other stages in that phase wait for."""
@@ -137,15 +137,15 @@ class _Planner:
         for i, given in enumerate(self.attributes):
             if "tf.aliasing_output" in given:
                 aliases[i] = ir.IntegerAttr(given["tf.aliasing_output"]).value
-        readers: dict[Input, list[tuple[int, int]]] = {}
+        readers: dict[StepInput, list[tuple[int, int]]] = {}
         for index in self.staged:
             rank = ("update", "forward", "prepare", "backward").index(self.home(index).phase)
             for root in program.node_roots(program.nodes[index]):
-                if isinstance(root, Input):
+                if isinstance(root, StepInput):
                     readers.setdefault(root, []).append((rank, self.home(index).stage))
-        slices = {source for source in program.alias.values() if isinstance(source, Input) and source.slice}
+        slices = {source for source in program.alias.values() if isinstance(source, StepInput) and source.slice}
         stored = {source.index for source in slices}
-        whole = [Input(i) for i in range(len(program.arguments)) if i not in stored]
+        whole = [StepInput(i) for i in range(len(program.arguments)) if i not in stored]
         for source in sorted([*slices, *whole], key=lambda s: (s.index, s.slice)):
             given = self.attributes[source.index]
             role = RhinoRole.from_attr(given[RhinoRole.name]) if RhinoRole.name in given else ""
@@ -155,7 +155,7 @@ class _Planner:
             pinned = pinned_stage(given, source.slice)
             if pinned is not None:
                 owner = pinned
-            elif made is not None and not isinstance(made, Input) and (home := self.home_of(made)) is not None:
+            elif made is not None and not isinstance(made, StepInput) and (home := self.home_of(made)) is not None:
                 owner = home.stage
             elif made is not None or role in _STATE:
                 owner = first
@@ -176,7 +176,7 @@ class _Planner:
         return max((self.available(root, phase, stage) for root in roots), default=0)
 
     def available(self, root: Source, phase: str, stage: int) -> int:
-        if isinstance(root, Input):
+        if isinstance(root, StepInput):
             owner = self.plan.owners[root]
             near = owner is None or self.plan.group(owner) == self.plan.group(stage)
             return 0 if near or phase == "update" else 1
@@ -188,10 +188,10 @@ class _Planner:
             return 0
         return self.places[index].level + (home.stage != stage)
 
-    def need(self, source: Source, place: Place, node: Node | None) -> None:
+    def need(self, source: Source, place: FragmentPlace, node: StagedOp | None) -> None:
         """Record that a fragment reads a value from outside it."""
         loop, plan = self.program.loop, self.plan
-        if isinstance(source, Input):
+        if isinstance(source, StepInput):
             self.draft(place).operands[source] = None
             owner = plan.owners[source]
             if owner is None:
@@ -215,7 +215,7 @@ class _Planner:
         if plan.group(home.stage) != plan.group(place.stage):
             plan.transfers.setdefault(source, {})[place.stage] = None
 
-    def check_edge(self, source: Any, made: Place | None, place: Place, node: Node) -> None:
+    def check_edge(self, source: Any, made: FragmentPlace | None, place: FragmentPlace, node: StagedOp) -> None:
         """Raise PassError at an operation of the loop that reads what its stage cannot have."""
         if made is None:
             carry = self.program.loop.carry_of(source)
@@ -267,7 +267,7 @@ class _Planner:
         pinned = pinned_stage(self.results[i], rows)
         if pinned is not None:
             stage = pinned
-        elif isinstance(source, Input):
+        elif isinstance(source, StepInput):
             owner = self.plan.owners[source]
             stage = owner if owner is not None else min(self.plan.copies.get(source, (0,)))
         elif (home := self.home_of(source)) is not None:
@@ -281,16 +281,16 @@ class _Planner:
         """The stage of a result any stage can compute: of the argument whose buffer it takes, or of what it reads."""
         for j, given in enumerate(self.attributes):
             if "tf.aliasing_output" in given and ir.IntegerAttr(given["tf.aliasing_output"]).value == i:
-                owner = self.plan.owners[Input(j, rows)]
+                owner = self.plan.owners[StepInput(j, rows)]
                 return owner or 0
-        homes = [self.home_of(root) for root in self.program.roots(source) if not isinstance(root, Input)]
+        homes = [self.home_of(root) for root in self.program.roots(source) if not isinstance(root, StepInput)]
         return next((home.stage for home in homes if home is not None), 0)
 
     def place_value(self, source: Source, kind: str, stage: int, dims: Dims | None, tag: int) -> Export:
         """Have a value on a stage before or after the loop, in a layout; by a fragment only where it takes one."""
         roots, group = self.program.roots(source), self.plan.group(stage)
         if roots == (source,):
-            index = None if isinstance(source, Input) else self.program.producer.get(source)
+            index = None if isinstance(source, StepInput) else self.program.producer.get(source)
             if self.layouts.of(source, group) == dims:
                 usual = self.plan.usual(source)
                 if index is not None:
@@ -300,7 +300,7 @@ class _Planner:
             if index is not None and (home := self.home_of(source)) is not None and home.stage == stage:
                 self.draft(self.places[index]).exports[Export(source, dims, group)] = None
                 return Export(source, dims, group)
-        place = Place(kind, stage, self.level(roots, kind, stage))
+        place = FragmentPlace(kind, stage, self.level(roots, kind, stage))
         for root in roots:
             self.need(root, place, None)
         made = Export(source, dims, group, tag)
@@ -310,7 +310,7 @@ class _Planner:
     def fetch(self, source: Source, stage: int) -> None:
         """Have a value at a stage that has it elsewhere, without a fragment that reads it."""
         plan = self.plan
-        if isinstance(source, Input):
+        if isinstance(source, StepInput):
             owner = plan.owners[source]
             if owner is None:
                 plan.copies.setdefault(source, {})[plan.group(stage)] = None

@@ -11,14 +11,14 @@ from jaxlib.mlir import ir
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoMulticast
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.pipeline import read_program, transfer_ops
 from rhino.machine import Cluster
-from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.read_program import read_program, transfer_ops
 from rhino.pipeline.program import PipelineProgram, Transfer, edges_of
 from rhino.program.element_types import dtype_bytes
-from rhino.reshard import Network, ReshardPlan, Tensor, Tile, network_of, plan_reshard
+from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard
 
 
 @register
@@ -121,7 +121,7 @@ def _cluster(module: ir.Module) -> Cluster:
     return cluster
 
 
-def _tensor(program: PipelineProgram, transfer: Transfer) -> Tensor:
+def _tensor(program: PipelineProgram, transfer: Transfer) -> MovedTensor:
     """What a transfer moves, in the bytes that the runtime moves it in: a whole one for smaller elements."""
     source, target = program.values[transfer.source], program.values[transfer.target]
     tiles = []
@@ -129,12 +129,12 @@ def _tensor(program: PipelineProgram, transfer: Transfer) -> Tensor:
         mesh = program.meshes[value.group]
         slices = sdy.slices(value.shape, value.sharding, mesh.axes)
         tiles.append(tuple(Tile(device, where) for device, where in zip(mesh.devices, slices, strict=True)))
-    return Tensor(source.shape, max(1, ceil(dtype_bytes(source.dtype))), tiles[0], tiles[1])
+    return MovedTensor(source.shape, max(1, ceil(dtype_bytes(source.dtype))), tiles[0], tiles[1])
 
 
 def _numbered(
-    tensors: Sequence[Tensor], network: Network, devices: Sequence[int]
-) -> tuple[tuple[list[Tensor], Network], Any]:
+    tensors: Sequence[MovedTensor], network: Network, devices: Sequence[int]
+) -> tuple[tuple[list[MovedTensor], Network], Any]:
     """The same with devices and hosts numbered from 0 in their order, and what tells it from others: plans depend on
     nothing else."""
     number = {device: k for k, device in enumerate(devices)}
@@ -142,7 +142,7 @@ def _numbered(
     host_of = {number[device]: hosts[host] for device, host in network.host_of.items()}
     bandwidth = {hosts[host]: given for host, given in network.bandwidth_bytes_s.items()}
     alike = [
-        Tensor(
+        MovedTensor(
             tensor.shape,
             tensor.item_bytes,
             tuple(Tile(number[tile.device], tile.slice) for tile in tensor.source),

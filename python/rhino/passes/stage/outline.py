@@ -17,8 +17,8 @@ from jaxlib.mlir.dialects import func
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoCluster
 from rhino.dialect.validity import check_valid
-from rhino.passes.plan.write_layouts import MESH
-from rhino.passes.stage.read_program import fragment_ops
+from rhino.ir.meshes import MESH
+from rhino.ir.pipeline import fragment_ops
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoStage
 from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.import_graph import import_graph, number_program
 from rhino.machine import Cluster
 from rhino.machine.roofline import op_seconds
-from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.import_graph import import_graph, number_program
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.split_sums import regroup_scalars, split_gradients
-from rhino.pipeline.cut import Machine, StageOptions, StagePlan, plan_step
+from rhino.pipeline.cut import StageMachine, StageOptions, StagePlan, plan_step
 from rhino.pipeline.search.placement import Placement
 from rhino.program.data import Graph
 
@@ -99,7 +99,7 @@ class PlanStages(Pass):
         log.count("split-gradients", len(plan.sums))
         log.count("proved-optimal", int(plan.solution.status == "optimal"))
 
-    def machine(self, graph: Graph, cluster: Cluster) -> Machine:
+    def machine(self, graph: Graph, cluster: Cluster) -> StageMachine:
         """The cluster's devices dealt to stages in order, each stage computing on all of its own at once."""
         n, placement = self.stages, Placement.of(cluster, self.stages)
         counts, hosts = placement.widths, [placement.hosts_of(s)[0] for s in range(n)]
@@ -109,7 +109,7 @@ class PlanStages(Pass):
         pairs = [[near if hosts[a] == hosts[b] else far for b in range(n)] for a in range(n)]
         # A device sends its part by a link of its own within a host, by its share of the host's to others.
         width = [[counts[a] if hosts[a] == hosts[b] else max(1, far.nics) for b in range(n)] for a in range(n)]
-        return Machine(
+        return StageMachine(
             n,
             m,
             speeds=tuple(float(c) for c in counts),

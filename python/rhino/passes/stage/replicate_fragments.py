@@ -12,15 +12,14 @@ from rhino.dialect.attributes import RhinoPlacement
 from rhino.dialect.mpmd import TOPOLOGY
 from rhino.dialect.sdy import add_mesh
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
+from rhino.ir.manual import mesh_name, outermost
+from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
+from rhino.ir.spread import widen
 from rhino.passes.entry import main_function
-from rhino.passes.manual.read import mesh_name, outermost
-from rhino.passes.manual.spread import widen
-from rhino.passes.plan.plan_sharding import given_mesh
-from rhino.passes.plan.write_layouts import MESH
 from rhino.passes.registry import Pass, PassLog, option, register
 from rhino.passes.stage.accumulators import owner_of
-from rhino.passes.stage.replicated import AXIS, Replicator, widened_topology
+from rhino.passes.stage.replicated import Replicator, widened_topology
 
 
 @register
@@ -111,16 +110,16 @@ def _widen_meshes(module: ir.Module, count: int, body: ir.Operation) -> None:
       body: the micro-batch function; what is in its fragments will be in computations over the axis.
     """
     axes = given_mesh(module)
-    if any(name == AXIS for name, _ in axes):
-        raise PassError(module, f'the mesh has an axis "{AXIS}" already', ["replicate fragments once"])
+    if any(name == REPLICA_AXIS for name, _ in axes):
+        raise PassError(module, f'the mesh has an axis "{REPLICA_AXIS}" already', ["replicate fragments once"])
     for op in list(module.body.operations):
         if op.operation.name == "sdy.mesh" and op.attributes["sym_name"].value == MESH:
             op.operation.erase()
-    add_mesh(module, MESH, [(AXIS, count), *axes])
+    add_mesh(module, MESH, [(REPLICA_AXIS, count), *axes])
     for function in functions.all_functions(module):
         for op in outermost(function):
             if mesh_name(op) == MESH:
-                widen(op, axes, [(AXIS, count), *axes], alone=function != body)
+                widen(op, axes, [(REPLICA_AXIS, count), *axes], alone=function != body)
         if TOPOLOGY in function.attributes:
             function.attributes[TOPOLOGY] = widened_topology(function, count)
     placement = RhinoPlacement.of(module)

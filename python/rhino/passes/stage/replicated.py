@@ -14,18 +14,16 @@ from jaxlib.mlir.dialects import mpmd, sdy, stablehlo
 from rhino.dialect.constants import identity, splat
 from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
-from rhino.passes.diagnostics import PassError
-from rhino.passes.plan.write_layouts import MESH
+from rhino.ir.diagnostics import PassError
+from rhino.ir.meshes import MESH, REPLICA_AXIS
 from rhino.passes.stage.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
 from rhino.program.partial import combined
-
-AXIS = "replica"
 
 
 def widened_topology(function: ir.Operation, count: int) -> ir.Attribute:
     """A function's topology with the replicas' axis in front of each mesh."""
     meshes = topology(function) or []
-    return make_topology({name: [(AXIS, count), *axes] for name, axes in meshes}, function.context)
+    return make_topology({name: [(REPLICA_AXIS, count), *axes] for name, axes in meshes}, function.context)
 
 
 class Replicator:
@@ -127,7 +125,7 @@ class Replicator:
                 list(operands),
                 sdy.TensorShardingPerValueAttr.get(shardings),
                 sdy.TensorShardingPerValueAttr.get(left),
-                sdy.ManualAxesAttr.get([ir.StringAttr.get(AXIS)]),
+                sdy.ManualAxesAttr.get([ir.StringAttr.get(REPLICA_AXIS)]),
             )
         local = [
             self.leading(v.type, 1, replace=True) if spread else v.type
@@ -291,7 +289,7 @@ class Replicator:
         """A mesh tensor's type with the leading dimension, split over the axis."""
         held = _tensor(kind)
         dims = _dims(kind) or ((),) * len(held.tensor.shape)
-        sharding = tensor_sharding(self.context, MESH, ((AXIS,), *dims))
+        sharding = tensor_sharding(self.context, MESH, ((REPLICA_AXIS,), *dims))
         return MeshTensor(held.mesh, self.leading(held.tensor), sharding, held.memory_kind).to_type(self.context)
 
     def leading(self, kind: Any, size: int = 0, replace: bool = False) -> Any:
@@ -303,7 +301,7 @@ class Replicator:
         """The sharding of an operand or result of the manual computation."""
         rank = len(kind.shape)
         if spread:
-            dims = ((AXIS,), *(dims if dims and dims[0] != (AXIS,) else (dims or ((),) * rank)[1:]))
+            dims = ((REPLICA_AXIS,), *(dims if dims and dims[0] != (REPLICA_AXIS,) else (dims or ((),) * rank)[1:]))
         return sdy.TensorShardingAttr(tensor_sharding(self.context, MESH, dims or ((),) * rank))
 
     def _retype(self, function: Any, inputs: Sequence[ir.Type], results: Sequence[ir.Type] | None) -> None:

@@ -8,10 +8,10 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.errors import RhinoError
-from rhino.passes.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.pipeline import read_program
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.read_program import read_program
 from rhino.passes.stage.schedule_costs import Units, fragment_seconds, pipeline_costs, planned_seconds
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import check, make_schedule

@@ -15,12 +15,12 @@ from jaxlib.mlir import ir
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCost, RhinoMulticast
 from rhino.dialect.context import parse_text
+from rhino.ir.import_graph import import_graph
+from rhino.ir.pipeline import fragment_ops, transfer_ops
 from rhino.machine import Cluster
 from rhino.machine.roofline import op_seconds
-from rhino.passes.import_graph import import_graph
 from rhino.passes.stage.outline import outline
-from rhino.passes.stage.read_program import fragment_ops, transfer_ops
-from rhino.pipeline.program import Fragment, PipelineProgram, Transfer, Value, edges_of
+from rhino.pipeline.program import Fragment, GroupValue, PipelineProgram, Transfer, edges_of
 from rhino.pipeline.schedule import Edge, Exchange, PipelineCosts
 from rhino.pipeline.search.placement import Placement
 from rhino.pipeline.search.spread import Spread
@@ -183,7 +183,7 @@ def _exchanges(program: PipelineProgram, transfer_s: _Seconds, links: _Links) ->
     ]
 
 
-def spread_of(program: PipelineProgram, value: Value) -> Spread:
+def spread_of(program: PipelineProgram, value: GroupValue) -> Spread:
     """How a value lies on its group. An axis of which only a part splits it counts as several."""
     mesh: list[int] = []
     split: list[bool] = []
@@ -223,6 +223,6 @@ def _static_bytes(program: PipelineProgram, group: int) -> int:
     return sum(_local_bytes(program, program.values[v]) for v in kept if program.values[v].group == group)
 
 
-def _local_bytes(program: PipelineProgram, value: Value) -> int:
+def _local_bytes(program: PipelineProgram, value: GroupValue) -> int:
     sizes: Mapping[str, int] = dict(program.meshes[value.group].axes)
     return value.nbytes // prod(sdy.axis_size(axis, sizes) for axes in value.sharding for axis in axes)

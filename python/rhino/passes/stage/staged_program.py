@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoMicrobatches, RhinoStage
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
 from rhino.program.data import CONSTRAINTS
 
 BEFORE, BODY, AFTER = range(3)
@@ -39,7 +39,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class StepInput:
     """An argument of the original step, or the part of it with [start, stop) per leading dimension, empty for all."""
 
     index: int
@@ -51,11 +51,11 @@ class Input:
 
 
 # What fragments read from outside: an argument, or a value: of an operation with a home, of the loop, or its counter.
-Source: TypeAlias = "ir.Value | Input"
+Source: TypeAlias = "ir.Value | StepInput"
 
 
 @dataclass(slots=True)
-class Node:
+class StagedOp:
     """An operation of @main or of the loop's body. `reads` are values of @main or the body, nested uses too."""
 
     op: Any
@@ -65,7 +65,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Loop:
+class MicrobatchLoop:
     """The micro-batch loop; carry k has the same position in each list. The counter, first in the IR, is left out."""
 
     op: Any
@@ -96,8 +96,8 @@ class StagedProgram:
     """The step as read. `outputs` has, per original result, its pieces: (value, its rows or an empty slice)."""
 
     main: Any
-    loop: Loop
-    nodes: list[Node]
+    loop: MicrobatchLoop
+    nodes: list[StagedOp]
     producer: dict[Any, int]
     arguments: list[Any]
     alias: dict[Any, Source]
@@ -110,7 +110,7 @@ class StagedProgram:
             value = self.alias[value]
         return value
 
-    def node_of(self, source: Source) -> Node | None:
+    def node_of(self, source: Source) -> StagedOp | None:
         """The operation that makes a value, None for arguments and what the loop carries."""
         index = self.producer.get(source)
         return None if index is None else self.nodes[index]
@@ -128,7 +128,7 @@ class StagedProgram:
             self._roots[value] = known
         return known
 
-    def node_roots(self, node: Node) -> tuple[Source, ...]:
+    def node_roots(self, node: StagedOp) -> tuple[Source, ...]:
         """What must come from outside for an operation, or from other operations with a home."""
         return tuple(dict.fromkeys(root for read in node.reads for root in self.roots(read)))
 
@@ -164,7 +164,7 @@ def read_staged(main: Any) -> StagedProgram:
         else:
             _add(program, op, region, homes)
     for i, argument in enumerate(program.arguments):
-        program.alias[argument] = Input(i)
+        program.alias[argument] = StepInput(i)
     for initial, carried, following, result in zip(loop.initial, loop.arguments, loop.next, loop.results, strict=True):
         if carried == following:  # every micro-batch hands it on as it is
             program.alias[carried] = program.alias[result] = initial
@@ -191,7 +191,7 @@ def _find_loop(main: Any, block: Any) -> Any:
     return loops[0]
 
 
-def _read_loop(op: Any) -> Loop:
+def _read_loop(op: Any) -> MicrobatchLoop:
     count = int(RhinoMicrobatches.from_attr(op.attributes[RhinoMicrobatches.name])["count"])
     body = op.regions[1].blocks[0]
     following = list(body.operations[len(body.operations) - 1].operation.operands)
@@ -200,7 +200,7 @@ def _read_loop(op: Any) -> Loop:
     if counter is None or counter.rank or not isinstance(counter.element_type, ir.IntegerType):
         got = "it carries nothing" if counter is None else f"got '{counter}'"
         raise PassError(op, f"the first value of the micro-batch loop must be its counter, {got}")
-    return Loop(op, count, arguments[0], results[0], initial[1:], arguments[1:], following[1:], results[1:])
+    return MicrobatchLoop(op, count, arguments[0], results[0], initial[1:], arguments[1:], following[1:], results[1:])
 
 
 def _add(program: StagedProgram, op: Any, region: int, homes: dict[Any, Home]) -> None:
@@ -221,7 +221,7 @@ def _add(program: StagedProgram, op: Any, region: int, homes: dict[Any, Home]) -
             raise PassError(op, message)
     for result in op.results:
         program.producer[result] = len(program.nodes)
-    program.nodes.append(Node(op, region, tuple(dict.fromkeys(outside_reads(op))), home))
+    program.nodes.append(StagedOp(op, region, tuple(dict.fromkeys(outside_reads(op))), home))
 
 
 def outside_reads(op: Any) -> Iterator[Any]:
@@ -234,7 +234,7 @@ def outside_reads(op: Any) -> Iterator[Any]:
             yield from (value for value in nested.operands if value not in inner)
 
 
-def _inferred_home(program: StagedProgram, node: Node) -> Home | None:
+def _inferred_home(program: StagedProgram, node: StagedOp) -> Home | None:
     """Where an operation without a stage belongs: with the tensors it reads, or nowhere, to be cloned."""
     if node.op.name in CONSTRAINTS:
         # Right behind a result left open it says what the producer's layout is; others are one reader's wish.
@@ -255,7 +255,7 @@ def _inferred_home(program: StagedProgram, node: Node) -> Home | None:
 
 
 def _tensor_home(program: StagedProgram, source: Source) -> Home | None:
-    if isinstance(source, Input) or not ir.RankedTensorType(source.type).rank:
+    if isinstance(source, StepInput) or not ir.RankedTensorType(source.type).rank:
         return None
     carry = program.loop.carry_of(source)
     if carry is not None:  # inside the loop its stage follows from what reads it

@@ -15,8 +15,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole, RhinoStrided
-from rhino.passes.stage.pins import pinned_whole
-from rhino.passes.stage.staged_program import Input, StagedProgram
+from rhino.ir.pins import pinned_whole
+from rhino.passes.stage.staged_program import StagedProgram, StepInput
 
 _Rows = tuple[tuple[int, int], ...]  # [start, stop) per leading dimension, the last of which is the one that is cut
 _Pieces = list[tuple[_Rows, Any]]
@@ -45,7 +45,7 @@ def store_slices(program: StagedProgram) -> None:
             joined.pop(alias, None)
             continue
         for at, values in slices.items():
-            program.alias.update(dict.fromkeys(values, Input(i, at)))
+            program.alias.update(dict.fromkeys(values, StepInput(i, at)))
     for i, pieces in joined.items():
         homes = [node.home if (node := program.node_of(value)) else None for _, value in pieces]
         if i not in aliased and len({home and home.stage for home in homes}) < 2:
@@ -88,7 +88,7 @@ _SLICE = ("start_indices", "limit_indices", "strides")
 def _joined_rows(program: StagedProgram, result: int) -> _Pieces:
     """The rows a result is a concatenation of, empty if it is none or is read otherwise too."""
     source = program.outputs[result][0][0]
-    node = None if isinstance(source, Input) else program.node_of(source)
+    node = None if isinstance(source, StepInput) else program.node_of(source)
     if node is None or node.op.name != "stablehlo.concatenate" or len(list(node.op.results[0].uses)) != 1:
         return []
     dim = ir.IntegerAttr(node.op.attributes["dimension"]).value

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from rhino.pipeline.cut.plan import Machine, Prepared, StagePlan, Transfer, plan_step, prepare_step, stage_problem
-from rhino.pipeline.cut.problem import Net, StageOptions, StageProblem, StageSolution, Unit
+from rhino.pipeline.cut.plan import (
+    PreparedStep,
+    StageMachine,
+    StagePlan,
+    StageTransfer,
+    plan_step,
+    prepare_step,
+    stage_problem,
+)
+from rhino.pipeline.cut.problem import Net, StageOptions, StageProblem, StageSolution, StageUnit
 from rhino.pipeline.cut.solve import best_linear_cut, plan_stages
 
 __all__ = [
-    "Machine", "Net", "Prepared", "StageOptions", "StagePlan", "StageProblem", "StageSolution", "Transfer", "Unit",
-    "best_linear_cut", "plan_stages", "plan_step", "prepare_step", "stage_problem",
+    "Net",
+    "PreparedStep",
+    "StageMachine",
+    "StageOptions",
+    "StagePlan",
+    "StageProblem",
+    "StageSolution",
+    "StageTransfer",
+    "StageUnit",
+    "best_linear_cut",
+    "plan_stages",
+    "plan_step",
+    "prepare_step",
+    "stage_problem",
 ]  # fmt: skip

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from rhino.machine.roofline import MATMULS
 from rhino.pipeline.cut.phases import Phases
-from rhino.pipeline.cut.step import Step, bits
+from rhino.pipeline.cut.step import LoopForm, bits
 
 
-def captured_parameters(step: Step) -> dict[int, int]:
+def captured_parameters(step: LoopForm) -> dict[int, int]:
     """For each value from before the loop, the arguments it was made of, as a bit set: parameters and other state."""
     graph = step.graph
     found = {a.value: 1 << k for k, a in enumerate(graph.arguments) if a.role in ("param", "opt_state")}
@@ -29,7 +29,7 @@ def captured_parameters(step: Step) -> dict[int, int]:
 class Readers:
     """Which units read what in the forward pass: captured values, parameters, and values of the body."""
 
-    def __init__(self, step: Step, phases: Phases, unit_of: Mapping[int, int]) -> None:
+    def __init__(self, step: LoopForm, phases: Phases, unit_of: Mapping[int, int]) -> None:
         self.captured = captured_parameters(step)
         values: dict[int, dict[int, None]] = {}
         for i in phases.forward:
@@ -43,12 +43,12 @@ class Readers:
         self.of_parameter = {k: sorted(found) for k, found in parameters.items()}
 
 
-def anchor(step: Step, phases: Phases, unit_of: Mapping[int, int], readers: Readers) -> dict[int, int]:
+def anchor(step: LoopForm, phases: Phases, unit_of: Mapping[int, int], readers: Readers) -> dict[int, int]:
     """The unit of each backward item."""
     return _Anchors(step, phases, unit_of, readers).run()
 
 
-def owners(step: Step, phases: Phases, readers: Readers, unit_of: Mapping[int, int]) -> dict[int, int]:
+def owners(step: LoopForm, phases: Phases, readers: Readers, unit_of: Mapping[int, int]) -> dict[int, int]:
     """By argument index the unit of a parameter: where its gradient is accumulated, else the first that reads it."""
     maker = {v: i for i in phases.backward for v in step.graph.ops[i].results}
     found = {k: units[0] for k, units in readers.of_parameter.items()}
@@ -65,7 +65,7 @@ class _Anchors:
     High means early in the backward pass. Only items that no parameter ties to a unit move in the last two.
     """
 
-    def __init__(self, step: Step, phases: Phases, unit_of: Mapping[int, int], readers: Readers) -> None:
+    def __init__(self, step: LoopForm, phases: Phases, unit_of: Mapping[int, int], readers: Readers) -> None:
         self.step, self.phases, self.readers = step, phases, readers
         self.made = {v: unit_of[i] for i in phases.forward for v in step.graph.ops[i].results}
         self.maker = {v: i for i in phases.backward for v in step.graph.ops[i].results}

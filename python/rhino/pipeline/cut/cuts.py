@@ -23,7 +23,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class StageCut:
     """The best stages found, None if there are none, and a bound on every cut of the family."""
 
     stages: tuple[int, ...] | None
@@ -66,7 +66,7 @@ def prefixes(order: Sequence[int]) -> list[int]:
     return found
 
 
-def best_cut(problem: StageProblem, options: StageOptions, ideals: Sequence[int], known_s: float = inf) -> Cut:
+def best_cut(problem: StageProblem, options: StageOptions, ideals: Sequence[int], known_s: float = inf) -> StageCut:
     """The cut of least objective among those made of `ideals` (sorted by size).
 
     `known_s` is the objective of a cut that is known: the answer may be worse, and the bound is of those better.
@@ -79,13 +79,13 @@ def best_cut(problem: StageProblem, options: StageOptions, ideals: Sequence[int]
     if cut.stages is not None:
         found = evaluate(problem, options, cut.stages)
         if not allowed(problem, options, found):
-            cut = Cut(None, cut.bound_s)
+            cut = StageCut(None, cut.bound_s)
         elif found.objective_s <= known_s:
             best = cut.stages, found.objective_s
     if best[1] <= cut.bound_s * (1 + options.gap):
         return cut
     stages, bound_s = narrow(problem, options, sweep.member, sweep.segments(), best, cut.bound_s)
-    return Cut(stages or cut.stages, bound_s)
+    return StageCut(stages or cut.stages, bound_s)
 
 
 def _least(matrix: Sequence[Sequence[float]], stage: int) -> float:
@@ -231,12 +231,12 @@ class _Sweep:
             at = int(self.inner[k])
         return segments[::-1], total
 
-    def run(self) -> Cut:
+    def run(self) -> StageCut:
         """Lower the time allowed to the slowest stage until no cut is left or none can be better."""
         turns = self.problem.microbatches - 1
         cheapest, least = self._path(inf)
         if cheapest is None:
-            return Cut(None, inf)
+            return StageCut(None, inf)
         path, shortest = self._path(inf, bottleneck=True)
         assert path is not None
         best_path, best = min(((p, self._objective(p)) for p in (cheapest, path)), key=lambda pair: pair[1])
@@ -262,7 +262,7 @@ class _Sweep:
         for s, k in enumerate(best_path):
             for u in np.flatnonzero(self.member[self.outer[k]] & ~self.member[self.inner[k]]):
                 stages[int(u)] = s
-        return Cut(tuple(stages), min(bound, best))
+        return StageCut(tuple(stages), min(bound, best))
 
     def _objective(self, path: Sequence[int]) -> float:
         slowest = max(float(self.time[s][k]) for s, k in enumerate(path))

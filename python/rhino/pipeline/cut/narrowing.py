@@ -61,7 +61,7 @@ def narrow(
       best: stages that are known and their objective; or None and one that only less than matters.
       bound_s: what is known to be below every objective.
     """
-    return _Search(problem, options, member, best).run(layers, bound_s)
+    return _NarrowingSearch(problem, options, member, best).run(layers, bound_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class _Node:
         )
 
 
-class _Search:
+class _NarrowingSearch:
     """One search. Nets are columns; sources are the stages that a net can come from."""
 
     def __init__(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rhino.pipeline.cut.step import Step, bits
+from rhino.pipeline.cut.step import LoopForm, bits
 from rhino.program.fusion import is_fusible
 
 _BARRIER = "stablehlo.optimization_barrier"
@@ -28,7 +28,7 @@ class Phases:
     reaches: dict[int, int]
 
 
-def find_phases(step: Step) -> Phases:
+def find_phases(step: LoopForm) -> Phases:
     """The phases of the body's staged items. Linear in ops; without gradients everything is forward."""
     flow = _Flow(step)
     forward = flow.metric_ancestors() if step.gradients else set(flow.items)
@@ -46,7 +46,7 @@ def find_phases(step: Step) -> Phases:
 class _Flow:
     """Which parameters items depend on, and whose gradients they reach: bitsets over the trainable parameters."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: LoopForm) -> None:
         self.step = step
         self.items = list(step.staged(step.body))
         self.trainable = sum(1 << k for k in step.gradients)
@@ -163,7 +163,7 @@ class _Flow:
         return found
 
 
-def _finish_terminals(step: Step, flow: _Flow, forward: set[int]) -> None:
+def _finish_terminals(step: LoopForm, flow: _Flow, forward: set[int]) -> None:
     """Items that reach no gradient follow what they read."""
     made = {v: i for i in flow.items for v in step.graph.ops[i].results}
     for i in flow.items:
@@ -173,7 +173,7 @@ def _finish_terminals(step: Step, flow: _Flow, forward: set[int]) -> None:
                 forward.add(i)
 
 
-def _readers(step: Step, items: Iterable[int]) -> dict[int, list[int]]:
+def _readers(step: LoopForm, items: Iterable[int]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for i in items:
         for v in step.reads[i]:
@@ -181,7 +181,7 @@ def _readers(step: Step, items: Iterable[int]) -> dict[int, list[int]]:
     return found
 
 
-def _sink(step: Step, forward: set[int], kept: frozenset[int]) -> None:
+def _sink(step: LoopForm, forward: set[int], kept: frozenset[int]) -> None:
     """Cheap values that only the backward pass reads are made there, unless what they are made of is larger."""
     graph = step.graph
     made = {v for i in step.staged(step.body) for v in graph.ops[i].results}
@@ -199,7 +199,7 @@ def _sink(step: Step, forward: set[int], kept: frozenset[int]) -> None:
             forward.discard(i)
 
 
-def _hoist(step: Step, forward: set[int]) -> None:
+def _hoist(step: LoopForm, forward: set[int]) -> None:
     """Cheap backward values made of forward ones alone are made there if that leaves less to keep: masks of ReLUs."""
     graph = step.graph
     made = {v: i for i in step.staged(step.body) for v in graph.ops[i].results}

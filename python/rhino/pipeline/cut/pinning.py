@@ -13,10 +13,12 @@ from rhino.pipeline.cut.anchors import Readers, anchor, owners
 from rhino.pipeline.cut.coarsen import Range
 from rhino.pipeline.cut.phases import Phases
 from rhino.pipeline.cut.problem import pinned_ranges
-from rhino.pipeline.cut.step import Step
+from rhino.pipeline.cut.step import LoopForm
 
 
-def item_ranges(step: Step, phases: Phases, edges: Mapping[int, Sequence[int]], stages: int) -> dict[int, Range] | None:
+def item_ranges(
+    step: LoopForm, phases: Phases, edges: Mapping[int, Sequence[int]], stages: int
+) -> dict[int, Range] | None:
     """By forward item the first and the last stage that it can be on; None where nothing is pinned.
 
     A parameter is on the stage that accumulates its gradient, with the op that is mirrored there; one without gradient
@@ -37,7 +39,7 @@ def item_ranges(step: Step, phases: Phases, edges: Mapping[int, Sequence[int]], 
     return _Ranges(step, phases, edges, stages).run() if step.pins else None
 
 
-def check_owners(step: Step, owner: Mapping[int, int], ranges: Sequence[Range]) -> None:
+def check_owners(step: LoopForm, owner: Mapping[int, int], ranges: Sequence[Range]) -> None:
     """Raise RhinoError if a pinned parameter's gradient would be accumulated on another stage.
 
     Args:
@@ -58,7 +60,7 @@ def check_owners(step: Step, owner: Mapping[int, int], ranges: Sequence[Range]) 
 class _Ranges:
     """Positions are those of the forward items in program order, which is a topological one."""
 
-    def __init__(self, step: Step, phases: Phases, edges: Mapping[int, Sequence[int]], stages: int) -> None:
+    def __init__(self, step: LoopForm, phases: Phases, edges: Mapping[int, Sequence[int]], stages: int) -> None:
         self.step, self.phases, self.stages = step, phases, stages
         self.position = {i: n for n, i in enumerate(phases.forward)}
         self.edges = sorted((self.position[i], self.position[j]) for i, found in edges.items() for j in found)

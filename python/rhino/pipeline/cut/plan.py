@@ -15,7 +15,7 @@ from rhino.pipeline.cut.phases import Phases, find_phases
 from rhino.pipeline.cut.problem import StageOptions, StageProblem, StageSolution
 from rhino.pipeline.cut.rest import Combination, place_rest
 from rhino.pipeline.cut.solve import plan_stages
-from rhino.pipeline.cut.step import Step, read_step
+from rhino.pipeline.cut.step import LoopForm, read_step
 from rhino.pipeline.cut.units import UnitGraph, build_units
 from rhino.program.data import Graph
 
@@ -26,7 +26,7 @@ _DEFAULT = StageOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class StageMachine:
     """What stages run on; fields as in `StageProblem`. `microbatches` 0 means what the loop says."""
 
     stages: int
@@ -39,7 +39,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class StageTransfer:
     """A value sent from one stage to another: per micro-batch in forward and backward, once in prepare and update."""
 
     value: int
@@ -73,7 +73,7 @@ class StagePlan:
     backward_s: tuple[float, ...]
     prepare_s: tuple[float, ...]
     update_s: tuple[float, ...]
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[StageTransfer, ...]
     activation_bytes: tuple[int, ...]
     static_bytes: tuple[int, ...]
     sums: dict[int, tuple[int, ...]]
@@ -83,23 +83,23 @@ class StagePlan:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedStep:
     """A step with its phases: what all plans of one graph share."""
 
-    step: Step
+    step: LoopForm
     phases: Phases
 
 
-def prepare_step(graph: Graph) -> Prepared:
+def prepare_step(graph: Graph) -> PreparedStep:
     """Reads a graph in loop form. Raises RhinoError when it is not."""
     step = read_step(graph)
-    return Prepared(step, find_phases(step))
+    return PreparedStep(step, find_phases(step))
 
 
 def plan_step(
-    graph: Graph | Prepared,
+    graph: Graph | PreparedStep,
     seconds: Sequence[float],
-    machine: Machine,
+    machine: StageMachine,
     options: StageOptions = _DEFAULT,
     nbytes: Sequence[int] | None = None,
     sent: Sequence[int] = (),
@@ -115,7 +115,7 @@ def plan_step(
       RhinoError: the graph has no micro-batch loop or no roles, fewer units than stages, pins that contradict each
         other, or nothing fits in memory.
     """
-    ready = graph if isinstance(graph, Prepared) else prepare_step(graph)
+    ready = graph if isinstance(graph, PreparedStep) else prepare_step(graph)
     step = ready.step
     trips = max(1, step.microbatches)
     given = [s / trips if step.loop < i < step.graph.ops[step.loop].region_end else s for i, s in enumerate(seconds)]
@@ -126,10 +126,10 @@ def plan_step(
 
 
 def stage_problem(
-    ready: Prepared,
+    ready: PreparedStep,
     seconds: Sequence[float],
     nbytes: Sequence[int],
-    machine: Machine,
+    machine: StageMachine,
     options: StageOptions = _DEFAULT,
     sent: Sequence[int] = (),
 ) -> tuple[UnitGraph, StageProblem]:
@@ -165,7 +165,7 @@ class _Report:
     """From stages of units to the plan."""
 
     def __init__(
-        self, step: Step, phases: Phases, units: UnitGraph, solution: StageSolution,
+        self, step: LoopForm, phases: Phases, units: UnitGraph, solution: StageSolution,
         seconds: Sequence[float], nbytes: Sequence[int],
     ) -> None:  # fmt: skip
         self.step, self.phases, self.units, self.solution = step, phases, units, solution
@@ -223,7 +223,7 @@ class _Report:
             self.solution,
         )
 
-    def _transfers(self) -> tuple[Transfer, ...]:
+    def _transfers(self) -> tuple[StageTransfer, ...]:
         step = self.step
         backward = frozenset(self.phases.backward)
         parts = {v for found in self.sums.values() for v in found}
@@ -248,12 +248,12 @@ class _Report:
         for c in self.combinations:
             for s in sorted(set(c.stages) - {c.home}):
                 found.setdefault((c.leaves[c.stages.index(s)], c.home, "update"), s)
-        return tuple(Transfer(v, src, dst, phase, self.nbytes[v]) for (v, dst, phase), src in found.items())
+        return tuple(StageTransfer(v, src, dst, phase, self.nbytes[v]) for (v, dst, phase), src in found.items())
 
     def _adds(self, item: int) -> bool:
         return self.step.graph.ops[item].name == "stablehlo.add"
 
-    def _memory(self, n: int, transfers: Sequence[Transfer]) -> tuple[list[int], list[int]]:
+    def _memory(self, n: int, transfers: Sequence[StageTransfer]) -> tuple[list[int], list[int]]:
         """Bytes that always stay, and that one micro-batch keeps, by stage."""
         step, graph = self.step, self.step.graph
         static, active = [0] * n, [0] * n

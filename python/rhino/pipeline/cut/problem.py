@@ -14,7 +14,7 @@ from rhino.errors import RhinoError
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class StageUnit:
     """What is never divided: some forward ops and their backward. Seconds are of one micro-batch at speed 1.
 
     `static_bytes` stay for the whole step (parameters, gradients, optimizer state), `activation_bytes` from a
@@ -57,7 +57,7 @@ class StageProblem:
       byte_s, latency_s: between every two stages, seconds of a byte and of a message, as matrices.
     """
 
-    units: tuple[Unit, ...]
+    units: tuple[StageUnit, ...]
     precedences: tuple[tuple[int, int], ...]
     nets: tuple[Net, ...]
     stages: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rhino.pipeline.cut.step import Step
+from rhino.pipeline.cut.step import LoopForm
 
 # Their order does not matter but for rounding.
 _COMBINERS = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "maximum", "minimum"))
@@ -30,7 +30,7 @@ class Combination:
 
 
 def place_rest(
-    step: Step, stage_of: dict[int, int], owners: Mapping[int, int], nbytes: Sequence[int]
+    step: LoopForm, stage_of: dict[int, int], owners: Mapping[int, int], nbytes: Sequence[int]
 ) -> tuple[dict[int, int], tuple[Combination, ...]]:
     """Gives `stage_of` (by item) the staged items outside the loop; returns stages of arguments, and combinations.
 
@@ -43,7 +43,9 @@ def place_rest(
 
 
 class _Placement:
-    def __init__(self, step: Step, stage_of: dict[int, int], owners: Mapping[int, int], nbytes: Sequence[int]) -> None:
+    def __init__(
+        self, step: LoopForm, stage_of: dict[int, int], owners: Mapping[int, int], nbytes: Sequence[int]
+    ) -> None:
         self.step, self.graph, self.stage_of, self.nbytes = step, step.graph, stage_of, nbytes
         self.items = (*step.staged(step.before), *step.staged(step.after))
         self.at: dict[int, int] = {}

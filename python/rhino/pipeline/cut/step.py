@@ -21,7 +21,7 @@ _STATE_ROLES = ("param", "opt_state")
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
+class LoopCarry:
     """One value the loop changes: what enters it, the body's argument, what the body yields, the loop's result."""
 
     entry: int
@@ -31,7 +31,7 @@ class Carry:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoopForm:
     """A graph in loop form. Items are the ops at the top level and directly in the body; regions go with their op.
 
     Attributes:
@@ -51,7 +51,7 @@ class Step:
     after: tuple[int, ...]
     reads: dict[int, tuple[int, ...]]
     counter: int
-    carries: tuple[Carry, ...]
+    carries: tuple[LoopCarry, ...]
     cloned: bytearray
     gradients: dict[int, tuple[int, ...]]
     states: dict[int, int]
@@ -73,7 +73,7 @@ class Step:
         return (i for i in items if not self.cloned[i])
 
 
-def read_step(graph: Graph) -> Step:
+def read_step(graph: Graph) -> LoopForm:
     """The step of a graph in loop form.
 
     Raises:
@@ -85,10 +85,10 @@ def read_step(graph: Graph) -> Step:
         )
     if all(a.role == "other" for a in graph.arguments):
         raise RhinoError("no argument of @main is a parameter or part of the batch", "run rhino-classify-args first")
-    return _Reader(with_pieces(graph)).run()
+    return _LoopFormReader(with_pieces(graph)).run()
 
 
-class _Reader:
+class _LoopFormReader:
     """State of one reading."""
 
     def __init__(self, graph: Graph) -> None:
@@ -99,7 +99,7 @@ class _Reader:
             if inside == yielded:
                 self.alias[inside] = self.alias[result] = entry
 
-    def run(self) -> Step:
+    def run(self) -> LoopForm:
         graph, loop = self.graph, self.loop
         top = [op.index for op in graph.ops if op.parent == -1 and op is not loop]
         body = self._body()
@@ -113,7 +113,7 @@ class _Reader:
         reads = {i: self._reads(graph.ops[i]) for i in (*top, *body)}
         counter = loop.ties[0]
         carries = tuple(
-            Carry(entry, inside, yielded, result)
+            LoopCarry(entry, inside, yielded, result)
             for entry, _, inside, yielded, result in loop.ties[1:]
             if inside != yielded
         )
@@ -121,7 +121,7 @@ class _Reader:
         after = tuple(i for i in top if i > loop.index)
         cloned = self._clones((*before, *body, *after), reads, counter[2], spread)
         gradients, states = self._gradients(before, after, reads, carries)
-        return Step(
+        return LoopForm(
             graph, loop.index, before, tuple(body), after, reads, counter[2], carries, cloned, gradients, states
         )
 
@@ -188,7 +188,7 @@ class _Reader:
         before: tuple[int, ...],
         after: tuple[int, ...],
         reads: dict[int, tuple[int, ...]],
-        carries: tuple[Carry, ...],
+        carries: tuple[LoopCarry, ...],
     ) -> tuple[dict[int, tuple[int, ...]], dict[int, int]]:
         """A parameter and an accumulator belong together where an update combines them element by element.
 
@@ -228,7 +228,7 @@ class _Reader:
         self,
         after: tuple[int, ...],
         reads: dict[int, tuple[int, ...]],
-        carries: tuple[Carry, ...],
+        carries: tuple[LoopCarry, ...],
         params: dict[int, int],
         pairs: dict[int, int],
     ) -> None:

@@ -12,8 +12,8 @@ from rhino.pipeline.cut.anchors import Readers, anchor, owners
 from rhino.pipeline.cut.coarsen import coarsen
 from rhino.pipeline.cut.phases import Phases
 from rhino.pipeline.cut.pinning import check_owners, item_ranges
-from rhino.pipeline.cut.problem import Net, Unit
-from rhino.pipeline.cut.step import Step, bits
+from rhino.pipeline.cut.problem import Net, StageUnit
+from rhino.pipeline.cut.step import LoopForm, bits
 
 _SUM = "stablehlo.add"
 
@@ -27,7 +27,7 @@ class UnitGraph:
     `owner` is the unit of a parameter (by argument index): where its gradient is accumulated.
     """
 
-    units: tuple[Unit, ...]
+    units: tuple[StageUnit, ...]
     precedences: tuple[tuple[int, int], ...]
     nets: tuple[Net, ...]
     pins: tuple[int, ...]
@@ -37,7 +37,7 @@ class UnitGraph:
 
 
 def build_units(
-    step: Step,
+    step: LoopForm,
     phases: Phases,
     seconds: Sequence[float],
     nbytes: Sequence[int],
@@ -79,7 +79,7 @@ def build_units(
     return replace(found, pins=tuple(first if first == last else -1 for first, last in ranges))
 
 
-def gradient_parts(step: Step, phases: Phases, unit_of: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+def gradient_parts(step: LoopForm, phases: Phases, unit_of: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
     """By carry, the values whose sum it accumulates, where they are of different units: tied parameters."""
     graph = step.graph
     maker = {v: i for i in phases.backward for v in graph.ops[i].results}
@@ -112,7 +112,7 @@ class _Translation:
 
     def __init__(
         self,
-        step: Step,
+        step: LoopForm,
         phases: Phases,
         readers: Readers,
         unit_of: dict[int, int],
@@ -134,7 +134,7 @@ class _Translation:
         summed = {v for parts in sums.values() for v in parts}
         active = self._values(count, summed)
         owner, static = self._parameters(count, sums)
-        units = tuple(Unit(f, b, s, a) for f, b, s, a in zip(forward_s, backward_s, static, active, strict=True))
+        units = tuple(StageUnit(f, b, s, a) for f, b, s, a in zip(forward_s, backward_s, static, active, strict=True))
         return UnitGraph(units, tuple(sorted(self.precedences)), tuple(self.nets), (), unit_of, sums, owner)
 
     def _net(self, root: int, units: Sequence[int], nbytes: int) -> None:

@@ -1,6 +1,6 @@
 """A training step cut into per-stage programs, as plain data: what the runtime executes and the scheduler orders.
 
-Owns the dataclasses. Imports neither jax nor MLIR; `rhino.passes.stage.read_program` makes them from IR.
+Owns the dataclasses. Imports neither jax nor MLIR; `rhino.ir.pipeline` makes them from IR.
 """
 
 from __future__ import annotations
@@ -8,26 +8,26 @@ from __future__ import annotations
 from rhino.pipeline.program.edges import PipelineEdge, edges_of
 from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
-    Argument,
-    Carry,
     Fragment,
-    Mesh,
+    GroupMesh,
+    GroupValue,
     PipelineProgram,
     Result,
+    StageArgument,
+    StageCarry,
     Transfer,
-    Value,
 )
 
 __all__ = [
     "FRAGMENT_KINDS",
-    "Argument",
-    "Carry",
     "Fragment",
-    "Mesh",
+    "GroupMesh",
+    "GroupValue",
     "PipelineEdge",
     "PipelineProgram",
     "Result",
+    "StageArgument",
+    "StageCarry",
     "Transfer",
-    "Value",
     "edges_of",
 ]

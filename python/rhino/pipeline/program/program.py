@@ -16,7 +16,7 @@ TASKS = {"update": "apply"}
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class GroupMesh:
     """The devices of one group. Stage s runs on group s mod the number of groups.
 
     `axes` are (name, size) from outermost to innermost; `devices` are the cluster's, row-major over the axes.
@@ -28,7 +28,7 @@ class Mesh:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class GroupValue:
     """One tensor on one group. `index` is its position in `PipelineProgram.values`.
 
     `shape` is global, `dtype` as MLIR writes it (`f32`, `bf16`, `i1`, `ui32`), `sharding` has the axis texts of each
@@ -81,7 +81,7 @@ class Transfer:
     `of` and `level` say what it waits for, as in `rhino.schedule`: within a micro-batch `of` is "forward" if it goes to
     a later stage and "backward" if to an earlier one; once per step it is "prepare" or "apply", with the level of the
     fragment that makes the source, or, for what the loop over micro-batches leaves, the kind of the fragment that makes
-    `Carry.next`. An argument counts as made by prepare, level 0; no fragment need exist there.
+    `StageCarry.next`. An argument counts as made by prepare, level 0; no fragment need exist there.
     A send of kind `of` and `level` from `from_stage` to `to_stage` is all transfers with these four, in order.
     `strategy` and `scheduler` are those of `rhino.reshard.plan_reshard`, the same for all of these.
     """
@@ -98,7 +98,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class StageArgument:
     """An argument of the step on one group: `index` in the original signature, or rows of it.
 
     An original argument has several entries if several groups read it (each holds all of it), or if it is stored in
@@ -125,7 +125,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
+class StageCarry:
     """A value that each micro-batch updates, such as an accumulator; all of it on the group of `stage`.
 
     `initial` (scope "step") is its value in the first micro-batch, `argument` (scope "microbatch") its value in each,
@@ -150,14 +150,14 @@ class PipelineProgram:
 
     stages: int
     microbatches: int
-    meshes: tuple[Mesh, ...]
-    values: tuple[Value, ...]
-    arguments: tuple[Argument, ...]
+    meshes: tuple[GroupMesh, ...]
+    values: tuple[GroupValue, ...]
+    arguments: tuple[StageArgument, ...]
     results: tuple[Result, ...]
     before: tuple[Fragment | Transfer, ...]
     body: tuple[Fragment | Transfer, ...]
     after: tuple[Fragment | Transfer, ...]
-    carries: tuple[Carry, ...]
+    carries: tuple[StageCarry, ...]
     counters: tuple[int, ...]
 
     @property

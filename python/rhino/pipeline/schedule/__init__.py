@@ -11,7 +11,7 @@ from rhino.pipeline.schedule.costs import Edge, Exchange, PipelineCosts
 from rhino.pipeline.schedule.estimate import estimate_step_s
 from rhino.pipeline.schedule.generate import SCHEDULES, make_schedule
 from rhino.pipeline.schedule.simulator import Simulation, simulate
-from rhino.pipeline.schedule.tasks import Schedule, Task
+from rhino.pipeline.schedule.tasks import ScheduledStep, Task
 from rhino.pipeline.schedule.trace import chrome_trace
 from rhino.pipeline.schedule.warmup import choose_warmup, warmup_counts
 
@@ -20,7 +20,7 @@ __all__ = [
     "Edge",
     "Exchange",
     "PipelineCosts",
-    "Schedule",
+    "ScheduledStep",
     "Simulation",
     "Task",
     "check",

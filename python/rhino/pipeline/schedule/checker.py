@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rhino.pipeline.schedule.costs import PipelineCosts
-from rhino.pipeline.schedule.tasks import KINDS, Schedule, Task
+from rhino.pipeline.schedule.tasks import KINDS, ScheduledStep, Task
 from rhino.pipeline.schedule.wiring import Wiring, once
 
 _LOOP = ("forward", "backward", "weight")
 _MOST = 20  # problems reported
 
 
-def check(schedule: Schedule, costs: PipelineCosts) -> tuple[str, ...]:
+def check(schedule: ScheduledStep, costs: PipelineCosts) -> tuple[str, ...]:
     """The problems of a schedule for a pipeline, none if it is valid. Times are not looked at.
 
     A valid list is in canonical form: prepare tasks first and apply tasks last, by level and stage; recvs directly
@@ -33,7 +33,7 @@ def check(schedule: Schedule, costs: PipelineCosts) -> tuple[str, ...]:
     return ()
 
 
-def _shape(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
+def _shape(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str]:
     """Counts and indices: what the later steps rely on."""
     if schedule.stages != costs.stages:
         yield f"the schedule has {schedule.stages} stages, but the pipeline has {costs.stages}"
@@ -56,7 +56,7 @@ def _shape(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
                 yield f"{_place(group, at, task)}: stage {task.stage} runs on group {costs.groups[task.stage]}"
 
 
-def _complete(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
+def _complete(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str]:
     """Every task that the pipeline needs, once, and no other."""
     m, wiring = schedule.microbatches, Wiring(costs, schedule.microbatches, schedule.split)
     needed: Counter[Task] = Counter()
@@ -79,7 +79,7 @@ def _complete(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
             yield f"group {costs.groups[task.stage]} lacks {task}"
 
 
-def _canonical(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
+def _canonical(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str]:
     """Every list is the canonical one of the order in which it computes."""
     wiring = Wiring(costs, schedule.microbatches, schedule.split)
     forwards = [0] * costs.stages
@@ -110,7 +110,7 @@ def _canonical(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
                 backwards[stage] += 1
 
 
-def _dependencies(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
+def _dependencies(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str]:
     """Within a list: micro-batches in order, forward before backward before weight, all between prepare and apply."""
     for group, tasks in enumerate(schedule.tasks):
         done: dict[tuple[str, int], int] = {}
@@ -126,7 +126,7 @@ def _dependencies(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
             done[task.kind, task.stage] = i + 1
 
 
-def _execution(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
+def _execution(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str]:
     """An execution exists: lists in order, sends that never wait, recvs that wait for their send."""
     at = [0] * len(schedule.tasks)
     sent: set[tuple[object, ...]] = set()
@@ -155,7 +155,7 @@ def _execution(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
             yield f"deadlock: {_place(group, at[group], task)} waits for group {costs.groups[task.peer]}"
 
 
-def _memory(schedule: Schedule, costs: PipelineCosts) -> Iterator[str]:
+def _memory(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str]:
     """What is in flight fits, on every group, at every time: lists alone decide that."""
     for group, limit in enumerate(costs.limit_bytes):
         peak = memory_peak_bytes(schedule.tasks[group], costs, group)

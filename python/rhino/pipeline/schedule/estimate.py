@@ -28,7 +28,7 @@ def estimate_step_s(
     cost in steady state is not in it.
     """
     split = costs.splittable() if delay_weight or name == "zero-bubble" else ()
-    bound = _Bound(costs, microbatches, split)
+    bound = _StepBound(costs, microbatches, split)
     best = bound.busiest_group()
     if name in ("gpipe", "1f1b", "eager-1f1b") or (name == "kfkb" and k == 1):
         counts = warmup_counts(name, costs, microbatches) if warmup is None else warmup
@@ -36,7 +36,7 @@ def estimate_step_s(
     return best
 
 
-class _Bound:
+class _StepBound:
     def __init__(self, costs: PipelineCosts, microbatches: int, split: Sequence[int]) -> None:
         n = costs.stages
         self.costs, self.m = costs, microbatches

@@ -12,7 +12,7 @@ from rhino.pipeline.schedule.checker import memory_peak_bytes
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.interleaved import interleaved_order
 from rhino.pipeline.schedule.simulator import simulate
-from rhino.pipeline.schedule.tasks import Schedule
+from rhino.pipeline.schedule.tasks import ScheduledStep
 from rhino.pipeline.schedule.warmup import falls_short, warmup_counts
 from rhino.pipeline.schedule.wiring import Step, lower
 from rhino.pipeline.schedule.zero_bubble import caps_in_flight, zero_bubble_order
@@ -33,7 +33,7 @@ def make_schedule(
     warmup: Sequence[int] | None = None,
     delay_weight: bool | None = None,
     caps: Sequence[int] | None = None,
-) -> Schedule:
+) -> ScheduledStep:
     """The task lists of a step.
 
     Args:
@@ -102,7 +102,7 @@ def _with_weight(order: Sequence[Step], split: Sequence[int], lag: int = 0) -> l
 
 def _alternating(
     name: str, costs: PipelineCosts, microbatches: int, k: int, warmup: Sequence[int] | None, delay_weight: bool
-) -> Schedule:
+) -> ScheduledStep:
     if costs.group_count < costs.stages:
         raise RhinoError(f"{name} runs one stage per group, got {costs.stages} stages on {costs.group_count} groups",
                          "use interleaved-1f1b or zero-bubble")  # fmt: skip
@@ -139,7 +139,7 @@ def _after_warmup(stage: int, warmup: int, microbatches: int, k: int) -> list[St
     return order
 
 
-def _best_kfkb(costs: PipelineCosts, microbatches: int, delay_weight: bool) -> Schedule:
+def _best_kfkb(costs: PipelineCosts, microbatches: int, delay_weight: bool) -> ScheduledStep:
     """The k with the shortest step among those that fit; judged on fewer micro-batches where there are many."""
     sample = min(microbatches, 8 * costs.stages)
     best: tuple[float, int] | None = None
@@ -158,7 +158,7 @@ def _fits(costs: PipelineCosts, in_flight: Sequence[int]) -> bool:
     return all(room is None or count <= room for count, room in zip(in_flight, rooms, strict=True))
 
 
-def _zero_bubble(costs: PipelineCosts, microbatches: int, caps: Sequence[int] | None) -> Schedule:
+def _zero_bubble(costs: PipelineCosts, microbatches: int, caps: Sequence[int] | None) -> ScheduledStep:
     """The best of a few list schedules and, on groups of one stage, 1F1B with weight gradients during transfers."""
     split = _split(costs, True)
     if caps is None:
@@ -176,7 +176,7 @@ def _zero_bubble(costs: PipelineCosts, microbatches: int, caps: Sequence[int] | 
 
 def _zero_bubble_lists(
     costs: PipelineCosts, microbatches: int, caps: Sequence[int], split: Sequence[int], kinds: Sequence[int]
-) -> list[Schedule]:
+) -> list[ScheduledStep]:
     """Schedules of the kinds asked for: list schedules of some patience first, then 1F1B where it applies."""
     made = []
     plain = warmup_counts("1f1b", costs, microbatches)
@@ -197,7 +197,7 @@ def _zero_bubble_lists(
     return made
 
 
-def _check_memory(schedule: Schedule, costs: PipelineCosts) -> None:
+def _check_memory(schedule: ScheduledStep, costs: PipelineCosts) -> None:
     for group, limit in enumerate(costs.limit_bytes):
         peak = memory_peak_bytes(schedule.tasks[group], costs, group)
         if peak > limit:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Transfer(Generic[T]):
+class LinkTransfer(Generic[T]):
     """One transfer.
 
     Attributes:
@@ -47,15 +47,15 @@ class Links(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[int, int], deque[Transfer[T]]] = {}
-        self._on: dict[str, dict[int, Transfer[T]]] = {}
+        self._lanes: dict[tuple[int, int], deque[LinkTransfer[T]]] = {}
+        self._on: dict[str, dict[int, LinkTransfer[T]]] = {}
         # By end and order; what ends at another time by now is skipped.
-        self._ends: list[tuple[float, int, Transfer[T]]] = []
+        self._ends: list[tuple[float, int, LinkTransfer[T]]] = []
         self._count = 0
 
     def send(self, what: T, lane: tuple[int, int], links: tuple[str, ...], seconds: float, now: float) -> None:
         """Start a transfer that takes so long by itself, or let it wait for those before it in its lane."""
-        transfer = Transfer(what, lane, links, seconds, self._count)
+        transfer = LinkTransfer(what, lane, links, seconds, self._count)
         self._count += 1
         waiting = self._lanes.setdefault(lane, deque())
         waiting.append(transfer)
@@ -69,7 +69,7 @@ class Links(Generic[T]):
             heappop(ends)
         return ends[0][0] if ends else inf
 
-    def arrive(self) -> Transfer[T]:
+    def arrive(self) -> LinkTransfer[T]:
         """The transfer that arrives next, off its links from now on."""
         now = self.next_end_s()
         transfer = heappop(self._ends)[2]
@@ -83,7 +83,7 @@ class Links(Generic[T]):
         self._divide(transfer.links, now)
         return transfer
 
-    def _begin(self, transfer: Transfer[T], now: float) -> None:
+    def _begin(self, transfer: LinkTransfer[T], now: float) -> None:
         transfer.start_s = transfer.since_s = now
         for link in transfer.links:
             self._on.setdefault(link, {})[transfer.number] = transfer

@@ -15,11 +15,11 @@ from rhino.errors import RhinoError
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.links import Links
 from rhino.pipeline.schedule.steady import steady_time
-from rhino.pipeline.schedule.tasks import COMPUTE, Schedule, Task
+from rhino.pipeline.schedule.tasks import COMPUTE, ScheduledStep, Task
 from rhino.pipeline.schedule.wiring import Wiring
 
 
-class Event(NamedTuple):
+class TaskEvent(NamedTuple):
     """A task in time. Of a send, its transfer's, from when those before it between its groups have arrived."""
 
     task: Task
@@ -52,10 +52,10 @@ class Simulation:
     in_flight_peak: tuple[int, ...]
     memory: tuple[tuple[tuple[float, int], ...], ...]
     memory_peak_bytes: tuple[int, ...]
-    events: tuple[Event, ...]
+    events: tuple[TaskEvent, ...]
 
 
-def simulate(schedule: Schedule, costs: PipelineCosts) -> Simulation:
+def simulate(schedule: ScheduledStep, costs: PipelineCosts) -> Simulation:
     """Play a schedule.
 
     A send starts its transfer when the task before it is done; a recv holds its group until the transfer has arrived.
@@ -65,7 +65,7 @@ def simulate(schedule: Schedule, costs: PipelineCosts) -> Simulation:
     Raises:
       RhinoError: the lists wait for each other, or send what the pipeline does not have.
     """
-    run = _Run(schedule, costs)
+    run = _SimulatorRun(schedule, costs)
     run.play()
     done = max(run.clock)
     total = done * len(run.clock)
@@ -96,8 +96,8 @@ def task_seconds(task: Task, costs: PipelineCosts, split: Sequence[int]) -> floa
     return costs.apply_s[stage] if task.level == costs.apply_levels[stage] - 1 else 0.0
 
 
-class _Run:
-    def __init__(self, schedule: Schedule, costs: PipelineCosts) -> None:
+class _SimulatorRun:
+    def __init__(self, schedule: ScheduledStep, costs: PipelineCosts) -> None:
         groups = len(schedule.tasks)
         self.schedule, self.costs = schedule, costs
         self.wiring = Wiring(costs, schedule.microbatches, schedule.split)
@@ -111,7 +111,7 @@ class _Run:
         self.memory = [[(0.0, amount)] for amount in costs.static_bytes]
         self.forward_ends: list[list[float]] = [[] for _ in range(costs.stages)]
         self.backward_ends: list[list[float]] = [[] for _ in range(costs.stages)]
-        self.events: list[Event] = []
+        self.events: list[TaskEvent] = []
         # Of values, by (of, src, dst, micro-batch, level).
         self.sent_s: dict[tuple[object, ...], float] = {}
         self.arrived: set[tuple[object, ...]] = set()
@@ -173,7 +173,7 @@ class _Run:
             seconds = self.seconds[key] = task_seconds(task, self.costs, self.schedule.split)
         done = now + seconds
         self.busy[group] += seconds
-        self.events.append(Event(task, group, now, done))
+        self.events.append(TaskEvent(task, group, now, done))
         if task.kind == "forward":
             self.forward_ends[task.stage].append(done)
         elif task.kind == "backward":
@@ -193,7 +193,7 @@ class _Run:
     def arrive(self, now: float) -> None:
         transfer = self.links.arrive()
         task, group = transfer.what
-        self.events.append(Event(task, group, transfer.start_s, now))
+        self.events.append(TaskEvent(task, group, transfer.start_s, now))
         value = _value(task)
         self.arrived.add(value)
         waiter = self.waiting.pop(value, None)

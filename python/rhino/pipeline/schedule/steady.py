@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rhino.pipeline.schedule.costs import PipelineCosts
-from rhino.pipeline.schedule.tasks import Schedule
+from rhino.pipeline.schedule.tasks import ScheduledStep
 
 _CLOSE = 1e-9
 
 
 def steady_time(
-    schedule: Schedule,
+    schedule: ScheduledStep,
     costs: PipelineCosts,
     forward_ends: Sequence[Sequence[float]],
     backward_ends: Sequence[Sequence[float]],

@@ -65,7 +65,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class ScheduledStep:
     """The task lists of one step.
 
     Attributes:
@@ -100,7 +100,7 @@ class Schedule:
         return data
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Schedule:
+    def from_data(cls, data: Mapping[str, Any]) -> ScheduledStep:
         """The schedule that `to_data` wrote. RhinoError when a key is missing."""
         try:
             return cls(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rhino.pipeline.schedule.costs import PipelineCosts
-from rhino.pipeline.schedule.simulator import Event, Simulation
+from rhino.pipeline.schedule.simulator import Simulation, TaskEvent
 
 _COLORS = {"forward": "good", "backward": "bad", "weight": "terrible", "prepare": "grey", "apply": "olive"}
 
@@ -50,7 +50,7 @@ def _named(what: str, group: int, track: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": group, "tid": track, "args": {"name": name}}
 
 
-def _slice(event: Event, group: int, track: int) -> dict[str, Any]:
+def _slice(event: TaskEvent, group: int, track: int) -> dict[str, Any]:
     task = event.task
     args = task.to_data()
     data = {
@@ -68,7 +68,7 @@ def _slice(event: Event, group: int, track: int) -> dict[str, Any]:
     return data
 
 
-def _label(event: Event) -> str:
+def _label(event: TaskEvent) -> str:
     """`F3` or `B3` with the stage where it is not the group's number; a transfer as `F3 0>1`."""
     task = event.task
     kind = task.of if task.kind == "send" else task.kind

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from rhino.pipeline.schedule.costs import PipelineCosts
-from rhino.pipeline.schedule.tasks import Schedule, Task
+from rhino.pipeline.schedule.tasks import ScheduledStep, Task
 
 # kind, stage, micro-batch of a forward, backward or weight task; per group the order in which it runs them.
 Step: TypeAlias = tuple[str, int, int]
@@ -131,7 +131,7 @@ def lower(
     orders: Orders,
     split: Sequence[int] = (),
     late_forwards: bool = False,
-) -> Schedule:
+) -> ScheduledStep:
     """The schedule whose groups compute in these orders, with everything around it in canonical form.
 
     With `late_forwards`, forwards that exchange nothing move to directly before their backward: nobody waits for them.
@@ -144,7 +144,7 @@ def lower(
     for group, order in enumerate(orders):
         compute = [Task(kind, stage, microbatch) for kind, stage, microbatch in order]
         lists.append(tuple(wiring.around([*once(costs, group, "prepare"), *compute, *once(costs, group, "apply")])))
-    return Schedule(name, costs.stages, microbatches, tuple(lists), warmup_of(costs.stages, orders), tuple(split))
+    return ScheduledStep(name, costs.stages, microbatches, tuple(lists), warmup_of(costs.stages, orders), tuple(split))
 
 
 def _late(order: Sequence[Step], bare: Collection[int]) -> list[Step]:

@@ -12,9 +12,9 @@ from math import prod
 from rhino.machine.collectives import ring_bytes
 from rhino.sharding.costs import Costs, States, paid
 from rhino.sharding.landing import landings
-from rhino.sharding.layout import Step
+from rhino.sharding.layout import RouteStep
 from rhino.sharding.nesting import nest
-from rhino.sharding.problem import Transfer
+from rhino.sharding.problem import LayoutTransfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def stage_traffic(costs: Costs, states: Sequence[States], stage_of_op: Sequence[
     nesting = nest(costs, states)
     found: list[Traffic] = [{} for _ in range(stages)]
 
-    def record(op: int, steps: Sequence[Step], times: int) -> None:
+    def record(op: int, steps: Sequence[RouteStep], times: int) -> None:
         s = stage_of_op[op] if op >= 0 else -1
         for step in steps if s >= 0 else ():
             sent = ring_bytes(step.kind, prod(costs.sizes[a] for a in step.axes), step.nbytes)
@@ -134,7 +134,7 @@ def stage_traffic(costs: Costs, states: Sequence[States], stage_of_op: Sequence[
     return found
 
 
-def _place(transfer: Transfer) -> int:
+def _place(transfer: LayoutTransfer) -> int:
     """The op at which a transfer happens: a value is converted where it is first read, a sum where it is made."""
     if transfer.kind == "use":
         return min((t.op for t in transfer.targets if t.op >= 0), default=transfer.op)

@@ -15,7 +15,7 @@ SCHEDULES = {"O1": ("1f1b", "eager-1f1b"), "O2": ("1f1b", "eager-1f1b", "kfkb", 
 
 
 @dataclass(frozen=True)
-class Options:
+class JointOptions:
     """What to search. 0, "" and None leave a choice to the search.
 
     Attributes:
@@ -42,7 +42,7 @@ class Options:
         return (self.mesh[at], self.axes[at] if self.axes else ()) if at >= 0 else (None, ())
 
 
-def check_options(options: Options) -> None:
+def check_options(options: JointOptions) -> None:
     """Raises RhinoError at an option that no pipeline could have."""
     for name in ("stages", "microbatches", "memory_limit", "budget_s"):
         given = getattr(options, name)

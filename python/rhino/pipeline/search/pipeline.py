@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
-from rhino.pipeline.cut.plan import Machine, StagePlan, plan_step
+from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
 from rhino.pipeline.schedule.costs import Edge, PipelineCosts
 from rhino.pipeline.search.candidates import Shape
@@ -61,7 +61,7 @@ def stage_step(
     if not exact:
         # With one kind of link all cuts of a chain are tried in no time.
         start_s, byte_s = _alike(start_s), _alike(byte_s)
-    machine = Machine(
+    machine = StageMachine(
         n, m, speeds=speeds, in_flight=tuple(min(m, n - s) for s in range(n)), memory_limits=memory_limits,
         byte_s=byte_s, latency_s=start_s,
     )  # fmt: skip

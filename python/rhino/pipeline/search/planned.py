@@ -14,19 +14,19 @@ from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StagePlan
 from rhino.pipeline.schedule import check, make_schedule, simulate
 from rhino.pipeline.search.candidates import Shape
-from rhino.pipeline.search.options import SCHEDULES, Options
+from rhino.pipeline.search.options import SCHEDULES, JointOptions
 from rhino.pipeline.search.pipeline import Pipeline, pipeline, stage_step
 from rhino.pipeline.search.placement import Placement
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded, crowd, lay_out_within
-from rhino.pipeline.search.solution import Candidate, Programs
-from rhino.sharding.solution import Alternative
+from rhino.pipeline.search.solution import PipelineCandidate, Programs
+from rhino.sharding.solution import LostPlan
 
 
 def plan_shape(
     programs: Programs, cluster: Cluster, shape: Shape, sharded: Sharded, schedule: str, memory_limit: int
-) -> Candidate | None:
+) -> PipelineCandidate | None:
     """One pipeline with a layout that was found elsewhere; None if its stages do not fit."""
-    options = Options(schedule=schedule, memory_limit=memory_limit)
+    options = JointOptions(schedule=schedule, memory_limit=memory_limit)
     return Planner(programs, cluster, options, memory_limit).scheduled(shape, dict.fromkeys(shape.kinds, sharded))
 
 
@@ -36,10 +36,10 @@ class Planner:
     `losers` are those that did not fit or could not be cut, `spent` the seconds that the decisions took.
     """
 
-    def __init__(self, programs: Programs, cluster: Cluster, options: Options, limit: int) -> None:
+    def __init__(self, programs: Programs, cluster: Cluster, options: JointOptions, limit: int) -> None:
         self.programs, self.cluster, self.options, self.limit = programs, cluster, options, limit
         self.laid_out: dict[tuple[int, ...], Sharded | None] = {}
-        self.losers: list[Alternative] = []
+        self.losers: list[LostPlan] = []
         self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
 
     def lay_out(self, shape: Shape, within: int = 0) -> Layouts | None:
@@ -63,7 +63,7 @@ class Planner:
             found[width] = sharded
         return found
 
-    def planned(self, shape: Shape) -> Candidate | None:
+    def planned(self, shape: Shape) -> PipelineCandidate | None:
         """The best schedule of the best stages; None if it cannot fit."""
         found = self.scheduled(shape, self.lay_out(shape))
         if found is not None:
@@ -71,7 +71,7 @@ class Planner:
         # Not within the limit: laid out again with the memory that stages leave.
         return self.scheduled(shape, self.lay_out(shape, self.limit))
 
-    def scheduled(self, shape: Shape, layouts: Layouts | None) -> Candidate | None:
+    def scheduled(self, shape: Shape, layouts: Layouts | None) -> PipelineCandidate | None:
         """The best schedule of a laid-out program; None if its stages do not fit."""
         prepared = self.programs.prepared(shape.slices)
         if layouts is None or prepared is None:
@@ -101,7 +101,7 @@ class Planner:
         try:
             plan = stage_step(prepared, layouts, shape, placement, limits, self.options.level == "O2", cut_for)
         except RhinoError as error:
-            self.losers.append(Alternative(shape.name, inf, 0, error.message))
+            self.losers.append(LostPlan(shape.name, inf, 0, error.message))
             return None
         finally:
             self.spent["stages_s"] += time.perf_counter() - start
@@ -109,10 +109,10 @@ class Planner:
 
     def fastest(
         self, shape: Shape, prepared: Prepared, layouts: Layouts, plan: StagePlan, piped: Pipeline
-    ) -> Candidate | None:
+    ) -> PipelineCandidate | None:
         """The fastest schedule that fits; of equally fast ones the first."""
         start = time.perf_counter()
-        best: Candidate | None = None
+        best: PipelineCandidate | None = None
         for name in [self.options.schedule] if self.options.schedule else SCHEDULES[self.options.level]:
             found = self.simulated(name, shape, prepared, layouts, plan, piped)
             if found is not None and (best is None or found.step_time_s < best.step_time_s * (1 - 1e-3)):
@@ -122,24 +122,24 @@ class Planner:
 
     def simulated(
         self, name: str, shape: Shape, prepared: Prepared, layouts: Layouts, plan: StagePlan, piped: Pipeline
-    ) -> Candidate | None:
+    ) -> PipelineCandidate | None:
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
         except RhinoError as error:
             least = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
             peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, least, strict=True))
             fits = peak <= self.limit
-            self.losers.append(Alternative(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
+            self.losers.append(LostPlan(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
             return None
         simulation = simulate(schedule, piped.costs)
         in_flight = simulation.in_flight_peak
         peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, in_flight, strict=True))
         if peak > self.limit:
-            self.losers.append(Alternative(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
+            self.losers.append(LostPlan(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
             return None
         problems = check(schedule, piped.costs)
         if problems:
             raise RhinoError(
                 f"the {name} schedule is not valid: {problems[0]}", "this is a bug in rhino.pipeline.schedule"
             )
-        return Candidate(shape, prepared, layouts, plan, piped, schedule, simulation, peak)
+        return PipelineCandidate(shape, prepared, layouts, plan, piped, schedule, simulation, peak)

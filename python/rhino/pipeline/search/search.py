@@ -15,20 +15,20 @@ from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes
 from rhino.pipeline.search.candidates import Shape, shapes
-from rhino.pipeline.search.options import Options, check_options
+from rhino.pipeline.search.options import JointOptions, check_options
 from rhino.pipeline.search.placement import Placement
 from rhino.pipeline.search.planned import Planner
 from rhino.pipeline.search.rescaled import RescaledPrograms
 from rhino.pipeline.search.sharded import Layouts, Sharded
-from rhino.pipeline.search.solution import Candidate, JointSolution, Programs
+from rhino.pipeline.search.solution import JointSolution, PipelineCandidate, Programs
 from rhino.sharding.meshes import axes_text
-from rhino.sharding.solution import Alternative
+from rhino.sharding.solution import LostPlan
 
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SearchEffort:
     """How hard a level searches.
 
     Attributes:
@@ -43,11 +43,11 @@ class Effort:
     exact: int
 
 
-EFFORTS = {"O1": Effort(5, 4, False, 8), "O2": Effort(6, 2, True, 24)}
+EFFORTS = {"O1": SearchEffort(5, 4, False, 8), "O2": SearchEffort(6, 2, True, 24)}
 
 
 def plan_jointly(
-    programs: Programs, cluster: Cluster, options: Options, progress: Progress | None = None
+    programs: Programs, cluster: Cluster, options: JointOptions, progress: Progress | None = None
 ) -> JointSolution:
     """The pipeline with the least simulated step time whose stages fit.
 
@@ -61,7 +61,7 @@ def plan_jointly(
     tell = progress or (lambda done, total, label: None)
     told = RescaledPrograms(programs)
     try:
-        found = _Search(told, cluster, options, tell).run()
+        found = _JointSearch(told, cluster, options, tell).run()
     except RhinoError:
         if not told.told:
             raise
@@ -69,7 +69,7 @@ def plan_jointly(
         if told.told_truly(found.best.shape.slices):
             return found
     # Nothing is refused, or chosen, by a program that was only told.
-    return _Search(programs, cluster, options, tell).run()
+    return _JointSearch(programs, cluster, options, tell).run()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,8 +86,8 @@ class _Draft:
     own: bool = field(compare=False)
 
 
-class _Search:
-    def __init__(self, programs: Programs, cluster: Cluster, options: Options, progress: Progress) -> None:
+class _JointSearch:
+    def __init__(self, programs: Programs, cluster: Cluster, options: JointOptions, progress: Progress) -> None:
         self.programs, self.cluster, self.options, self.progress = programs, cluster, options, progress
         self.effort = EFFORTS[options.level]
         self.limit = options.memory_limit or cluster.device.plan_bytes
@@ -103,7 +103,7 @@ class _Search:
         if not queue:
             raise self.nothing()
         drafts = list(queue)
-        best: Candidate | None = None
+        best: PipelineCandidate | None = None
         done = 0
         bound = inf
         while queue or (best is None and (queue := self.others())):
@@ -140,7 +140,7 @@ class _Search:
             best, self.alternatives(best), done, min(bound, best.step_time_s), seconds, dict(self.planner.spent)
         )
 
-    def refined(self, best: Candidate) -> tuple[Candidate, int]:
+    def refined(self, best: PipelineCandidate) -> tuple[PipelineCandidate, int]:
         """The best with half or twice as many slices, and so on while that is faster; and how many were planned."""
         done, tried = 0, {best.shape.slices}
         improved = not self.options.microbatches
@@ -260,12 +260,12 @@ class _Search:
 
     # --- what lost ----------------------------------------------------------------------------------------------------
 
-    def lose(self, candidate: Candidate) -> None:
-        self.losers.append(Alternative(candidate.name, candidate.step_time_s, candidate.peak_bytes, ""))
+    def lose(self, candidate: PipelineCandidate) -> None:
+        self.losers.append(LostPlan(candidate.name, candidate.step_time_s, candidate.peak_bytes, ""))
 
-    def alternatives(self, best: Candidate) -> tuple[Alternative, ...]:
+    def alternatives(self, best: PipelineCandidate) -> tuple[LostPlan, ...]:
         """Those that lost, the fastest first, each once."""
-        found: dict[str, Alternative] = {}
+        found: dict[str, LostPlan] = {}
         for a in self.losers:
             why = a.why or f"{a.step_time_s / best.step_time_s - 1:.1%} slower"
             if a.name != best.name and a.step_time_s < inf:

@@ -40,7 +40,7 @@ class Prepared:
     problem: Problem
     quotient: Quotient
     life: Lifetimes
-    ready: stages.Prepared
+    ready: stages.PreparedStep
     backward: Sequence[bool]
 
     @property

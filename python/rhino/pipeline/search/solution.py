@@ -10,11 +10,11 @@ from typing import Protocol
 
 from rhino.errors import RhinoError
 from rhino.pipeline.cut.plan import StagePlan
-from rhino.pipeline.schedule import Schedule, Simulation
+from rhino.pipeline.schedule import ScheduledStep, Simulation
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.pipeline import Pipeline
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
-from rhino.sharding.solution import Alternative
+from rhino.sharding.solution import LostPlan
 
 
 class Programs(Protocol):
@@ -36,7 +36,7 @@ class Programs(Protocol):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PipelineCandidate:
     """A pipeline planned in full."""
 
     shape: Shape
@@ -44,7 +44,7 @@ class Candidate:
     layouts: Layouts
     stages: StagePlan
     pipeline: Pipeline
-    schedule: Schedule
+    schedule: ScheduledStep
     simulation: Simulation
     peak_bytes: int
 
@@ -66,8 +66,8 @@ class Candidate:
 class JointSolution:
     """The best pipeline, why others lost, and how the search went. `bound_s` is below every pipeline tried."""
 
-    best: Candidate
-    alternatives: tuple[Alternative, ...]
+    best: PipelineCandidate
+    alternatives: tuple[LostPlan, ...]
     candidates: int
     bound_s: float
     seconds: float
@@ -75,5 +75,5 @@ class JointSolution:
 
     @property
     def gap(self) -> float:
-        """Relative distance of the best pipeline to the bound."""
-        return max(0.0, 1 - self.bound_s / self.best.step_time_s) if self.best.step_time_s else 0.0
+        """How far above the bound the best pipeline is, relatively."""
+        return max(0.0, self.best.step_time_s / self.bound_s - 1) if self.bound_s > 0 else 0.0

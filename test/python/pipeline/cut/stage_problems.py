@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from math import inf
 
-from rhino.pipeline.cut import Net, StageOptions, StageProblem, Unit
+from rhino.pipeline.cut import Net, StageOptions, StageProblem, StageUnit
 from rhino.pipeline.cut.problem import evaluate, fits, slowest_allowed
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -16,7 +16,7 @@ Matrix = tuple[tuple[float, ...], ...]
 def random_problem(seed: int, units: int, stages: int, uniform: bool = True, tight: bool = False) -> StageProblem:
     """Units on a random graph with mirrored backward nets and shared parameters, on uneven stages."""
     r = random.Random(seed)
-    found = tuple(Unit(r.uniform(1, 5), r.uniform(1, 9), r.randint(0, 50), r.randint(0, 20)) for _ in range(units))
+    found = tuple(StageUnit(r.uniform(1, 5), r.uniform(1, 9), r.randint(0, 50), r.randint(0, 20)) for _ in range(units))
     edges = tuple((u, v) for u in range(units) for v in range(u + 1, units) if r.random() < 0.35)
     nets = []
     for u in range(units):

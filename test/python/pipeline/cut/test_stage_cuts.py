@@ -20,7 +20,7 @@ from rhino.pipeline.cut import (
     StageOptions,
     StageProblem,
     StageSolution,
-    Unit,
+    StageUnit,
     best_linear_cut,
     narrowing,
     plan_stages,
@@ -140,7 +140,7 @@ def test_pinned_units_stay_and_the_others_are_cut_best(
 def test_only_ideals_that_pins_leave_are_tried() -> None:
     # Two towers of eight have 81 ideals; with the fourth of each pinned, and the fifth to the next stage, three.
     chains = [(k + first, k + 1 + first) for first in (0, 8) for k in range(7)]
-    problem = StageProblem((Unit(1.0),) * 16, tuple(chains), (), 2, 4)
+    problem = StageProblem((StageUnit(1.0),) * 16, tuple(chains), (), 2, 4)
     found = all_ideals(problem, 100)
     assert found is not None and len(found) == 81
     pins = tuple({3: 0, 4: 1, 11: 0, 12: 1}.get(u, -1) for u in range(16))
@@ -152,13 +152,13 @@ def test_only_ideals_that_pins_leave_are_tried() -> None:
 def test_pins_that_contradict_each_other_are_an_error() -> None:
     chain = ((0, 1), (1, 2))
     with pytest.raises(RhinoError, match="unit 0 can be on no stage: pins leave it those from 1 to 0 of 2"):
-        StageProblem((Unit(1.0),) * 3, chain, (), 2, 4, pins=(1, -1, 0))
+        StageProblem((StageUnit(1.0),) * 3, chain, (), 2, 4, pins=(1, -1, 0))
     with pytest.raises(RhinoError, match="pins leave nothing for some of 3 stages"):
-        plan_stages(StageProblem((Unit(1.0),) * 3, chain, (), 3, 4, pins=(0, 0, -1)))
+        plan_stages(StageProblem((StageUnit(1.0),) * 3, chain, (), 3, 4, pins=(0, 0, -1)))
 
 
 def test_a_balance_that_no_cut_has_is_an_error() -> None:
-    units = (Unit(1.0), Unit(5.0), Unit(1.0))
+    units = (StageUnit(1.0), StageUnit(5.0), StageUnit(1.0))
     problem = StageProblem(units, ((0, 1), (1, 2)), (), 2, 4)
     assert plan_stages(problem, StageOptions(balance=0.8)).evaluation.slowest_s == 6.0
     with pytest.raises(RhinoError, match=r"within 0\.1 of their mean"):
@@ -167,11 +167,11 @@ def test_a_balance_that_no_cut_has_is_an_error() -> None:
 
 def test_more_stages_than_units_is_an_error() -> None:
     with pytest.raises(RhinoError, match="3 stages, but the step can be divided into 2 units"):
-        plan_stages(StageProblem((Unit(1.0), Unit(1.0)), ((0, 1),), (), 3, 4))
+        plan_stages(StageProblem((StageUnit(1.0), StageUnit(1.0)), ((0, 1),), (), 3, 4))
 
 
 def test_what_does_not_fit_is_named_with_its_stage_and_bytes() -> None:
-    units = (Unit(1.0, static_bytes=10), Unit(1.0, static_bytes=70, activation_bytes=5))
+    units = (StageUnit(1.0, static_bytes=10), StageUnit(1.0, static_bytes=70, activation_bytes=5))
     problem = StageProblem(units, ((0, 1),), (), 2, 4, memory_limits=(60, 60))
     with pytest.raises(RhinoError, match="stage 1 would need 75 bytes of 60"):
         plan_stages(problem)
@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_named_with_its_stage_and_bytes() -> None:
 
 def test_two_towers_are_cut_side_by_side() -> None:
     # An order that takes one tower before the other has no cut with half of both on the first stage.
-    units = tuple(Unit(1.0) for _ in range(9))
+    units = tuple(StageUnit(1.0) for _ in range(9))
     first, second = (0, 1, 2, 3), (4, 5, 6, 7)
     chains = [(t[k], t[k + 1]) for t in (first, second) for k in range(3)] + [(3, 8), (7, 8)]
     nets = tuple(Net(u, (v,), 1) for u, v in chains)
@@ -197,7 +197,7 @@ def test_two_towers_are_cut_side_by_side() -> None:
 
 def test_a_value_goes_on_to_each_stage_once_from_the_nearest_that_has_it() -> None:
     slow_over_two = ((0.0, 1.0, 9.0), (1.0, 0.0, 1.0), (9.0, 1.0, 0.0))
-    units = (Unit(1.0), Unit(1.0), Unit(1.0), Unit(1.0))
+    units = (StageUnit(1.0), StageUnit(1.0), StageUnit(1.0), StageUnit(1.0))
     net = Net(0, (1, 2, 3), 1)
     problem = StageProblem(units, ((0, 1), (1, 2), (1, 3)), (net,), 3, 2, byte_s=slow_over_two)
     assert evaluate(problem, StageOptions(), (0, 1, 2, 2)).transfer_s == 2.0

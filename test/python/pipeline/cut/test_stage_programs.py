@@ -14,8 +14,8 @@ from microbatch_steps import agree, lowered, module_after
 
 from bench._stage_orders import orders
 from rhino.errors import RhinoError
-from rhino.passes.import_graph import import_graph
-from rhino.pipeline.cut import Machine, StagePlan, best_linear_cut, plan_stages, plan_step, prepare_step
+from rhino.ir.import_graph import import_graph
+from rhino.pipeline.cut import StageMachine, StagePlan, best_linear_cut, plan_stages, plan_step, prepare_step
 from rhino.pipeline.cut.plan import stage_problem
 from rhino.pipeline.cut.step import read_step
 from rhino.program.data import Graph
@@ -71,7 +71,7 @@ def planned(graph: Graph, stages: int, **options: float) -> StagePlan:
         1e-6 * (1 + 9 * (op.name == "stablehlo.dot_general")) * op.trips if op.results else 0.0 for op in graph.ops
     ]
     byte_s = tuple(tuple(1e-12 * (a != b) for b in range(stages)) for a in range(stages))
-    return plan_step(graph, seconds, Machine(stages, byte_s=byte_s))
+    return plan_step(graph, seconds, StageMachine(stages, byte_s=byte_s))
 
 
 def dots(graph: Graph, plan: StagePlan) -> dict[str, list[int]]:
@@ -212,7 +212,7 @@ def test_towers_are_cut_as_well_as_any_order_allows() -> None:
     ready = prepare_step(graph)
     seconds = [1e-6 if op.name == "stablehlo.dot_general" else 1e-9 for op in graph.ops]
     links = tuple(tuple(1e-12 * (a != b) for b in range(3)) for a in range(3))
-    _, problem = stage_problem(ready, seconds, [v.nbytes for v in graph.values], Machine(3, byte_s=links))
+    _, problem = stage_problem(ready, seconds, [v.nbytes for v in graph.values], StageMachine(3, byte_s=links))
     ours = plan_stages(problem)
     assert (ours.status, ours.method) == ("optimal", "ideals")
     cuts = [best_linear_cut(problem, order) for _, order in orders(problem, 8)]
@@ -250,7 +250,7 @@ def uneven(graph: Graph, stages: int) -> StagePlan:
     first = [op.index for op in graph.ops if op.name == "stablehlo.dot_general"][:2]
     seconds = [1e-4 * (op.index in first) + 1e-6 * bool(op.results) for op in graph.ops]
     byte_s = tuple(tuple(1e-12 * (a != b) for b in range(stages)) for a in range(stages))
-    return plan_step(graph, seconds, Machine(stages, byte_s=byte_s))
+    return plan_step(graph, seconds, StageMachine(stages, byte_s=byte_s))
 
 
 def pin(graph: Graph, plan: StagePlan) -> None:

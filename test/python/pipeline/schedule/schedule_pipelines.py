@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from rhino.pipeline.schedule import Edge, Exchange, PipelineCosts, Schedule
+from rhino.pipeline.schedule import Edge, Exchange, PipelineCosts, ScheduledStep
 
 GROUPED = ("interleaved-1f1b", "zero-bubble")  # what runs several stages on a group
 # Seconds that floats hold exactly, so that equal times are equal.
@@ -65,7 +65,7 @@ def pipelines(draw: st.DrawFn, most_stages: int = 6, dealt: bool = False) -> Pip
     )
 
 
-def mutations(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
+def mutations(schedule: ScheduledStep) -> Iterator[tuple[str, ScheduledStep]]:
     """Every schedule that differs by one task left out, repeated, exchanged with a different one, or moved."""
     lists = schedule.tasks
     places = [(group, at) for group, tasks in enumerate(lists) for at in range(len(tasks))]
@@ -81,7 +81,7 @@ def mutations(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
                 yield f"swap {first} and {second}", mutate(schedule, "swap", first, second)
 
 
-def mutate(schedule: Schedule, how: str, first: tuple[int, int], second: tuple[int, int]) -> Schedule:
+def mutate(schedule: ScheduledStep, how: str, first: tuple[int, int], second: tuple[int, int]) -> ScheduledStep:
     """One mutation: `drop` the first place, or `repeat`, `move` or `swap` its task at the second."""
     lists = [list(tasks) for tasks in schedule.tasks]
     (group, at), (other, to) = first, second

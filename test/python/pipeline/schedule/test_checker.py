@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_pipelines import GROUPED, mutate, mutations, pipelines
 
-from rhino.pipeline.schedule import SCHEDULES, Edge, Exchange, PipelineCosts, Schedule, Task, check, make_schedule
+from rhino.pipeline.schedule import SCHEDULES, Edge, Exchange, PipelineCosts, ScheduledStep, Task, check, make_schedule
 
 CHAIN = PipelineCosts.uniform(3, 1.0, 2.0, 0.5, weight_s=1.0)
 # Two towers that join, a skip over the join, a frozen stage, and a stage that exchanges nothing.
@@ -29,7 +29,7 @@ SHARED = replace(BRANCHED, groups=(0, 1, 0, 1, 0), static_bytes=())
 
 
 @st.composite
-def schedules(draw: st.DrawFn) -> tuple[PipelineCosts, Schedule]:
+def schedules(draw: st.DrawFn) -> tuple[PipelineCosts, ScheduledStep]:
     """Any pipeline with any schedule that can run it."""
     costs = draw(pipelines(dealt=draw(st.booleans())))
     names = [n for n in SCHEDULES if n in GROUPED or costs.group_count == costs.stages]
@@ -41,15 +41,15 @@ def schedules(draw: st.DrawFn) -> tuple[PipelineCosts, Schedule]:
 
 @settings(max_examples=150, deadline=None)
 @given(schedules())
-def test_generated_schedules_pass(made: tuple[PipelineCosts, Schedule]) -> None:
+def test_generated_schedules_pass(made: tuple[PipelineCosts, ScheduledStep]) -> None:
     costs, schedule = made
     assert check(schedule, costs) == ()
-    assert Schedule.from_data(schedule.to_data()) == schedule
+    assert ScheduledStep.from_data(schedule.to_data()) == schedule
 
 
 @settings(max_examples=150, deadline=None)
 @given(schedules(), st.data())
-def test_one_changed_task_is_rejected(made: tuple[PipelineCosts, Schedule], data: st.DataObject) -> None:
+def test_one_changed_task_is_rejected(made: tuple[PipelineCosts, ScheduledStep], data: st.DataObject) -> None:
     costs, schedule = made
     places = [(g, at) for g, tasks in enumerate(schedule.tasks) for at in range(len(tasks))]
     for how in ("drop", "repeat", "move", "swap"):
@@ -93,7 +93,7 @@ def test_random_mutations_of_a_large_schedule_are_rejected(name: str) -> None:
         assert changed == schedule or check(changed, costs), (how, first, second)
 
 
-def lists(*groups: str, warmup: tuple[int, ...] = ()) -> Schedule:
+def lists(*groups: str, warmup: tuple[int, ...] = ()) -> ScheduledStep:
     """A two-stage schedule written as words: F0, B0, W0, free0, >F0 (send), <F0 (recv), prepare, apply."""
     kinds = {"F": "forward", "B": "backward", "W": "weight"}
 
@@ -107,7 +107,7 @@ def lists(*groups: str, warmup: tuple[int, ...] = ()) -> Schedule:
         return Task(kinds[word[0]], stage, int(word[1:]))
 
     tasks = tuple(tuple(task(word, stage) for word in text.split()) for stage, text in enumerate(groups))
-    return Schedule("1f1b", len(groups), max(t.microbatch or 0 for g in tasks for t in g) + 1, tasks, warmup)
+    return ScheduledStep("1f1b", len(groups), max(t.microbatch or 0 for g in tasks for t in g) + 1, tasks, warmup)
 
 
 TWO = PipelineCosts.uniform(2, 1.0, 2.0)

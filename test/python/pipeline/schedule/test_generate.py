@@ -16,7 +16,7 @@ from rhino.pipeline.schedule import (
     Edge,
     Exchange,
     PipelineCosts,
-    Schedule,
+    ScheduledStep,
     check,
     choose_warmup,
     make_schedule,
@@ -28,7 +28,7 @@ from rhino.pipeline.schedule.period import steady_period_s
 CHAIN = PipelineCosts.uniform(4, 1.0, 2.0, 0.5, weight_s=1.0)
 
 
-def text(schedule: Schedule, group: int, kinds: tuple[str, ...] = ("forward", "backward", "weight")) -> str:
+def text(schedule: ScheduledStep, group: int, kinds: tuple[str, ...] = ("forward", "backward", "weight")) -> str:
     return " ".join(f"{t.kind[0].upper()}{t.microbatch}" for t in schedule.tasks[group] if t.kind in kinds)
 
 
@@ -239,4 +239,4 @@ def test_every_name_of_the_attribute_can_be_made() -> None:
         assert attributes.RhinoSchedule.schema.check(made.to_data(), "rhino.schedule") is not None
         assert list(attributes.RhinoSchedule.schema.check(made.to_data(), "rhino.schedule")) == []
     with pytest.raises(RhinoError, match="no key 'tasks'"):
-        Schedule.from_data({"schedule": "1f1b", "stages": 1, "microbatches": 1})
+        ScheduledStep.from_data({"schedule": "1f1b", "stages": 1, "microbatches": 1})

@@ -9,6 +9,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from closed_forms import in_flight, steady_time_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_pipelines import GROUPED, pipelines
@@ -25,7 +26,6 @@ from rhino.pipeline.schedule import (
     simulate,
     warmup_counts,
 )
-from rhino.pipeline.schedule.closed_forms import in_flight, steady_time_s
 from rhino.pipeline.schedule.period import steady_period_s
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples import export
-from rhino.experts.planning import Program
+from rhino.experts.planning import ExpertProgram
 from rhino.machine import Cluster
 from rhino.pipeline.search.breakdown import op_breakdown, stage_traffic
 from rhino.plan.module import parse_module
@@ -18,7 +18,7 @@ from rhino.sharding import Options, plan_sharding
 def test_sums_are_those_of_the_prediction(tmp_path: Path, scan: bool, cluster: str) -> None:
     path = tmp_path / "gpt.mlir"
     export.main(["gpt", "--set", "width=256", "--scan" if scan else "--no-scan", "-o", str(path)])
-    graph = Program.of(parse_module(path.read_text(), "gpt"), cluster).graph
+    graph = ExpertProgram.of(parse_module(path.read_text(), "gpt"), cluster).graph
     found = plan_sharding(graph, Cluster.load(cluster), Options())
     seconds = op_breakdown(found.costs, found.states)
     predicted = found.predicted

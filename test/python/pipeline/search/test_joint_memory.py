@@ -8,8 +8,8 @@ import pytest
 
 from rhino.dialect.attributes import RhinoStage
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.import_graph import import_graph, number_program
 from rhino.passes.entry import main_function
-from rhino.passes.import_graph import import_graph, number_program
 from rhino.pipeline.search.fragment_lives import Staging
 from rhino.pipeline.search.memory import StageMemory, stage_memory
 from rhino.pipeline.search.sharded import pipelined, prepare

@@ -6,21 +6,21 @@ import pytest
 from joint_programs import programs
 
 from rhino.machine import Cluster
-from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.pipeline import weight_ops
 from rhino.pipeline.search.search import plan_jointly
-from rhino.pipeline.search.solution import Candidate
+from rhino.pipeline.search.solution import PipelineCandidate
 
 LAYERS = 4
 
 
 @pytest.fixture(scope="module")
-def found() -> Candidate:
-    options = Options(stages=2, microbatches=4, mesh=((2,),), schedule="1f1b")
+def found() -> PipelineCandidate:
+    options = JointOptions(stages=2, microbatches=4, mesh=((2,),), schedule="1f1b")
     return plan_jointly(programs(LAYERS, batch=64, width=256), Cluster.load("dgx-h100:1"), options).best
 
 
-def test_what_another_stage_waits_for_is_not_delayed(found: Candidate) -> None:
+def test_what_another_stage_waits_for_is_not_delayed(found: PipelineCandidate) -> None:
     graph, plan = found.prepared.graph, found.stages
     delayed = weight_ops(graph, plan)
     assert delayed
@@ -41,7 +41,7 @@ def test_what_another_stage_waits_for_is_not_delayed(found: Candidate) -> None:
     assert len([o for o in dots if o in delayed]) == owned
 
 
-def test_seconds_of_stages_are_those_of_their_ops(found: Candidate) -> None:
+def test_seconds_of_stages_are_those_of_their_ops(found: PipelineCandidate) -> None:
     loads, seconds = found.pipeline.loads, found.layout_of(0).seconds
     # Less what every stage computes for itself.
     assert sum(loads.compute) == pytest.approx(sum(seconds.compute), rel=1e-2)
@@ -52,7 +52,7 @@ def test_seconds_of_stages_are_those_of_their_ops(found: Candidate) -> None:
     assert all(0 <= w <= b for w, b in zip(loads.weight, loads.backward, strict=True))
 
 
-def test_replicas_sum_their_gradients_once_a_step(found: Candidate) -> None:
+def test_replicas_sum_their_gradients_once_a_step(found: PipelineCandidate) -> None:
     assert found.shape.replicas == 2
     assert all(s > 0 for s in found.pipeline.replica_s)
     update = zip(found.pipeline.costs.apply_s, found.pipeline.loads.update, found.pipeline.replica_s, strict=True)

@@ -11,7 +11,7 @@ from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.candidates import shapes
-from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 
@@ -25,11 +25,11 @@ def step() -> SplitPrograms:
 
 @pytest.fixture(scope="module")
 def best(step: SplitPrograms) -> JointSolution:
-    return plan_jointly(step, CLUSTER, Options())
+    return plan_jointly(step, CLUSTER, JointOptions())
 
 
 def test_the_same_answer_twice(best: JointSolution) -> None:
-    again = plan_jointly(programs(4, batch=512, width=1024), CLUSTER, Options())
+    again = plan_jointly(programs(4, batch=512, width=1024), CLUSTER, JointOptions())
     assert again.best.name == best.best.name
     assert again.best.schedule == best.best.schedule
     assert again.best.simulation == best.best.simulation
@@ -43,7 +43,7 @@ def test_nothing_it_could_be_asked_for_is_much_faster(step: SplitPrograms, best:
     for stages in (2, 4):
         for microbatches in (1, 2, 4, 8, 32, 128):
             try:
-                found = plan_jointly(step, CLUSTER, Options(stages=stages, microbatches=microbatches))
+                found = plan_jointly(step, CLUSTER, JointOptions(stages=stages, microbatches=microbatches))
             except RhinoError:
                 continue
             asked += 1
@@ -63,26 +63,26 @@ def test_the_bound_is_below_what_was_found(best: JointSolution) -> None:
 
 
 def test_asking_for_a_schedule_gives_it(step: SplitPrograms) -> None:
-    found = plan_jointly(step, CLUSTER, Options(stages=2, schedule="gpipe"))
+    found = plan_jointly(step, CLUSTER, JointOptions(stages=2, schedule="gpipe"))
     assert found.best.schedule.name == "gpipe"
     assert {a.name.rpartition(", ")[2] for a in found.alternatives} <= {"gpipe"}
 
 
 def test_the_limit_is_kept(step: SplitPrograms, best: JointSolution) -> None:
     limit = best.best.peak_bytes * 3 // 4
-    tight = plan_jointly(step, CLUSTER, Options(memory_limit=limit))
+    tight = plan_jointly(step, CLUSTER, JointOptions(memory_limit=limit))
     assert tight.best.peak_bytes <= limit
     assert tight.best.step_time_s >= best.best.step_time_s * 0.95
     state = 2 * 4 * 1024 * 1024 * 4 // 8  # parameters and gradients over all devices
     with pytest.raises(RhinoError, match=r"no pipeline fits in 3\.00 MiB per device on dgx-h100:1: .* take 4\.00 MiB"):
-        plan_jointly(step, CLUSTER, Options(memory_limit=state * 3 // 4))
+        plan_jointly(step, CLUSTER, JointOptions(memory_limit=state * 3 // 4))
     with pytest.raises(RhinoError, match=r"no pipeline fits in 4\.25 MiB per device on dgx-h100:1: .* needs .* MiB"):
-        plan_jointly(step, CLUSTER, Options(memory_limit=state * 17 // 16))
+        plan_jointly(step, CLUSTER, JointOptions(memory_limit=state * 17 // 16))
 
 
 def test_out_of_time_it_takes_what_it_has(step: SplitPrograms, best: JointSolution) -> None:
     seen: list[tuple[int, int, str]] = []
-    hasty = plan_jointly(step, CLUSTER, Options(budget_s=0.0), lambda *args: seen.append(args))
+    hasty = plan_jointly(step, CLUSTER, JointOptions(budget_s=0.0), lambda *args: seen.append(args))
     assert hasty.candidates == 1
     assert [done for done, _, _ in seen] == [0]
     assert hasty.best.step_time_s >= best.best.step_time_s
@@ -91,33 +91,33 @@ def test_out_of_time_it_takes_what_it_has(step: SplitPrograms, best: JointSoluti
 @pytest.mark.parametrize(
     ("options", "message", "remedy"),
     [
-        (Options(stages=9), "9 stages for the 8 devices", "from 1 to 8"),
+        (JointOptions(stages=9), "9 stages for the 8 devices", "from 1 to 8"),
         (
-            Options(stages=3, mesh=((2,),)),
+            JointOptions(stages=3, mesh=((2,),)),
             r"3 stages on the 8 devices .* have 3\+3\+2 of them, which no one",
             "divides",
         ),
-        (Options(stages=8), "8 stages, but the step can be divided into 7 units at most", "another number"),
+        (JointOptions(stages=8), "8 stages, but the step can be divided into 7 units at most", "another number"),
         (
-            Options(microbatches=7),
+            JointOptions(microbatches=7),
             "batch of 512 examples cannot be cut into 7 equal micro-batches",
             "divides the batch",
         ),
-        (Options(mesh=((3,),)), "no pipeline of mesh 3 uses", "another"),
-        (Options(stages=-1), "stages -1 is negative", "positive"),
-        (Options(memory_limit=-1), "memory-limit -1 is negative", "positive"),
-        (Options(budget_s=-1.0), "budget -1.0 is negative", "positive"),
-        (Options(schedule="interleaved-1f1b"), "'interleaved-1f1b' is not among", "1f1b"),
+        (JointOptions(mesh=((3,),)), "no pipeline of mesh 3 uses", "another"),
+        (JointOptions(stages=-1), "stages -1 is negative", "positive"),
+        (JointOptions(memory_limit=-1), "memory-limit -1 is negative", "positive"),
+        (JointOptions(budget_s=-1.0), "budget -1.0 is negative", "positive"),
+        (JointOptions(schedule="interleaved-1f1b"), "'interleaved-1f1b' is not among", "1f1b"),
     ],
 )
-def test_refusals_name_the_cause(step: SplitPrograms, options: Options, message: str, remedy: str) -> None:
+def test_refusals_name_the_cause(step: SplitPrograms, options: JointOptions, message: str, remedy: str) -> None:
     with pytest.raises(RhinoError, match=message) as refused:
         plan_jointly(step, CLUSTER, options)
     assert remedy in refused.value.remedy
 
 
 def test_more_devices_than_a_host_has(step: SplitPrograms) -> None:
-    found = plan_jointly(step, Cluster.load("dgx-h100:2"), replace(Options(), stages=4))
+    found = plan_jointly(step, Cluster.load("dgx-h100:2"), replace(JointOptions(), stages=4))
     shape = found.best.shape
     assert (shape.stages, shape.replicas * shape.width) == (4, 4)
     # Stages 1 and 2 are on different hosts.
@@ -126,7 +126,7 @@ def test_more_devices_than_a_host_has(step: SplitPrograms) -> None:
 
 
 def test_stages_of_different_widths(step: SplitPrograms) -> None:
-    found = plan_jointly(step, CLUSTER, Options(stages=3)).best
+    found = plan_jointly(step, CLUSTER, JointOptions(stages=3)).best
     assert found.shape.widths == (3, 3, 2)
     assert set(found.layouts) == {3, 2}
     assert [found.layout_of(s).solution.mesh for s in range(3)] == [(("x", 3),), (("x", 3),), (("x", 2),)]
@@ -140,9 +140,9 @@ def test_stages_of_different_widths(step: SplitPrograms) -> None:
 
 
 def test_the_limit_is_kept_by_stages_of_different_widths(step: SplitPrograms) -> None:
-    free = plan_jointly(step, CLUSTER, Options(stages=3)).best
+    free = plan_jointly(step, CLUSTER, JointOptions(stages=3)).best
     limit = free.peak_bytes * 9 // 10
-    assert plan_jointly(step, CLUSTER, Options(stages=3, memory_limit=limit)).best.peak_bytes <= limit
+    assert plan_jointly(step, CLUSTER, JointOptions(stages=3, memory_limit=limit)).best.peak_bytes <= limit
 
 
 def test_unequal_stages_where_equal_ones_are_too_many() -> None:
@@ -150,7 +150,7 @@ def test_unequal_stages_where_equal_ones_are_too_many() -> None:
     data = CLUSTER.to_dict()
     data["devices_per_host"] = data["levels"][0]["size"] = 11
     eleven = Cluster.from_dict(data)
-    best = plan_jointly(programs(2, batch=64, width=1024), eleven, Options()).best
+    best = plan_jointly(programs(2, batch=64, width=1024), eleven, JointOptions()).best
     assert len(best.shape.kinds) == 2 and best.shape.devices == 11
 
 

@@ -14,7 +14,7 @@ from rhino.machine import Cluster
 from rhino.pipeline.search.candidates import Shape, shapes, widths
 from rhino.pipeline.search.placement import Placement, part_of
 from rhino.pipeline.search.spread import Spread
-from rhino.reshard import Network, Tensor, bounds_of, spec_tiles, units_of
+from rhino.reshard import MovedTensor, Network, bounds_of, spec_tiles, units_of
 
 V100S = Cluster.load("p3.16xlarge:8")
 NIC_BYTES_S, NVLINK_BYTES_S = 3.125e9, 150e9
@@ -105,7 +105,7 @@ def _bound(target: Spread, senders: Spread, per_host: int) -> float:
     ]
     hosts = {tile.device: tile.device // per_host for tile in (*tiles[0], *tiles[1])}
     network = Network(hosts, dict.fromkeys(hosts.values(), Fraction(prod(shape))))
-    return float(bounds_of(units_of([Tensor(shape, 1, *tiles)]), network).bound)
+    return float(bounds_of(units_of([MovedTensor(shape, 1, *tiles)]), network).bound)
 
 
 @pytest.mark.parametrize("inside", [False, True])

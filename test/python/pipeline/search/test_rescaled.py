@@ -9,7 +9,7 @@ from joint_programs import programs
 
 from rhino.machine import Cluster
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.rescaled import RescaledPrograms, rescaled
 from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.sharded import Prepared
@@ -71,7 +71,7 @@ class Untrue(RescaledPrograms):
 
 
 def test_a_plan_of_what_was_told_wrongly_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, options = Cluster.load("dgx-h100:1"), Options(stages=2, microbatches=4)
+    cluster, options = Cluster.load("dgx-h100:1"), JointOptions(stages=2, microbatches=4)
     expected = plan_jointly(programs(4, batch=512, width=1024), cluster, options).best.step_time_s
     monkeypatch.setattr("rhino.pipeline.search.search.RescaledPrograms", Untrue)
     assert plan_jointly(programs(4, batch=512, width=1024), cluster, options).best.step_time_s == expected

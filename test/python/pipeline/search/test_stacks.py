@@ -9,7 +9,7 @@ import pytest
 from rhino.dialect.context import make_context, parse_text
 from rhino.machine import Cluster
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.pipeline.search.options import Options
+from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 
 # Three layers that nothing but their number could be divided by three devices.
@@ -55,7 +55,7 @@ def test_a_stack_is_whole(devices: int) -> None:
     data = Cluster.load(Path(__file__).parents[2] / "exec" / "slow_devices.yaml").to_dict()
     data["devices_per_host"] = devices
     programs = SplitPrograms.of(parse_text(step(), make_context()), "O1")
-    best = plan_jointly(programs, Cluster.from_dict(data), Options(stages=2, microbatches=1)).best
+    best = plan_jointly(programs, Cluster.from_dict(data), JointOptions(stages=2, microbatches=1)).best
     solutions = [layout.solution for width, layout in best.layouts.items() if width == 3]
     stack = best.prepared.graph.arguments[0].value
     assert solutions and all(s.dims(stack) == ((), (), ()) for s in solutions)

@@ -15,18 +15,18 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoArgument, RhinoMulticast, RhinoName, RhinoPlacement
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
 from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
     TASKS,
-    Argument,
-    Carry,
     Fragment,
-    Mesh,
+    GroupMesh,
+    GroupValue,
     PipelineProgram,
     Result,
+    StageArgument,
+    StageCarry,
     Transfer,
-    Value,
 )
 
 _ORIGIN = re.compile(r'"([^"]*)"')
@@ -35,7 +35,7 @@ _REMEDY = "rhino-form-fragments makes it"
 
 def read_program(module: ir.Module) -> PipelineProgram:
     """The step in the fragments of @main. Raises PassError at an operation that such a step cannot have."""
-    return _Reader(module, _main(module)).run()
+    return _ProgramReader(module, _main(module)).run()
 
 
 def fragment_ops(module: ir.Module) -> list[ir.Operation]:
@@ -74,7 +74,7 @@ def _called(module: ir.Module, loop: ir.Operation) -> ir.Operation:
     return function
 
 
-class _Reader:
+class _ProgramReader:
     def __init__(self, module: ir.Module, main: ir.Operation) -> None:
         self.module, self.main = module, main
         named = mpmd.topology(main) or []
@@ -82,16 +82,16 @@ class _Reader:
         missing = [name for name, _ in named if name not in placement]
         if missing:
             raise PassError(module, f"rhino.placement does not say where mesh '{missing[0]}' is", [_REMEDY])
-        self.meshes = [Mesh(name, tuple(axes), tuple(placement[name])) for name, axes in named]
+        self.meshes = [GroupMesh(name, tuple(axes), tuple(placement[name])) for name, axes in named]
         self.groups = {mesh.name: group for group, mesh in enumerate(self.meshes)}
         self.types: dict[Any, tuple[int, tuple[int, ...], str, tuple[tuple[str, ...], ...]]] = {}
-        self.values: list[Value] = []
+        self.values: list[GroupValue] = []
         self.ids: dict[Any, int] = {}
         # By value: the kind of task that makes it, its stage (None for an argument) and its level.
         self.made: dict[int, tuple[str, int | None, int]] = {}
         self.levels: dict[tuple[str, int], int] = {}  # the last one of a kind and stage
         self.fragments = self.transfers = 0
-        self.carries: list[Carry] = []
+        self.carries: list[StageCarry] = []
         self.counters = [-1] * len(self.meshes)
         self.count = 1
 
@@ -128,7 +128,7 @@ class _Reader:
             counters=tuple(self.counters),
         )
 
-    def arguments(self, block: Any) -> Iterator[Argument]:
+    def arguments(self, block: Any) -> Iterator[StageArgument]:
         given = functions.argument_attributes(self.main)
         for i, (argument, attributes) in enumerate(zip(block.arguments, given, strict=True)):
             which = _which(attributes, i)
@@ -136,7 +136,7 @@ class _Reader:
             result = ir.IntegerAttr(attributes[alias]).value if alias in attributes else -1
             donated = result >= 0 or "jax.buffer_donor" in attributes
             name = attributes[RhinoName.name].value if RhinoName.name in attributes else ""
-            yield Argument(self.ids[argument], which[0], which[1], result, donated, name)
+            yield StageArgument(self.ids[argument], which[0], which[1], result, donated, name)
 
     def results(self, returned: list[int]) -> Iterator[Result]:
         given = functions.result_attributes(self.main)
@@ -158,7 +158,7 @@ class _Reader:
     def value(self, value: Any, scope: str) -> int:
         group, shape, dtype, dims = self.kind(value)
         index = self.ids[value] = len(self.values)
-        self.values.append(Value(index, group, shape, dtype, dims, scope))
+        self.values.append(GroupValue(index, group, shape, dtype, dims, scope))
         return index
 
     def operation(self, op: Any, scope: str) -> Fragment | Transfer:
@@ -235,7 +235,7 @@ class _Reader:
             if arguments[k] < 0 or stage is None:
                 raise PassError(op, f"value {k} that the loop carries is not one that a stage updates", [_REMEDY])
             self.made[self.value(result, "step")] = (task, stage, 0)
-            self.carries.append(Carry(initial[k], arguments[k], following, self.ids[result], stage))
+            self.carries.append(StageCarry(initial[k], arguments[k], following, self.ids[result], stage))
         return body
 
 
@@ -247,7 +247,7 @@ def _which(attributes: dict[str, Any], position: int) -> tuple[int, tuple[tuple[
     return data["index"], tuple((start, stop) for start, stop in data.get("slice", ()))
 
 
-def _addressed(ops: Sequence[Fragment | Transfer], carries: Sequence[Carry]) -> list[Fragment | Transfer]:
+def _addressed(ops: Sequence[Fragment | Transfer], carries: Sequence[StageCarry]) -> list[Fragment | Transfer]:
     """The operations, each transfer with the stage that reads what it brings."""
     readers = {carry.initial: carry.stage for carry in carries}
     for op in ops:

@@ -26,13 +26,13 @@ from rhino.dialect.sdy import (
     results_of,
 )
 from rhino.errors import RhinoError
+from rhino.ir import manual
+from rhino.ir.collectives import KINDS, Axes
+from rhino.ir.diagnostics import PassError
+from rhino.ir.kernel_calls import RULE, kernel_of, read_rule, rule_of
+from rhino.ir.pins import read_pins
+from rhino.ir.rules import dimension_numbers, offered
 from rhino.machine.model import rate_name
-from rhino.passes.diagnostics import PassError
-from rhino.passes.kernels.calls import RULE, kernel_of, read_rule, rule_of
-from rhino.passes.manual import read as manual
-from rhino.passes.manual.collectives import KINDS, Axes
-from rhino.passes.rules import dimension_numbers, offered
-from rhino.passes.stage.pins import read_pins
 from rhino.program.data import CONSTRAINTS, Argument, Graph, Kernel, Loose, Op, Rule, Value
 
 # Their regions are scalar combiners: part of the op, not of the program.

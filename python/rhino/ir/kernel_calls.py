@@ -15,10 +15,10 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.sdy import sharding_rule
+from rhino.ir.diagnostics import PassError
 from rhino.kernels.compiled import TARGETS as COMPILED
-from rhino.kernels.data import Call, Known, Tensor
+from rhino.kernels.data import KernelCall, KernelTensor, Known
 from rhino.kernels.registered import registered
-from rhino.passes.diagnostics import PassError
 from rhino.program.data import Rule
 
 RULE = "sdy.sharding_rule"
@@ -116,20 +116,20 @@ def without_tuple(op: ir.Operation) -> ir.Operation:
     return made
 
 
-def read_call(op: ir.Operation) -> Call:
+def read_call(op: ir.Operation) -> KernelCall:
     """The call as the table of kernels sees it."""
-    return Call(target_of(op), _tensors(op.operands), _tensors(op.results), _config(op))
+    return KernelCall(target_of(op), _tensors(op.operands), _tensors(op.results), _config(op))
 
 
-def _tensors(values: Sequence[ir.Value]) -> tuple[Tensor, ...]:
+def _tensors(values: Sequence[ir.Value]) -> tuple[KernelTensor, ...]:
     return tuple(tensor_of(v.type) for v in values)
 
 
-def tensor_of(kind: ir.Type) -> Tensor:
+def tensor_of(kind: ir.Type) -> KernelTensor:
     """Shape and element type of a tensor type; of any other no dimensions, and its text."""
     if not isinstance(kind, ir.RankedTensorType):
-        return Tensor((), str(kind))
-    return Tensor(tuple(kind.shape), str(kind.element_type))
+        return KernelTensor((), str(kind))
+    return KernelTensor(tuple(kind.shape), str(kind.element_type))
 
 
 def _config(op: ir.Operation) -> Mapping[str, Any]:

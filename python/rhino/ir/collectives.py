@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
-from rhino.passes.diagnostics import PassError
+from rhino.ir.diagnostics import PassError
 
 # By operation, what a cost model calls it.
 KINDS = {

@@ -15,9 +15,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.constants import splat
-from rhino.passes.manual.collectives import KINDS, Axes, Placed, spread_groups
-from rhino.passes.manual.cut import cut
-from rhino.passes.manual.read import NAME, around, manual_axes, mesh_name
+from rhino.ir.collectives import KINDS, Axes, Placed, spread_groups
+from rhino.ir.cut import cut
+from rhino.ir.manual import NAME, around, manual_axes, mesh_name
 from rhino.program.data import Dims, Manual, Op
 
 PLACE = "stablehlo.partition_id"

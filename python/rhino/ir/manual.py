@@ -13,8 +13,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
-from rhino.passes.diagnostics import PassError
-from rhino.passes.manual.collectives import KINDS, Axes, moved_dims, sent_over
+from rhino.ir.collectives import KINDS, Axes, moved_dims, sent_over
+from rhino.ir.diagnostics import PassError
 from rhino.program.bodies import batches, rule_around
 from rhino.program.data import Dims, Graph, Manual, Op, Rule, Sent
 

@@ -17,7 +17,7 @@ from rhino.program.data import CONSTRAINTS, Dims
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class NamedMesh:
     """A mesh of the module: its name, and (axis, size) pairs, outermost first."""
 
     name: str
@@ -68,12 +68,12 @@ def _of_argument(value: Any) -> ir.Attribute | None:
     return None
 
 
-class Layouts:
+class ModuleLayouts:
     """Shardings of a module's values as axes per dimension, read once for the arguments of functions."""
 
     def __init__(self, module: ir.Module) -> None:
-        self.meshes: Mapping[str, Mesh] = {
-            name: Mesh(name, tuple(axes)) for name, axes in sdy.mesh_axes(module).items() if axes
+        self.meshes: Mapping[str, NamedMesh] = {
+            name: NamedMesh(name, tuple(axes)) for name, axes in sdy.mesh_axes(module).items() if axes
         }
 
     def of(self, value: Any) -> tuple[str, Dims] | None:

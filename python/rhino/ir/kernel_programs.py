@@ -15,9 +15,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoKernel
-from rhino.kernels.bodies import TARGET
-from rhino.kernels.table import find
-from rhino.passes.kernels.calls import (
+from rhino.ir.kernel_calls import (
     CUSTOM_CALL,
     RULE,
     kernel_of,
@@ -29,7 +27,9 @@ from rhino.passes.kernels.calls import (
     target_of,
     write_config,
 )
-from rhino.passes.kernels.layouts import Mesh
+from rhino.ir.layouts import NamedMesh
+from rhino.kernels.bodies import TARGET
+from rhino.kernels.table import find
 from rhino.program.data import Dims
 
 
@@ -45,7 +45,7 @@ class Local:
     op: ir.Operation
     operands: Sequence[Any]
     results: Sequence[Any]
-    mesh: Mesh | None
+    mesh: NamedMesh | None
     axes: tuple[tuple[int, tuple[str, ...]], ...] = ()
     reads: Sequence[Dims] = ()
     makes: Sequence[Dims] = ()

@@ -106,7 +106,7 @@ def read_scan(graph: Graph, ops: Sequence[Any], uses: Uses, op: Op) -> Scan | st
     counted = Counted.of(graph, ops, op)
     if isinstance(counted, str):
         return counted
-    return _Reader(graph, ops, uses, op, counted).run()
+    return _ScanReader(graph, ops, uses, op, counted).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Counted:
 
     def values(self, graph: Graph, ops: Sequence[Any], op: Op) -> tuple[dict[int, tuple[int, int]], dict[int, Any]]:
         """The positions of all counters, with start and step, and what only depends on them: per value, by trip."""
-        reader = _Reader(graph, ops, Uses([]), op, self)
+        reader = _ScanReader(graph, ops, Uses([]), op, self)
         for o in reader.body:
             reader.follow(o)
         return reader.counters, reader.known
@@ -154,7 +154,7 @@ def _progress(graph: Graph, ops: Sequence[Any], tie: Sequence[int]) -> tuple[int
     return None if step is None else (start, step)
 
 
-class _Reader:
+class _ScanReader:
     """State of reading one loop."""
 
     def __init__(self, graph: Graph, ops: Sequence[Any], uses: Uses, op: Op, counted: Counted) -> None:
