@@ -87,12 +87,12 @@ def build(model: StagedModel, devices: int) -> tuple[Any, list[str]]:
 class _Builder:
     def __init__(self, model: StagedModel, devices: int) -> None:
         import jax
-        from jax.sharding import GroupMesh
+        from jax.sharding import Mesh
 
         self.model = model
         self.devices = devices
         # Any devices: the module of a fragment only says how many.
-        self.mesh = GroupMesh(jax.local_devices()[:devices], (AXIS,))
+        self.mesh = Mesh(jax.local_devices()[:devices], (AXIS,))
         self.values: list[Any] = []
         self.modules: list[str] = []
         self.transfers = 0

@@ -6,6 +6,10 @@
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 stages=-2' 2>&1 | filecheck %s --check-prefix=NEGATIVE
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 microbatches=3' 2>&1 | filecheck %s --check-prefix=COUNT
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 mesh=4 stages=4' 2>&1 | filecheck %s --check-prefix=MESH
+// RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 mesh=8 stages=2 microbatches=4' 2>&1 | filecheck %s --check-prefix=WIDE
+// RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 mesh=2 stages=16 microbatches=32' 2>&1 | filecheck %s --check-prefix=MANY
+// What the note says is planned.
+// RUN: rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 mesh=4 stages=2 microbatches=4' | filecheck %s --check-prefix=ENOUGH
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 schedule=2f2b' 2>&1 | filecheck %s --check-prefix=SCHEDULE
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 level=O0' 2>&1 | filecheck %s --check-prefix=LEVEL
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 memory-limit=-1' 2>&1 | filecheck %s --check-prefix=LIMIT
@@ -22,7 +26,13 @@
 // UNITS: note: ask for another number of stages
 // NEGATIVE: error: stages -2 is negative
 // COUNT: error: a batch of 32 examples cannot be cut into 3 equal micro-batches
-// MESH: error: no pipeline of mesh 4 and 4 stages uses the 8 devices
+// MESH: error: 4 stages of 4 devices need 16, and cluster dgx-h100:1 has 8
+// MESH: note: give a mesh of 2 devices, or leave it to the search
+// Divided among the replicas that there are not, the batch ended in "integer modulo by zero".
+// WIDE: error: 2 stages of 8 devices need 16, and cluster dgx-h100:1 has 8
+// WIDE: note: give a mesh of 4 devices
+// MANY: error: 16 stages for the 8 devices of dgx-h100:1
+// ENOUGH: rhino.plan
 // SCHEDULE: error: schedule '2f2b' is not among those
 // SCHEDULE: note: give gpipe, 1f1b, eager-1f1b, kfkb, zero-bubble, or leave it to the search
 // LEVEL: error: 'rhino-plan-pipeline': option 'level' is 'O0' but must be one of O1, O2

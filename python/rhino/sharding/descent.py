@@ -13,7 +13,7 @@ from math import inf, prod
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.cuts import MemoryRow, impossible, row
 from rhino.sharding.pinning import Open
-from rhino.sharding.program import AxisProgram, AxisStates
+from rhino.sharding.program import AxisProgram, AxisStates, Solved
 
 _MAX_ROUNDS = 6
 _LIMIT_S = 60.0
@@ -46,7 +46,8 @@ class Setting:
     axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
     many. `spent_s` collects the seconds each program took; `known_size` the sizes of programs that were counted: that
     over all axes is the same for all states, and no smaller than one over some. `placed` holds what was found without
-    memory rows. A class takes none of the states `banned` for it. Plans slower than `cutoff` seconds do not matter.
+    memory rows, and `solved` answers to programs of any mesh. A class takes none of the states `banned` for it. Plans
+    slower than `cutoff` seconds do not matter.
     """
 
     costs: Costs
@@ -60,6 +61,7 @@ class Setting:
     banned: Mapping[int, frozenset[States]] = field(default_factory=dict)
     cutoff: float = inf
     placed: dict[tuple[States, tuple[States, ...]], AxisStates | None] = field(default_factory=dict, compare=False)
+    solved: Solved = field(default_factory=dict, compare=False)
 
     def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
         """The same mesh, searched harder or less hard."""
@@ -114,7 +116,9 @@ class Setting:
             for cut in cuts:
                 program.limit(*row(program, cut))
             small = program.size <= self.proved
-            found = program.solve(_LIMIT_S, _EXACT if small else self.gap, prove=small, cutoff=cutoff)
+            found = program.solve(
+                _LIMIT_S, _EXACT if small else self.gap, prove=small, cutoff=cutoff, solved=self.solved
+            )
         self.spent_s.append(time.perf_counter() - start)
         return found
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from math import inf
 from typing import Any
 
 import highspy
 import numpy as np
+
+from rhino.sharding.fixing import Matrix, without
 
 _OPTIMAL = highspy.HighsModelStatus.kOptimal
 # How close to its largest value the relaxation's price is brought, as a share of the gap that is wanted.
@@ -105,6 +108,17 @@ class Milp:
         """A new constraint over (variable, coefficient) terms."""
         self.rows.add(low, high, terms)
 
+    def digest(self, gap: float, start: Mapping[int, float], prove: bool, cutoff: float) -> bytes:
+        """The same for programs that are equal number by number and are solved alike, different for all others."""
+        rows, (slope, excess) = self.rows, self.penalty or (0.0, {})
+        text = blake2b(repr((gap, prove, cutoff, slope, len(self.costs), len(rows.lows), len(excess))).encode())
+        for numbers in (rows.starts, rows.indices, list(excess), list(start)):
+            text.update(np.array([len(numbers), *numbers], dtype=np.int64).tobytes())
+        bounds = (rows.coefficients, rows.lows, rows.highs)
+        for values in (self.costs, self.integers, *bounds, excess.values(), start.values()):
+            text.update(np.array(list(values), dtype=np.float64).tobytes())
+        return text.digest()
+
     def solve(
         self,
         time_limit_s: float = 60.0,
@@ -159,6 +173,9 @@ class _Solver:
         self.integers = np.array(milp.integers)
         self.slope, excess = milp.penalty or (0.0, {})
         self.unit = max(map(abs, excess.values()), default=0.0) or 1.0
+        self.rows = Matrix.of(
+            milp.rows.starts, milp.rows.indices, milp.rows.coefficients, milp.rows.lows, milp.rows.highs
+        )
         self.excess = np.zeros(len(milp.costs))
         self.excess[list(excess)] = [c / self.unit for c in excess.values()]
         largest = max(np.abs(self.costs).max(), self.slope * self.unit)
@@ -176,28 +193,27 @@ class _Solver:
         if len(milp.costs) > _LARGE:
             self.highs.setOptionValue("dual_simplex_cost_perturbation_multiplier", 0.0)
 
-    def _program(self, penalised: bool) -> Any:
-        """The program for HiGHS; if `penalised`, with what the penalty exceeds zero by as its last column."""
-        rows = self.milp.rows
+    def _program(self, rows: Matrix, kept: Any, penalised: bool) -> Any:
+        """The program of the columns `kept` for HiGHS, `penalised` with one more: what the penalty exceeds zero by.
+
+        Args:
+          rows: over the kept columns alone.
+        """
         lp = highspy.HighsLp()
-        costs, starts, indices = self.costs * self.scale, rows.starts, np.array(rows.indices, dtype=np.int32)
-        coefficients, highs = np.array(rows.coefficients), np.ones(len(costs))
-        lows, tops = np.array(rows.lows), np.array(rows.highs)
+        costs, highs = self.costs[kept] * self.scale, np.ones(len(kept))
         if penalised:
             # z >= p . x / unit, as the last row and column.
-            at = np.flatnonzero(self.excess)
+            excess = self.excess[kept]
+            at = np.flatnonzero(excess)
+            rows = rows.with_row(0.0, inf, [*at, len(kept)], [*-excess[at], 1.0])
             costs, highs = np.append(costs, self.slope * self.unit * self.scale), np.append(highs, inf)
-            indices = np.concatenate([indices, at, [len(self.costs)]]).astype(np.int32)
-            coefficients = np.concatenate([coefficients, -self.excess[at], [1.0]])
-            starts = [*starts, len(indices)]
-            lows, tops = np.append(lows, 0.0), np.append(tops, inf)
-        lp.num_col_, lp.num_row_ = len(costs), len(lows)
+        lp.num_col_, lp.num_row_ = len(costs), len(rows.lows)
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = costs, np.zeros(len(costs)), highs
-        lp.row_lower_, lp.row_upper_ = lows, tops
+        lp.row_lower_, lp.row_upper_ = rows.lows, rows.highs
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.array(starts, dtype=np.int32)
-        lp.a_matrix_.index_ = indices
-        lp.a_matrix_.value_ = coefficients
+        lp.a_matrix_.start_ = rows.starts
+        lp.a_matrix_.index_ = rows.columns
+        lp.a_matrix_.value_ = rows.coefficients
         return lp
 
     def run(self, start: Mapping[int, float] | None, prove: bool, cutoff: float) -> MilpSolution:
@@ -233,7 +249,7 @@ class _Solver:
         the price, and at its highest that of the relaxation (Lagrangian duality): every answer is a line above it,
         and the next price is where the lines to the left and right of the top cross (Kelley's cutting planes).
         """
-        self.highs.passModel(self._program(penalised=False))
+        self.highs.passModel(self._program(self.rows, np.arange(len(self.costs)), penalised=False))
         self.highs.setOptionValue("solver", "ipm" if len(self.costs) > _MANY else "choose")
         low = self._at(0.0)
         self.highs.setOptionValue("solver", "choose")
@@ -301,20 +317,22 @@ class _Solver:
 
     def _branch(self, start: Mapping[int, float] | None, bound: float, allowed: Any) -> MilpSolution:
         penalised = self.milp.penalty is not None
-        lp = self._program(penalised)
-        kinds = [highspy.HighsVarType.kInteger if i else highspy.HighsVarType.kContinuous for i in self.integers]
+        rows, kept = without(self.rows, ~allowed) if not allowed.all() else (self.rows, np.arange(len(self.costs)))
+        lp = self._program(rows, kept, penalised)
+        kinds = [highspy.HighsVarType.kInteger if i else highspy.HighsVarType.kContinuous for i in self.integers[kept]]
         lp.integrality_ = [*kinds, highspy.HighsVarType.kContinuous] if penalised else kinds
         self.highs.setOptionValue("presolve", "choose")
-        highs = np.where(allowed, 1.0, 0.0)
-        lp.col_upper_ = np.append(highs, inf) if penalised else highs
         self.highs.passModel(lp)
         if start:
-            self.highs.setSolution(len(start), np.array(list(start), dtype=np.int32), np.array(list(start.values())))
+            place = {int(column): i for i, column in enumerate(kept)}
+            known = {place[i]: value for i, value in start.items() if i in place}
+            self.highs.setSolution(len(known), np.array(list(known), dtype=np.int32), np.array(list(known.values())))
         self.highs.run()
         info = self.highs.getInfo()
         if info.primal_solution_status != 2:
             return MilpSolution("infeasible", inf, inf, ())
-        values = np.array(self.highs.getSolution().col_value)[: len(self.costs)]
+        values = np.zeros(len(self.costs))
+        values[kept] = np.array(self.highs.getSolution().col_value)[: len(kept)]
         status = "optimal" if self.highs.getModelStatus() == _OPTIMAL else "limit"
         if allowed.all():
             bound = max(bound, info.mip_dual_bound / self.scale)

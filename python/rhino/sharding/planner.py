@@ -37,6 +37,7 @@ from rhino.sharding.outcome import MeshCandidate, Outcome, Progress, Steps
 from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.pinning import pinned_states
 from rhino.sharding.problem import Problem
+from rhino.sharding.program import Solved
 from rhino.sharding.solution import LostPlan, Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats, untied
 
@@ -124,6 +125,7 @@ class _MeshSearch:
         self.hideable = hideable_transfers(self.problem, self.quotient, cluster)
         self.outcome = Outcome()
         self.spent_s: list[float] = []
+        self.solved: Solved = {}
 
     def run(self) -> None:
         """All levels up to the one asked for, each from what the one before found."""
@@ -202,7 +204,7 @@ class _MeshSearch:
             as_sent = replace(costs.back_end, sums_merge=True, sums_leave_loops=True, wire_widened=False)
             costs = replace(costs, host_bytes_s=inf, back_end=as_sent, window=0.0)
         pinned = pinned_states(self.problem, self.quotient, shape, names).states
-        return Setting(costs, pinned, options.parallel_dots, *effort, self.spent_s)
+        return Setting(costs, pinned, options.parallel_dots, *effort, self.spent_s, solved=self.solved)
 
     def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""

@@ -8,7 +8,7 @@ share, one for what computing cannot hide. Its optimum is exact for those axes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import inf, prod
@@ -18,7 +18,7 @@ from rhino.machine.roofline import MATMULS
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import Layout
 from rhino.sharding.meeting import Groups, Pair, Price, Prices, alike, prices, transport, written
-from rhino.sharding.milp import Milp
+from rhino.sharding.milp import Milp, MilpSolution
 from rhino.sharding.overlap import WON
 from rhino.sharding.pinning import Open, allows
 from rhino.sharding.problem import PARTIAL, End, LayoutTransfer, takes
@@ -33,6 +33,8 @@ _STORED_GATHERED = 1e-7
 # A conversion (from, to), and where it may happen: the classes at its source and its target, and pairs of groups there.
 Key = tuple[Layout, Layout]
 Place = tuple[int, int, tuple[Pair, ...]]
+# By what programs are (`Milp.digest`), their solutions, without values, and the variable that each class has at one.
+Solved = dict[bytes, tuple[MilpSolution, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,20 +309,36 @@ class AxisProgram:
         self.milp.row(-inf, room, [(v, c) for v, c in terms if c])
 
     def solve(
-        self, time_limit_s: float, gap: float = 1e-6, prove: bool = True, cutoff: float = inf
+        self,
+        time_limit_s: float,
+        gap: float = 1e-6,
+        prove: bool = True,
+        cutoff: float = inf,
+        solved: Solved | None = None,
     ) -> AxisStates | None:
         """The best states, if proved at most the share `gap` above the optimum; None if no memory row can be met.
 
         A program whose bound is above `cutoff` seconds is given up.
+
+        Args:
+          solved: answers to programs that were solved before; this one's is added. Where two axes of a mesh have the
+            same links, the first programs of the mesh with them swapped are equal to its own, number by number.
         """
         start = {x: float(s == given) for xs, given in zip(self.x, self.given, strict=True) for s, x in xs.items()}
-        found = self.milp.solve(time_limit_s, gap, start, prove, cutoff + self.stored_s)
+        solved = {} if solved is None else solved
+        key = self.milp.digest(gap, start, prove, cutoff + self.stored_s)
+        if key not in solved:
+            found = self.milp.solve(time_limit_s, gap, start, prove, cutoff + self.stored_s)
+            # The first of the largest: rounding is the same every time.
+            best = [max(x.values(), key=found.values.__getitem__) for x in self.x] if found.values else []
+            solved[key] = replace(found, values=()), tuple(best)
+        found, variables = solved[key]
         if found.status == "hopeless":
             return AxisStates((), inf, found.bound - self.stored_s)
         if found.status == "infeasible":
             return None
-        # The first of the largest: rounding is the same every time.
-        chosen = tuple(max(x, key=lambda s, x=x: found.values[x[s]]) for x in self.x)  # type: ignore[misc]
+        # The variables of a class follow one another, in the order of its states.
+        chosen = tuple(states[v - x[states[0]]] for states, x, v in zip(self.open, self.x, variables, strict=True))
         stored_s = sum(
             self.stored_s * count * self.costs.stored(k, s)
             for k, (count, s) in enumerate(zip(self.costs.quotient.counts, chosen, strict=True))

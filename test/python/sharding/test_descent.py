@@ -12,7 +12,9 @@ from search_programs import adam_step, graph_of
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
 from rhino.program import Graph
-from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
+from rhino.sharding.descent import Descent, Setting, descend, jointly, start_from_nothing
+from rhino.sharding.milp import Milp
+from rhino.sharding.program import Solved
 
 CLUSTER = Cluster.load("dgx-a100:2")
 
@@ -54,3 +56,23 @@ def test_all_axes_at_once_are_given_up_where_they_win_too_little(setting: Settin
     found = jointly(wide, first)
     assert found.states == first.states
     assert 0.9 * exact.objective <= found.bound <= exact.objective
+
+
+def test_equal_programs_of_two_meshes_are_solved_once(training: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Milp] = []
+    solve = Milp.solve
+    monkeypatch.setattr(Milp, "solve", lambda self, *args: ran.append(self) or solve(self, *args))
+    host = Cluster.load("dgx-h100:1")
+    meshes = [(4, 2), (2, 4)]
+
+    def search(shared: bool) -> tuple[list[Descent | None], int]:
+        ran.clear()
+        solved: Solved = {}
+        costs = [costs_of(training, RingModel(host, mesh), seconds_of(training, 1e-14)) for mesh in meshes]
+        found = [start_from_nothing(Setting(c, {}, solved=solved if shared else {})) for c in costs]
+        return found, len(ran)
+
+    together, few = search(shared=True)
+    apart, many = search(shared=False)
+    assert together == apart
+    assert few < many

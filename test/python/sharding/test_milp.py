@@ -103,3 +103,19 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     milp, _, _ = problem(0)
     assert milp.solve().status == "optimal"
     assert capfd.readouterr() == ("", "")
+
+
+def test_programs_are_told_apart_by_every_number() -> None:
+    def digest(gap: float = 1e-3, prove: bool = True, cutoff: float = inf, at: float = 1.0, **changed: float) -> bytes:
+        milp, _, _ = problem(3)
+        milp.rows.add(changed.get("low", 0.0), changed.get("high", 9.0), [(0, changed.get("by", 1.0))])
+        milp.costs[1] += changed.get("more", 0.0)
+        slope, excess = milp.penalty or (0.0, {})
+        milp.penalty = slope + changed.get("steeper", 0.0), {**excess, 2: excess[2] + changed.get("over", 0.0)}
+        return milp.digest(gap, {0: at}, prove, cutoff)
+
+    others = [digest(1e-2), digest(prove=False), digest(cutoff=3.0), digest(at=0.0)]
+    others += [digest(**{name: 1e-15}) for name in ("low", "more", "steeper", "over")]
+    others += [digest(high=9.5), digest(by=2.0)]
+    assert digest() == digest()
+    assert len({digest(), *others}) == 1 + len(others)

@@ -283,7 +283,14 @@ class _JointSearch:
             )
         batch, count = self.programs.batch, options.microbatches
         used = options.stages * prod(options.mesh[0]) if len(options.mesh) == 1 else 0
-        replicas = cluster.num_devices // used if used else 1
+        if options.stages <= cluster.num_devices < used:
+            size, most = prod(options.mesh[0]), cluster.num_devices // options.stages
+            return RhinoError(
+                f"{options.stages} stages of {size} devices need {used}, and cluster {cluster.name} has "
+                f"{cluster.num_devices}",
+                f"give a mesh of {most} devices, or leave it to the search",
+            )
+        replicas = max(1, cluster.num_devices // used) if used else 1
         if count and options.fewer and batch % replicas:
             return RhinoError(
                 f"a batch of {batch} examples cannot be shared out among {replicas} replicas of each stage",
