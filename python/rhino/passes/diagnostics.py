@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rhino.deadline import NEVER, Deadline
 from rhino.errors import RhinoError, first_line
 
 if TYPE_CHECKING:  # reading the registry for --help must not load jaxlib
@@ -112,12 +113,15 @@ def make_diagnostic(
 class PassLog:
     """What one run of one pass says: diagnostics, statistics, how far it is, and the operation it is busy with.
 
+    `deadline` is that of the whole run: what a pass searches ends with it.
+
     A pass reports many errors with `error` and returns, or stops at the first by raising PassError.
     """
 
-    def __init__(self, sink: Sink, where: Where, progress: Progress | None = None) -> None:
+    def __init__(self, sink: Sink, where: Where, progress: Progress | None = None, deadline: Deadline = NEVER) -> None:
         self._sink = sink
         self.progress = progress
+        self.deadline = deadline
         self._here: list[Where] = [where]
         self._blamed: tuple[BaseException, Where] | None = None
         self.statistics: dict[str, int] = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from jaxlib.mlir import ir, passmanager
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect.verify import verify
 from rhino.errors import RhinoError, first_line
 from rhino.passes import guards, native
@@ -153,6 +154,7 @@ class PassManager:
         sink: Sink | None = None,
         instrumentations: Sequence[Instrumentation] = (),
         progress: Progress | None = None,
+        deadline: Deadline = NEVER,
     ) -> RunResult:
         """Run all passes on the module, in place.
 
@@ -161,6 +163,7 @@ class PassManager:
           sink: called with each diagnostic as it appears; without it they are in the result, or in the error.
           instrumentations: called around every step.
           progress: told by the passes that search how far they are.
+          deadline: when these take what they have.
 
         Raises:
           PipelineError: a pass failed; later ones did not run.
@@ -178,7 +181,7 @@ class PassManager:
                 for hook in instrumentations:
                     hook.before(step, module)
                 start = time.perf_counter()
-                log = PassLog(collect, module.operation.location, progress)
+                log = PassLog(collect, module.operation.location, progress, deadline)
                 cause = self._run_step(step, module, log, collect, errors, result, instrumentations)
                 result.timings_s.append((step.name, time.perf_counter() - start))
                 for hook in instrumentations:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
@@ -91,6 +92,7 @@ def plan_module(
     progress: Progress | None = None,
     program: str = "",
     before_search: Callable[[ir.Module], None] | None = None,
+    deadline: Deadline | None = None,
 ) -> Planned:
     """Run `rhino-auto` on a module, in place, and read the plan, which then holds the module.
 
@@ -99,6 +101,7 @@ def plan_module(
       program: the `fingerprint` to record; by default that of the module given.
       before_search: changes the module when all its types are as they will be, before rhino-plan-sharding searches;
         for a request of one stage.
+      deadline: when the best plan so far is taken; by default the request's budget after now.
 
     Raises:
       RhinoError: a pass failed; the message names the place in the module where it is known.
@@ -112,6 +115,7 @@ def plan_module(
             if before_search is not None and step.name == PlanSharding.name:
                 before_search(module)
 
+    deadline = deadline or NEVER.sooner(request.budget_s)
     start = time.perf_counter()
     _keep_names(module)
     program = program or fingerprint(module)
@@ -123,7 +127,6 @@ def plan_module(
             level=request.level,
             mesh=request.mesh,
             memory_limit=request.memory_limit_bytes,
-            budget=request.budget_s,
             stages=request.stages,
             microbatches=request.microbatches,
             fewer=request.fewer,
@@ -133,7 +136,7 @@ def plan_module(
         )
         manager.add(auto)
         try:
-            result = manager.run(module, instrumentations=hooks, progress=progress)
+            result = manager.run(module, instrumentations=hooks, progress=progress, deadline=deadline)
         except PipelineError as error:
             first = error.diagnostics[0]
             place = "" if first.position.file == _NOWHERE else f"{first.position}: "

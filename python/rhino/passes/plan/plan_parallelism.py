@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import Deadline
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.errors import NothingFits, RhinoError
@@ -29,6 +30,7 @@ class PlanParallelism(Pass):
     Options:
       pipelines: "if-needed" looks for pipelines where nothing fits without, "compare" always.
       topology, level, mesh, memory-limit, budget: as of rhino-plan-sharding. With a mesh pipelines are not looked for.
+        Half of the budget is for one program, where pipelines may follow.
 
     Example:
       ```mlir
@@ -51,37 +53,42 @@ class PlanParallelism(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
         pipelines = not (self.mesh or self.level == "O0" or given_mesh(module))
+        deadline = log.deadline.sooner(self.budget)
         kept = to_bytecode(module) if pipelines else b""
         try:
             ExposeStridedDims().run(module, log)
-            self._sharding().run(module, log)
-            if self.level == "O0" or not pipelines or self.pipelines == "if-needed":
+            if self.level == "O0":
+                self._sharding().run(module, log)
+            else:
+                one = deadline.half(self.pipelines == "compare") if pipelines else deadline
+                self._sharding().plan(module, log, one)
+            if not pipelines or self.pipelines == "if-needed":
                 return
         except PassError as error:
             if not pipelines or not isinstance(error.__cause__, NothingFits):
                 raise
-            self._instead(module, kept, log, error)
+            self._instead(module, kept, log, deadline, error)
             return
-        self._compare(module, kept, log)
+        self._compare(module, kept, log, deadline.with_plan())
 
-    def _instead(self, module: ir.Module, kept: bytes, log: PassLog, error: PassError) -> None:
+    def _instead(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline, error: PassError) -> None:
         """A pipeline where nothing fits without; the first error if there is none, with what was found besides."""
         replace_contents(module, kept)
         try:
-            self._pipeline().run(module, log)
+            self._pipeline().plan(module, log, deadline)
         except RhinoError as other:
             said = error.diagnostic
             note = Diagnostic("note", f"nor is there a pipeline: {other.message.splitlines()[0]}", said.position)
             error.diagnostic = replace(said, notes=(*said.notes, note))
             raise error from error.__cause__
 
-    def _compare(self, module: ir.Module, kept: bytes, log: PassLog) -> None:
+    def _compare(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline) -> None:
         found = RhinoPlan.of(module)
         assert found is not None
         sharded = to_bytecode(module)
         replace_contents(module, kept)
         try:
-            self._pipeline().run(module, log)
+            self._pipeline().plan(module, log, deadline)
         except RhinoError:
             replace_contents(module, sharded)
             return
@@ -98,7 +105,6 @@ class PlanParallelism(Pass):
             level=self.level,
             mesh=self.mesh,
             memory_limit=self.memory_limit,
-            budget=self.budget,
         )
 
     def _pipeline(self) -> PlanPipeline:
@@ -106,7 +112,6 @@ class PlanParallelism(Pass):
             topology=self.topology,
             level=self.level,
             memory_limit=self.memory_limit,
-            budget=self.budget,
             statistics=self.statistics,
         )
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import sdy
 from rhino.errors import RhinoError
 from rhino.microbatch.forms import ONE
@@ -23,6 +24,8 @@ from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 from rhino.sharding.meshes import names_around, read_mesh
 
+# The step is cut once more and written in two or three times the seconds that cutting it took.
+_WRITING = 3
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
@@ -74,10 +77,10 @@ class PlanPipeline(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
-        self.plan(module, log)
+        self.plan(module, log, log.deadline.sooner(self.budget))
 
-    def plan(self, module: ir.Module, log: PassLog) -> JointSolution:
-        """As `run`; returns the search's answer."""
+    def plan(self, module: ir.Module, log: PassLog, deadline: Deadline = NEVER) -> JointSolution:
+        """As `run`, until a deadline; returns the search's answer."""
         cluster = topology_cluster(self.topology, self.name)
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
@@ -86,7 +89,9 @@ class PlanPipeline(Pass):
             raise PassError(
                 main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
             )
-        programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches)
+        begin = deadline.clock()
+        programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches, deadline)
+        cut_s = deadline.clock() - begin
         if programs.uncut is not None:
             why = programs.uncut.diagnostic
             # What would help in more micro-batches; that it is one is done.
@@ -107,7 +112,7 @@ class PlanPipeline(Pass):
             microbatches=self.microbatches,
             fewer=self.fewer,
             schedule=self.schedule,
-            budget_s=self.budget or None,
+            deadline=deadline.before(_WRITING * cut_s),
         )
         try:
             solution = plan_jointly(programs, cluster, options, log.progress)
@@ -119,7 +124,7 @@ class PlanPipeline(Pass):
                 raise PassError(why.position, f"{why.message}; {error.message}", [*helps, _ONE_PROGRAM]) from error
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         try:
-            write_pipeline(module, programs, cluster, solution, log)
+            write_pipeline(module, programs, cluster, solution, log, deadline)
         except (RhinoError, ir.MLIRError) as error:
             # These passes check annotations that were written by the search: what they say is not about the step.
             where = error.diagnostic.position if isinstance(error, PassError) else main

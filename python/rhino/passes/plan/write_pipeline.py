@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMicrobatches, RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
@@ -35,9 +36,17 @@ _NUMBER = "rhino.number"
 
 
 def write_pipeline(
-    module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution, log: PassLog
+    module: ir.Module,
+    programs: SplitPrograms,
+    cluster: Cluster,
+    solution: JointSolution,
+    log: PassLog,
+    deadline: Deadline = NEVER,
 ) -> None:
-    """The module's @main becomes the fragments of the best pipeline, with its task lists and summary."""
+    """The module's @main becomes the fragments of the best pipeline, with its task lists and summary.
+
+    After the deadline transfers are planned by rule, no better way is searched for.
+    """
     best = solution.best
     made = programs.module(best.shape.slices)
     statistics = _statistics(made)
@@ -47,7 +56,7 @@ def write_pipeline(
     split = bool(best.schedule.split)
     apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
     apply("rhino-replicate-fragments", made, count=best.shape.replicas)
-    lower_transfers(made, read_program(made), cluster, "broadcast", "optimal")
+    lower_transfers(made, read_program(made), cluster, "broadcast", "optimal", deadline)
     _cost(made, best)
     _summary(made, cluster, solution)
     if statistics != "batch":

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoMulticast
 from rhino.errors import RhinoError
@@ -19,6 +20,9 @@ from rhino.passes.stage.read_program import read_program, transfer_ops
 from rhino.pipeline.program import PipelineProgram, Transfer, edges_of
 from rhino.program.element_types import dtype_bytes
 from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard
+
+# The scheduler where there is no time for another. The attribute names it, so that the runtime takes it, too.
+_BY_RULE = "load-balance"
 
 
 @register
@@ -67,7 +71,7 @@ class LowerTransfers(Pass):
         program = read_program(module)
         try:
             cluster = Cluster.load(self.topology) if self.topology else _cluster(module)
-            plans, units = lower_transfers(module, program, cluster, self.strategy, self.scheduler)
+            plans, units = lower_transfers(module, program, cluster, self.strategy, self.scheduler, log.deadline)
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise
@@ -78,10 +82,16 @@ class LowerTransfers(Pass):
 
 
 def lower_transfers(
-    module: ir.Module, program: PipelineProgram, cluster: Cluster, strategy: str, scheduler: str
+    module: ir.Module,
+    program: PipelineProgram,
+    cluster: Cluster,
+    strategy: str,
+    scheduler: str,
+    deadline: Deadline = NEVER,
 ) -> tuple[int, int]:
     """Writes `rhino.multicast` on the transfers of a program; returns how many plans were made, and all units.
 
+    After the deadline nothing is searched: senders are chosen by load.
     Edges between equal tiles on hosts in the same order have the same plan, which is made once.
     """
     ops = transfer_ops(module)
@@ -93,7 +103,8 @@ def lower_transfers(
         network = network_of(cluster, devices)
         alike, key = _numbered(tensors, network, devices)
         if key not in known:
-            known[key] = plan_reshard(alike[0], alike[1], strategy, scheduler)
+            by = _BY_RULE if deadline.over() else scheduler
+            known[key] = plan_reshard(alike[0], alike[1], strategy, by)
         plan = known[key]
         count += len(plan.units)
         for transfer, data in zip(edge.transfers, _data(plan, devices, len(tensors)), strict=True):

@@ -36,8 +36,10 @@ def plan_stages(problem: StageProblem, options: StageOptions = _DEFAULT) -> Stag
     known = best_linear_cut(problem, _program_order(problem), options)
     ideals = all_ideals(problem, options.ideals)
     found = _by_ideals(problem, options, ideals, known) if ideals is not None else None
-    if found is None or (found.status != "optimal" and found.gap > options.worth):
+    better = found is None or (found.status != "optimal" and found.gap > options.worth)
+    if better and options.time_limit_s > 0:
         found = _by_program(problem, options, found or known)
+    found = found or known
     if found is None:
         raise _too_large(problem, options)
     return replace(found, seconds=time.perf_counter() - begin)

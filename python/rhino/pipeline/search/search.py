@@ -92,13 +92,14 @@ class _JointSearch:
         self.effort = EFFORTS[options.level]
         self.limit = options.memory_limit or cluster.device.plan_bytes
         self.begin = time.perf_counter()
-        self.deadline = self.begin + options.budget_s if options.budget_s is not None else inf
+        self.deadline = options.deadline
         self.planner = Planner(programs, cluster, options, self.limit)
         self.losers = self.planner.losers
         self.uneven = False  # whether unequal stages were tried
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
 
     def run(self) -> JointSolution:
+        estimates = self.deadline.half(found=True)
         queue = self.drafts() or self.others()
         if not queue:
             raise self.nothing()
@@ -109,14 +110,15 @@ class _JointSearch:
         while queue or (best is None and (queue := self.others())):
             draft = heappop(queue)
             least_s = best.step_time_s if best else inf
-            late = done >= self.effort.exact or time.perf_counter() > self.deadline
-            if draft.bound_s >= least_s or (best and late):
+            late = self.deadline.over(best is not None)
+            if draft.bound_s >= least_s or late or (best and done >= self.effort.exact):
                 bound = min(bound, draft.bound_s)
                 break
             layouts = self.planner.lay_out(draft.shape)
             if layouts is None:
                 continue
-            if not draft.own:
+            # Estimates take half of the time at most: then what is promising is planned as it is.
+            if not draft.own and not estimates.over():
                 heappush(queue, self.draft(draft.shape, layouts))
                 continue
             bound = min(bound, draft.bound_s)
@@ -129,10 +131,11 @@ class _JointSearch:
                 if best is not None:
                     self.lose(best)
                 best = found
+                self.planner.deadline = self.deadline.with_plan()
             else:
                 self.lose(found)
         if best is None:
-            raise self.too_large(drafts)
+            raise self.out_of_time() if self.deadline.over(found=False) else self.too_large(drafts)
         best, more = self.refined(best)
         done += more
         seconds = time.perf_counter() - self.begin
@@ -149,7 +152,7 @@ class _JointSearch:
             shape = best.shape
             for slices in (shape.slices // 2, shape.slices * 2):
                 fits = slices >= shape.replicas and not slices % shape.replicas and not self.programs.batch % slices
-                if slices in tried or not fits or time.perf_counter() > self.deadline:
+                if slices in tried or not fits or self.deadline.over():
                     continue
                 tried.add(slices)
                 near = replace(shape, slices=slices)
@@ -324,6 +327,12 @@ class _JointSearch:
             f"no pipeline{given} uses the {cluster.num_devices} devices of cluster {cluster.name} "
             f"for a batch of {batch}",
             "ask for another number of stages or micro-batches, or leave them to the search",
+        )
+
+    def out_of_time(self) -> RhinoError:
+        return RhinoError(
+            f"no pipeline was found on {self.cluster.name} in the time budget, which ended the search",
+            "allow more time, or ask for a number of stages",
         )
 
     def too_large(self, drafts: Sequence[_Draft]) -> RhinoError:
