@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from rhino.deadline import Deadline
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
-from rhino.errors import NothingFits, RhinoError
+from rhino.errors import NoPlan, NothingFits, first_line
 from rhino.passes.diagnostics import Diagnostic, PassError, PassLog
 from rhino.passes.normalize.expose_strided_dims import ExposeStridedDims
 from rhino.passes.plan.plan_pipeline import PlanPipeline
@@ -26,6 +26,8 @@ class PlanParallelism(Pass):
     Requires: as rhino-plan-sharding, before rhino-expose-strided-dims, which this pass runs for the first of the two.
 
     Ensures: what rhino-plan-sharding or rhino-plan-pipeline ensures. A module that has a mesh is not made a pipeline.
+    What lost is among the plan's alternatives, also where there is no such plan: nothing fits, or the step cannot be
+    pipelined; any other error of either search is one of this pass.
 
     Options:
       pipelines: "if-needed" looks for pipelines where nothing fits without, "compare" always.
@@ -76,11 +78,15 @@ class PlanParallelism(Pass):
         replace_contents(module, kept)
         try:
             self._pipeline().plan(module, log, deadline)
-        except RhinoError as other:
+        except PassError as other:
+            if not isinstance(other.__cause__, NoPlan):
+                raise
             said = error.diagnostic
-            note = Diagnostic("note", f"nor is there a pipeline: {other.message.splitlines()[0]}", said.position)
+            note = Diagnostic("note", f"nor is there a pipeline: {first_line(other.message)}", said.position)
             error.diagnostic = replace(said, notes=(*said.notes, note))
             raise error from error.__cause__
+        # The message goes on with the largest tensors.
+        _attach(module, {"name": "one program", "why": error.message.partition("; largest")[0]})
 
     def _compare(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline) -> None:
         found = RhinoPlan.of(module)
@@ -89,15 +95,20 @@ class PlanParallelism(Pass):
         replace_contents(module, kept)
         try:
             self._pipeline().plan(module, log, deadline)
-        except RhinoError:
+        except PassError as error:
+            if not isinstance(error.__cause__, NoPlan):
+                raise
             replace_contents(module, sharded)
+            why = first_line(error.message)
+            fits = isinstance(error.__cause__, NothingFits)
+            _attach(module, {"name": "pipeline", "why": why if fits else f"cannot be pipelined, because {why}"})
             return
         other = RhinoPlan.of(module)
         assert other is not None
         best, lost = (found, other) if _step_s(found) <= _step_s(other) else (other, found)
         if best is found:
             replace_contents(module, sharded)
-        RhinoPlan.attach(module, {**best, "alternatives": [*best.get("alternatives", []), _as_alternative(lost, best)]})
+        _attach(module, _as_alternative(lost, best))
 
     def _sharding(self) -> PlanSharding:
         return PlanSharding(
@@ -114,6 +125,13 @@ class PlanParallelism(Pass):
             memory_limit=self.memory_limit,
             statistics=self.statistics,
         )
+
+
+def _attach(module: ir.Module, alternative: dict[str, object]) -> None:
+    """Adds what lost to the alternatives of the plan that is in the module."""
+    plan = RhinoPlan.of(module)
+    assert plan is not None
+    RhinoPlan.attach(module, {**plan, "alternatives": [*plan.get("alternatives", []), alternative]})
 
 
 def _step_s(plan: dict[str, object]) -> float:

@@ -8,7 +8,7 @@ from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
 from rhino.dialect import sdy
-from rhino.errors import RhinoError
+from rhino.errors import NotPipelined, RhinoError
 from rhino.microbatch.forms import ONE
 from rhino.passes.diagnostics import PassError, PassLog
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
@@ -83,14 +83,18 @@ class PlanPipeline(Pass):
         """As `run`, until a deadline; returns the search's answer."""
         cluster = topology_cluster(self.topology, self.name)
         main = main_function(module, self.name)
-        require_static_shapes(main, self.name)
         if given_mesh(module):
             remedy = "drop it and the shardings over it, or run rhino-plan-sharding"
             raise PassError(
                 main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
             )
         begin = deadline.clock()
-        programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches, deadline)
+        try:
+            require_static_shapes(main, self.name)
+            programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches, deadline)
+        except PassError as error:
+            # What the passes that cut a step refuse at an operation is the step's.
+            raise error from NotPipelined(error.message)
         cut_s = deadline.clock() - begin
         if programs.uncut is not None:
             why = programs.uncut.diagnostic

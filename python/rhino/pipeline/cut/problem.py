@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rhino.errors import RhinoError
+from rhino.errors import NotPipelined, RhinoError
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class StageProblem:
             raise RhinoError("units are not in an order of their precedences", "number them topologically")
         for u, (first, last) in enumerate(self.ranges):
             if not 0 <= first <= last < n:
-                raise RhinoError(
+                raise NotPipelined(
                     f"unit {u} can be on no stage: pins leave it those from {first} to {last} of {n}",
                     "pin nothing to an earlier stage than what it follows",
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from math import inf
 
-from rhino.errors import RhinoError
+from rhino.errors import NoPlan, RhinoError
 from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StagePlan
 from rhino.pipeline.schedule import check, make_schedule, simulate
@@ -103,7 +103,7 @@ class Planner:
         try:
             exact = self.options.level == "O2"
             plan = stage_step(prepared, layouts, shape, placement, limits, exact, cut_for, self.deadline)
-        except RhinoError as error:
+        except NoPlan as error:
             self.losers.append(LostPlan(shape.name, inf, 0, error.message))
             return None
         finally:
@@ -128,7 +128,7 @@ class Planner:
     ) -> PipelineCandidate | None:
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
-        except RhinoError as error:
+        except NoPlan as error:
             least = [min(shape.microbatches, shape.stages - stage) for stage in range(shape.stages)]
             peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, least, strict=True))
             fits = peak <= self.limit

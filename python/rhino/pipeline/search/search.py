@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import inf, prod
 
-from rhino.errors import RhinoError
+from rhino.errors import NoPlan, NothingFits, NotPipelined
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes
 from rhino.pipeline.search.candidates import Shape, shapes
@@ -62,7 +62,7 @@ def plan_jointly(
     told = RescaledPrograms(programs)
     try:
         found = _JointSearch(told, cluster, options, tell).run()
-    except RhinoError:
+    except NoPlan:
         if not told.told:
             raise
     else:
@@ -275,11 +275,11 @@ class _JointSearch:
                 found.setdefault(a.name, replace(a, why=why))
         return tuple(sorted(found.values(), key=lambda a: (a.step_time_s, a.name)))
 
-    def nothing(self) -> RhinoError:
+    def nothing(self) -> NoPlan:
         """Why no pipeline is worth a search."""
         options, cluster = self.options, self.cluster
         if self.least:
-            return RhinoError(
+            return NothingFits(
                 f"no pipeline fits in {nbytes(self.limit)} per device on {cluster.name}: parameters, "
                 f"optimizer state and gradients alone take {nbytes(self.least)} of each device",
                 "use more devices, or raise the limit",
@@ -288,24 +288,24 @@ class _JointSearch:
         used = options.stages * prod(options.mesh[0]) if len(options.mesh) == 1 else 0
         replicas = cluster.num_devices // used if used else 1
         if count and options.fewer and batch % replicas:
-            return RhinoError(
+            return NotPipelined(
                 f"a batch of {batch} examples cannot be shared out among {replicas} replicas of each stage",
                 f"pad or drop it, or give batches that {replicas} divides",
             )
         if count and not options.fewer and batch % (count * replicas):
             each = f" for each of {replicas} replicas" if replicas > 1 else ""
-            return RhinoError(
+            return NotPipelined(
                 f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",
                 "ask for a number that divides the batch, or take another batch",
             )
         for _, slices, *_ in self.planner.laid_out:
             refusal = self.programs.refusal(slices)
             if refusal is not None:
-                return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
+                return NotPipelined(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
         own = self.programs.example.graph.axes
         if (taken := prod(n for _, n in own)) > 1:
             these = f"of {options.stages} stages" if options.stages else "of two stages or more"
-            return RhinoError(
+            return NotPipelined(
                 f"no pipeline {these} on the {cluster.num_devices} devices of cluster {cluster.name} has stages that "
                 f"hold the mesh {axes_text(own)} of the step's manual computations",
                 f"ask for stages of {taken} devices or a multiple, or write the step for a smaller mesh",
@@ -314,7 +314,7 @@ class _JointSearch:
             # Says why there are no such stages.
             dealt = Placement.of(cluster, options.stages).widths
             if len(options.mesh) == 1 and len(set(dealt)) > 1:
-                return RhinoError(
+                return NotPipelined(
                     f"{options.stages} stages on the {cluster.num_devices} devices of cluster {cluster.name} have "
                     f"{'+'.join(map(str, dealt))} of them, which no one mesh fits",
                     "leave the mesh to the search, or give a number of stages that divides the devices",
@@ -323,28 +323,28 @@ class _JointSearch:
         asked = [f"mesh {sizes}"] * bool(sizes) + [f"{options.stages} stages"] * bool(options.stages)
         asked += [f"{options.microbatches} micro-batches"] * bool(options.microbatches)
         given = f" of {' and '.join(asked)}" if asked else ""
-        return RhinoError(
+        return NotPipelined(
             f"no pipeline{given} uses the {cluster.num_devices} devices of cluster {cluster.name} "
             f"for a batch of {batch}",
             "ask for another number of stages or micro-batches, or leave them to the search",
         )
 
-    def out_of_time(self) -> RhinoError:
-        return RhinoError(
+    def out_of_time(self) -> NotPipelined:
+        return NotPipelined(
             f"no pipeline was found on {self.cluster.name} in the time budget, which ended the search",
             "allow more time, or ask for a number of stages",
         )
 
-    def too_large(self, drafts: Sequence[_Draft]) -> RhinoError:
+    def too_large(self, drafts: Sequence[_Draft]) -> NoPlan:
         refused = next((a for a in self.losers if not a.peak_bytes), None)
         if refused is not None and not any(a.peak_bytes for a in self.losers):
-            return RhinoError(
+            return NotPipelined(
                 f"no pipeline is possible on {self.cluster.name}: {refused.name}: {refused.why}",
                 "ask for another number of stages or micro-batches, or plan it as one program (stages=1)",
             )
         tight = min((a for a in self.losers if a.peak_bytes), key=lambda a: a.peak_bytes, default=None)
         needs = f": {tight.name} needs {nbytes(tight.peak_bytes)}" if tight else ""
-        return RhinoError(
+        return NothingFits(
             f"no pipeline fits in {nbytes(self.limit)} per device on {self.cluster.name}{needs}",
             "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
         )

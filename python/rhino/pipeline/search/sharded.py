@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rhino.deadline import NEVER, Deadline
-from rhino.errors import RhinoError
+from rhino.errors import NothingFits
 from rhino.machine import Cluster
 from rhino.pipeline.cut import plan as stages
 from rhino.pipeline.cut.pieces import stacks
@@ -132,7 +132,7 @@ def lay_out(
     )
     try:
         solution = plan_sharding(prepared.graph, block, options)
-    except RhinoError:
+    except NothingFits:
         if not memory_limit:
             raise
         return None
