@@ -22,6 +22,7 @@ from rhino.passes.pass_manager import PassManager, PipelineError
 from rhino.passes.plan.plan_parallelism import PlanParallelism
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.split_programs import SplitPrograms
+from rhino.passes.session import Session
 from rhino.pipeline.cut.problem import Net, StageOptions, StageProblem, StageUnit
 from rhino.pipeline.cut.solve import plan_stages
 from rhino.plan.module import Request, plan_module
@@ -83,7 +84,7 @@ def test_without_a_budget_nobody_looks_at_the_clock() -> None:
         raise AssertionError("no deadline, no clock")
 
     manager = PassManager((module := step()).context)
-    manager.add(PlanParallelism(topology="dgx-h100:1")).run(module, deadline=Deadline(clock=clock))
+    manager.add(PlanParallelism(topology="dgx-h100:1")).run(module, session=Session(deadline=Deadline(clock=clock)))
 
 
 def test_one_program_takes_the_first_mesh() -> None:
@@ -125,7 +126,7 @@ def schedulers(module: ir.Module) -> set[str]:
 def test_a_late_pipeline_is_written_with_transfers_by_rule(deadline: Deadline, scheduler: str) -> None:
     module = step()
     manager = PassManager(module.context).add(PlanPipeline(topology="dgx-h100:1", stages=2))
-    manager.run(module, deadline=deadline)
+    manager.run(module, session=Session(deadline=deadline))
     assert schedulers(module) == {scheduler}
     assert (RhinoPlan.of(module) or {})["search"]["candidates"] >= 1
 
@@ -135,7 +136,7 @@ def test_of_both_ways_each_has_its_part_of_the_time() -> None:
     ticks = count()
     module = step()
     manager = PassManager(module.context).add(PlanParallelism(topology="dgx-h100:1", pipelines="compare", budget=12))
-    manager.run(module, deadline=Deadline(clock=lambda: float(next(ticks))))
+    manager.run(module, session=Session(deadline=Deadline(clock=lambda: float(next(ticks)))))
     found = RhinoPlan.of(module) or {}
     assert found["stages"] == 1 and found["search"]["candidates"] < 3
 

@@ -58,7 +58,7 @@ class Estimate(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Predict and annotate. Raises PassError for a module without a mesh or with shardings that contradict."""
-        cluster = topology_cluster(self.topology, self.name)
+        cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
         mesh = given_mesh(module)
         if not mesh:

@@ -55,7 +55,7 @@ class PlanParallelism(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
         pipelines = not (self.mesh or self.level == "O0" or given_mesh(module))
-        deadline = log.deadline.sooner(self.budget)
+        deadline = log.session.deadline.sooner(self.budget)
         kept = to_bytecode(module) if pipelines else b""
         try:
             ExposeStridedDims().run(module, log)

@@ -77,11 +77,11 @@ class PlanPipeline(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
-        self.plan(module, log, log.deadline.sooner(self.budget))
+        self.plan(module, log, log.session.deadline.sooner(self.budget))
 
     def plan(self, module: ir.Module, log: PassLog, deadline: Deadline = NEVER) -> JointSolution:
         """As `run`, until a deadline; returns the search's answer."""
-        cluster = topology_cluster(self.topology, self.name)
+        cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
         if given_mesh(module):
             remedy = "drop it and the shardings over it, or run rhino-plan-sharding"
@@ -119,7 +119,7 @@ class PlanPipeline(Pass):
             deadline=deadline.before(_WRITING * cut_s),
         )
         try:
-            solution = plan_jointly(programs, cluster, options, log.progress)
+            solution = plan_jointly(programs, cluster, options, log.session.progress)
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise

@@ -71,7 +71,9 @@ class LowerTransfers(Pass):
         program = read_program(module)
         try:
             cluster = Cluster.load(self.topology) if self.topology else _cluster(module)
-            plans, units = lower_transfers(module, program, cluster, self.strategy, self.scheduler, log.deadline)
+            plans, units = lower_transfers(
+                module, program, cluster, self.strategy, self.scheduler, log.session.deadline
+            )
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise

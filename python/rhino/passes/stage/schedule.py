@@ -80,7 +80,7 @@ class Schedule(Pass):
                 f"'{self.schedule}' delays weight gradients, but no backward fragment is split",
                 "form fragments with split-backward; if they are, no stage has anything to delay",
             )
-        cluster = topology_cluster(self.topology, self.name) if self.topology else None
+        cluster = topology_cluster(self.topology, log, self.name) if self.topology else None
         units = Units(self.forward, self.backward, self.transfer)
         seconds = fragment_seconds(module, program, cluster, units)
         planned = planned_seconds(module, program)
