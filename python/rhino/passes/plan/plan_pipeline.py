@@ -24,8 +24,9 @@ from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 from rhino.sharding.meshes import names_around, read_mesh
 
-# The step is cut once more and written in two or three times the seconds that cutting it took.
-_WRITING = 3
+# The step is cut once more and written in two or three times the seconds that cutting it took; what is being planned
+# when time is over takes about as many once.
+_WRITING = 4
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
