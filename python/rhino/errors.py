@@ -53,5 +53,16 @@ class RhinoWarning(UserWarning):
     """Something of the user's program that a plan does not follow; the line is that of the program."""
 
 
-class NothingFits(RhinoError):
+class NoPlan(RhinoError):
+    """There is no plan of the kind that was looked for, and there may be one of another kind.
+
+    Searches take only this for an answer: every other error is of the input, or a bug.
+    """
+
+
+class NothingFits(NoPlan):
     """No plan that was looked for is within the memory limit; others may be, such as pipelines."""
+
+
+class NotPipelined(NoPlan):
+    """The step cannot be a pipeline, or not this one; the message says why. One program may do."""

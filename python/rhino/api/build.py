@@ -23,6 +23,7 @@ from rhino.api.plan import Plan
 from rhino.api.signature import Signature, UserCall, leaf_key
 from rhino.api.stage_pins import Pins, stage_pins, write_stage_pins
 from rhino.api.trace import Trace, import_module, trace
+from rhino.deadline import NEVER, Deadline
 from rhino.ir.diagnostics import Diagnostic
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
@@ -109,6 +110,7 @@ def _plan(
     traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool, far: bool, progress: Progress
 ) -> PlanData:
     """Plan a call. `far` is whether other processes have some of the devices."""
+    deadline = NEVER.sooner(settings.budget_s)
     module = import_module(traced)
     program = fingerprint(module)
     mesh, source = settings.mesh, None
@@ -153,12 +155,12 @@ def _plan(
         def search(asked: Request, pinned: Pins) -> PlanData:
             fresh = import_module(traced)
             write_stage_pins(fresh, pinned, traced.places)
-            return _search(fresh, traced, asked, program, progress)
+            return _search(fresh, traced, asked, program, progress, deadline)
 
         own = own and settings.follow is None
         return plan_beside(source, request, kept, search, traced.name, own, far and origin is not None)
     before = (lambda m: pin_strided(m, pins)) if source is not None else None
-    return _search(module, traced, request, program, progress, before)
+    return _search(module, traced, request, program, progress, deadline, before)
 
 
 def _search(
@@ -167,11 +169,12 @@ def _search(
     request: Request,
     program: str,
     progress: Progress,
+    deadline: Deadline,
     before: Callable[[ir.Module], None] | None = None,
 ) -> PlanData:
     """The plan for a request, written into the module."""
     with given(traced.kernels.bodies):
-        planned = plan_module(module, request, progress, program=program, before_search=before)
+        planned = plan_module(module, request, progress, program, before, deadline)
     tell_warnings(planned.diagnostics)
     plan = planned.plan
     if is_pipeline(plan):

@@ -24,9 +24,10 @@ from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
 from rhino.passes.registry import PassPipeline, build
+from rhino.passes.session import Session
 from rhino.plan import PlanData
 from rhino.plan.meshes import put_aside, put_back
-from rhino.plan.module import parse_module, read_plan, topology_of
+from rhino.plan.module import parse_module, read_plan
 from rhino.plan.options import memory_bytes
 from rhino.program.data import Graph
 from rhino.sharding import Solution
@@ -42,24 +43,25 @@ class ExpertProgram:
     facts: ProgramFacts
 
     @classmethod
-    def of(cls, module: ir.Module, topology: str) -> ExpertProgram:
+    def of(cls, module: ir.Module, cluster: Cluster | str) -> ExpertProgram:
         """Runs what comes before planning in `rhino-auto`, in place, and reads the program.
 
         Args:
-          topology: the cluster, as passes take it (`Cluster.load`).
+          cluster: a `Cluster`, or what `Cluster.load` takes.
 
         Raises:
           RhinoError: a pass failed, or the module has shardings of its own.
         """
         aside = put_aside(module)
         manager = PassManager(module.context)
-        auto = build("rhino-auto", [("topology", topology), ("stages", "1")])
+        auto = build("rhino-auto", [("topology", ""), ("stages", "1")])
         assert isinstance(auto, PassPipeline)
         for part in auto.expand():
             if isinstance(part, PlanSharding):
                 break
             manager.add(part)
-        manager.run(module)
+        where = cluster if isinstance(cluster, Cluster) else Cluster.load(cluster)
+        manager.run(module, session=Session(where))
         graph = import_graph(module)
         put_back(module, aside)
         return cls(to_bytecode(module), graph, read(graph))
@@ -117,8 +119,7 @@ def _plan_module(
     from rhino.plan.module import fingerprint
 
     program = program or fingerprint(module)
-    with topology_of(cluster) as topology:
-        read_in = ExpertProgram.of(module, topology)
+    read_in = ExpertProgram.of(module, cluster)
     outcome = consult(name, read_in.facts, cluster, level=level, memory_limit=limit)
     if outcome.best is None or outcome.best.solution is None:
         raise RhinoError(

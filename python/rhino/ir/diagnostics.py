@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rhino.errors import RhinoError, first_line
+from rhino.passes.session import ALONE, Session
 
 if TYPE_CHECKING:  # reading the registry for --help must not load jaxlib
     from jaxlib.mlir import ir
-
-    from rhino.sharding.outcome import Progress
 
 Where: TypeAlias = "ir.Operation | ir.OpView | ir.Location | ir.Module | Position"
 # How MLIR begins a note with the whole operation, everything in it included.
@@ -110,14 +109,16 @@ def make_diagnostic(
 
 
 class PassLog:
-    """What one run of one pass says: diagnostics, statistics, how far it is, and the operation it is busy with.
+    """What one run of one pass says: diagnostics, statistics, and the operation it is busy with.
+
+    `session` is that of the whole run.
 
     A pass reports many errors with `error` and returns, or stops at the first by raising PassError.
     """
 
-    def __init__(self, sink: Sink, where: Where, progress: Progress | None = None) -> None:
+    def __init__(self, sink: Sink, where: Where, session: Session = ALONE) -> None:
         self._sink = sink
-        self.progress = progress
+        self.session = session
         self._here: list[Where] = [where]
         self._blamed: tuple[BaseException, Where] | None = None
         self.statistics: dict[str, int] = {}

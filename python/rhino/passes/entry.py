@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError
+from rhino.ir.diagnostics import PassError, PassLog
 from rhino.machine import Cluster
 
 _MOST_ELEMENTS = 1 << 60  # bytes are counted in 64 bits
@@ -30,9 +30,11 @@ def main_function(module: ir.Module, pass_name: str) -> ir.Operation:
     return main
 
 
-def topology_cluster(topology: str, pass_name: str) -> Cluster:
-    """The cluster a pass's `topology` option names. Raises RhinoError when it is empty or names none."""
+def topology_cluster(topology: str, log: PassLog, pass_name: str) -> Cluster:
+    """The cluster a pass's `topology` option names, else its session's. Raises RhinoError where there is neither."""
     if not topology:
+        if log.session.cluster is not None:
+            return log.session.cluster
         raise RhinoError(f"'{pass_name}' needs a topology", "give topology=dgx-h100:1 or another cluster")
     return Cluster.load(topology)
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from jaxlib.mlir import ir, passmanager
 
@@ -33,10 +32,8 @@ from rhino.passes import guards, native
 from rhino.passes.isolated import run_isolated
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
 from rhino.passes.registry import LIST, TABLE, Pass, PassPipeline, build, suggest
+from rhino.passes.session import ALONE, Session
 from rhino.passes.stderr import captured_stderr
-
-if TYPE_CHECKING:
-    from rhino.sharding.outcome import Progress
 
 PIPELINE_FILE = "<pass-pipeline>"
 
@@ -152,7 +149,7 @@ class PassManager:
         module: ir.Module,
         sink: Sink | None = None,
         instrumentations: Sequence[Instrumentation] = (),
-        progress: Progress | None = None,
+        session: Session = ALONE,
     ) -> RunResult:
         """Run all passes on the module, in place.
 
@@ -160,7 +157,7 @@ class PassManager:
           module: the module; after a failure it is whatever the failing pass left.
           sink: called with each diagnostic as it appears; without it they are in the result, or in the error.
           instrumentations: called around every step.
-          progress: told by the passes that search how far they are.
+          session: what the passes plan for, and until when.
 
         Raises:
           PipelineError: a pass failed; later ones did not run.
@@ -178,7 +175,7 @@ class PassManager:
                 for hook in instrumentations:
                     hook.before(step, module)
                 start = time.perf_counter()
-                log = PassLog(collect, module.operation.location, progress)
+                log = PassLog(collect, module.operation.location, session)
                 cause = self._run_step(step, module, log, collect, errors, result, instrumentations)
                 result.timings_s.append((step.name, time.perf_counter() - start))
                 for hook in instrumentations:

@@ -6,18 +6,16 @@ Owns the way between `Plan` and MLIR. Must not know jax, pytrees or the plan's f
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
@@ -91,6 +89,7 @@ def plan_module(
     progress: Progress | None = None,
     program: str = "",
     before_search: Callable[[ir.Module], None] | None = None,
+    deadline: Deadline | None = None,
 ) -> Planned:
     """Run `rhino-auto` on a module, in place, and read the plan, which then holds the module.
 
@@ -99,6 +98,7 @@ def plan_module(
       program: the `fingerprint` to record; by default that of the module given.
       before_search: changes the module when all its types are as they will be, before rhino-plan-sharding searches;
         for a request of one stage.
+      deadline: when the best plan so far is taken; by default the request's budget after now.
 
     Raises:
       RhinoError: a pass failed; the message names the place in the module where it is known.
@@ -106,39 +106,39 @@ def plan_module(
     from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
     from rhino.passes.pipelines import Auto
     from rhino.passes.plan.plan_sharding import PlanSharding
+    from rhino.passes.session import Session
 
     class BeforeSearch(Instrumentation):
         def before(self, step: PassStep, module: ir.Module) -> None:
             if before_search is not None and step.name == PlanSharding.name:
                 before_search(module)
 
+    session = Session(request.cluster, deadline or NEVER.sooner(request.budget_s), progress)
     start = time.perf_counter()
     _keep_names(module)
     program = program or fingerprint(module)
     aside = put_aside(module)
     manager, hooks = PassManager(module.context), [BeforeSearch()]
-    with topology_of(request.cluster) as topology:
-        auto = Auto(
-            topology=topology,
-            level=request.level,
-            mesh=request.mesh,
-            memory_limit=request.memory_limit_bytes,
-            budget=request.budget_s,
-            stages=request.stages,
-            microbatches=request.microbatches,
-            fewer=request.fewer,
-            schedule=request.schedule,
-            statistics=request.statistics,
-            annotations=request.annotations,
-        )
-        manager.add(auto)
-        try:
-            result = manager.run(module, instrumentations=hooks, progress=progress)
-        except PipelineError as error:
-            first = error.diagnostics[0]
-            place = "" if first.position.file == _NOWHERE else f"{first.position}: "
-            # Without the severity: whoever shows a RhinoError says that it is an error.
-            raise RhinoError(place + first_line(first.message), error.remedy) from error
+    auto = Auto(
+        topology="",
+        level=request.level,
+        mesh=request.mesh,
+        memory_limit=request.memory_limit_bytes,
+        stages=request.stages,
+        microbatches=request.microbatches,
+        fewer=request.fewer,
+        schedule=request.schedule,
+        statistics=request.statistics,
+        annotations=request.annotations,
+    )
+    manager.add(auto)
+    try:
+        result = manager.run(module, instrumentations=hooks, session=session)
+    except PipelineError as error:
+        first = error.diagnostics[0]
+        place = "" if first.position.file == _NOWHERE else f"{first.position}: "
+        # Without the severity: whoever shows a RhinoError says that it is an error.
+        raise RhinoError(place + first_line(first.message), error.remedy) from error
     put_back(module, aside)
     seconds = time.perf_counter() - start
     attributes = module.operation.attributes
@@ -167,21 +167,6 @@ def _keep_names(module: ir.Module) -> None:
         if RhinoName.name not in given and isinstance(argument.location, ir.NameLoc):
             given[RhinoName.name] = ir.StringAttr.get(argument_name(argument, i), module.context)
     functions.set_argument_attributes(main, attributes)
-
-
-@contextmanager
-def topology_of(cluster: Cluster) -> Iterator[str]:
-    """The text by which a pass's option names the cluster: a preset's name, or a file that lives during the run."""
-    from rhino.machine.catalog import preset_names, read_preset
-
-    name = cluster.base_name
-    if name in preset_names() and read_preset(name).with_hosts(cluster.hosts).digest() == cluster.digest():
-        yield cluster.name
-        return
-    with tempfile.TemporaryDirectory(prefix="rhino-") as folder:
-        path = os.path.join(folder, "cluster.yaml")
-        cluster.save(path)
-        yield path
 
 
 def parse_module(data: bytes | str, where: str, path: str | None = None, function: str = "") -> ir.Module:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 
+from rhino.deadline import NEVER, Deadline
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.cuts import MemoryRow, impossible, row
 from rhino.sharding.pinning import Open
@@ -17,6 +18,8 @@ from rhino.sharding.program import AxisProgram, AxisStates, Solved
 
 _MAX_ROUNDS = 6
 _LIMIT_S = 60.0
+# What ends sooner than this has not begun, and would seem infeasible.
+_LEAST_S = 0.5
 _EXACT = 1e-6
 _CLOSE = 0.03
 # Rounds after the first seldom win more than this share.
@@ -47,7 +50,8 @@ class Setting:
     many. `spent_s` collects the seconds each program took; `known_size` the sizes of programs that were counted: that
     over all axes is the same for all states, and no smaller than one over some. `placed` holds what was found without
     memory rows, and `solved` answers to programs of any mesh. A class takes none of the states `banned` for it. Plans
-    slower than `cutoff` seconds do not matter.
+    slower than `cutoff` seconds do not matter. What is complete is not improved after the `deadline`, and programs end
+    with it where a plan is there already.
     """
 
     costs: Costs
@@ -62,6 +66,7 @@ class Setting:
     cutoff: float = inf
     placed: dict[tuple[States, tuple[States, ...]], AxisStates | None] = field(default_factory=dict, compare=False)
     solved: Solved = field(default_factory=dict, compare=False)
+    deadline: Deadline = NEVER
 
     def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
         """The same mesh, searched harder or less hard."""
@@ -116,8 +121,9 @@ class Setting:
             for cut in cuts:
                 program.limit(*row(program, cut))
             small = program.size <= self.proved
+            limit_s = max(_LEAST_S, self.deadline.at_most(_LIMIT_S, found=False))
             found = program.solve(
-                _LIMIT_S, _EXACT if small else self.gap, prove=small, cutoff=cutoff, solved=self.solved
+                limit_s, _EXACT if small else self.gap, prove=small, cutoff=cutoff, solved=self.solved
             )
         self.spent_s.append(time.perf_counter() - start)
         return found
@@ -160,6 +166,8 @@ def descend(
             states, best, bound = list(found.states), found.objective, found.bound
         if start and turn >= len(order) - 1 and best > cutoff * (1 + _LATE):
             break
+        if turn >= len(order) - 1 and setting.deadline.over():
+            break
         # An axis that nothing has changed for since it was placed would come out the same.
         if turn >= len(order) - 1 and idle >= len(order) - 1:
             break
@@ -172,7 +180,8 @@ def jointly(setting: Setting, start: Descent, cuts: Sequence[MemoryRow] = ()) ->
     Returns: the better of both plans, with the proved bound if all axes were placed; `start` if they were not, or if
       that bound is above the setting's cutoff.
     """
-    found = setting.place_all(start, cuts) if len(setting.costs.sizes) > 1 else None
+    late = start.objective < inf and setting.deadline.over()
+    found = setting.place_all(start, cuts) if len(setting.costs.sizes) > 1 and not late else None
     if found is None:
         return start
     better = found if found.objective < start.objective and found.states else start
@@ -190,6 +199,6 @@ def start_from_nothing(setting: Setting, cuts: Sequence[MemoryRow] = ()) -> Desc
     for order in setting.orders:
         plan = descend(setting, order, cuts=cuts)
         found.extend([plan] if plan is not None else [])
-        if plan is not None and plan.objective <= enough_s:
+        if plan is not None and (plan.objective <= enough_s or setting.deadline.over()):
             break
     return min(found, key=lambda f: f.objective, default=None)

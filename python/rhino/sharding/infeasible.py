@@ -18,8 +18,13 @@ from rhino.sharding.evaluate import local_bytes, memory
 _NAMED = 4
 
 
-def explain(graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: Descent) -> NothingFits:
-    """The error for a program of which no plan found fits; names the largest tensors of the smallest plan."""
+def explain(
+    graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: Descent, late: bool = False
+) -> NothingFits:
+    """The error for a program of which no plan found fits; names the largest tensors of the smallest plan.
+
+    `late`: whether the search was ended by its time budget, so that there may be smaller ones.
+    """
     used = memory(costs, smallest.states, lifetimes(graph))
     arguments = [(local_bytes(costs, smallest.states, a.value), a.name) for a in graph.arguments]
     temporaries = []
@@ -38,7 +43,8 @@ def explain(graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: 
     tensors = ", ".join(f"{name} {nbytes(size)}" for size, name in largest)
     devices = -(-enough // limit) * cluster.num_devices
     return NothingFits(
-        f"memory limit {nbytes(limit)} per device cannot be met on {cluster.name}: the smallest plan found needs "
+        f"memory limit {nbytes(limit)} per device cannot be met on {cluster.name}{' in the time budget' * late}: "
+        f"the smallest plan found needs "
         f"{nbytes(needed)}, {nbytes(used.argument_bytes)} of it arguments; largest: {tensors}",
         f"raise the limit to {enough} bytes, use about {devices} devices, or make the batch smaller",
     )

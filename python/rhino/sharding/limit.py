@@ -49,6 +49,8 @@ def within(setting: Setting, limit: Limit, first: Descent, known: Sequence[State
             smallest = current
         if current.fits:
             return current
+        if setting.deadline.over(found=False):
+            break
         cuts.append(cut_at(costs, current.states, limit.life, used.at, limit.nbytes))
         found = _under(setting, cuts, current, known)
         if found is not None and found.bound > setting.cutoff:

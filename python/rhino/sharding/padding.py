@@ -36,26 +36,27 @@ def unsplit(
     """The dimensions that a plan does not split because of their sizes, those with most work first, and what would be.
 
     Args:
-      options: what the plan was searched with. Where a time budget is spent nothing is looked for.
+      options: what the plan was searched with. After its deadline nothing is looked for.
       solution: the plan.
       progress: called with (done, total, label) before each search.
     """
     found = []
-    left_s = options.budget_s - solution.seconds if options.budget_s is not None else None
     again = replace(
         options,
         level="O1",
         mesh=tuple(size for _, size in solution.mesh),
         axes=tuple(axis for axis, _ in solution.mesh),
-        budget_s=left_s,
+        deadline=options.deadline.with_plan(),
         prepared=None,
     )
     devices = prod(size for _, size in solution.mesh)
-    places = _places(graph, solution, devices) if left_s is None or left_s > 0 else []
+    places = _places(graph, solution, devices) if not options.deadline.over() else []
     for done, (argument, dim, alike) in enumerate(places):
         value = graph.values[graph.arguments[argument].value]
         size = value.shape[dim]
         goal = -(-size // devices) * devices
+        if options.deadline.over():
+            break
         if progress is not None:
             progress(done, len(places), f"{graph.arguments[argument].name} padded")
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
 from rhino.machine.roofline import matmul_seconds, op_seconds
@@ -41,6 +42,8 @@ from rhino.sharding.program import Solved
 from rhino.sharding.solution import LostPlan, Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats, untied
 
+OUT_OF_TIME = "not finished: the time budget was spent"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -51,7 +54,7 @@ class Options:
       mesh: sizes of the axes, outermost first; None tries all that suit the cluster.
       axes: names of the axes of `mesh`.
       memory_limit: bytes per device; None is nine tenths of the device's memory.
-      budget_s: seconds after which the best plan so far is returned; None searches to the end.
+      deadline: when the best plan so far is returned, and when a search gives up that found none.
       parallel_dots: forbid dots computed redundantly (a convention of published tables, not of Rhino).
       comm: builds the communication model of a mesh; the cluster's rings by default.
       seconds: undivided compute seconds per op; the cluster's roofline by default.
@@ -63,7 +66,7 @@ class Options:
     mesh: tuple[int, ...] | None = None
     axes: tuple[str, ...] = ()
     memory_limit: int | None = None
-    budget_s: float | None = None
+    deadline: Deadline = NEVER
     parallel_dots: bool = False
     comm: Callable[[Cluster, tuple[int, ...]], CommModel] | None = None
     seconds: tuple[float, ...] | None = None
@@ -92,11 +95,10 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     search = _MeshSearch(graph, cluster, options, progress or (lambda done, total, label: None))
     search.run()
     found = search.solution()
-    if not search.small:
+    if not search.small or options.deadline.over():
         return found
     # Without ties O2 is a search of its own, which may miss what O1 finds.
-    left_s = max(0.0, options.budget_s - found.seconds) if options.budget_s is not None else None
-    tied = plan_sharding(graph, cluster, replace(options, level="O1", budget_s=left_s))
+    tied = plan_sharding(graph, cluster, replace(options, level="O1"))
     if tied.predicted.step_time_s >= found.predicted.step_time_s:
         return found
     return replace(tied, level=options.level, seconds=found.seconds + tied.seconds)
@@ -108,7 +110,7 @@ class _MeshSearch:
     def __init__(self, graph: Graph, cluster: Cluster, options: Options, progress: Progress) -> None:
         self.graph, self.cluster, self.options = graph, cluster, options
         self.clock = [time.perf_counter()]
-        self.deadline = self.clock[0] + options.budget_s if options.budget_s is not None else inf
+        self.deadline = options.deadline
         self.steps = Steps(progress)
         if options.mesh:
             checked_mesh(options.mesh, cluster, max(len(graph.axes), len(options.axes)))
@@ -169,8 +171,9 @@ class _MeshSearch:
         if not outcome.ranked:
             # Only for the message: one mesh is enough.
             c = min(outcome.failed.values(), key=lambda c: c.best.peak_bytes)
-            found = smallest(c.setting, self.limit, c.best)
-            raise explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, found)
+            late = self.deadline.over(found=False)
+            found = c.best if late else smallest(c.setting, self.limit, c.best)
+            raise explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, found, late)
         self.steps.tell(self.steps.total - self.steps.before, "done")
         predicted, chosen = outcome.best
         costs, solve_s = chosen.setting.costs, sum(self.spent_s)
@@ -193,7 +196,7 @@ class _MeshSearch:
             },
         )
 
-    def _setting(self, mesh: Mesh, effort: Effort) -> Setting:
+    def _setting(self, mesh: Mesh, effort: Effort, deadline: Deadline) -> Setting:
         options = self.options
         names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
         comm = (options.comm or RingModel)(self.cluster, shape)
@@ -204,21 +207,24 @@ class _MeshSearch:
             as_sent = replace(costs.back_end, sums_merge=True, sums_leave_loops=True, wire_widened=False)
             costs = replace(costs, host_bytes_s=inf, back_end=as_sent, window=0.0)
         pinned = pinned_states(self.problem, self.quotient, shape, names).states
-        return Setting(costs, pinned, options.parallel_dots, *effort, self.spent_s, solved=self.solved)
+        return Setting(
+            costs, pinned, options.parallel_dots, *effort, self.spent_s, solved=self.solved, deadline=deadline
+        )
 
     def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
         candidates: list[MeshCandidate] = []
         self.steps.begin(2 * len(starts))
         for done, (mesh, start) in enumerate(starts.items()):
-            if (candidates or self.outcome.ranked) and time.perf_counter() > self.deadline:
+            known = bool(candidates or self.outcome.ranked)
+            if known and (self.deadline.over() or self.deadline.over(bool(self.outcome.ranked))):
                 break
             self.steps.tell(done, f"mesh {mesh_name(mesh)}")
             if mesh in self.outcome.met:
                 met = self.outcome.met[mesh]
                 candidates.append(replace(met, setting=met.setting.with_effort(*effort)))
                 continue
-            setting = self._setting(mesh, effort)
+            setting = self._setting(mesh, effort, self.deadline.with_plan() if known else self.deadline.patient())
             cutoff = level.promise(mesh) * self.outcome.least_s
             found = descend(setting, setting.orders[0], start, (), cutoff) if start else start_from_nothing(setting)
             if found is not None:
@@ -235,11 +241,12 @@ class _MeshSearch:
         least_s, first = outcome.least_s, candidate.best
         outcome.met[candidate.mesh] = candidate
         # What is only as fast, on as many axes, would not be chosen.
-        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)))
+        deadline = self.deadline.with_plan() if outcome.ranked else self.deadline
+        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)), deadline=deadline)
         if first.objective > level.promise(candidate.mesh) * least_s:
             why = "slower even without the memory limit"
-        elif outcome.ranked and time.perf_counter() > self.deadline:
-            why = "not finished: the time budget was spent"
+        elif (outcome.ranked or outcome.failed) and deadline.over(found=False):
+            why = OUT_OF_TIME
         else:
             first = jointly(setting, first)
             why = "slower even without the memory limit" if first.bound > setting.cutoff else ""
@@ -256,6 +263,8 @@ class _MeshSearch:
         outcome.failed[name] = replace(candidate, best=fitted)
         slow = fitted.bound > setting.cutoff
         why = "slower" if slow else f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
+        if deadline.over(found=False):
+            why = OUT_OF_TIME
         outcome.losers[name] = LostPlan(name, fitted.objective, fitted.peak_bytes, why)
 
 

@@ -68,7 +68,7 @@ class AdoptMesh(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Rewrite. Raises PassError at a manual computation over a mesh that has no place in the others'."""
-        cluster = Cluster.load(self.topology) if self.topology else None
+        cluster = Cluster.load(self.topology) if self.topology else log.session.cluster
         sizes, _ = read_mesh(self.mesh)
         adopt(module, log, self.annotations == "keep", place_in(cluster, sizes, self.stages))
 

@@ -65,7 +65,7 @@ class Estimate(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Predict and annotate. Raises PassError for a module without a mesh or with shardings that contradict."""
-        cluster = topology_cluster(self.topology, self.name)
+        cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
         if mpmd.topology(main) is not None:
             _pipeline(module, main, cluster, log)

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import Deadline
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
-from rhino.errors import NothingFits, RhinoError
+from rhino.errors import NoPlan, NothingFits, first_line
 from rhino.ir.diagnostics import Diagnostic, PassError, PassLog
 from rhino.ir.meshes import given_mesh
 from rhino.passes.normalize.expose_strided_dims import ExposeStridedDims
@@ -26,10 +27,13 @@ class PlanParallelism(Pass):
     Requires: as rhino-plan-sharding, before rhino-expose-strided-dims, which this pass runs for the first of the two.
 
     Ensures: what rhino-plan-sharding or rhino-plan-pipeline ensures. A module that has a mesh is not made a pipeline.
+    What lost is among the plan's alternatives, also where there is no such plan: nothing fits, or the step cannot be
+    pipelined; any other error of either search is one of this pass.
 
     Options:
       pipelines: "if-needed" looks for pipelines where nothing fits without, "compare" always.
       topology, level, mesh, memory-limit, budget: as of rhino-plan-sharding. With a mesh pipelines are not looked for.
+        Half of the budget is for one program, where pipelines may follow.
 
     Example:
       ```mlir
@@ -52,46 +56,60 @@ class PlanParallelism(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
         pipelines = not (self.mesh or self.level == "O0" or given_mesh(module))
+        deadline = log.session.deadline.sooner(self.budget)
         kept = to_bytecode(module) if pipelines else b""
         try:
             ExposeStridedDims().run(module, log)
-            self._sharding().run(module, log)
-            if self.level == "O0" or not pipelines or self.pipelines == "if-needed":
+            if self.level == "O0":
+                self._sharding().run(module, log)
+            else:
+                one = deadline.half(self.pipelines == "compare") if pipelines else deadline
+                self._sharding().plan(module, log, one)
+            if not pipelines or self.pipelines == "if-needed":
                 return
         except PassError as error:
             if not pipelines or not isinstance(error.__cause__, NothingFits):
                 raise
-            self._instead(module, kept, log, error)
+            self._instead(module, kept, log, deadline, error)
             return
-        self._compare(module, kept, log)
+        self._compare(module, kept, log, deadline.with_plan())
 
-    def _instead(self, module: ir.Module, kept: bytes, log: PassLog, error: PassError) -> None:
+    def _instead(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline, error: PassError) -> None:
         """A pipeline where nothing fits without; the first error if there is none, with what was found besides."""
         replace_contents(module, kept)
         try:
-            self._pipeline().run(module, log)
-        except RhinoError as other:
+            self._pipeline().plan(module, log, deadline)
+        except PassError as other:
+            if not isinstance(other.__cause__, NoPlan):
+                raise
             said = error.diagnostic
-            note = Diagnostic("note", f"nor is there a pipeline: {other.message.splitlines()[0]}", said.position)
+            note = Diagnostic("note", f"nor is there a pipeline: {first_line(other.message)}", said.position)
             error.diagnostic = replace(said, notes=(*said.notes, note))
             raise error from error.__cause__
+        # The message goes on with the largest tensors.
+        _attach(module, {"name": "one program", "why": error.message.partition("; largest")[0]})
 
-    def _compare(self, module: ir.Module, kept: bytes, log: PassLog) -> None:
+    def _compare(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline) -> None:
         found = RhinoPlan.of(module)
         assert found is not None
         sharded = to_bytecode(module)
         replace_contents(module, kept)
         try:
-            self._pipeline().run(module, log)
-        except RhinoError:
+            self._pipeline().plan(module, log, deadline)
+        except PassError as error:
+            if not isinstance(error.__cause__, NoPlan):
+                raise
             replace_contents(module, sharded)
+            why = first_line(error.message)
+            fits = isinstance(error.__cause__, NothingFits)
+            _attach(module, {"name": "pipeline", "why": why if fits else f"cannot be pipelined, because {why}"})
             return
         other = RhinoPlan.of(module)
         assert other is not None
         best, lost = (found, other) if _step_s(found) <= _step_s(other) else (other, found)
         if best is found:
             replace_contents(module, sharded)
-        RhinoPlan.attach(module, {**best, "alternatives": [*best.get("alternatives", []), _as_alternative(lost, best)]})
+        _attach(module, _as_alternative(lost, best))
 
     def _sharding(self) -> PlanSharding:
         return PlanSharding(
@@ -99,7 +117,6 @@ class PlanParallelism(Pass):
             level=self.level,
             mesh=self.mesh,
             memory_limit=self.memory_limit,
-            budget=self.budget,
         )
 
     def _pipeline(self) -> PlanPipeline:
@@ -107,9 +124,15 @@ class PlanParallelism(Pass):
             topology=self.topology,
             level=self.level,
             memory_limit=self.memory_limit,
-            budget=self.budget,
             statistics=self.statistics,
         )
+
+
+def _attach(module: ir.Module, alternative: dict[str, object]) -> None:
+    """Adds what lost to the alternatives of the plan that is in the module."""
+    plan = RhinoPlan.of(module)
+    assert plan is not None
+    RhinoPlan.attach(module, {**plan, "alternatives": [*plan.get("alternatives", []), alternative]})
 
 
 def _step_s(plan: dict[str, object]) -> float:

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import sdy
-from rhino.errors import RhinoError
+from rhino.errors import NotPipelined, RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.manual import MANUAL_MESH
 from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
@@ -21,6 +22,9 @@ from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 from rhino.sharding.meshes import names_around, read_mesh
 
+# The step is cut once more and written in two or three times the seconds that cutting it took; what is being planned
+# when time is over takes about as many once.
+_WRITING = 4
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
@@ -72,19 +76,25 @@ class PlanPipeline(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
-        self.plan(module, log)
+        self.plan(module, log, log.session.deadline.sooner(self.budget))
 
-    def plan(self, module: ir.Module, log: PassLog) -> JointSolution:
-        """As `run`; returns the search's answer, priced as it is written."""
-        cluster = topology_cluster(self.topology, self.name)
+    def plan(self, module: ir.Module, log: PassLog, deadline: Deadline = NEVER) -> JointSolution:
+        """As `run`, until a deadline; returns the search's answer, priced as it is written."""
+        cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
-        require_static_shapes(main, self.name)
         if given_mesh(module):
             remedy = "drop it and the shardings over it, or run rhino-plan-sharding"
             raise PassError(
                 main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
             )
-        programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches)
+        begin = deadline.clock()
+        try:
+            require_static_shapes(main, self.name)
+            programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches, deadline)
+        except PassError as error:
+            # What the passes that cut a step refuse at an operation is the step's.
+            raise error from NotPipelined(error.message)
+        cut_s = deadline.clock() - begin
         if programs.uncut is not None:
             why = programs.uncut.diagnostic
             # What would help in more micro-batches; that it is one is done.
@@ -105,10 +115,10 @@ class PlanPipeline(Pass):
             microbatches=self.microbatches,
             fewer=self.fewer,
             schedule=self.schedule,
-            budget_s=self.budget or None,
+            deadline=deadline.before(_WRITING * cut_s),
         )
         try:
-            solution = plan_jointly(programs, cluster, options, log.progress)
+            solution = plan_jointly(programs, cluster, options, log.session.progress)
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise
@@ -117,7 +127,7 @@ class PlanPipeline(Pass):
                 raise PassError(why.position, f"{why.message}; {error.message}", [*helps, _ONE_PROGRAM]) from error
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         try:
-            written = write_pipeline(module, programs, cluster, solution, log)
+            written = write_pipeline(module, programs, cluster, solution, log, deadline)
         except (RhinoError, ir.MLIRError) as error:
             # These passes check annotations that were written by the search: what they say is not about the step.
             where = error.diagnostic.position if isinstance(error, PassError) else main

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir, passmanager
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoPlan
@@ -80,11 +81,11 @@ class PlanSharding(Pass):
         if self.level == "O0":
             self._propagate(module, log)
         else:
-            self.plan(module, log)
+            self.plan(module, log, log.session.deadline.sooner(self.budget))
 
     def _propagate(self, module: ir.Module, log: PassLog) -> None:
         """Level O0: Shardy's propagation decides everything; only what it comes to is predicted and reported."""
-        cluster = topology_cluster(self.topology, self.name)
+        cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
         mesh = given_mesh(module) or self._around(module, cluster)
         if not mesh:
@@ -117,11 +118,11 @@ class PlanSharding(Pass):
         put_away(module, MESH)
         return list(mesh)
 
-    def plan(self, module: ir.Module, log: PassLog) -> Solution:
-        """As `run`; returns the search's answer."""
+    def plan(self, module: ir.Module, log: PassLog, deadline: Deadline = NEVER) -> Solution:
+        """As `run`, until a deadline; returns the search's answer."""
         if self.memory_limit < 0:
             raise RhinoError(f"memory-limit {self.memory_limit} is negative", "give bytes per device, or 0")
-        cluster = topology_cluster(self.topology, self.name)
+        cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
         graph = import_graph(module)
         given = given_mesh(module)
@@ -134,15 +135,15 @@ class PlanSharding(Pass):
             mesh=sizes or None,
             axes=names if given else names_around(graph.axes, sizes, names),
             memory_limit=self.memory_limit or None,
-            budget_s=self.budget or None,
+            deadline=deadline,
         )
         try:
-            solution = plan_sharding(graph, cluster, options, log.progress)
+            solution = plan_sharding(graph, cluster, options, log.session.progress)
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
-        missed = unsplit(graph, cluster, options, solution, log.progress)
+        missed = unsplit(graph, cluster, options, solution, log.session.progress)
         now = solution.predicted.step_time_s, solution.predicted.memory.peak_bytes
         for one in missed:
             if gains(one, *now):

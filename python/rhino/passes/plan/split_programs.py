@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
@@ -46,11 +47,19 @@ class SplitPrograms:
     uncut: PassError | None = None
 
     @classmethod
-    def of(cls, module: ir.Module, level: str, statistics: str = "batch", microbatches: int = 0) -> SplitPrograms:
+    def of(
+        cls,
+        module: ir.Module,
+        level: str,
+        statistics: str = "batch",
+        microbatches: int = 0,
+        deadline: Deadline = NEVER,
+    ) -> SplitPrograms:
         """Of a normalised module, which stays as it is. A step that no number of slices suits is one slice.
 
         Args:
           microbatches: those asked for, 0 for any number: with more than one, a step must be cut.
+          deadline: after which no coarser cut is tried for one that was refused.
 
         Raises:
           PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
@@ -71,6 +80,8 @@ class SplitPrograms:
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:
                 return found
+            if deadline.over():
+                break
         # Of fewer, larger parts: the finer ones may only not have divided.
         uncut = reason or list(found.refused.values())[-1]
         if microbatches > 1 or found.prepared(1) is None:

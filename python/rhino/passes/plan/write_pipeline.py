@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoMicrobatches, RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
@@ -37,9 +38,16 @@ _NUMBER = "rhino.number"
 
 
 def write_pipeline(
-    module: ir.Module, programs: SplitPrograms, cluster: Cluster, solution: JointSolution, log: PassLog
+    module: ir.Module,
+    programs: SplitPrograms,
+    cluster: Cluster,
+    solution: JointSolution,
+    log: PassLog,
+    deadline: Deadline = NEVER,
 ) -> JointSolution:
     """The module's @main becomes the fragments of the best pipeline, with its task lists and summary.
+
+    After the deadline transfers are planned by rule, no better way is searched for.
 
     Returns: the solution, with the best pipeline priced as it is written. The search counts with the bound of each
       transfer, and with the levels of the graph; the module has planned ones, and the fragments that were formed.
@@ -53,7 +61,7 @@ def write_pipeline(
     split = bool(best.schedule.split)
     apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
     apply("rhino-replicate-fragments", made, count=best.shape.replicas)
-    lower_for_cluster(made, read_program(made), cluster, "broadcast", "optimal")
+    lower_for_cluster(made, read_program(made), cluster, "broadcast", "optimal", deadline)
     _cost(made, best)
     RhinoMemory.attach(made, [asdict(row) for row in best.pipeline.memory])
     searched_s = best.step_time_s

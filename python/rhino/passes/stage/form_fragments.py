@@ -74,7 +74,7 @@ class FormFragments(Pass):
         """Replace @main. Raises PassError at an operation that breaks a rule of the stages."""
         if self.groups < 0:
             raise RhinoError(f"'{self.name}': groups is {self.groups} but must be at least 0")
-        cluster = topology_cluster(self.topology, self.name) if self.topology else None
+        cluster = topology_cluster(self.topology, log, self.name) if self.topology else None
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
         meshes = self._meshes(module)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import NEVER, Deadline
 from rhino.dialect.attributes import RhinoCluster, RhinoMulticast
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
@@ -18,6 +19,9 @@ from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.edge_messages import EdgeMessages, moved_by, multicast_data
 from rhino.pipeline.program import PipelineEdge, PipelineProgram, edges_of
 from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard, senders_of
+
+# The scheduler where there is no time for another. The attribute names it, so that the runtime takes it, too.
+_BY_RULE = "load-balance"
 
 
 @register
@@ -67,7 +71,9 @@ class LowerTransfers(Pass):
         program = read_program(module)
         try:
             cluster = Cluster.load(self.topology) if self.topology else _cluster(module)
-            plans, units = lower_for_cluster(module, program, cluster, self.strategy, self.scheduler)
+            plans, units = lower_for_cluster(
+                module, program, cluster, self.strategy, self.scheduler, log.session.deadline
+            )
         except RhinoError as error:
             if isinstance(error, PassError):
                 raise
@@ -78,10 +84,15 @@ class LowerTransfers(Pass):
 
 
 def lower_for_cluster(
-    module: ir.Module, program: PipelineProgram, cluster: Cluster, strategy: str, scheduler: str
+    module: ir.Module,
+    program: PipelineProgram,
+    cluster: Cluster,
+    strategy: str,
+    scheduler: str,
+    deadline: Deadline = NEVER,
 ) -> tuple[int, int]:
     """As `lower_transfers`, between the hosts of a cluster."""
-    return lower_transfers(module, program, partial(network_of, cluster), strategy, scheduler)
+    return lower_transfers(module, program, partial(network_of, cluster), strategy, scheduler, deadline=deadline)
 
 
 def lower_transfers(
@@ -91,6 +102,7 @@ def lower_transfers(
     strategy: str | None = None,
     scheduler: str | None = None,
     edges: Collection[str] | None = None,
+    deadline: Deadline = NEVER,
 ) -> tuple[int, int]:
     """Writes `rhino.multicast` on the transfers of a program; returns how many plans were made, and all units.
 
@@ -99,7 +111,7 @@ def lower_transfers(
     ops = transfer_ops(module)
     plans: dict[int, ReshardPlan] = {}
     units = 0
-    for edge, plan, messages in plan_edges(program, network, strategy, scheduler, edges):
+    for edge, plan, messages in plan_edges(program, network, strategy, scheduler, edges, deadline):
         plans[id(plan)] = plan
         units += len(plan.units)
         for transfer, each in zip(edge.transfers, multicast_data(messages), strict=True):
@@ -113,6 +125,7 @@ def plan_edges(
     strategy: str | None = None,
     scheduler: str | None = None,
     edges: Collection[str] | None = None,
+    deadline: Deadline = NEVER,
 ) -> Iterator[tuple[PipelineEdge, ReshardPlan, EdgeMessages]]:
     """Plans edges of a program. Those between equal tiles on hosts in the same order have one plan, made once.
 
@@ -120,6 +133,7 @@ def plan_edges(
       network: what joins some devices of the cluster.
       strategy, scheduler: None for what the edge's transfers have.
       edges: names of those to plan; all by default.
+      deadline: after it nothing is searched: senders are chosen by load.
     """
     known: dict[Any, ReshardPlan] = {}
     for edge in edges_of(program):
@@ -130,7 +144,8 @@ def plan_edges(
         way = (strategy or edge.transfers[0].strategy, scheduler or edge.transfers[0].scheduler)
         (alike, renamed), key = _numbered(tensors, network(devices), devices)
         if (key, way) not in known:
-            known[key, way] = plan_reshard(alike, renamed, *way)
+            by = _BY_RULE if deadline.over() else way[1]
+            known[key, way] = plan_reshard(alike, renamed, way[0], by)
         plan = known[key, way]
         yield edge, plan, _messages(plan, edge, devices, renamed)
 

@@ -80,7 +80,7 @@ class PlanStages(Pass):
         for name in ("memory_limit", "balance", "exposure"):
             if getattr(self, name) < 0:
                 raise RhinoError(f"{name.replace('_', '-')} {getattr(self, name)} is negative", "give 0 or more")
-        cluster = topology_cluster(self.topology, self.name)
+        cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
         graph = import_graph(module)
         try:

@@ -72,7 +72,7 @@ class Schedule(Pass):
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
 
     def _write(self, module: ir.Module, program: PipelineProgram, log: PassLog) -> None:
-        cluster = topology_cluster(self.topology, self.name) if self.topology else None
+        cluster = topology_cluster(self.topology, log, self.name) if self.topology else None
         units = Units(self.forward, self.backward, self.transfer)
         costs = read_priced(module, program, cluster, units).costs(self.memory_limit)
         made = write_schedule(module, program, costs, self.schedule, self.k, self.weight_delay)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rhino.errors import RhinoError
+from rhino.errors import NotPipelined
 from rhino.pipeline.cut.anchors import Readers, anchor, owners
 from rhino.pipeline.cut.coarsen import Range
 from rhino.pipeline.cut.phases import Phases
@@ -28,11 +28,11 @@ def item_ranges(
       edges: for each item, the items that read its results.
 
     Raises:
-      RhinoError: pins contradict each other, or are to stages that there are not.
+      NotPipelined: pins contradict each other, or are to stages that there are not.
     """
     for k, stage in step.pins.items():
         if stage >= stages:
-            raise RhinoError(
+            raise NotPipelined(
                 f"{step.graph.arguments[k].name} is pinned to stage {stage}, and there are {stages}",
                 f"plan {stage + 1} stages or more",
             )
@@ -40,7 +40,7 @@ def item_ranges(
 
 
 def check_owners(step: LoopForm, owner: Mapping[int, int], ranges: Sequence[Range]) -> None:
-    """Raise RhinoError if a pinned parameter's gradient would be accumulated on another stage.
+    """Raise NotPipelined if a pinned parameter's gradient would be accumulated on another stage.
 
     Args:
       owner: by index of a parameter, its unit.
@@ -50,7 +50,7 @@ def check_owners(step: LoopForm, owner: Mapping[int, int], ranges: Sequence[Rang
         if k in step.gradients and k in owner and ranges[owner[k]] != (stage, stage):
             first, last = ranges[owner[k]]
             there = f"stage {first}" if first == last else f"stages {first} to {last}"
-            raise RhinoError(
+            raise NotPipelined(
                 f"{step.graph.arguments[k].name} is on stage {stage}, and its gradient is accumulated with what is "
                 f"pinned to {there}",
                 "plan the step anew, and place the state for that plan",
@@ -92,13 +92,13 @@ class _Ranges:
         return dict(zip(self.phases.forward, self.ranges, strict=True))
 
     def pin(self, position: int, argument: int) -> None:
-        """What keeps an argument where it is. Raises RhinoError if it keeps one of another stage."""
+        """What keeps an argument where it is. Raises NotPipelined if it keeps one of another stage."""
         other = self.pinned.setdefault(position, argument)
         if self.step.pins[other] != self.step.pins[argument]:
             raise self.clash(argument, other, "one operation keeps both")
 
     def spread(self) -> None:
-        """What pins leave to each position. Raises RhinoError if that is nothing."""
+        """What pins leave to each position. Raises NotPipelined if that is nothing."""
         stages = [self.step.pins[self.pinned[n]] if n in self.pinned else -1 for n in range(len(self.position))]
         self.ranges = pinned_ranges(stages, self.edges, self.stages)
         for n, (first, last) in enumerate(self.ranges):
@@ -121,10 +121,10 @@ class _Ranges:
             seen.update(new)
             front += new
 
-    def clash(self, one: int, other: int, why: str) -> RhinoError:
+    def clash(self, one: int, other: int, why: str) -> NotPipelined:
         """Of two arguments that cannot both stay."""
         names = [f"{self.step.graph.arguments[k].name} on stage {self.step.pins[k]}" for k in (one, other)]
-        return RhinoError(
+        return NotPipelined(
             f"no stages leave {' and '.join(names)}: {why}",
             "plan the step anew, and place the state for that plan",
         )

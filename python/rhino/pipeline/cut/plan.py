@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rhino.errors import RhinoError
+from rhino.errors import NotPipelined
 from rhino.pipeline.cut.anchors import captured_parameters
 from rhino.pipeline.cut.cuts import all_ideals
 from rhino.pipeline.cut.phases import Phases, find_phases
@@ -157,7 +157,7 @@ def stage_problem(
             break
     assert units is not None and problem is not None
     if not units.units:
-        raise RhinoError("the micro-batch loop has nothing to divide into stages", "is the step's loss used at all?")
+        raise NotPipelined("the micro-batch loop has nothing to divide into stages", "is the step's loss used at all?")
     return units, problem
 
 

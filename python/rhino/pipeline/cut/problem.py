@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rhino.errors import RhinoError
+from rhino.errors import NotPipelined, RhinoError
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class StageProblem:
             raise RhinoError("units are not in an order of their precedences", "number them topologically")
         for u, (first, last) in enumerate(self.ranges):
             if not 0 <= first <= last < n:
-                raise RhinoError(
+                raise NotPipelined(
                     f"unit {u} can be on no stage: pins leave it those from {first} to {last} of {n}",
                     "pin nothing to an earlier stage than what it follows",
                 )
@@ -140,7 +140,7 @@ class StageOptions:
       exposure: the share of a stage's incoming transfers that adds to its time for a micro-batch.
       balance: how much longer than the mean the slowest stage may take, relatively; 0 for no limit.
       ideals: cuts are found by trying all of them in order if the units have at most so many; else by integer program.
-      time_limit_s: of each of the up to three runs of the integer program's solver.
+      time_limit_s: of each of the up to three runs of the integer program's solver; at 0 none runs.
       gap: what is proved to be so near the best, relatively, is "optimal"; twice that by integer program.
       worth: a cut that is proved to be this near the optimum is not improved by the integer program.
     """

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rhino.errors import RhinoError
+from rhino.errors import NoPlan, NothingFits, NotPipelined
 from rhino.pipeline.cut.cuts import all_ideals, best_cut, prefixes
 from rhino.pipeline.cut.integer import solve_integer
 from rhino.pipeline.cut.problem import (
@@ -28,7 +28,7 @@ def plan_stages(problem: StageProblem, options: StageOptions = _DEFAULT) -> Stag
     """The stages of least objective, every stage with a unit. Deterministic unless the time limit ends the search.
 
     Raises:
-      RhinoError: there are more stages than units, pins leave a stage none, or nothing is within the memory and balance
+      NoPlan: there are more stages than units, pins leave a stage none, or nothing is within the memory and balance
         limits.
     """
     begin = time.perf_counter()
@@ -36,8 +36,10 @@ def plan_stages(problem: StageProblem, options: StageOptions = _DEFAULT) -> Stag
     known = best_linear_cut(problem, _program_order(problem), options)
     ideals = all_ideals(problem, options.ideals)
     found = _by_ideals(problem, options, ideals, known) if ideals is not None else None
-    if found is None or (found.status != "optimal" and found.gap > options.worth):
+    better = found is None or (found.status != "optimal" and found.gap > options.worth)
+    if better and options.time_limit_s > 0:
         found = _by_program(problem, options, found or known)
+    found = found or known
     if found is None:
         raise _too_large(problem, options)
     return replace(found, seconds=time.perf_counter() - begin)
@@ -64,7 +66,7 @@ def _program_order(problem: StageProblem) -> list[int]:
 
 def _check(problem: StageProblem) -> None:
     if problem.stages > len(problem.units):
-        raise RhinoError(
+        raise NotPipelined(
             f"{problem.stages} stages, but the step can be divided into {len(problem.units)} units at most",
             f"plan for {len(problem.units)} stages or fewer",
         )
@@ -110,28 +112,28 @@ def _by_program(problem: StageProblem, options: StageOptions, known: StageSoluti
     return replace(known, status="optimal" if proved else "limit", bound_s=bound, method="integer")
 
 
-def _too_large(problem: StageProblem, options: StageOptions) -> RhinoError:
+def _too_large(problem: StageProblem, options: StageOptions) -> NoPlan:
     """Says which stage is too large in the best cut without limits."""
     free, plain = replace(problem, memory_limits=()), StageOptions(options.exposure)
     best = best_linear_cut(free, _program_order(free), plain)
     if best is None and (free, plain) == (problem, options):
-        return RhinoError(
+        return NotPipelined(
             f"pins leave nothing for some of {problem.stages} stages", "pin less, or plan as many stages as have pins"
         )
     if best is None:  # pins may leave no cut of this order, and one of another
         try:
             best = plan_stages(free, plain)
-        except RhinoError as error:
+        except NoPlan as error:
             return error
     memory, limits = best.evaluation.memory_bytes, problem.memory_limits
     over = [(used / limit, s) for s, (used, limit) in enumerate(zip(memory, limits, strict=True)) if limit]
     if over and max(over)[0] > 1:
         s = max(over)[1]
-        return RhinoError(
+        return NothingFits(
             f"no {problem.stages} stages fit in memory: stage {s} would need {memory[s]} bytes of {limits[s]}",
             "plan more stages, more devices per stage, or a schedule with fewer micro-batches in flight",
         )
-    return RhinoError(
+    return NotPipelined(
         f"no {problem.stages} stages are within {options.balance:g} of their mean time and within the memory limit",
         "raise balance, or leave it out",
     )

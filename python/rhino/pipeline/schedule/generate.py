@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rhino.errors import RhinoError
+from rhino.errors import NothingFits, NotPipelined, RhinoError
 from rhino.pipeline.schedule.checker import memory_peak_bytes
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.interleaved import interleaved_order
@@ -57,7 +57,7 @@ def make_schedule(
     _refuse(name, "warmup", warmup is not None, _ONE_STAGE_PER_GROUP)
     if name == "zero-bubble":
         if delay_weight is False:
-            raise RhinoError("zero-bubble without delayed weight gradients is 1f1b", "ask for 1f1b")
+            raise NotPipelined("zero-bubble without delayed weight gradients is 1f1b", "ask for 1f1b")
         made = _zero_bubble(costs, microbatches, caps)
     elif name == "interleaved-1f1b":
         if any(group != s % costs.group_count for s, group in enumerate(costs.groups)):
@@ -83,7 +83,7 @@ def _split(costs: PipelineCosts, delay_weight: bool) -> tuple[int, ...]:
     if not delay_weight:
         return ()
     if not any(costs.weight_s):
-        raise RhinoError("no stage has a weight part to delay", "give the seconds of weight gradients (weight_s)")
+        raise NotPipelined("no stage has a weight part to delay", "give the seconds of weight gradients (weight_s)")
     return costs.splittable()
 
 
@@ -201,5 +201,5 @@ def _check_memory(schedule: ScheduledStep, costs: PipelineCosts) -> None:
     for group, limit in enumerate(costs.limit_bytes):
         peak = memory_peak_bytes(schedule.tasks[group], costs, group)
         if peak > limit:
-            raise RhinoError(f"{schedule.name} needs {peak} bytes on group {group}, which has {limit}",
+            raise NothingFits(f"{schedule.name} needs {peak} bytes on group {group}, which has {limit}",
                              "use a schedule with fewer micro-batches in flight, or smaller ones")  # fmt: skip

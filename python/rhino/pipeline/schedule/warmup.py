@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from rhino.errors import RhinoError
+from rhino.errors import NothingFits
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.period import steady_period_s
 
@@ -70,7 +70,7 @@ def _rooms(costs: PipelineCosts, microbatches: int) -> list[int]:
         if room == 0:
             group = costs.groups[stage]
             free = costs.limit_bytes[group] - costs.static_bytes[group]
-            raise RhinoError(
+            raise NothingFits(
                 f"stage {stage} saves {costs.activation_bytes[stage]} bytes per micro-batch, but group {group} has "
                 f"{max(free, 0)} left", "use more micro-batches, which are smaller, or more stages")  # fmt: skip
         rooms.append(microbatches if room is None else min(room, microbatches))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from rhino.errors import RhinoError
+from rhino.errors import NothingFits
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.wiring import Step
 
@@ -29,7 +29,7 @@ def caps_in_flight(costs: PipelineCosts, microbatches: int) -> tuple[int, ...]:
         if costs.limit_bytes and each:
             cap = min(cap, max(0, costs.limit_bytes[group] - costs.static_bytes[group]) // each)
             if cap < 1:
-                raise RhinoError(
+                raise NothingFits(
                     f"group {group} has no room for one micro-batch of its stages, {each} bytes beside "
                     f"{costs.static_bytes[group]} of {costs.limit_bytes[group]}",
                     "use more micro-batches, which are smaller, or more stages",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from rhino.deadline import NEVER, Deadline
 from rhino.errors import RhinoError
 
 # Tried for each pipeline, the simplest first: of two as fast the first is taken.
@@ -23,7 +24,7 @@ class JointOptions:
       mesh, axes: of one replica of a stage, and the names of its axes; one each for all widths that stages have.
       fewer: whether the most micro-batches that divide the batch will do, up to those asked for. Stages are cut as for
         the latter, so that a smaller batch finds the stages of a whole one.
-      budget_s: seconds after which the best plan so far is returned.
+      deadline: when the best plan so far is returned, and when a search gives up that found none.
     """
 
     level: str = "O1"
@@ -34,7 +35,7 @@ class JointOptions:
     microbatches: int = 0
     fewer: bool = False
     schedule: str = ""
-    budget_s: float | None = None
+    deadline: Deadline = NEVER
 
     def mesh_of(self, width: int) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
         """The mesh asked for of stages of a width, None where it is open, and the names of its axes."""
@@ -44,11 +45,12 @@ class JointOptions:
 
 def check_options(options: JointOptions) -> None:
     """Raises RhinoError at an option that no pipeline could have."""
-    for name in ("stages", "microbatches", "memory_limit", "budget_s"):
+    for name in ("stages", "microbatches", "memory_limit"):
         given = getattr(options, name)
         if given is not None and given < 0:
-            name = name.removesuffix("_s").replace("_", "-")
-            raise RhinoError(f"{name} {given} is negative", "give a positive number, or leave it to the search")
+            raise RhinoError(
+                f"{name.replace('_', '-')} {given} is negative", "give a positive number, or leave it to the search"
+            )
     known = SCHEDULES["O2"]
     if options.schedule and options.schedule not in ("gpipe", *known):
         message = (

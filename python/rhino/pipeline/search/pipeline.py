@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
@@ -37,6 +38,7 @@ def stage_step(
     memory_limits: tuple[int, ...] = (),
     exact: bool = False,
     microbatches: int = 0,
+    deadline: Deadline = NEVER,
 ) -> StagePlan:
     """The stages of a laid-out program, for 1F1B's micro-batches in flight.
 
@@ -47,6 +49,7 @@ def stage_step(
       memory_limits: by stage, for what `StagePlan` counts: arguments, accumulators and saved activations.
       exact: whether to tell links inside hosts from those between them, which takes an integer program.
       microbatches: those that stages are cut for; by default the shape's.
+      deadline: when the integer program ends.
 
     Raises:
       RhinoError: it has fewer parts than stages, or nothing is within the limits.
@@ -65,7 +68,7 @@ def stage_step(
         n, m, speeds=speeds, in_flight=replace(shape, slices=m * shape.replicas).in_flight, memory_limits=memory_limits,
         byte_s=byte_s, latency_s=start_s,
     )  # fmt: skip
-    options = StageOptions(time_limit_s=_CUT_S, gap=_CUT_GAP)
+    options = StageOptions(time_limit_s=deadline.at_most(_CUT_S), gap=_CUT_GAP)
     widest = layouts[shape.width]
     return plan_step(
         prepared.ready, total, machine, options, widest.local, _sent(prepared.graph, widest, shape, placement)

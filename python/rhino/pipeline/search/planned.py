@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from math import inf
 
-from rhino.errors import RhinoError
+from rhino.errors import NoPlan, RhinoError
 from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StagePlan
 from rhino.pipeline.schedule import check, make_schedule, simulate
@@ -33,11 +33,13 @@ def plan_shape(
 class Planner:
     """Plans single pipelines within `limit` bytes per device.
 
-    `losers` are those that did not fit or could not be cut, `spent` the seconds that the decisions took.
+    `losers` are those that did not fit or could not be cut, `spent` the seconds that the decisions took. The `deadline`
+    ends what is searched for one of them; a search that has a plan already says so there.
     """
 
     def __init__(self, programs: Programs, cluster: Cluster, options: JointOptions, limit: int) -> None:
         self.programs, self.cluster, self.options, self.limit = programs, cluster, options, limit
+        self.deadline = options.deadline
         self.laid_out: dict[tuple[int, ...], Sharded | None] = {}
         self.losers: list[LostPlan] = []
         self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
@@ -52,7 +54,7 @@ class Planner:
                 prepared = self.programs.prepared(shape.slices)
                 mesh, axes = self.options.mesh_of(width)
                 self.laid_out[key] = (
-                    lay_out_within(prepared, self.cluster, shape, width, mesh, within, axes)
+                    lay_out_within(prepared, self.cluster, shape, width, mesh, within, axes, self.deadline)
                     if prepared is not None
                     else None
                 )
@@ -66,7 +68,7 @@ class Planner:
     def planned(self, shape: Shape) -> PipelineCandidate | None:
         """The best schedule of the best stages; None if it cannot fit."""
         found = self.scheduled(shape, self.lay_out(shape))
-        if found is not None:
+        if found is not None or self.deadline.over(found=False):
             return found
         # Not within the limit: laid out again with the memory that stages leave.
         return self.scheduled(shape, self.lay_out(shape, self.limit))
@@ -99,8 +101,9 @@ class Planner:
         start = time.perf_counter()
         cut_for = self.options.microbatches if self.options.fewer else 0
         try:
-            plan = stage_step(prepared, layouts, shape, placement, limits, self.options.level == "O2", cut_for)
-        except RhinoError as error:
+            exact = self.options.level == "O2"
+            plan = stage_step(prepared, layouts, shape, placement, limits, exact, cut_for, self.deadline)
+        except NoPlan as error:
             self.losers.append(LostPlan(shape.name, inf, 0, error.message))
             return None
         finally:
@@ -125,7 +128,7 @@ class Planner:
     ) -> PipelineCandidate | None:
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
-        except RhinoError as error:
+        except NoPlan as error:
             peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, shape.in_flight, strict=True))
             fits = peak <= self.limit
             self.losers.append(LostPlan(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import inf, prod
 
-from rhino.errors import RhinoError
+from rhino.errors import NoPlan, NothingFits, NotPipelined
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes
 from rhino.pipeline.search.candidates import Shape, shapes
@@ -62,7 +62,7 @@ def plan_jointly(
     told = RescaledPrograms(programs)
     try:
         found = _JointSearch(told, cluster, options, tell).run()
-    except RhinoError:
+    except NoPlan:
         if not told.told:
             raise
     else:
@@ -92,13 +92,14 @@ class _JointSearch:
         self.effort = EFFORTS[options.level]
         self.limit = options.memory_limit or cluster.device.plan_bytes
         self.begin = time.perf_counter()
-        self.deadline = self.begin + options.budget_s if options.budget_s is not None else inf
+        self.deadline = options.deadline
         self.planner = Planner(programs, cluster, options, self.limit)
         self.losers = self.planner.losers
         self.uneven = False  # whether unequal stages were tried
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
 
     def run(self) -> JointSolution:
+        estimates = self.deadline.half(found=True)
         queue = self.drafts() or self.others()
         if not queue:
             raise self.nothing()
@@ -109,14 +110,15 @@ class _JointSearch:
         while queue or (best is None and (queue := self.others())):
             draft = heappop(queue)
             least_s = best.step_time_s if best else inf
-            late = done >= self.effort.exact or time.perf_counter() > self.deadline
-            if draft.bound_s >= least_s or (best and late):
+            late = self.deadline.over(best is not None)
+            if draft.bound_s >= least_s or late or (best and done >= self.effort.exact):
                 bound = min(bound, draft.bound_s)
                 break
             layouts = self.planner.lay_out(draft.shape)
             if layouts is None:
                 continue
-            if not draft.own:
+            # Estimates take half of the time at most: then what is promising is planned as it is.
+            if not draft.own and not estimates.over():
                 heappush(queue, self.draft(draft.shape, layouts))
                 continue
             bound = min(bound, draft.bound_s)
@@ -129,10 +131,11 @@ class _JointSearch:
                 if best is not None:
                     self.lose(best)
                 best = found
+                self.planner.deadline = self.deadline.with_plan()
             else:
                 self.lose(found)
         if best is None:
-            raise self.too_large(drafts)
+            raise self.out_of_time() if self.deadline.over(found=False) else self.too_large(drafts)
         best, more = self.refined(best)
         done += more
         seconds = time.perf_counter() - self.begin
@@ -149,7 +152,7 @@ class _JointSearch:
             shape = best.shape
             for slices in (shape.slices // 2, shape.slices * 2):
                 fits = slices >= shape.replicas and not slices % shape.replicas and not self.programs.batch % slices
-                if slices in tried or not fits or time.perf_counter() > self.deadline:
+                if slices in tried or not fits or self.deadline.over():
                     continue
                 tried.add(slices)
                 near = replace(shape, slices=slices)
@@ -272,11 +275,11 @@ class _JointSearch:
                 found.setdefault(a.name, replace(a, why=why))
         return tuple(sorted(found.values(), key=lambda a: (a.step_time_s, a.name)))
 
-    def nothing(self) -> RhinoError:
+    def nothing(self) -> NoPlan:
         """Why no pipeline is worth a search."""
         options, cluster = self.options, self.cluster
         if self.least:
-            return RhinoError(
+            return NothingFits(
                 f"no pipeline fits in {nbytes(self.limit)} per device on {cluster.name}: parameters, "
                 f"optimizer state and gradients alone take {nbytes(self.least)} of each device",
                 "use more devices, or raise the limit",
@@ -285,31 +288,31 @@ class _JointSearch:
         used = options.stages * prod(options.mesh[0]) if len(options.mesh) == 1 else 0
         if options.stages <= cluster.num_devices < used:
             size, most = prod(options.mesh[0]), cluster.num_devices // options.stages
-            return RhinoError(
+            return NotPipelined(
                 f"{options.stages} stages of {size} devices need {used}, and cluster {cluster.name} has "
                 f"{cluster.num_devices}",
                 f"give a mesh of {most} devices, or leave it to the search",
             )
         replicas = max(1, cluster.num_devices // used) if used else 1
         if count and options.fewer and batch % replicas:
-            return RhinoError(
+            return NotPipelined(
                 f"a batch of {batch} examples cannot be shared out among {replicas} replicas of each stage",
                 f"pad or drop it, or give batches that {replicas} divides",
             )
         if count and not options.fewer and batch % (count * replicas):
             each = f" for each of {replicas} replicas" if replicas > 1 else ""
-            return RhinoError(
+            return NotPipelined(
                 f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",
                 "ask for a number that divides the batch, or take another batch",
             )
         for _, slices, *_ in self.planner.laid_out:
             refusal = self.programs.refusal(slices)
             if refusal is not None:
-                return RhinoError(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
+                return NotPipelined(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
         own = self.programs.example.graph.axes
         if (taken := prod(n for _, n in own)) > 1:
             these = f"of {options.stages} stages" if options.stages else "of two stages or more"
-            return RhinoError(
+            return NotPipelined(
                 f"no pipeline {these} on the {cluster.num_devices} devices of cluster {cluster.name} has stages that "
                 f"hold the mesh {axes_text(own)} of the step's manual computations",
                 f"ask for stages of {taken} devices or a multiple, or write the step for a smaller mesh",
@@ -318,7 +321,7 @@ class _JointSearch:
             # Says why there are no such stages.
             dealt = Placement.of(cluster, options.stages).widths
             if len(options.mesh) == 1 and len(set(dealt)) > 1:
-                return RhinoError(
+                return NotPipelined(
                     f"{options.stages} stages on the {cluster.num_devices} devices of cluster {cluster.name} have "
                     f"{'+'.join(map(str, dealt))} of them, which no one mesh fits",
                     "leave the mesh to the search, or give a number of stages that divides the devices",
@@ -327,22 +330,28 @@ class _JointSearch:
         asked = [f"mesh {sizes}"] * bool(sizes) + [f"{options.stages} stages"] * bool(options.stages)
         asked += [f"{options.microbatches} micro-batches"] * bool(options.microbatches)
         given = f" of {' and '.join(asked)}" if asked else ""
-        return RhinoError(
+        return NotPipelined(
             f"no pipeline{given} uses the {cluster.num_devices} devices of cluster {cluster.name} "
             f"for a batch of {batch}",
             "ask for another number of stages or micro-batches, or leave them to the search",
         )
 
-    def too_large(self, drafts: Sequence[_Draft]) -> RhinoError:
+    def out_of_time(self) -> NotPipelined:
+        return NotPipelined(
+            f"no pipeline was found on {self.cluster.name} in the time budget, which ended the search",
+            "allow more time, or ask for a number of stages",
+        )
+
+    def too_large(self, drafts: Sequence[_Draft]) -> NoPlan:
         refused = next((a for a in self.losers if not a.peak_bytes), None)
         if refused is not None and not any(a.peak_bytes for a in self.losers):
-            return RhinoError(
+            return NotPipelined(
                 f"no pipeline is possible on {self.cluster.name}: {refused.name}: {refused.why}",
                 "ask for another number of stages or micro-batches, or plan it as one program (stages=1)",
             )
         tight = min((a for a in self.losers if a.peak_bytes), key=lambda a: a.peak_bytes, default=None)
         needs = f": {tight.name} needs {nbytes(tight.peak_bytes)}" if tight else ""
-        return RhinoError(
+        return NothingFits(
             f"no pipeline fits in {nbytes(self.limit)} per device on {self.cluster.name}{needs}",
             "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
         )

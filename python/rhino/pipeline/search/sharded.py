@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rhino.errors import RhinoError
+from rhino.deadline import NEVER, Deadline
+from rhino.errors import NothingFits
 from rhino.machine import Cluster
 from rhino.pipeline.cut import plan as stages
 from rhino.pipeline.cut.pieces import stacks
@@ -101,6 +102,7 @@ def lay_out(
     in_flight: int = 0,
     memory_limit: int = 0,
     axes: tuple[str, ...] = (),
+    deadline: Deadline = NEVER,
 ) -> Sharded | None:
     """The best plan of the program on the devices of one replica.
 
@@ -110,6 +112,7 @@ def lay_out(
       count, in_flight: with a limit, how many stages share the program, and how many micro-batches each saves for.
       memory_limit: bytes per device; 0 leaves memory to be judged by stage.
       axes: names of the mesh's axes, where they are known, too.
+      deadline: when the best so far is taken.
 
     Returns: None if nothing fits the limit.
     """
@@ -125,10 +128,11 @@ def lay_out(
         memory_limit=limit,
         life=life,
         prepared=(prepared.problem, prepared.quotient),
+        deadline=deadline,
     )
     try:
         solution = plan_sharding(prepared.graph, block, options)
-    except RhinoError:
+    except NothingFits:
         if not memory_limit:
             raise
         return None
@@ -148,6 +152,7 @@ def lay_out_within(
     mesh: tuple[int, ...] | None,
     memory_limit: int,
     axes: tuple[str, ...] = (),
+    deadline: Deadline = NEVER,
 ) -> Sharded | None:
     """As `lay_out` for the stages of one width; with a limit, with the memory that a pipeline leaves to each.
 
@@ -156,8 +161,8 @@ def lay_out_within(
     block = part_of(cluster, width)
     prepared = _pinned(prepared, [s for s, w in enumerate(shape.widths) if w == width])
     if not memory_limit:
-        return lay_out(prepared, block, "O1", mesh, axes=axes)
-    return lay_out(prepared, block, "O1", mesh, *crowd(shape, width), memory_limit, axes)
+        return lay_out(prepared, block, "O1", mesh, axes=axes, deadline=deadline)
+    return lay_out(prepared, block, "O1", mesh, *crowd(shape, width), memory_limit, axes, deadline)
 
 
 def carried(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from joint_programs import programs
 
+from rhino.deadline import Deadline
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.passes.plan.split_programs import SplitPrograms
@@ -82,7 +83,7 @@ def test_the_limit_is_kept(step: SplitPrograms, best: JointSolution) -> None:
 
 def test_out_of_time_it_takes_what_it_has(step: SplitPrograms, best: JointSolution) -> None:
     seen: list[tuple[int, int, str]] = []
-    hasty = plan_jointly(step, CLUSTER, JointOptions(budget_s=0.0), lambda *args: seen.append(args))
+    hasty = plan_jointly(step, CLUSTER, JointOptions(deadline=Deadline(at_s=-1.0)), lambda *args: seen.append(args))
     assert hasty.candidates == 1
     assert [done for done, _, _ in seen] == [0]
     assert hasty.best.step_time_s >= best.best.step_time_s
@@ -106,7 +107,6 @@ def test_out_of_time_it_takes_what_it_has(step: SplitPrograms, best: JointSoluti
         (JointOptions(mesh=((3,),)), "no pipeline of mesh 3 uses", "another"),
         (JointOptions(stages=-1), "stages -1 is negative", "positive"),
         (JointOptions(memory_limit=-1), "memory-limit -1 is negative", "positive"),
-        (JointOptions(budget_s=-1.0), "budget -1.0 is negative", "positive"),
         (JointOptions(schedule="interleaved-1f1b"), "'interleaved-1f1b' is not among", "1f1b"),
     ],
 )

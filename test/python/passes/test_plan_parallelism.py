@@ -1,0 +1,89 @@
+"""Which errors of one search make way for the other: that there is no such plan, and none besides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rhino.api.plan import Plan
+from rhino.dialect.context import make_context, parse_text
+from rhino.errors import NothingFits, RhinoError
+from rhino.machine import Cluster
+from rhino.plan.module import Request, plan_module
+
+STEP = (Path(__file__).parents[2] / "plan" / "plan_parallelism.mlir").read_text(encoding="utf-8")
+CLUSTER = Cluster.load("dgx-h100:1")
+COMPARED = Request(CLUSTER, stages=-1)
+# One program does not fit in this, a pipeline does.
+TIGHT = Request(CLUSTER, memory_limit_bytes=400_000)
+
+
+def planned(request: Request, text: str = STEP) -> Plan:
+    return plan_module(parse_text(text, make_context()), request).plan
+
+
+def raising(error: Exception) -> Any:
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    return fails
+
+
+@pytest.mark.parametrize("request_", [COMPARED, TIGHT], ids=["compared", "tight"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "rhino.pipeline.search.planned.simulate",
+        "rhino.pipeline.search.planned.make_schedule",
+        "rhino.pipeline.search.planned.stage_step",
+        "rhino.pipeline.search.sharded.plan_sharding",
+        "rhino.passes.plan.split_programs.prepare",
+        "rhino.passes.plan.plan_pipeline.write_pipeline",
+    ],
+)
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RhinoError("a bug of ours"), "a bug of ours|this is a bug"),
+        (AssertionError("broken"), "AssertionError: broken"),
+    ],
+    ids=["rhino-error", "assertion"],
+)
+def test_an_internal_error_is_never_an_alternative(
+    monkeypatch: pytest.MonkeyPatch, request_: Request, where: str, error: Exception, said: str
+) -> None:
+    monkeypatch.setattr(where, raising(error))
+    with pytest.raises(RhinoError) as caught:
+        planned(request_)
+    text = f"{caught.value.message} {caught.value.remedy}"
+    assert any(part in text for part in said.split("|")), text
+
+
+def test_a_search_that_finds_no_room_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rhino.passes.plan.plan_pipeline.plan_jointly", raising(NothingFits("no pipeline fits in 3 B")))
+    plan = planned(COMPARED)
+    assert plan.stages == 1
+    (last,) = [a for a in plan.alternatives if a.name == "pipeline"]
+    assert (last.why, last.step_time_s, last.peak_bytes) == ("no pipeline fits in 3 B", None, None)
+
+
+def test_a_plan_says_why_there_is_no_pipeline() -> None:
+    plan = planned(COMPARED, STEP.replace('{rhino.role = "batch"}', '{rhino.role = "other"}'))
+    assert plan.stages == 1
+    why = "cannot be pipelined, because no argument of the step is a batch, which micro-batches are cut from"
+    assert plan.to_dict()["alternatives"][-1] == {"name": "pipeline", "why": why}
+    assert why in " ".join(plan.summary().split())
+    assert why in plan.report_html()
+
+
+def test_a_pipeline_says_why_it_is_no_one_program() -> None:
+    plan = planned(TIGHT)
+    assert plan.stages > 1
+    said = plan.to_dict()["alternatives"][-1]
+    assert said["name"] == "one program" and set(said) == {"name", "why"}
+    assert said["why"].startswith(
+        "memory limit 391 KiB per device cannot be met on dgx-h100:1: the smallest plan found"
+    )
+    assert "largest" not in said["why"]
