@@ -29,8 +29,9 @@ from bench.differential.program import data, facts_of
 from rhino.compile import compile_module
 from rhino.compile.module import parse, read
 from rhino.errors import RhinoError
-from rhino.plan.module import Request, parse_module, plan_module
+from rhino.plan.module import parse_module, plan_module
 from rhino.program.element_types import element_type
+from rhino.request import PlanRequest
 
 # Compiling takes most of the time, and how fast the result is does not matter.
 _FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -114,7 +115,7 @@ def attempt(case: Case, expected: Arrays, place: Place, second: bool = False) ->
     try:
         module = parse_module(case.text, case.name)
         # Text names no file; the place of an operation is then its line here.
-        planned = plan_module(module, Request(place.cluster, mesh=place.mesh, stages=1)).plan
+        planned = plan_module(module, PlanRequest(place.cluster, mesh=place.mesh, stages=1)).plan
         executable = compile_module(str(module), "cpu", options=_FAST)
         found = [np.asarray(out) for out in executable(*case.arguments)]
     except RhinoError as error:

@@ -14,17 +14,17 @@ from rhino.api.trace import Trace
 from rhino.errors import RhinoError, RhinoWarning
 from rhino.ir.meshes import REPLICA_AXIS
 from rhino.plan import PlanData, is_pipeline
-from rhino.plan.module import Request
+from rhino.request import PlanRequest
 from rhino.sharding.meshes import Mesh, axes_text
 
 # Plans the program of the call with these pins.
-Search = Callable[[Request, Pins], PlanData]
+Search = Callable[[PlanRequest, Pins], PlanData]
 _NO_PINS: Pins = {}
 _PAD = "pad the batch to the size of the others, or drop it"
 
 
 def plan_beside(
-    other: PlanData, request: Request, pins: Pins, search: Search, name: str, own: bool, must_stay: bool = False
+    other: PlanData, request: PlanRequest, pins: Pins, search: Search, name: str, own: bool, must_stay: bool = False
 ) -> PlanData:
     """The plan of another program over the state of a pipeline.
 

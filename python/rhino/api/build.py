@@ -6,7 +6,7 @@ Owns the order of these steps; what they make is in `built`. The cache of such o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -29,31 +29,21 @@ from rhino.kernels.bodies import given
 from rhino.machine import Cluster
 from rhino.plan import PlanData, Tensor, is_pipeline
 from rhino.plan.file import dumps
-from rhino.plan.module import Request, fingerprint, plan_module, read_plan, tell_warnings
+from rhino.plan.module import fingerprint, plan_module, read_plan, tell_warnings
 from rhino.progress import Progress
+from rhino.request import PlanRequest
 
 if TYPE_CHECKING:
     from rhino.api.parallelized import Parallelized
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What `parallelize` was given, checked. `mesh` is "2x4" or empty; `memory_limit_bytes` 0 means the default.
+class StepOptions:
+    """What `parallelize` was given: what is asked of planning, and a step to follow or a plan to use instead."""
 
-    `stages`, `microbatches`, `schedule`, `statistics` and `annotations` are as `rhino-auto` takes them.
-    """
-
-    level: str
-    memory_limit_bytes: int
-    mesh: str
+    request: PlanRequest
     follow: Parallelized | None
     plan: Plan | None
-    budget_s: float = 0.0
-    stages: int = 0
-    microbatches: int = 0
-    schedule: str = ""
-    statistics: str = "batch"
-    annotations: str = "keep"
 
 
 def build(
@@ -61,7 +51,7 @@ def build(
     signature: Signature,
     call: UserCall,
     cluster: Cluster,
-    settings: Settings,
+    options: StepOptions,
     follow: Built | None,
     own: bool = False,
 ) -> Built:
@@ -76,9 +66,9 @@ def build(
         traced = trace(fn, signature, call, cluster.device.xla_target)
 
         def search() -> PlanData:
-            return _plan(traced, cluster, settings, follow, own, job is not None, progress)
+            return _plan(traced, cluster, options, follow, own, job is not None, progress)
 
-        plan = search() if job is None else agreed_plan(job, traced, cluster, _given(settings, follow), search)
+        plan = search() if job is None else agreed_plan(job, traced, cluster, _given(options, follow), search)
     if job is not None and follow is not None and is_pipeline(follow.plan):
         check_stays(traced, plan, stage_pins(traced, follow.plan, follow.trace))
     if is_pipeline(plan):
@@ -98,25 +88,32 @@ def build(
     )  # fmt: skip
 
 
-def _given(settings: Settings, follow: Built | None) -> dict[str, Any]:
+def _given(options: StepOptions, follow: Built | None) -> dict[str, Any]:
     """What the user asked for, as plain data, for processes to compare."""
-    given = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in ("follow", "plan")}
-    given["plan"] = "" if settings.plan is None else digest(dumps(settings.plan))
+    given = options.request.options()
+    given["plan"] = "" if options.plan is None else digest(dumps(options.plan))
     given["follow"] = "" if follow is None else digest(dumps(follow.plan))
     return given
 
 
 def _plan(
-    traced: Trace, cluster: Cluster, settings: Settings, follow: Built | None, own: bool, far: bool, progress: Progress
+    traced: Trace,
+    cluster: Cluster,
+    options: StepOptions,
+    follow: Built | None,
+    own: bool,
+    far: bool,
+    progress: Progress,
 ) -> PlanData:
     """Plan a call. `far` is whether other processes have some of the devices."""
-    deadline = NEVER.sooner(settings.budget_s)
+    request = replace(options.request, cluster=cluster)
+    deadline = NEVER.sooner(request.budget)
     module = import_module(traced)
     program = fingerprint(module)
-    mesh, source = settings.mesh, None
+    source: PlanData | None = None
     pins: dict[int, Tensor] = {}
-    if settings.plan is not None and not (own and follow):
-        fitting = check_fits(settings.plan, traced, module, cluster, settings.memory_limit_bytes)
+    if options.plan is not None and not (own and follow):
+        fitting = check_fits(options.plan, traced, module, cluster, request.memory_limit)
         if fitting.program == program and fitting.source is not None:
             return fitting
         # Another program over the same arguments (a new learning rate): its values need annotations of their own.
@@ -126,38 +123,25 @@ def _plan(
         if (follow.plan.program, follow.plan.cluster) == (program, cluster.name):
             return follow.plan
         source, pins = follow.plan, find_pins(traced, follow.plan, follow.trace)
-    stages, microbatches, schedule = settings.stages, settings.microbatches, settings.schedule
     beside = source is not None and is_pipeline(source)
     if source is not None and not beside:
         found: list[Diagnostic] = []
-        write_pins(module, source, pins, settings.annotations, found.append)
+        write_pins(module, source, pins, request.annotations, found.append)
         tell_warnings(found)
         mesh = "x".join(str(size) for _, size in source.mesh)
         # State that another step keeps is where that step has it: no pipeline.
-        stages, microbatches, schedule = 1, 0, ""
-    request = Request(
-        cluster,
-        settings.level,
-        mesh,
-        settings.memory_limit_bytes,
-        settings.budget_s,
-        stages,
-        microbatches,
-        schedule,
-        settings.statistics,
-        "planned" if source is not None and not beside else settings.annotations,
-    )
+        request = replace(request, mesh=mesh, stages=1, microbatches=0, schedule="", annotations="planned")
     if beside:
         assert source is not None
         origin = follow.trace if follow is not None and source is follow.plan else None
         kept = stage_pins(traced, source, origin)
 
-        def search(asked: Request, pinned: Pins) -> PlanData:
+        def search(asked: PlanRequest, pinned: Pins) -> PlanData:
             fresh = import_module(traced)
             write_stage_pins(fresh, pinned, traced.places)
             return _search(fresh, traced, asked, program, progress, deadline)
 
-        own = own and settings.follow is None
+        own = own and options.follow is None
         return plan_beside(source, request, kept, search, traced.name, own, far and origin is not None)
     before = (lambda m: pin_strided(m, pins)) if source is not None else None
     return _search(module, traced, request, program, progress, deadline, before)
@@ -166,7 +150,7 @@ def _plan(
 def _search(
     module: ir.Module,
     traced: Trace,
-    request: Request,
+    request: PlanRequest,
     program: str,
     progress: Progress,
     deadline: Deadline,

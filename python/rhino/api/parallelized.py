@@ -6,16 +6,16 @@ Owns the public object and its cache of plans. Tracing, binding, pinning and com
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from rhino.api.build import Settings, build
+from rhino.api.build import StepOptions, build
 from rhino.api.built import Built
 from rhino.api.devices import check_same_devices
 from rhino.api.init import from_anywhere, make_state, place_state
@@ -29,10 +29,8 @@ from rhino.compile._jax_manual import no_mesh, without_layouts
 from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.plan.options import memory_bytes, mesh_of_devices, mesh_text, stage_count
 from rhino.progress import Progress
-
-_LEVELS = ("O0", "O1", "O2")
+from rhino.request import Keywords, PlanRequest, by_keyword, mesh_of_devices
 
 
 class Parallelized:
@@ -42,13 +40,13 @@ class Parallelized:
     """
 
     def __init__(
-        self, fn: Callable[..., Any], cluster: Cluster | None, settings: Settings, signature: Signature, devices: Any
+        self, fn: Callable[..., Any], cluster: Cluster | None, options: StepOptions, signature: Signature, devices: Any
     ) -> None:
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._cluster = cluster
         self._devices = devices
-        self._settings = settings
+        self._options = options
         self._signature = signature
         self._built: dict[Any, Built] = {}
         self._latest: Built | None = None
@@ -68,7 +66,7 @@ class Parallelized:
     def cluster(self) -> Cluster:
         """The cluster planned for. This process's devices are looked up here, not at decoration: that starts jax."""
         if self._cluster is None:
-            follow, plan = self._settings.follow, self._settings.plan
+            follow, plan = self._options.follow, self._options.plan
             if follow is not None:
                 self._cluster = follow.cluster
                 if self._devices is not None:
@@ -258,13 +256,13 @@ class Parallelized:
             source = follow or self._followed()
             fn = pure(self._fn, self._signature, self) if call.opened else self._fn
             built = self._built[key] = build(
-                fn, self._signature, call, self.cluster, self._settings, source, own=follow is not None
+                fn, self._signature, call, self.cluster, self._options, source, own=follow is not None
             )
         self._latest = built
         return built
 
     def _followed(self) -> Built | None:
-        other = self._settings.follow
+        other = self._options.follow
         if other is None:
             return None
         if other._latest is None:
@@ -272,26 +270,17 @@ class Parallelized:
         return other._latest
 
 
-class _Options(TypedDict, total=False):
+class _Options(Keywords, total=False):
     """The keywords of `parallelize`, for type checkers."""
 
     cluster: Cluster | str | Mesh | Sequence[Any] | None
     devices: int | Sequence[Any] | Mesh | None
-    level: str
     donate_argnums: int | Sequence[int]
     donate_argnames: str | Sequence[str]
     static_argnums: int | Sequence[int]
     static_argnames: str | Sequence[str]
-    memory_limit: int | float | str | None
-    mesh: Sequence[int] | Mapping[str, int] | str | None
     follow: Parallelized | None
     plan: Plan | None
-    search_budget: float | None
-    stages: int | str | None
-    microbatches: int | None
-    schedule: str | None
-    statistics: str
-    annotations: str
 
 
 @overload
@@ -303,21 +292,13 @@ def parallelize(
     *,
     cluster: Cluster | str | Mesh | Sequence[Any] | None = None,
     devices: int | Sequence[Any] | Mesh | None = None,
-    level: str = "O1",
     donate_argnums: int | Sequence[int] = (),
     donate_argnames: str | Sequence[str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
-    memory_limit: int | float | str | None = None,
-    mesh: Sequence[int] | Mapping[str, int] | str | None = None,
     follow: Parallelized | None = None,
     plan: Plan | None = None,
-    search_budget: float | None = None,
-    stages: int | str | None = None,
-    microbatches: int | None = None,
-    schedule: str | None = None,
-    statistics: str = "batch",
-    annotations: str = "keep",
+    **options: Unpack[Keywords],
 ) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
 
@@ -346,32 +327,20 @@ def parallelize(
 
     Raises:
       RhinoError: an option is not valid.
+      TypeError: there is no such option.
     """
-    if level not in _LEVELS:
-        raise RhinoError(f"level {level!r} is not available; {', '.join(_LEVELS)} are")
-    if search_budget is not None and not search_budget > 0:
-        raise RhinoError(f"search_budget {search_budget} is not a time in seconds", "give more than 0, or None")
-    if statistics not in ("batch", "micro-batch"):
-        raise RhinoError(f"statistics {statistics!r} are not available; 'batch' and 'micro-batch' are")
-    if annotations not in ("keep", "ignore"):
-        raise RhinoError(f"annotations {annotations!r} are not available; 'keep' and 'ignore' are")
     if follow is not None and plan is not None:
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 
     where, some = _where(cluster, devices)
-    count = stage_count(stages)
-    given_mesh = mesh_text(mesh)
-    if mesh is None and isinstance(some, Mesh):
-        given_mesh = mesh_of_devices(some.shape, count)
+    request = PlanRequest.of(**by_keyword(options))
+    if not request.mesh and isinstance(some, Mesh):
+        request = replace(request, mesh=mesh_of_devices(some.shape, request.stages))
 
     def wrap(function: Callable[..., Any]) -> Parallelized:
-        settings = Settings(
-            level, memory_bytes(memory_limit), given_mesh, follow, plan, search_budget or 0.0,
-            count, microbatches or 0, schedule or "", statistics, annotations,
-        )  # fmt: skip
         step = step_of(function)
         signature = Signature(step, static_argnums, donate_argnums, static_argnames, donate_argnames)
-        return Parallelized(step, where, settings, signature, some)
+        return Parallelized(step, where, StepOptions(request, follow, plan), signature, some)
 
     return wrap if fn is None else wrap(fn)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rhino.cli import files, kernels
 from rhino.cli.supervised import task
 from rhino.progress import Progress
+from rhino.request import DEFAULTS, OPTIONS, Asked, PlanRequest
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -39,37 +40,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--function", default="", metavar="NAME", help="the step's function (default: main, or the only public one)"
     )
     parser.add_argument("--cluster", metavar="C", required=True, help="preset[:hosts], a YAML file[:hosts], or local")
-    parser.add_argument("--level", default="O1", choices=("O0", "O1", "O2"), help="how hard to search (default: O1)")
-    parser.add_argument(
-        "--budget", type=float, default=0.0, metavar="SECONDS", help="take the best plan so far after this time"
-    )
-    help_mesh = "sizes of the mesh's axes, outermost first, or data=A,model=B (default: searched)"
-    parser.add_argument("--mesh", metavar="AxB", help=help_mesh)
-    parser.add_argument(
-        "--memory-limit", metavar="BYTES", help="per device, 40e9 or 40GiB (default: nine tenths of its memory)"
-    )
-    parser.add_argument(
-        "--stages",
-        metavar="N",
-        help="pipeline stages; 1 for none, auto for a pipeline if it is faster (default: only if nothing else fits)",
-    )
-    parser.add_argument(
-        "--microbatches", type=int, default=0, metavar="N", help="micro-batches of a pipeline (default: searched)"
-    )
-    parser.add_argument("--schedule", default="", metavar="S", help="schedule of a pipeline (default: searched)")
-    parser.add_argument(
-        "--statistics",
-        default="batch",
-        choices=("batch", "micro-batch"),
-        help="of which examples batch statistics are; micro-batch lets a model with BatchNorm be a pipeline, whose "
-        "results are not those of one device (default: batch)",
-    )
-    parser.add_argument(
-        "--annotations",
-        default="keep",
-        choices=("keep", "ignore"),
-        help="the program's own sharding annotations: ignore plans as if there were none (default: keep)",
-    )
+    for name, option in OPTIONS.items():
+        if option.metavar:
+            parser.add_argument(
+                f"--{name.replace('_', '-')}", type=option.flag, choices=option.choices or None,
+                metavar=None if option.choices else option.metavar, help=_help(name, option),
+            )  # fmt: skip
     kernels.add_arguments(parser)
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"
@@ -81,29 +57,24 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def _help(name: str, option: Asked) -> str:
+    """What an option means, and what it is by default where the text does not say."""
+    default = getattr(DEFAULTS, name)
+    return f"{option.doc} (default: {default})" if option.choices else option.doc
+
+
 def run(args: argparse.Namespace) -> int:
     """Plan, then write what was asked for. RhinoError on bad input, for the caller to print."""
     from rhino.machine import Cluster
     from rhino.plan.file import save
-    from rhino.plan.module import Request, parse_module
-    from rhino.plan.options import memory_bytes, mesh_text, stage_count
+    from rhino.plan.module import parse_module
     from rhino.report.html import page
 
     files.check_writable(args.output, args.json, args.report, args.save)
     kernels.register_given(args)
     cluster = Cluster.load(args.cluster)
-    request = Request(
-        cluster,
-        args.level,
-        mesh_text(args.mesh),
-        memory_bytes(args.memory_limit),
-        args.budget,
-        stage_count(args.stages),
-        args.microbatches,
-        args.schedule,
-        args.statistics,
-        args.annotations,
-    )
+    asked = {name: getattr(args, name) for name, option in OPTIONS.items() if option.metavar}
+    request = PlanRequest.of(cluster, **asked)
     task(f"{files.shown(args.file)}: reading")
     data, path = files.read_program(args.file, cluster.device.xla_target)
     module = parse_module(data, files.shown(args.file), path, args.function)
@@ -155,7 +126,7 @@ def _print(planned: Planned) -> None:
     console.print(f"planned in {planned.seconds:.2f} s", style="dim")
 
 
-def _plan(module: ir.Module, request: Any, quiet: bool) -> Planned:
+def _plan(module: ir.Module, request: PlanRequest, quiet: bool) -> Planned:
     from rhino.plan.module import plan_module
 
     with Progress("planning", quiet) as progress:

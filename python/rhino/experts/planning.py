@@ -19,17 +19,17 @@ from rhino.errors import RhinoError
 from rhino.experts.facts import ProgramFacts, read
 from rhino.experts.solve import ExpertOutcome, consult
 from rhino.ir.import_graph import import_graph
+from rhino.ir.session import Session
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
 from rhino.passes.registry import PassPipeline, build
-from rhino.passes.session import Session
 from rhino.plan import PlanData
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.module import parse_module, read_plan
-from rhino.plan.options import memory_bytes
 from rhino.program.data import Graph
+from rhino.request import memory_bytes
 from rhino.sharding import Solution
 from rhino.sharding.solution import LostPlan
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rhino.errors import RhinoError, first_line
-from rhino.passes.session import ALONE, Session
+from rhino.ir.session import ALONE, Session
 
 if TYPE_CHECKING:  # reading the registry for --help must not load jaxlib
     from jaxlib.mlir import ir

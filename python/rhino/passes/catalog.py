@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rhino.passes.registry import TABLE, Option
+from rhino.passes.registry import TABLE, Option, asked
 
 SECTIONS = ("Requires", "Ensures", "Options", "Example")
 
@@ -80,9 +80,13 @@ def _options(node: ast.ClassDef) -> Iterator[Option]:
 
 
 def _default(value: ast.expr) -> tuple[Any, str, tuple[str, ...]]:
-    """The default, documentation and choices written as a literal or as `option(default, doc, choices=...)`."""
+    """Those written as a literal, as `option(default, doc, choices=...)`, or as `asked(name, doc, choices=...)`."""
     if not isinstance(value, ast.Call):
         return _literal(value), "", ()
+    if ast.unparse(value.func) == "asked":
+        words = [_literal(argument) for argument in value.args]
+        field = asked(*words, **{k.arg: _literal(k.value) for k in value.keywords if k.arg})
+        return field.default, field.metadata["doc"], field.metadata["choices"]
     given: dict[str, Any] = dict(zip(("default", "doc", "choices"), map(_literal, value.args), strict=False))
     given.update({k.arg: _literal(k.value) for k in value.keywords if k.arg})
     return given.get("default"), given.get("doc", ""), tuple(given.get("choices", ()))

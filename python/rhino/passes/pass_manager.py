@@ -28,11 +28,11 @@ from rhino.ir.diagnostics import (
     from_mlir,
     make_diagnostic,
 )
+from rhino.ir.session import ALONE, Session
 from rhino.passes import guards, native
 from rhino.passes.isolated import run_isolated
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
 from rhino.passes.registry import LIST, TABLE, Pass, PassPipeline, build, suggest
-from rhino.passes.session import ALONE, Session
 from rhino.passes.stderr import captured_stderr
 
 PIPELINE_FILE = "<pass-pipeline>"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rhino.errors import RhinoError
-from rhino.passes.registry import Pass, PassPipeline, build, option, register
+from rhino.passes.registry import Pass, PassPipeline, asked, build, load, option, options_of, register
 
 
 @register
@@ -33,29 +33,19 @@ class Auto(PassPipeline):
     name: ClassVar[str] = "rhino-auto"
 
     topology: str = option("local", "cluster: a preset with the number of hosts (dgx-h100:4), or a YAML file")
-    level: str = option("O1", "how hard to search, as rhino-plan-sharding")
-    mesh: str = option("", "shape of the mesh, such as 2x4; by default the search chooses")
-    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
-    memory_limit: int = option(0, "bytes per device that a plan may use; 0 for nine tenths of the device's memory")
-
-    stages: int = option(0, "pipeline stages; 0 makes a pipeline only if nothing else fits, -1 if it is faster")
-    microbatches: int = option(0, "micro-batches of a pipeline; 0 leaves them to the search")
-    fewer: bool = option(False, "as of rhino-plan-pipeline: whether fewer micro-batches will do")
-    schedule: str = option("", "schedule of a pipeline; searched when empty")
-    statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
-    annotations: str = option(
-        "keep",
-        "of the user, as of rhino-adopt-mesh; planned: of another plan, on its mesh",
-        ("keep", "ignore", "planned"),
-    )
+    level: str = asked("level")
+    mesh: str = asked("mesh")
+    memory_limit: int = asked("memory_limit")
+    budget: float = asked("budget")
+    stages: int = asked("stages")
+    microbatches: int = asked("microbatches")
+    fewer: bool = asked("fewer")
+    schedule: str = asked("schedule")
+    statistics: str = asked("statistics")
+    annotations: str = asked("annotations", "as of rhino-adopt-mesh; planned: of another plan, on its mesh")
 
     def expand(self) -> Sequence[Pass | str]:
         """The passes in order. Raises RhinoError for options that contradict each other."""
-        options = [("topology", self.topology), ("level", self.level), ("memory-limit", str(self.memory_limit))]
-        if self.budget:
-            options.append(("budget", str(self.budget)))
-        if self.mesh:
-            options.append(("mesh", self.mesh))
         return [
             build("rhino-inline", []),
             "symbol-dce",
@@ -67,7 +57,7 @@ class Auto(PassPipeline):
             *self._adopted(),
             build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),
-            *self._plan(options),
+            *self._plan(),
             build("rhino-partition-kernels", []),
         ]
 
@@ -75,12 +65,11 @@ class Auto(PassPipeline):
         """The step's own mesh put aside, unless the module has that of a plan already."""
         if self.annotations == "planned":
             return []
-        options = [("annotations", self.annotations), ("topology", self.topology)]
-        options += [("stages", str(self.stages))] if self.stages > 1 else []
-        given = self.mesh and "+" not in self.mesh  # those of stages of several widths are not one mesh
-        return [build("rhino-adopt-mesh", [*options, ("mesh", self.mesh)] if given else options)]
+        # Those of stages of several widths are not one mesh.
+        mesh = "" if "+" in self.mesh else self.mesh
+        return [self._made("rhino-adopt-mesh", stages=max(0, self.stages), mesh=mesh)]
 
-    def _plan(self, options: list[tuple[str, str]]) -> Sequence[Pass | str]:
+    def _plan(self) -> Sequence[Pass | str]:
         """The passes that plan."""
         if self.stages < -1 or self.microbatches < 0:
             raise RhinoError(
@@ -89,11 +78,13 @@ class Auto(PassPipeline):
         if self.stages > 1 or self.microbatches > 1 or self.schedule:
             if self.level == "O0":
                 raise RhinoError("level O0 makes no pipelines", "plan at O1, or without stages")
-            given = [("stages", str(max(0, self.stages))), ("microbatches", str(self.microbatches))]
-            given += [("schedule", self.schedule)] if self.schedule else []
-            given += [("statistics", self.statistics)] + [("fewer", "true")] * self.fewer
-            return [build("rhino-plan-pipeline", [*options, *given])]
+            return [self._made("rhino-plan-pipeline", stages=max(0, self.stages))]
         if self.stages == 1 or self.microbatches == 1:
-            return [build("rhino-expose-strided-dims", []), build("rhino-plan-sharding", options)]
-        when = "compare" if self.stages < 0 else "if-needed"
-        return [build("rhino-plan-parallelism", [*options, ("pipelines", when), ("statistics", self.statistics)])]
+            return [build("rhino-expose-strided-dims", []), self._made("rhino-plan-sharding")]
+        return [self._made("rhino-plan-parallelism", pipelines="compare" if self.stages < 0 else "if-needed")]
+
+    def _made(self, name: str, **other: Any) -> Pass:
+        """A pass with what it shares of these options, and with others."""
+        made = load(name)
+        shared = {spec.field: getattr(self, spec.field) for spec in options_of(made) if hasattr(self, spec.field)}
+        return made(**{**shared, **other})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from rhino.errors import RhinoError, nearest
 from rhino.ir.diagnostics import PassError, PassLog
+from rhino.request import DEFAULTS, OPTIONS
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -121,6 +122,12 @@ def option(default: T, doc: str, choices: Sequence[str] = ()) -> T:
     # To type checkers it is the default itself: they know defaults of field specifiers by keyword only.
     made: T = dataclasses.field(default=default, metadata={"doc": doc, "choices": tuple(choices)})
     return made
+
+
+def asked(name: str, doc: str = "", choices: Sequence[str] = ()) -> Any:
+    """A field of a pass that is the option `name` of a request for a plan; here with a meaning or values of its own."""
+    known = OPTIONS[name]
+    return option(getattr(DEFAULTS, name), doc or known.doc, choices or (*known.choices, *known.own))
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))

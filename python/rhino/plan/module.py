@@ -28,10 +28,10 @@ from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan.retype import ALIAS
 from rhino.program.kernel_use import KernelUse
+from rhino.request import PlanRequest
 
 if TYPE_CHECKING:
     from rhino.ir.diagnostics import Diagnostic
-    from rhino.machine import Cluster
     from rhino.sharding.outcome import Progress
 
 _NAMES = re.compile(r'rhino\.name = "[^"]*"')
@@ -39,29 +39,6 @@ _RETURNED = re.compile(r"(, )?rhino\.returned = \{[^}]*\}")
 _MODULE_NAME = re.compile(r"^module @\S+ ", re.MULTILINE)
 _SEE = f"rhino-opt FILE shows the line; {JAX_WRITES}"
 _NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to plan for. `memory_limit_bytes` 0 means nine tenths of the device's; `mesh` is "2x4", empty for a search.
-
-    `budget_s` is the time after which the best plan so far is taken, 0 for none. `stages`, `microbatches` and
-    `schedule` are those of `rhino-auto`: 0 and "" leave them open. `statistics` is "batch" or "micro-batch",
-    `annotations` "keep", "ignore" or "planned". `fewer` takes fewer micro-batches than asked for where those do not
-    divide the batch.
-    """
-
-    cluster: Cluster
-    level: str = "O1"
-    mesh: str = ""
-    memory_limit_bytes: int = 0
-    budget_s: float = 0.0
-    stages: int = 0
-    microbatches: int = 0
-    schedule: str = ""
-    statistics: str = "batch"
-    annotations: str = "keep"
-    fewer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +62,7 @@ def fingerprint(module: ir.Module) -> str:
 
 def plan_module(
     module: ir.Module,
-    request: Request,
+    request: PlanRequest,
     progress: Progress | None = None,
     program: str = "",
     before_search: Callable[[ir.Module], None] | None = None,
@@ -103,35 +80,24 @@ def plan_module(
     Raises:
       RhinoError: a pass failed; the message names the place in the module where it is known.
     """
+    from rhino.ir.session import Session
     from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
     from rhino.passes.pipelines import Auto
     from rhino.passes.plan.plan_sharding import PlanSharding
-    from rhino.passes.session import Session
 
     class BeforeSearch(Instrumentation):
         def before(self, step: PassStep, module: ir.Module) -> None:
             if before_search is not None and step.name == PlanSharding.name:
                 before_search(module)
 
-    session = Session(request.cluster, deadline or NEVER.sooner(request.budget_s), progress)
+    session = Session(request.cluster, deadline or NEVER.sooner(request.budget), progress)
     start = time.perf_counter()
     _keep_names(module)
     program = program or fingerprint(module)
     aside = put_aside(module)
     manager, hooks = PassManager(module.context), [BeforeSearch()]
-    auto = Auto(
-        topology="",
-        level=request.level,
-        mesh=request.mesh,
-        memory_limit=request.memory_limit_bytes,
-        stages=request.stages,
-        microbatches=request.microbatches,
-        fewer=request.fewer,
-        schedule=request.schedule,
-        statistics=request.statistics,
-        annotations=request.annotations,
-    )
-    manager.add(auto)
+    # The session has the cluster, and the deadline that the budget makes.
+    manager.add(Auto(**{**request.options(), "budget": 0.0}, topology=""))
     try:
         result = manager.run(module, instrumentations=hooks, session=session)
     except PipelineError as error:

@@ -15,20 +15,20 @@ from rhino.api.stage_pins import Pin
 from rhino.errors import RhinoError, RhinoWarning
 from rhino.machine import Cluster
 from rhino.plan import Predicted, Tensor
-from rhino.plan.module import Request
 from rhino.plan.pipeline import StagePiece
+from rhino.request import PlanRequest
 
 PIPELINE = Plan("O1", "cpu:1", (("x", 4),), 2, 4, "1f1b", (), (), Predicted(), groups=2)
-REQUEST = Request(Cluster.load("cpu:1"), mesh="8", stages=2, microbatches=3)
+REQUEST = PlanRequest(Cluster.load("cpu:1"), mesh="8", stages=2, microbatches=3)
 STATE = Tensor("state.w", "param", (4,), "f32", ((),), stages=(1,))
 PIN = Pin(STATE, (StagePiece(1, ((),), (("x", 4),), (), (4,)),))
 Asked = list[tuple[int, str, int, bool]]
 
 
-def _searching(takes: Callable[[Request], bool]) -> tuple[Asked, Any]:
+def _searching(takes: Callable[[PlanRequest], bool]) -> tuple[Asked, Any]:
     asked: Asked = []
 
-    def search(request: Request, pins: Any) -> Any:
+    def search(request: PlanRequest, pins: Any) -> Any:
         asked.append((request.stages, request.mesh, request.microbatches, request.fewer))
         if not takes(request):
             raise RhinoError(f"{request.stages} stages cannot be", "take others")
@@ -77,7 +77,7 @@ def test_stages_of_several_widths_keep_their_meshes() -> None:
 def test_pins_are_given_up_where_nothing_keeps_them_but_not_over_processes() -> None:
     tried: list[tuple[int, bool]] = []
 
-    def search(request: Request, pins: Any) -> Any:
+    def search(request: PlanRequest, pins: Any) -> Any:
         tried.append((request.stages, bool(pins)))
         if pins or request.stages > 1:
             raise RhinoError("no stages leave it")

@@ -11,16 +11,20 @@ from rhino.api.plan import Plan
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import NothingFits, RhinoError
 from rhino.machine import Cluster
-from rhino.plan.module import Request, plan_module
+from rhino.plan.file import plan_data
+from rhino.plan.module import plan_module
+from rhino.report.html import page
+from rhino.report.text import summary
+from rhino.request import PlanRequest
 
 STEP = (Path(__file__).parents[2] / "plan" / "plan_parallelism.mlir").read_text(encoding="utf-8")
 CLUSTER = Cluster.load("dgx-h100:1")
-COMPARED = Request(CLUSTER, stages=-1)
+COMPARED = PlanRequest(CLUSTER, stages=-1)
 # One program does not fit in this, a pipeline does.
-TIGHT = Request(CLUSTER, memory_limit_bytes=400_000)
+TIGHT = PlanRequest(CLUSTER, memory_limit=400_000)
 
 
-def planned(request: Request, text: str = STEP) -> Plan:
+def planned(request: PlanRequest, text: str = STEP) -> Plan:
     return plan_module(parse_text(text, make_context()), request).plan
 
 
@@ -52,7 +56,7 @@ def raising(error: Exception) -> Any:
     ids=["rhino-error", "assertion"],
 )
 def test_an_internal_error_is_never_an_alternative(
-    monkeypatch: pytest.MonkeyPatch, request_: Request, where: str, error: Exception, said: str
+    monkeypatch: pytest.MonkeyPatch, request_: PlanRequest, where: str, error: Exception, said: str
 ) -> None:
     monkeypatch.setattr(where, raising(error))
     with pytest.raises(RhinoError) as caught:
@@ -73,15 +77,15 @@ def test_a_plan_says_why_there_is_no_pipeline() -> None:
     plan = planned(COMPARED, STEP.replace('{rhino.role = "batch"}', '{rhino.role = "other"}'))
     assert plan.stages == 1
     why = "cannot be pipelined, because no argument of the step is a batch, which micro-batches are cut from"
-    assert plan.to_dict()["alternatives"][-1] == {"name": "pipeline", "why": why}
-    assert why in " ".join(plan.summary().split())
-    assert why in plan.report_html()
+    assert plan_data(plan)["alternatives"][-1] == {"name": "pipeline", "why": why}
+    assert why in " ".join(summary(plan).split())
+    assert why in page(plan)
 
 
 def test_a_pipeline_says_why_it_is_no_one_program() -> None:
     plan = planned(TIGHT)
     assert plan.stages > 1
-    said = plan.to_dict()["alternatives"][-1]
+    said = plan_data(plan)["alternatives"][-1]
     assert said["name"] == "one program" and set(said) == {"name", "why"}
     assert said["why"].startswith(
         "memory limit 391 KiB per device cannot be met on dgx-h100:1: the smallest plan found"

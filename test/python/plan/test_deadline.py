@@ -17,15 +17,16 @@ from rhino.dialect.attributes import RhinoMulticast, RhinoPlan
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import NothingFits, RhinoError
 from rhino.ir.import_graph import import_graph
+from rhino.ir.session import Session
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
 from rhino.passes.plan.plan_parallelism import PlanParallelism
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.passes.session import Session
 from rhino.pipeline.cut.problem import Net, StageOptions, StageProblem, StageUnit
 from rhino.pipeline.cut.solve import plan_stages
-from rhino.plan.module import Request, plan_module
+from rhino.plan.module import plan_module
+from rhino.request import PlanRequest
 from rhino.sharding import Options, plan_sharding
 
 STEPS = Path(__file__).parents[2] / "plan"
@@ -66,14 +67,14 @@ PIPELINE = {
 @pytest.mark.parametrize(
     ("request_", "asked"),
     [
-        (Request(CLUSTER, stages=1), {*ONE_PROGRAM, "sharding.padding"}),
-        (Request(CLUSTER, stages=2), PIPELINE),
-        (Request(CLUSTER, stages=-1), {*PIPELINE, "passes.plan.plan_parallelism"}),
-        (Request(CLUSTER, memory_limit_bytes=TIGHT), {*PIPELINE, "sharding.limit", "pipeline.search.planned"}),
+        (PlanRequest(CLUSTER, stages=1), {*ONE_PROGRAM, "sharding.padding"}),
+        (PlanRequest(CLUSTER, stages=2), PIPELINE),
+        (PlanRequest(CLUSTER, stages=-1), {*PIPELINE, "passes.plan.plan_parallelism"}),
+        (PlanRequest(CLUSTER, memory_limit=TIGHT), {*PIPELINE, "sharding.limit", "pipeline.search.planned"}),
     ],
     ids=["one-program", "pipeline", "compare", "if-needed"],
 )
-def test_every_search_looks_at_the_one_clock(request_: Request, asked: set[str]) -> None:
+def test_every_search_looks_at_the_one_clock(request_: PlanRequest, asked: set[str]) -> None:
     seen: set[str] = set()
     plan_module(step(), request_, deadline=Deadline(1.0, 1.0, named(seen)))
     assert asked <= seen

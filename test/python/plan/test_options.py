@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rhino.errors import RhinoError
-from rhino.plan.options import memory_bytes, mesh_text
+from rhino.request import memory_bytes, mesh_text
 
 
 @pytest.mark.parametrize(

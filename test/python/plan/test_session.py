@@ -11,11 +11,12 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoCluster, RhinoPlan
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.session import Session
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
 from rhino.passes.plan.plan_sharding import PlanSharding
-from rhino.passes.session import Session
-from rhino.plan.module import Request, plan_module
+from rhino.plan.module import plan_module
+from rhino.request import PlanRequest
 
 STEP = (Path(__file__).parents[2] / "plan" / "plan_parallelism.mlir").read_text(encoding="utf-8")
 PRESET = Cluster.load("dgx-h100:1")
@@ -40,7 +41,7 @@ def test_planning_reads_no_cluster_by_name_and_writes_no_file(monkeypatch: pytes
     monkeypatch.setattr(Cluster, "save", refused)
     monkeypatch.setattr("tempfile.mkdtemp", refused)
     module = step()
-    plan = plan_module(module, Request(SLOW, stages=stages)).plan
+    plan = plan_module(module, PlanRequest(SLOW, stages=stages)).plan
     assert plan.cluster == SLOW.name
     assert (RhinoCluster.of(module) or {})["name"] == SLOW.name
 

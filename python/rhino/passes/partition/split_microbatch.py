@@ -18,7 +18,7 @@ from rhino.passes.partition.loop_sums import return_sums
 from rhino.passes.partition.sink import sink_behind
 from rhino.passes.partition.split_microbatch_facts import read_facts
 from rhino.passes.partition.split_microbatch_rewrite import MicrobatchRewriter
-from rhino.passes.registry import Pass, PassLog, option, register
+from rhino.passes.registry import Pass, PassLog, asked, option, register
 
 
 @register
@@ -72,7 +72,7 @@ class SplitMicrobatch(Pass):
     name: ClassVar[str] = "rhino-split-microbatch"
 
     count: int = option(1, "the number of micro-batches")
-    statistics: str = option("batch", "of what sums are that examples need", ("batch", "micro-batch"))
+    statistics: str = asked("statistics")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Analyse and rewrite. Raises PassError where the step cannot be split, RhinoError for a bad option."""

@@ -17,7 +17,7 @@ from rhino.ir.meshes import given_mesh
 from rhino.passes.normalize.expose_strided_dims import ExposeStridedDims
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.plan_sharding import PlanSharding
-from rhino.passes.registry import Pass, option, register
+from rhino.passes.registry import Pass, asked, option, register
 
 
 @register
@@ -46,12 +46,12 @@ class PlanParallelism(Pass):
     name: ClassVar[str] = "rhino-plan-parallelism"
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
-    level: str = option("O1", "search effort; O0 propagates the shardings that are there", ("O0", "O1", "O2"))
-    mesh: str = option("", "sizes of the mesh axes over all devices, as in 2x4; all shapes are tried when empty")
-    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
-    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
+    level: str = asked("level")
+    mesh: str = asked("mesh")
+    memory_limit: int = asked("memory_limit")
+    budget: float = asked("budget")
     pipelines: str = option("if-needed", "when pipelines are looked for", ("if-needed", "compare"))
-    statistics: str = option("batch", "as of rhino-split-microbatch, for pipelines", ("batch", "micro-batch"))
+    statistics: str = asked("statistics")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""

@@ -16,7 +16,7 @@ from rhino.microbatch.forms import ONE
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.passes.plan.write_pipeline import write_pipeline
-from rhino.passes.registry import Pass, option, register
+from rhino.passes.registry import Pass, asked, option, register
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
@@ -64,15 +64,15 @@ class PlanPipeline(Pass):
     name: ClassVar[str] = "rhino-plan-pipeline"
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
-    level: str = option("O1", "search effort", ("O1", "O2"))
-    mesh: str = option("", "sizes of the mesh axes of one replica of a stage; searched when empty")
-    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
-    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
-    stages: int = option(0, "number of stages; 0 leaves it to the search")
-    microbatches: int = option(0, "micro-batches of each replica; 0 leaves it to the search")
-    fewer: bool = option(False, "instead the most up to these that divide the batch, with stages cut as for all")
-    schedule: str = option("", "pipeline schedule; searched when empty")
-    statistics: str = option("batch", "as of rhino-split-microbatch", ("batch", "micro-batch"))
+    level: str = asked("level", "how hard to search", ("O1", "O2"))
+    mesh: str = asked("mesh", "sizes of the mesh axes of one replica of a stage; by default searched")
+    memory_limit: int = asked("memory_limit")
+    budget: float = asked("budget")
+    stages: int = asked("stages", "number of stages; 0 leaves it to the search")
+    microbatches: int = asked("microbatches")
+    fewer: bool = asked("fewer")
+    schedule: str = asked("schedule")
+    statistics: str = asked("statistics")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""

@@ -23,7 +23,7 @@ from rhino.machine.padding import Unsplit, describe, gains
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
 from rhino.passes.plan.write_layouts import Writer
-from rhino.passes.registry import Pass, option, register
+from rhino.passes.registry import Pass, asked, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.estimate import estimate
@@ -71,10 +71,10 @@ class PlanSharding(Pass):
     name: ClassVar[str] = "rhino-plan-sharding"
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
-    level: str = option("O1", "search effort; O0 propagates the shardings that are there", ("O0", "O1", "O2"))
-    mesh: str = option("", "axes, outermost first, as in 2x4 or data=2,model=4; all shapes are tried when empty")
-    memory_limit: int = option(0, "bytes per device; 0 means nine tenths of the device's memory")
-    budget: float = option(0.0, "seconds after which the best plan so far is taken; 0 for no limit")
+    level: str = asked("level")
+    mesh: str = asked("mesh")
+    memory_limit: int = asked("memory_limit")
+    budget: float = asked("budget")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
