@@ -196,7 +196,7 @@ class _MeshSearch:
             },
         )
 
-    def _setting(self, mesh: Mesh, effort: Effort, deadline: Deadline) -> Setting:
+    def _setting(self, mesh: Mesh, effort: Effort, deadline: Deadline = NEVER) -> Setting:
         options = self.options
         names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
         comm = (options.comm or RingModel)(self.cluster, shape)

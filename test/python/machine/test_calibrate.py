@@ -46,9 +46,9 @@ from dataclasses import replace
 import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", int(sys.argv[2]))
-from rhino.machine.calibrate import Effort, calibrate
+from rhino.machine.calibrate import Experiments, calibrate
 seen = []
-cluster = calibrate("bench", Effort(32, 1 << 16, (1 << 10, 1 << 16), 0.0), lambda *at: seen.append(at))
+cluster = calibrate("bench", Experiments(32, 1 << 16, (1 << 10, 1 << 16), 0.0), lambda *at: seen.append(at))
 assert [done for _, done, _ in seen] == list(range(len(seen))), seen
 assert seen[-1][1] == seen[-1][2] == len(seen) - 1, seen
 cluster.save(sys.argv[1])

@@ -85,7 +85,7 @@ def test_errors_are_one_line(words: tuple[str, ...], message: str) -> None:
 def test_calibrate_writes_a_file_that_loads(tmp_path: Path) -> None:
     code = (
         "import argparse, sys; from rhino.cli import cluster as c; from rhino.machine import calibrate as k; "
-        "k.CPU = k.Effort(32, 1 << 16, (1 << 10,), 0.0); "
+        "k.CPU = k.Experiments(32, 1 << 16, (1 << 10,), 0.0); "
         "p = argparse.ArgumentParser(); c.add_parser(p.add_subparsers()); sys.exit(c.run(p.parse_args(sys.argv[1:])))"
     )
     path = tmp_path / "m.yaml"

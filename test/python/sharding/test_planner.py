@@ -213,7 +213,7 @@ def test_copies_are_listed_with_their_readers() -> None:
 
 SEEDED = """
 import sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = [{folder!r}, {folder!r} + "/.."]
 from search_programs import adam_step, module_of, host
 from rhino.ir.import_graph import import_graph
 from rhino.passes.plan.plan_sharding import annotate
