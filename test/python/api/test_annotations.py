@@ -221,5 +221,5 @@ def test_a_mesh_around_the_step_only_and_following_steps() -> None:
 
 
 def test_an_unknown_choice_is_refused() -> None:
-    with pytest.raises(rhino.RhinoError, match="annotations 'drop' are not available"):
+    with pytest.raises(rhino.RhinoError, match="annotations 'drop' is not available"):
         rhino.parallelize(step_of(lambda v: v, lambda v: v), annotations="drop")

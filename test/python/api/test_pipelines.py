@@ -202,7 +202,7 @@ def test_statistics_by_micro_batch_if_asked_for() -> None:
 
 
 def test_statistics_are_of_the_batch_or_of_micro_batches() -> None:
-    with pytest.raises(rhino.RhinoError, match="statistics 'layer' are not available"):
+    with pytest.raises(rhino.RhinoError, match="statistics 'layer' is not available"):
         rhino.parallelize(normalising_step(1), statistics="layer")
 
 
