@@ -71,13 +71,18 @@ def supervised(name: str, run: Callable[[], int], verbose: bool = False) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     shared = _Shared()
+    # What ends this process before its handlers are there would leave the child behind.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         child = os.fork()
     except OSError:  # no process to be had: work unsupervised
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return run()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _work(shared, run)
     before = {number: signal.signal(number, lambda n, _: os.kill(child, n)) for number in _ENDING}
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     # Ctrl-C reaches both; the child says what there is to say.
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

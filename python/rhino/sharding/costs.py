@@ -20,6 +20,7 @@ from rhino.sharding.manual import Inside, insides, open_states, parts
 from rhino.sharding.overlap import WINDOW
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem
 from rhino.sharding.scratch import Scratch, copied_wide, scratch
+from rhino.sharding.stored import StoredArguments
 from rhino.sharding.symmetry import Quotient
 from rhino.sharding.uneven import Odd
 from rhino.xla import BackEnd, back_end
@@ -59,8 +60,6 @@ class Costs:
     hideable: frozenset[int] = frozenset()
     insides: Mapping[int, Inside] = field(default_factory=dict)
     apart: Mapping[int, float] = field(default_factory=dict)
-    given: dict[int, list[int]] = field(default_factory=dict)
-    whole: list[int] = field(default_factory=list)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     known: dict[tuple[float, Way], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
     routes: dict[Way, Route] = field(default_factory=dict)
@@ -70,10 +69,11 @@ class Costs:
     extra: list[tuple[Scratch, ...]] = field(default_factory=list)
     wider: list[frozenset[int]] = field(default_factory=list)
     prices: dict[tuple[object, ...], Prices] = field(default_factory=dict)
-    shares: dict[tuple[int, States], float] = field(default_factory=dict)
+    arguments: StoredArguments = field(init=False)
     uneven: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.arguments = StoredArguments(self.problem, self.quotient, self.sizes)
         self.uneven = self.problem.uneven
 
     @classmethod
@@ -215,7 +215,7 @@ class Costs:
         total = 0.0
         for mask, work in self._masks(k).items():
             total += work / node.parts(states, self.sizes, mask)
-        return total + self._input(k, states), sent_s
+        return total + self.arguments.batch_bytes(k, states) / self.host_bytes_s, sent_s
 
     def _op(self, node: Node, states: States) -> float:
         """Roofline of one heavy op: arithmetic divides by all its shards, each tensor only by those that shard it."""
@@ -233,33 +233,6 @@ class Costs:
             factors = frozenset(f for dim in mapping for f in dim)
             memory_s += seconds / parts(node, states, self.sizes, factors)
         return max(compute_s / ways, memory_s)
-
-    def _input(self, k: int, states: States) -> float:
-        """Seconds to bring the batch arguments of a cone from the host."""
-        batches = [a for a in self._arguments(k) if self.problem.graph.arguments[a].role == "batch"]
-        return sum(self._kept(a, states) for a in batches) / self.host_bytes_s
-
-    def stored(self, k: int, states: States) -> float:
-        """What one member of class k has a device store of the program's arguments, as a share of all their bytes."""
-        found = self.shares.get((k, states))
-        if found is None:
-            found = self.shares[k, states] = sum([self._kept(a, states) / self.whole[0] for a in self._arguments(k)])
-        return found
-
-    def _arguments(self, k: int) -> Sequence[int]:
-        """Indices of the arguments in one member of class k."""
-        graph = self.problem.graph
-        if not self.whole:
-            self.whole.append(max(1, sum(graph.values[a.value].nbytes for a in graph.arguments)))
-            for index, argument in enumerate(graph.arguments):
-                self.given.setdefault(self.problem.node_of[argument.value], []).append(index)
-        return self.given.get(self.quotient.nodes[k], ())
-
-    def _kept(self, argument: int, states: States) -> float:
-        """Bytes of an argument on one device."""
-        v = self.problem.graph.arguments[argument].value
-        node = self.problem.nodes[self.problem.node_of[v]]
-        return self.problem.graph.values[v].nbytes / node.parts(states, self.sizes, self.problem.classes[v])
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[RouteStep, ...], int]]:
         """Collectives that no transfer has: (seconds, steps, trips).

@@ -130,7 +130,7 @@ class AxisProgram:
             xs: dict[States, int] = {}
             for s, (compute_s, lost_s) in found.items():
                 # Equal costs are common (which dim of a gathered parameter?): the major one, and the same every time.
-                tied_s = tie_s * sum(s) + self.stored_s * costs.stored(k, s)
+                tied_s = tie_s * sum(s) + self.stored_s * costs.arguments.share(k, s)
                 x = xs[s] = self.milp.variable(count * (compute_s + lost_s + tied_s), True)
                 self.computing[x] = count * compute_s
             self.x.append(xs)
@@ -340,7 +340,7 @@ class AxisProgram:
         # The variables of a class follow one another, in the order of its states.
         chosen = tuple(states[v - x[states[0]]] for states, x, v in zip(self.open, self.x, variables, strict=True))
         stored_s = sum(
-            self.stored_s * count * self.costs.stored(k, s)
+            self.stored_s * count * self.costs.arguments.share(k, s)
             for k, (count, s) in enumerate(zip(self.costs.quotient.counts, chosen, strict=True))
         )
         return AxisStates(chosen, found.objective - stored_s, found.bound - self.stored_s)

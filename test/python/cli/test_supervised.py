@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -69,7 +68,6 @@ def test_whoever_ends_the_parent_ends_the_work() -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
-        time.sleep(0.05)  # the parent may not have reached its handlers yet
         process.terminate()
         assert process.wait(30) == 128 + signal.SIGTERM
     with pytest.raises(ProcessLookupError):
