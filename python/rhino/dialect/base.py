@@ -7,11 +7,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.schema import Schema, from_attr, to_attr
+from rhino.schema.kinds import Schema
+
+
+def to_attr(data: object, context: ir.Context) -> ir.Attribute:
+    """Plain data as a builtin attribute: bool, int (i64), float (f64), str, sequence (array), mapping (dictionary).
+
+    Raises:
+      TypeError: a value of another type, or a mapping key that is not a string.
+    """
+    with context, ir.Location.unknown():
+        return _to_attr(data)
+
+
+def _to_attr(data: object) -> ir.Attribute:
+    if isinstance(data, bool):
+        return ir.BoolAttr.get(data)
+    if isinstance(data, str):
+        return ir.StringAttr.get(data)
+    if isinstance(data, Integral):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(data))
+    if isinstance(data, Real):
+        return ir.FloatAttr.get(ir.F64Type.get(), float(data))
+    if isinstance(data, Mapping):
+        for key in data:
+            if not isinstance(key, str):
+                raise TypeError(f"key {key!r} of a dictionary attribute must be a string")
+        return ir.DictAttr.get({key: _to_attr(value) for key, value in data.items()})
+    if isinstance(data, Sequence):
+        return ir.ArrayAttr.get([_to_attr(value) for value in data])
+    raise TypeError(f"no attribute for {data!r} of type {type(data).__name__}")
+
+
+def from_attr(attribute: ir.Attribute) -> Any:
+    """The plain data of a builtin attribute: what `to_attr` was given, with tuples as lists.
+
+    Raises:
+      TypeError: an attribute that is not a bool, integer, float, string, array or dictionary.
+    """
+    if isinstance(attribute, ir.StringAttr | ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr):
+        return attribute.value
+    if isinstance(attribute, ir.ArrayAttr):
+        return [from_attr(value) for value in attribute]
+    if isinstance(attribute, ir.DictAttr):
+        return {named.name: from_attr(named.attr) for named in attribute}
+    raise TypeError(f"{attribute} is not a string, number, array or dictionary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +93,16 @@ class RhinoAttribute:
         Raises:
           ValueError: the data does not have the schema; names the path and both values.
         """
-        data = cls.schema.normalize(data)
-        problems = list(cls.schema.check(data, cls.name))
-        if problems:
-            raise ValueError("; ".join(problems))
-        return to_attr(data, context)
+        return to_attr(cls._checked(cls.schema.normalize(data)), context)
 
     @classmethod
     def from_attr(cls, attribute: ir.Attribute) -> Any:
         """The plain data of the attribute, as `to_attr` took it. Raises ValueError if it does not have the schema."""
-        data = from_attr(attribute)
-        problems = list(cls.schema.check(data, cls.name))
+        return cls._checked(from_attr(attribute))
+
+    @classmethod
+    def _checked(cls, data: Any) -> Any:
+        problems = [problem.at(cls.name) for problem in cls.schema.check(data)]
         if problems:
             raise ValueError("; ".join(problems))
         return data
@@ -83,8 +127,8 @@ class RhinoAttribute:
         except TypeError as error:
             yield f"{cls.name}: {error}"
             return
-        found = list(cls.schema.check(data, cls.name))
-        yield from found
+        found = list(cls.schema.check(data))
+        yield from (problem.told(cls.name) for problem in found)
         if not found:
             yield from cls.check(data, scene)
 

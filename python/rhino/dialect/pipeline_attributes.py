@@ -10,9 +10,9 @@ from typing import Any
 
 from rhino.dialect import mpmd
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
-from rhino.dialect.schema import Field, Int, ListOf, MapOf, Record, String, TupleOf
+from rhino.plan.data import SCHEDULES
+from rhino.schema.kinds import Field, Int, ListOf, MapOf, Record, String, TupleOf
 
-SCHEDULES = ("none", "gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
 MADE_BY = ("prepare", "forward", "backward", "weight", "apply")
 TASKS = (*MADE_BY, "send", "recv", "accumulate", "free")
 
