@@ -10,7 +10,7 @@ from typing import Any
 
 from rhino.dialect import mpmd
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
-from rhino.plan.data import SCHEDULES
+from rhino.pipeline.schedule import SCHEDULES
 from rhino.schema.kinds import Field, Int, ListOf, MapOf, Record, String, TupleOf
 
 MADE_BY = ("prepare", "forward", "backward", "weight", "apply")
@@ -215,7 +215,7 @@ class RhinoSchedule(RhinoAttribute):
     places = ("module",)
     schema = Record(
         {
-            "schedule": Field(String(SCHEDULES), "which schedule made the lists"),
+            "schedule": Field(String(("none", *SCHEDULES)), "which schedule made the lists"),
             "stages": Field(Int(1), "number of stages"),
             "microbatches": Field(Int(1), "number of micro-batches"),
             "tasks": Field(

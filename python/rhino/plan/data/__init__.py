@@ -12,7 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from rhino.errors import RhinoError
+from rhino.machine.collectives import KINDS
 from rhino.machine.padding import Unsplit
+from rhino.pipeline.schedule import SCHEDULES
 from rhino.program.kernel_use import KernelUse
 from rhino.schema.kinds import Fault, Faults, Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, Version
 from rhino.schema.records import described, record, told
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 1
-SCHEDULES = ("none", "gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 Sharding = tuple[tuple[str, ...], ...]
 
@@ -78,9 +78,9 @@ class Predicted:
     bubble_s: float = told(Float(0), "seconds a pipeline idles")
     peak_bytes: int = told(Int(0), "the most memory in use at once")
     comm_bytes: Mapping[str, int] = told(
-        MapOf(Int(0), COLLECTIVES), "bytes each device sends, by kind of collective, under ring formulas"
+        MapOf(Int(0), KINDS), "bytes each device sends, by kind of collective, under ring formulas"
     )
-    collectives: Mapping[str, int] = told(MapOf(Int(0), COLLECTIVES), "executions by kind", default_factory=dict)
+    collectives: Mapping[str, int] = told(MapOf(Int(0), KINDS), "executions by kind", default_factory=dict)
     memory: Mapping[str, int] = told(
         MapOf(Int(0)), "parts of the peak: `argument_bytes`, `output_bytes` and `temp_bytes`", default_factory=dict
     )
@@ -140,7 +140,7 @@ class PlanData:
     stages: int = told(Int(1), "the number of pipeline stages")
     groups: int = told(Int(1), "groups of devices that stages run on, stage s on group s mod `groups`", default=1)
     microbatches: int = told(Int(1), "the number of micro-batches per step")
-    schedule: str = told(String(SCHEDULES), "the pipeline schedule")
+    schedule: str = told(String(("none", *SCHEDULES)), "the pipeline schedule")
     # Of "micro-batch", which was asked for, results are not those of one device.
     statistics: str = told(
         String(("batch", "micro-batch")), "of which examples are sums that examples need", default="batch"
