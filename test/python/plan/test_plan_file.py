@@ -103,6 +103,13 @@ def test_long_modules_are_compressed(tmp_path: Path) -> None:
     assert Plan.load(tmp_path / "p.json").module == plan.module
 
 
+def test_the_price_by_which_a_pipeline_was_chosen_is_kept(plan: Plan, tmp_path: Path) -> None:
+    pipeline = Plan.from_module(MODULE.replace("gap = 0.25 : f64", "gap = 0.25 : f64, searched_s = 1.5e-3 : f64"))
+    pipeline.save(tmp_path / "p.json")
+    assert Plan.load(tmp_path / "p.json").search.searched_s == pipeline.search.searched_s == 1.5e-3
+    assert plan.search.searched_s is None and "searched_s" not in plan.to_dict()["search"]
+
+
 def edited(plan: Plan, tmp_path: Path, **changes: Any) -> Path:
     path = tmp_path / "p.json"
     plan.save(path)

@@ -92,6 +92,9 @@ class Search:
 
     candidates: int = told(Int(0), "the number of plans compared")
     gap: float = told(Float(0), "how far above the proved bound the step time is, relatively (0.1: a tenth)")
+    searched_s: float | None = told(
+        Float(0), "of a pipeline, the step time by which it was chosen, before its transfers were planned", default=None
+    )
 
 
 @described
