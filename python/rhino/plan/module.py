@@ -199,10 +199,16 @@ def read_plan(module: str | bytes | ir.Module) -> PlanData:
 
 
 def _data_of(cls: type[RhinoAttribute], module: ir.Module) -> Any:
+    attributes, again = module.operation.attributes, "plan the module again with this rhino"
+    if cls.name not in attributes:
+        return None
     try:
-        return cls.of(module)
-    except (TypeError, ValueError) as error:
-        raise RhinoError(f"the module's {error}", "plan the module again with this rhino") from None
+        data = from_attr(attributes[cls.name])
+    except TypeError as error:
+        raise RhinoError(f"{cls.name}: {error}", again) from None
+    for fault in cls.schema.check(data):
+        raise RhinoError(fault.at(cls.name), fault.remedy or again)
+    return data
 
 
 def _arguments(main: ir.Operation) -> tuple[Tensor, ...]:

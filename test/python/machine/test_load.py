@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from damage import damaged, is_of, text_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.machine.catalog import preset_names
+from rhino.machine.schema import read_cluster
+from rhino.schema.yaml_text import from_yaml
 
 GOOD = """\
 name: lab
@@ -239,6 +245,21 @@ def test_each_bad_file_gives_one_line_with_place_cause_and_remedy(
     assert message in text
     assert "\n" not in text
     assert caught.value.remedy
+
+
+@settings(deadline=None)
+@given(choose=st.data())
+def test_damage_is_one_error_at_its_place(choose: st.DataObject) -> None:
+    data = from_yaml(GOOD, "the cluster", "lab.yaml", "").data
+    path = choose.draw(damaged(data, (False, {"?": []}, [[[[]]]])))
+    text = yaml.safe_dump(data, sort_keys=False)
+    with pytest.raises(RhinoError) as caught:
+        read_cluster(from_yaml(text, "the cluster", "lab.yaml", ""))
+    found = re.match(r"lab\.yaml:(\d+):(\d+): (\S+) ", str(caught.value))
+    assert found is not None and "\n" not in str(caught.value) and caught.value.remedy
+    assert is_of(found[3], path)
+    if found[3] == text_of(path) and isinstance(path[-1], str):
+        assert text.split("\n")[int(found[1]) - 1][int(found[2]) - 1 :].startswith(path[-1])
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from damage import damaged, is_of, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoPlan
-from rhino.dialect.context import make_context
+from rhino.dialect.base import Scene, to_attr
+from rhino.dialect.context import make_context, parse_text
 from rhino.errors import RhinoError
 from rhino.plan import KernelUse, PlanData, Tensor
 from rhino.plan.data import SCHEMA, SUMMARY
 from rhino.plan.file import dumps, loads, plan_data
+from rhino.plan.module import read_plan
 from rhino.schema.kinds import Float, Int, ListOf, MapOf, Record, Schema, String, TupleOf
 from rhino.schema.records import record
 
@@ -93,31 +96,33 @@ def test_a_plan_survives_its_attribute_and_its_file(context: ir.Context, plan: P
     assert dumps(loads(dumps(plan), "p.json")) == dumps(plan)
 
 
-def items(data: Any) -> list[tuple[Any, Any]]:
-    return list(data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ())
-
-
 @settings(deadline=None, max_examples=80)
 @given(plan=plans(), choose=st.data())
-def test_damage_is_one_error_at_the_place_of_the_damage(plan: PlanData, choose: st.DataObject) -> None:
+def test_damage_of_a_file_is_one_error_at_its_place(plan: PlanData, choose: st.DataObject) -> None:
     data = json.loads(dumps(plan))
-    at, path = data, ""
-    while True:
-        key = choose.draw(st.sampled_from([key for key, _ in items(at)]))
-        path += f"[{key}]" if isinstance(key, int) else f".{key}"
-        if not items(at[key]) or choose.draw(st.booleans()):
-            break
-        at = at[key]
-    at[key] = choose.draw(st.sampled_from([None, True, {"?": []}, [[[[]]]]]))
+    path = choose.draw(damaged(data, (None, True, {"?": []}, [[[[]]]])))
     text = json.dumps(data, indent=1)
     with pytest.raises(RhinoError) as caught:
         loads(text, "p.json")
     found = re.match(r"p\.json:(\d+):(\d+): (\S+) ", str(caught.value))
     assert found is not None and "\n" not in str(caught.value) and caught.value.remedy
-    # An error inside of what was put there is one of it.
-    assert found[3].startswith(path.removeprefix(".")) or path.removeprefix(".").startswith(found[3])
-    if found[3] == path.removeprefix(".") and isinstance(key, str):
-        assert text.split("\n")[int(found[1]) - 1][int(found[2]) - 1 :].startswith(json.dumps(key))
+    assert is_of(found[3], path)
+    if found[3] == text_of(path) and isinstance(path[-1], str):
+        assert text.split("\n")[int(found[1]) - 1][int(found[2]) - 1 :].startswith(json.dumps(path[-1]))
+
+
+@settings(deadline=None, max_examples=80)
+@given(plan=plans(), choose=st.data())
+def test_damage_of_an_attribute_has_its_path(context: ir.Context, plan: PlanData, choose: st.DataObject) -> None:
+    data = {key: value for key, value in plan_data(plan).items() if key in SUMMARY.fields}
+    path = choose.draw(damaged(data, (True, {"?": []}, [[[[]]]])))
+    attribute = to_attr(data, context)
+    module = parse_text(f"module attributes {{rhino.plan = {attribute}}} {{}}", context)
+    told = list(RhinoPlan.problems(attribute, Scene(module.operation)))
+    assert told and all(is_of(each.split()[0].removeprefix("rhino.plan."), path) for each in told)
+    with pytest.raises(RhinoError) as caught:
+        read_plan(module)
+    assert caught.value.message == told[0].partition("; ")[0] and caught.value.remedy
 
 
 @settings(deadline=None, max_examples=80)
