@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.errors import RhinoError
 from rhino.schema.kinds import Schema
 
 
@@ -93,23 +94,26 @@ class RhinoAttribute:
         Raises:
           ValueError: the data does not have the schema; names the path and both values.
         """
-        return to_attr(cls._checked(cls.schema.normalize(data)), context)
+        data = cls.schema.normalize(data)
+        for fault in cls.schema.check(data):
+            raise ValueError(fault.at(cls.name))
+        return to_attr(data, context)
 
     @classmethod
     def from_attr(cls, attribute: ir.Attribute) -> Any:
-        """The plain data of the attribute, as `to_attr` took it. Raises ValueError if it does not have the schema."""
-        return cls._checked(from_attr(attribute))
-
-    @classmethod
-    def _checked(cls, data: Any) -> Any:
-        problems = [problem.at(cls.name) for problem in cls.schema.check(data)]
-        if problems:
-            raise ValueError("; ".join(problems))
+        """The plain data of the attribute, as `to_attr` took it. RhinoError where it has not the schema."""
+        again = "make the module again with this rhino"
+        try:
+            data = from_attr(attribute)
+        except TypeError as error:
+            raise RhinoError(f"{cls.name}: {error}", again) from None
+        for fault in cls.schema.check(data):
+            raise RhinoError(fault.at(cls.name), fault.remedy or again)
         return data
 
     @classmethod
     def of(cls, op: ir.Operation | ir.Module) -> Any | None:
-        """The data attached to an operation or module, None without it. Raises ValueError if it is malformed."""
+        """The data attached to an operation or module, None without it. Raises RhinoError if it is malformed."""
         operation = op.operation
         return cls.from_attr(operation.attributes[cls.name]) if cls.name in operation.attributes else None
 
@@ -128,7 +132,7 @@ class RhinoAttribute:
             yield f"{cls.name}: {error}"
             return
         found = list(cls.schema.check(data))
-        yield from (problem.told(cls.name) for problem in found)
+        yield from (fault.told(cls.name) for fault in found)
         if not found:
             yield from cls.check(data, scene)
 

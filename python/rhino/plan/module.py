@@ -17,7 +17,7 @@ from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions, sdy
-from rhino.dialect.attributes import RhinoAttribute, RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
+from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
 from rhino.dialect.base import from_attr, to_attr
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
@@ -182,13 +182,13 @@ def _is_text(raw: bytes) -> bool:
 def read_plan(module: str | bytes | ir.Module) -> PlanData:
     """See `Plan.from_module`."""
     parsed = module if isinstance(module, ir.Module) else parse_module(module, "module")
-    data = _data_of(RhinoPlan, parsed)
+    data = RhinoPlan.of(parsed)
     if data is None:
         raise RhinoError("the module has no rhino.plan", "plan it first: rhino plan FILE.mlir --cluster C -o OUT.mlir")
     main = functions.find(parsed, "main")
     if main is None:
         raise RhinoError("the module has no function @main", "name the step's function @main")
-    pipeline, machine = in_fragments(main), _data_of(RhinoCluster, parsed)
+    pipeline, machine = in_fragments(main), RhinoCluster.of(parsed)
     return PlanData(
         **SUMMARY.read(data),
         arguments=pipeline_arguments(main) if pipeline else _arguments(main),
@@ -196,19 +196,6 @@ def read_plan(module: str | bytes | ir.Module) -> PlanData:
         machine=machine and record(Machine).read(machine),
         source=parsed,
     )
-
-
-def _data_of(cls: type[RhinoAttribute], module: ir.Module) -> Any:
-    attributes, again = module.operation.attributes, "plan the module again with this rhino"
-    if cls.name not in attributes:
-        return None
-    try:
-        data = from_attr(attributes[cls.name])
-    except TypeError as error:
-        raise RhinoError(f"{cls.name}: {error}", again) from None
-    for fault in cls.schema.check(data):
-        raise RhinoError(fault.at(cls.name), fault.remedy or again)
-    return data
 
 
 def _arguments(main: ir.Operation) -> tuple[Tensor, ...]:

@@ -259,11 +259,12 @@ class MapOf(Schema):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One key of a record: its schema, what it means, and whether it may be missing."""
+    """One key of a record: its schema, what it means, whether it may be missing, and its name where it is read."""
 
     schema: Schema
     doc: str
     optional: bool = False
+    name: str = ""  # where that is not the key
 
 
 def _no_rules(value: Any) -> Faults:
@@ -313,8 +314,8 @@ class Record(Schema):
         return {k: self.fields[k].schema.normalize(v) if k in self.fields else v for k, v in value.items()}
 
     def read(self, value: Any) -> Any:
-        known = {key: one.schema for key, one in self.fields.items() if key in value}
-        return self.make(**{key: one.read(value[key]) for key, one in known.items() if not isinstance(one, Version)})
+        known = [(key, one) for key, one in self.fields.items() if key in value and not isinstance(one.schema, Version)]
+        return self.make(**{one.name or key: one.schema.read(value[key]) for key, one in known})
 
     def describe(self) -> str:
         return "{" + ", ".join(key + ("?" if f.optional else "") for key, f in self.fields.items()) + "}"

@@ -19,20 +19,22 @@ class Told:
 
     schema: Schema
     doc: str
+    key: str
     when: str
     optional: bool
 
 
-def told(schema: Schema, doc: str, *, when: str = "", optional: bool = False, **default: Any) -> Any:
+def told(schema: Schema, doc: str, *, key: str = "", when: str = "", optional: bool = False, **default: Any) -> Any:
     """A field of a dataclass that documents have.
 
     Args:
       doc: what it is, as in "give ..".
+      key: what it is called there, where that is not its name.
       when: the attribute of the object without which it is left out of what is written; None is always left out.
       optional: it may be missing where it is read, as whatever has a default may.
       default: `default` or `default_factory`, as of `dataclasses.field`.
     """
-    return dataclasses.field(metadata={"told": Told(schema, doc, when, optional or bool(default))}, **default)
+    return dataclasses.field(metadata={"told": Told(schema, doc, key, when, optional or bool(default))}, **default)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(told, dataclasses.field))
@@ -50,8 +52,8 @@ def record(
     without: tuple[str, ...] = (),
 ) -> Record:
     """The schema of documents that are objects of a class, made of its fields that are told, or some of them."""
-    known = {f.name: f.metadata["told"] for f in dataclasses.fields(cls) if "told" in f.metadata}
-    fields = {name: Field(it.schema, it.doc, it.optional) for name, it in known.items() if name not in without}
+    known = [(f.name, f.metadata["told"]) for f in dataclasses.fields(cls) if "told" in f.metadata]
+    fields = {it.key or name: Field(it.schema, it.doc, it.optional, name) for name, it in known if name not in without}
     return Record(fields, extensible, cls, **({"rules": rules} if rules else {}))
 
 
@@ -62,7 +64,7 @@ def write(value: Any) -> Any:
         for field in dataclasses.fields(value):
             it, inner = field.metadata.get("told"), getattr(value, field.name)
             if it is not None and inner is not None and (not it.when or getattr(value, it.when)):
-                found[field.name] = write(inner)
+                found[it.key or field.name] = write(inner)
         return found
     if isinstance(value, Mapping):
         return {key: write(inner) for key, inner in value.items()}
