@@ -10,6 +10,7 @@ from typing import Any
 
 from rhino.dialect import mpmd
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
+from rhino.pipeline.program.stage_memory import ROW
 from rhino.pipeline.schedule.tasks import STEP
 from rhino.schema.kinds import Field, Int, ListOf, MapOf, Record, String, TupleOf
 
@@ -179,30 +180,11 @@ class RhinoMemory(RhinoAttribute):
 
     name = "rhino.memory"
     places = ("module",)
-    schema = ListOf(
-        Record(
-            {
-                "argument_bytes": Field(Int(0), "arguments it keeps"),
-                "kept_bytes": Field(Int(0), "what lives through the loop besides, such as accumulators"),
-                "saved_bytes": Field(Int(0), "what the forward of a micro-batch leaves for its backward"),
-                "loop_bytes": Field(Int(0), "the most that one forward or backward needs, its saved bytes included"),
-                "update_bytes": Field(Int(0), "the most that is needed before or after the loop, besides arguments"),
-            }
-        )
-    )
+    schema = ListOf(ROW)
     example = (
         "rhino.memory = [{argument_bytes = 4096 : i64, kept_bytes = 4096 : i64, loop_bytes = 3072 : i64, "
         "saved_bytes = 1024 : i64, update_bytes = 8192 : i64}]"
     )
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        for stage, row in enumerate(data):
-            if row["loop_bytes"] < row["saved_bytes"]:
-                yield (
-                    f"{cls.name}[{stage}].loop_bytes is {row['loop_bytes']}, but it includes the "
-                    f"{row['saved_bytes']} of saved_bytes"
-                )
 
 
 class RhinoSchedule(RhinoAttribute):
