@@ -7,7 +7,7 @@ func.func @main(%a: tensor<4xf32>) {
   %1 = stablehlo.negate %a {rhino.stage = {stage = 1 : i64}} : tensor<4xf32>
   // expected-error @+1 {{rhino.stage must be a dictionary, got 1}}
   %2 = stablehlo.negate %a {rhino.stage = 1 : i64} : tensor<4xf32>
-  // expected-error @+1 {{rhino.stage has unknown key 'microbatch'; known keys are stage, phase}}
+  // expected-error @+1 {{rhino.stage.microbatch is not known; known: stage, phase}}
   %3 = stablehlo.negate %a {rhino.stage = {phase = "update", stage = 1 : i64, microbatch = 0 : i64}} : tensor<4xf32>
   return
 }

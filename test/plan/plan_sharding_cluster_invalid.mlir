@@ -4,7 +4,7 @@
 // RUN: not rhino-opt %s --rhino-plan-sharding="topology=%S/Inputs/no_such.yaml" 2>&1 | filecheck %s --check-prefix=NONE
 
 // MISSING: error: 'rhino-plan-sharding': {{.*}}missing_field.yaml
-// MISSING-SAME: device.memory_bytes
+// MISSING-SAME: device has no key 'memory_bytes'
 // NEGATIVE: error: 'rhino-plan-sharding': {{.*}}negative_field.yaml
 // NEGATIVE-SAME: levels
 // NEGATIVE-SAME: bandwidth_bytes_s

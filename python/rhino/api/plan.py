@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rhino.errors import RhinoError
-from rhino.plan.data import PlanData
+from rhino.plan import PlanData
 from rhino.plan.file import load, plan_data, save
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rhino.cli import files
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.machine.catalog import preset_names
-from rhino.machine.document import to_yaml
+from rhino.schema.yaml_text import to_yaml
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -63,7 +63,7 @@ def _pass_section(doc: PassDoc) -> Iterator[str]:
 def dialect_page() -> str:
     """docs/reference/dialect.md: every rhino attribute with its schema and an example."""
     from rhino.dialect.attributes import ATTRIBUTES
-    from rhino.dialect.schema import Record, Schema
+    from rhino.schema.kinds import Record, Schema
 
     def rows(schema: Schema, path: str) -> Iterator[str]:
         """A row per key of a record, at any depth; elements of arrays and dictionaries are written `[]` and `.*`."""
@@ -105,7 +105,7 @@ def dialect_page() -> str:
 
 
 def _inner(schema: Any) -> Iterator[tuple[Any, str]]:
-    from rhino.dialect.schema import ListOf, MapOf
+    from rhino.schema.kinds import ListOf, MapOf
 
     if isinstance(schema, ListOf):
         yield schema.element, "[]"

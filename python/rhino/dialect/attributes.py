@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from rhino.dialect.base import RhinoAttribute, Scene, shape_of
+from rhino.dialect.base import RhinoAttribute, Scene, from_attr, shape_of, to_attr
 from rhino.dialect.multicast import RhinoMulticast
 from rhino.dialect.pipeline_attributes import (
-    SCHEDULES,
     RhinoArgument,
     RhinoLayouts,
     RhinoMemory,
@@ -24,9 +23,10 @@ from rhino.dialect.pipeline_attributes import (
     RhinoSchedule,
     RhinoStage,
 )
-from rhino.dialect.schema import Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, from_attr, to_attr
+from rhino.plan.data import SUMMARY, Machine
+from rhino.schema.kinds import Field, Float, Int, ListOf, Record, String
+from rhino.schema.records import record
 
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROLES = ("param", "opt_state", "batch", "other")
 
 
@@ -82,9 +82,7 @@ class RhinoCluster(RhinoAttribute):
     schema = Record(
         {
             "name": Field(String(), "preset and hosts (`dgx-h100:1`), or the name in the cluster's file"),
-            "hosts": Field(Int(1), "number of hosts"),
-            "devices_per_host": Field(Int(1), "devices on each host"),
-            "device": Field(String(), "kind of device"),
+            **record(Machine).fields,
         },
         extensible=True,
     )
@@ -219,112 +217,18 @@ class RhinoStrided(RhinoAttribute):
             yield f"{cls.name} says the stored shape is {stored}, but the type {scene.type} has {actual}"
 
 
-_ALTERNATIVE = Record(
-    {
-        "name": Field(String(), "what was tried"),
-        "step_time_s": Field(Float(0), "its predicted seconds per step", optional=True),
-        "peak_bytes": Field(Int(0), "its predicted peak memory per device", optional=True),
-        "why": Field(String(), "why it lost"),
-    },
-    extensible=True,
-)
-_PREDICTED = Record(
-    {
-        "step_time_s": Field(Float(0), "seconds per step"),
-        "compute_s": Field(Float(0), "seconds of arithmetic and memory traffic"),
-        "comm_s": Field(Float(0), "seconds of communication"),
-        "bubble_s": Field(Float(0), "seconds a pipeline idles"),
-        "peak_bytes": Field(Int(0), "peak memory per device"),
-        "comm_bytes": Field(MapOf(Int(0), COLLECTIVES), "bytes each device sends, by kind of collective"),
-        "collectives": Field(MapOf(Int(0), COLLECTIVES), "executions per step, by kind", optional=True),
-        "memory": Field(MapOf(Int(0)), "parts of the peak", optional=True),
-    },
-    extensible=True,
-)
-
-
-_MESH = ListOf(TupleOf((String(), Int(1))))
-_KERNEL = Record(
-    {
-        "name": Field(String(), "entry of the table of kernels, or the calls' target"),
-        "count": Field(Int(1), "executions per step"),
-        "dims": Field(ListOf(ListOf(String())), "axes per dimension of the first operand"),
-        "flops": Field(Int(0), "arithmetic of one device and step"),
-        "time_s": Field(Float(0), "its seconds"),
-        "sent_bytes": Field(Int(0), "bytes sent to change layouts around the calls"),
-        "sent_s": Field(Float(0), "seconds of that"),
-        "where": Field(String(), "source line of the first call"),
-        "replicated": Field(String(), "why every device computes all of it; empty if it can be split"),
-    },
-    extensible=True,
-)
-_UNSPLIT = Record(
-    {
-        "name": Field(String(), "an argument"),
-        "dim": Field(Int(0), "one of its dimensions"),
-        "size": Field(Int(1), "the size of that"),
-        "parts": Field(Int(1), "into how many parts it is stored"),
-        "padded": Field(Int(1), "the next size that all devices divide"),
-        "step_time_s": Field(Float(0), "what a step would take with that size"),
-        "peak_bytes": Field(Int(0), "the memory it would take on one device"),
-    },
-    extensible=True,
-)
-
-
 class RhinoPlan(RhinoAttribute):
     """The summary of a plan: what was chosen, what it is predicted to cost, and what lost to it."""
 
     name = "rhino.plan"
     places = ("module",)
-    schema = Record(
-        {
-            "schema": Field(Int(1), "version of this schema"),
-            "level": Field(String(("O0", "O1", "O2")), "optimization level of the search"),
-            "cluster": Field(String(), "name of the cluster"),
-            "mesh": Field(_MESH, "axes and sizes, outermost first"),
-            "meshes": Field(ListOf(_MESH), "those of each group of devices, where they differ", optional=True),
-            "stages": Field(Int(1), "pipeline stages"),
-            "microbatches": Field(Int(1), "micro-batches per step"),
-            "schedule": Field(String(SCHEDULES), "pipeline schedule"),
-            "statistics": Field(
-                String(("batch", "micro-batch")), "of which examples are sums that examples need", optional=True
-            ),
-            "predicted": Field(_PREDICTED, "predictions for one step"),
-            "search": Field(
-                Record(
-                    {
-                        "candidates": Field(Int(0), "plans evaluated"),
-                        "gap": Field(Float(0), "how far above the proved bound the step time is, relatively"),
-                        "searched_s": Field(
-                            Float(0), "of a pipeline, the step time before its transfers were planned", optional=True
-                        ),
-                    },
-                    extensible=True,
-                ),
-                "how the search went",
-                optional=True,
-            ),
-            "alternatives": Field(ListOf(_ALTERNATIVE), "the best plans that lost", optional=True),
-            "kernels": Field(ListOf(_KERNEL), "calls of kernels, those that are split alike together", optional=True),
-            "unsplit": Field(ListOf(_UNSPLIT), "dimensions whose sizes the devices do not divide", optional=True),
-        },
-        extensible=True,
-    )
+    schema = SUMMARY
     example = (
         'rhino.plan = {cluster = "dgx-h100:1", level = "O1", mesh = [["x", 2 : i64], ["y", 4 : i64]], '
         'microbatches = 1 : i64, predicted = {bubble_s = 0.0 : f64, comm_bytes = {"all-reduce" = 1024 : i64}, '
         "comm_s = 1.0e-4 : f64, compute_s = 1.0e-3 : f64, peak_bytes = 4096 : i64, step_time_s = 1.1e-3 : f64}, "
         'schedule = "none", schema = 1 : i64, stages = 1 : i64}'
     )
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        if data["schema"] != 1:
-            yield f"{cls.name}.schema is {data['schema']}, but this version of rhino reads 1"
-        axes = [axis for axis, _ in data["mesh"]]
-        for axis in dict.fromkeys(a for a in axes if axes.count(a) > 1):
-            yield f"{cls.name}.mesh lists axis '{axis}' twice"
 
 
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
@@ -338,7 +242,6 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
 
 __all__ = [
     "ATTRIBUTES",
-    "COLLECTIVES",
     "ROLES",
     "RhinoArgument",
     "RhinoAttribute",

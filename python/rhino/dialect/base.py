@@ -7,11 +7,57 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.schema import Schema, from_attr, to_attr
+from rhino.errors import RhinoError
+from rhino.schema.kinds import Schema
+
+
+def to_attr(data: object, context: ir.Context) -> ir.Attribute:
+    """Plain data as a builtin attribute: bool, int (i64), float (f64), str, sequence (array), mapping (dictionary).
+
+    Raises:
+      TypeError: a value of another type, or a mapping key that is not a string.
+    """
+    with context, ir.Location.unknown():
+        return _to_attr(data)
+
+
+def _to_attr(data: object) -> ir.Attribute:
+    if isinstance(data, bool):
+        return ir.BoolAttr.get(data)
+    if isinstance(data, str):
+        return ir.StringAttr.get(data)
+    if isinstance(data, Integral):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(data))
+    if isinstance(data, Real):
+        return ir.FloatAttr.get(ir.F64Type.get(), float(data))
+    if isinstance(data, Mapping):
+        for key in data:
+            if not isinstance(key, str):
+                raise TypeError(f"key {key!r} of a dictionary attribute must be a string")
+        return ir.DictAttr.get({key: _to_attr(value) for key, value in data.items()})
+    if isinstance(data, Sequence):
+        return ir.ArrayAttr.get([_to_attr(value) for value in data])
+    raise TypeError(f"no attribute for {data!r} of type {type(data).__name__}")
+
+
+def from_attr(attribute: ir.Attribute) -> Any:
+    """The plain data of a builtin attribute: what `to_attr` was given, with tuples as lists.
+
+    Raises:
+      TypeError: an attribute that is not a bool, integer, float, string, array or dictionary.
+    """
+    if isinstance(attribute, ir.StringAttr | ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr):
+        return attribute.value
+    if isinstance(attribute, ir.ArrayAttr):
+        return [from_attr(value) for value in attribute]
+    if isinstance(attribute, ir.DictAttr):
+        return {named.name: from_attr(named.attr) for named in attribute}
+    raise TypeError(f"{attribute} is not a string, number, array or dictionary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +95,25 @@ class RhinoAttribute:
           ValueError: the data does not have the schema; names the path and both values.
         """
         data = cls.schema.normalize(data)
-        problems = list(cls.schema.check(data, cls.name))
-        if problems:
-            raise ValueError("; ".join(problems))
+        for fault in cls.schema.check(data):
+            raise ValueError(fault.at(cls.name))
         return to_attr(data, context)
 
     @classmethod
     def from_attr(cls, attribute: ir.Attribute) -> Any:
-        """The plain data of the attribute, as `to_attr` took it. Raises ValueError if it does not have the schema."""
-        data = from_attr(attribute)
-        problems = list(cls.schema.check(data, cls.name))
-        if problems:
-            raise ValueError("; ".join(problems))
+        """The plain data of the attribute, as `to_attr` took it. RhinoError where it has not the schema."""
+        again = "make the module again with this rhino"
+        try:
+            data = from_attr(attribute)
+        except TypeError as error:
+            raise RhinoError(f"{cls.name}: {error}", again) from None
+        for fault in cls.schema.check(data):
+            raise RhinoError(fault.at(cls.name), fault.remedy or again)
         return data
 
     @classmethod
     def of(cls, op: ir.Operation | ir.Module) -> Any | None:
-        """The data attached to an operation or module, None without it. Raises ValueError if it is malformed."""
+        """The data attached to an operation or module, None without it. Raises RhinoError if it is malformed."""
         operation = op.operation
         return cls.from_attr(operation.attributes[cls.name]) if cls.name in operation.attributes else None
 
@@ -83,8 +131,8 @@ class RhinoAttribute:
         except TypeError as error:
             yield f"{cls.name}: {error}"
             return
-        found = list(cls.schema.check(data, cls.name))
-        yield from found
+        found = list(cls.schema.check(data))
+        yield from (fault.told(cls.name) for fault in found)
         if not found:
             yield from cls.check(data, scene)
 

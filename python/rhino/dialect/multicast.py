@@ -15,7 +15,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import mpmd, sdy
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
-from rhino.dialect.schema import Field, Float, Int, ListOf, Record, String, TupleOf
+from rhino.schema.kinds import Field, Float, Int, ListOf, Record, String, TupleOf
 
 STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")
 SCHEDULERS = ("naive", "load-balance", "greedy", "search", "optimal")

@@ -10,11 +10,9 @@ from typing import Any
 
 from rhino.dialect import mpmd
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
-from rhino.dialect.schema import Field, Int, ListOf, MapOf, Record, String, TupleOf
-
-SCHEDULES = ("none", "gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
-MADE_BY = ("prepare", "forward", "backward", "weight", "apply")
-TASKS = (*MADE_BY, "send", "recv", "accumulate", "free")
+from rhino.pipeline.program.stage_memory import ROW
+from rhino.pipeline.schedule.tasks import STEP
+from rhino.schema.kinds import Field, Int, ListOf, MapOf, Record, String, TupleOf
 
 
 class RhinoStage(RhinoAttribute):
@@ -182,30 +180,11 @@ class RhinoMemory(RhinoAttribute):
 
     name = "rhino.memory"
     places = ("module",)
-    schema = ListOf(
-        Record(
-            {
-                "argument_bytes": Field(Int(0), "arguments it keeps"),
-                "kept_bytes": Field(Int(0), "what lives through the loop besides, such as accumulators"),
-                "saved_bytes": Field(Int(0), "what the forward of a micro-batch leaves for its backward"),
-                "loop_bytes": Field(Int(0), "the most that one forward or backward needs, its saved bytes included"),
-                "update_bytes": Field(Int(0), "the most that is needed before or after the loop, besides arguments"),
-            }
-        )
-    )
+    schema = ListOf(ROW)
     example = (
         "rhino.memory = [{argument_bytes = 4096 : i64, kept_bytes = 4096 : i64, loop_bytes = 3072 : i64, "
         "saved_bytes = 1024 : i64, update_bytes = 8192 : i64}]"
     )
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        for stage, row in enumerate(data):
-            if row["loop_bytes"] < row["saved_bytes"]:
-                yield (
-                    f"{cls.name}[{stage}].loop_bytes is {row['loop_bytes']}, but it includes the "
-                    f"{row['saved_bytes']} of saved_bytes"
-                )
 
 
 class RhinoSchedule(RhinoAttribute):
@@ -213,58 +192,9 @@ class RhinoSchedule(RhinoAttribute):
 
     name = "rhino.schedule"
     places = ("module",)
-    schema = Record(
-        {
-            "schedule": Field(String(SCHEDULES), "which schedule made the lists"),
-            "stages": Field(Int(1), "number of stages"),
-            "microbatches": Field(Int(1), "number of micro-batches"),
-            "tasks": Field(
-                ListOf(
-                    ListOf(
-                        Record(
-                            {
-                                "task": Field(String(TASKS), "kind of task"),
-                                "stage": Field(Int(0), "stage it belongs to"),
-                                "microbatch": Field(Int(0), "micro-batch; missing once per step", optional=True),
-                                "peer": Field(Int(0), "the other stage of a send or recv", optional=True),
-                                "of": Field(String(MADE_BY), "the task that made what is sent", optional=True),
-                                "level": Field(Int(0), "level of prepare or apply", optional=True),
-                            }
-                        )
-                    )
-                ),
-                "one list per device group",
-            ),
-            "warmup": Field(ListOf(Int(0)), "per stage, forwards before its first backward", optional=True),
-            "split": Field(ListOf(Int(0)), "stages whose weight gradients are tasks of their own", optional=True),
-        }
-    )
+    schema = STEP
     example = (
         'rhino.schedule = {microbatches = 1 : i64, schedule = "gpipe", stages = 1 : i64, tasks = [['
         '{microbatch = 0 : i64, stage = 0 : i64, task = "forward"}, '
         '{microbatch = 0 : i64, stage = 0 : i64, task = "backward"}]]}'
     )
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        for group, tasks in enumerate(data["tasks"]):
-            for i, task in enumerate(tasks):
-                for key, limit in (
-                    ("stage", data["stages"]),
-                    ("peer", data["stages"]),
-                    ("microbatch", data["microbatches"]),
-                ):
-                    if task.get(key, 0) >= limit:
-                        counted = "microbatches" if key == "microbatch" else "stages"
-                        yield f"{cls.name}.tasks[{group}][{i}].{key} is {task[key]}, but there are {limit} {counted}"
-                if (task["task"] in ("send", "recv")) != ("peer" in task):
-                    yield f"{cls.name}.tasks[{group}][{i}]: send and recv, and only they, have a peer"
-                elif "of" in task and "peer" not in task:
-                    yield f"{cls.name}.tasks[{group}][{i}]: only send and recv say what their value is of"
-                if "level" in task and task.get("of", task["task"]) not in ("prepare", "apply"):
-                    yield f"{cls.name}.tasks[{group}][{i}]: only prepare and apply, and what they send, have a level"
-        if "warmup" in data and len(data["warmup"]) != data["stages"]:
-            yield f"{cls.name}.warmup has {len(data['warmup'])} values, but there are {data['stages']} stages"
-        for stage in data.get("split", ()):
-            if stage >= data["stages"]:
-                yield f"{cls.name}.split lists stage {stage}, but there are {data['stages']} stages"

@@ -16,7 +16,7 @@ from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster, RhinoMulticast, RhinoPlacement
 from rhino.dialect.base import Scene
 from rhino.dialect.multicast import edge_problems
-from rhino.errors import nearest
+from rhino.errors import RhinoError, nearest
 
 _PREFIX = "rhino."
 
@@ -52,7 +52,7 @@ def _placement(root: ir.Operation, meshes: Mapping[str, int]) -> Mapping[str, Se
     """The devices of meshes, of those that have as many as their mesh."""
     try:
         found = RhinoPlacement.of(root) or {}
-    except (ValueError, TypeError):  # reported where the attribute itself is checked
+    except RhinoError:  # reported where the attribute itself is checked
         return {}
     return {name: devices for name, devices in found.items() if len(devices) == meshes.get(name)}
 
@@ -60,7 +60,7 @@ def _placement(root: ir.Operation, meshes: Mapping[str, int]) -> Mapping[str, Se
 def _cluster_devices(root: ir.Operation) -> int | None:
     try:
         cluster = RhinoCluster.of(root)
-    except (ValueError, TypeError):  # reported where the attribute itself is checked
+    except RhinoError:  # reported where the attribute itself is checked
         return None
     return None if cluster is None else int(cluster["hosts"] * cluster["devices_per_host"])
 

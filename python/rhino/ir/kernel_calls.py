@@ -15,6 +15,7 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.sdy import sharding_rule
+from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError
 from rhino.kernels.compiled import TARGETS as COMPILED
 from rhino.kernels.data import KernelCall, KernelTensor, Known
@@ -43,8 +44,8 @@ def kernel_of(op: ir.Operation) -> dict[str, Any]:
     """What rhino-describe-kernels wrote on an operation. Raises PassError where that is malformed, or not there."""
     try:
         found = RhinoKernel.of(op)
-    except (ValueError, TypeError) as error:
-        raise PassError(op, str(error), ["let rhino-describe-kernels write it"]) from None
+    except RhinoError as error:
+        raise PassError(op, error.message, ["let rhino-describe-kernels write it"]) from None
     if found is None:
         raise PassError(op, "the call is not described", ["run rhino-describe-kernels"])
     return dict(found)

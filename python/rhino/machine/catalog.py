@@ -10,9 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from rhino.errors import RhinoError
-from rhino.machine.document import from_yaml
 from rhino.machine.model import Cluster
-from rhino.machine.schema import read_cluster, suggestion
+from rhino.machine.schema import read_cluster
+from rhino.schema.kinds import suggestion
+from rhino.schema.yaml_text import from_yaml
 
 _ALIASES = {"dgx-h200": "h200"}
 
@@ -70,7 +71,8 @@ def read_file(path: str | Path) -> Cluster:
 
 
 def _read(text: str, where: str) -> Cluster:
-    return read_cluster(from_yaml(text, where), where)
+    remedy = "`rhino cluster show dgx-h100 --yaml` prints a complete one"
+    return read_cluster(from_yaml(text, "the cluster", where, remedy))
 
 
 def _is_file(spec: str) -> bool:

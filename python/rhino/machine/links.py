@@ -83,7 +83,7 @@ def shared_memory(cluster: Cluster, groups: Groups) -> Level | None:
     """The level of shared memory that holds each of the groups whole, or None."""
     for level in cluster.levels:
         blocks = groups // level.size
-        if level.medium == "memory" and bool((blocks == blocks[:, :1]).all()):
+        if level.is_memory and bool((blocks == blocks[:, :1]).all()):
             return level
     return None
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
 from rhino.program.element_types import element_type
+from rhino.schema.kinds import Bool, Float, Int, ListOf, MapOf, String
+from rhino.schema.records import described, record, told, write
 
+SCHEMA = 1
 # Rates are of these types; f8 stands for all of 8 bits and fewer.
 DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
 # What executes a type the device has no rate for: the next wider type that XLA converts it to.
@@ -27,23 +30,48 @@ _FALLBACK = {"f8": "f16", "i8": "f32", "f16": "f32", "bf16": "f32", "tf32": "f32
 RESERVE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+def rate_name(name: str) -> str:
+    """The key of `peak_flops` for a spelling of its type, `bf16` of `bfloat16`, `f8` of `f8E5M2`; else the name."""
+    element = element_type(name) or name
+    return "f8" if element.startswith("f8E") else element
+
+
+def _rate_key(dtype: str) -> str:
+    """The key of `Device.peak_flops` that prices an MLIR element type."""
+    if dtype in DTYPES:
+        return dtype
+    if dtype.startswith("complex<"):
+        return _rate_key(dtype[len("complex<") : -1])
+    if dtype.startswith(("f8", "f6", "f4")):
+        return "f8"
+    # Wider integers have no published matrix rate; they run in the same lanes as f32.
+    return "i8" if dtype.lstrip("sui") in ("1", "2", "4", "8") else "f32"
+
+
+def source_path(path: str) -> str:
+    """The path of a field in `Cluster.sources`, with the type of a rate spelled as in `DTYPES`."""
+    rates = "device.peak_flops."
+    return rates + rate_name(path.removeprefix(rates)) if path.startswith(rates) else path
+
+
+_NAME = String(filled=True)
+_RATE = Float(above=0)
+_SHARE = Float(above=0, maximum=1)
+
+
+@described
 class Device:
-    """One accelerator.
+    """One accelerator."""
 
-    Attributes:
-      kind: short name of the chip, "h100"; also what plans record.
-      xla_target: target of `rhino compile --target`, "h100" or "cpu".
-      peak_flops: FLOP/s by type (`DTYPES`), dense (no structured sparsity); f32 is always there.
-      memory_bytes: device memory a program can use.
-      memory_bandwidth_bytes_s: peak bytes/s between a device and its memory, reads plus writes.
-    """
-
-    kind: str
-    xla_target: str
-    peak_flops: Mapping[str, float] = field(hash=False)
-    memory_bytes: int
-    memory_bandwidth_bytes_s: float
+    kind: str = told(_NAME, 'the name of the chip, "h100"')
+    xla_target: str = told(_NAME, 'the target of `rhino compile --target`, "h100" or "cpu"')
+    peak_flops: Mapping[str, float] = told(
+        MapOf(_RATE, DTYPES, rate_name),
+        "the FLOP/s by type, dense (no structured sparsity), of f32 at least",
+        hash=False,
+    )
+    memory_bytes: int = told(Int(1), "the bytes of one device's memory that a program can use")
+    memory_bandwidth_bytes_s: float = told(_RATE, "the peak bytes per second between it and its memory, both ways")
 
     def __str__(self) -> str:
         return self.kind
@@ -71,46 +99,36 @@ class Device:
         return max(peak, self.peak("tf32")) if _rate_key(dtype) == "f32" else peak
 
 
-def rate_name(name: str) -> str:
-    """The key of `peak_flops` for a spelling of its type, `bf16` of `bfloat16`, `f8` of `f8E5M2`; else the name."""
-    element = element_type(name) or name
-    return "f8" if element.startswith("f8E") else element
-
-
-def _rate_key(dtype: str) -> str:
-    """The key of `Device.peak_flops` that prices an MLIR element type."""
-    if dtype in DTYPES:
-        return dtype
-    if dtype.startswith("complex<"):
-        return _rate_key(dtype[len("complex<") : -1])
-    if dtype.startswith(("f8", "f6", "f4")):
-        return "f8"
-    # Wider integers have no published matrix rate; they run in the same lanes as f32.
-    return "i8" if dtype.lstrip("sui") in ("1", "2", "4", "8") else "f32"
-
-
-@dataclass(frozen=True, slots=True)
+@described
 class Level:
-    """One level of links. It joins groups of `size` consecutive devices out of the groups of the level below.
+    """One level of links. It joins groups of `size` consecutive devices out of the groups of the level below."""
 
-    Attributes:
-      name: "intra-host", "inter-host", "spine", ...
-      size: devices in one group of this level; the last level's size is every device of the cluster.
-      bandwidth_bytes_s: bytes/s of one NIC (or port) in one direction.
-      latency_s: seconds of one hop.
-      nics: NICs that each group of the level below (a device, for the first level) has into this level.
-      duplex: "full" when a NIC sends and receives at `bandwidth_bytes_s` at once, "half" when it shares it.
-      medium: "links", or "memory" where devices are threads of one process: `bandwidth_bytes_s` is then what one
-        device copies while all do, `latency_s` what each doubling of a group adds to the meeting of its threads.
-    """
+    name: str = told(_NAME, 'a name, "intra-host" or "inter-host"')
+    # Of the last level every device of the cluster.
+    size: int = told(
+        Int(1, ("host", "all")), "the devices in one group of this level, `host`, or `all` for the last", optional=True
+    )
+    bandwidth_bytes_s: float = told(_RATE, "the bytes per second of one NIC (or port) in one direction")
+    latency_s: float = told(Float(0), "the seconds of one hop")
+    nics: int = told(
+        Int(1), "the NICs that each group of the level below (a device, for the first) has into this one", default=1
+    )
+    duplex: str = told(
+        String(("full", "half")), "whether a NIC sends and receives that much at once, or shares it", default="full"
+    )
+    # What one device copies while all do is then the bandwidth, and the latency what each doubling of a group adds to
+    # the meeting of its threads.
+    medium: str = told(
+        String(("links", "memory")),
+        "memory where devices are threads of one process",
+        when="is_memory",
+        default="links",
+    )
 
-    name: str
-    size: int
-    bandwidth_bytes_s: float
-    latency_s: float
-    nics: int = 1
-    duplex: str = "full"
-    medium: str = "links"
+    @property
+    def is_memory(self) -> bool:
+        """Whether its devices are threads of one process, which meet in memory."""
+        return self.medium == "memory"
 
     @property
     def exchange_bytes_s(self) -> float:
@@ -118,18 +136,18 @@ class Level:
         return self.bandwidth_bytes_s if self.duplex == "full" else self.bandwidth_bytes_s / 2
 
 
-@dataclass(frozen=True, slots=True)
+@described
 class Efficiency:
     """Fractions, in (0, 1], of the peaks that real kernels reach: matmul FLOP/s, memory bandwidth, convolution FLOP/s.
 
     Where `convolution`, `attention` or `attention_backward` are not given (0), these reach what matmuls do.
     """
 
-    matmul: float = 1.0
-    memory: float = 1.0
-    convolution: float = 0.0
-    attention: float = 0.0
-    attention_backward: float = 0.0
+    matmul: float = told(_SHARE, "a fraction in (0, 1]", default=1.0)
+    memory: float = told(_SHARE, "a fraction in (0, 1]", default=1.0)
+    convolution: float = told(_SHARE, "a fraction in (0, 1]", when="convolution", default=0.0)
+    attention: float = told(_SHARE, "a fraction in (0, 1]", when="attention", default=0.0)
+    attention_backward: float = told(_SHARE, "a fraction in (0, 1]", when="attention_backward", default=0.0)
 
     def of(self, what: str) -> float:
         """The fraction of the peak FLOP/s that an operation ("stablehlo.convolution") or a kernel's rate reaches."""
@@ -141,7 +159,7 @@ class Efficiency:
         return own.get(what, 0.0) or self.matmul
 
 
-@dataclass(frozen=True, slots=True)
+@described
 class Cluster:
     """Hosts of equal devices. Device i is on host `i // devices_per_host`; `levels` go from the fastest outwards.
 
@@ -151,15 +169,17 @@ class Cluster:
     cluster that is here: a plan does not depend on them, and files do not keep them. Empty for the first ones.
     """
 
-    name: str
-    hosts: int
-    devices_per_host: int
-    device: Device
-    levels: tuple[Level, ...]
-    reduce_scatter: bool = True
-    efficiency: Efficiency = Efficiency()
-    description: str = ""
-    sources: Mapping[str, str] = field(default_factory=dict, hash=False)
+    name: str = told(_NAME, "a short name of the cluster")
+    hosts: int = told(Int(1), "the number of hosts", optional=True)
+    devices_per_host: int = told(Int(1), "the number of devices of a host")
+    device: Device = told(record(Device), "what one device is")
+    levels: tuple[Level, ...] = told(ListOf(record(Level), filled=True), "the levels of links, the fastest first")
+    reduce_scatter: bool = told(Bool(), "whether XLA emits reduce-scatter", default=True)
+    efficiency: Efficiency = told(record(Efficiency), "the fractions of peak that are reached", default=Efficiency())
+    description: str = told(String(), "a sentence, or nothing", default="")
+    sources: Mapping[str, str] = told(
+        MapOf(_NAME, spell=source_path), "by field a document, a URL or a measurement", default_factory=dict, hash=False
+    )
     device_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -172,7 +192,7 @@ class Cluster:
         joins_hosts = any(level.size == self.devices_per_host for level in self.levels[:-1])
         if self.hosts > 1 and not (joins_hosts or self.devices_per_host == 1):
             raise RhinoError(
-                f"cluster {self.base_name}: levels: nothing joins its {self.hosts} hosts",
+                f"cluster {self.base_name}: levels do not join its {self.hosts} hosts",
                 f"add a level after one of size {self.devices_per_host}, or use one host",
             )
         object.__setattr__(self, "name", f"{self.base_name}:{self.hosts}")
@@ -215,46 +235,18 @@ class Cluster:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the fields of the YAML schema, in its order; `from_dict` reads it back unchanged."""
-        levels = [
-            {
-                "name": level.name,
-                "size": "all" if level is self.levels[-1] else level.size,
-                "bandwidth_bytes_s": level.bandwidth_bytes_s,
-                "latency_s": level.latency_s,
-                "nics": level.nics,
-                "duplex": level.duplex,
-            }
-            | ({"medium": level.medium} if level.medium != "links" else {})
-            for level in self.levels
-        ]
-        return {
-            "schema": 1,
-            "name": self.base_name,
-            "description": self.description,
-            "hosts": self.hosts,
-            "devices_per_host": self.devices_per_host,
-            "device": {
-                "kind": self.device.kind,
-                "xla_target": self.device.xla_target,
-                "peak_flops": dict(self.device.peak_flops),
-                "memory_bytes": self.device.memory_bytes,
-                "memory_bandwidth_bytes_s": self.device.memory_bandwidth_bytes_s,
-            },
-            "levels": levels,
-            "reduce_scatter": self.reduce_scatter,
-            "efficiency": {
-                name: share for name, share in asdict(self.efficiency).items() if share or name in ("matmul", "memory")
-            },
-            "sources": dict(self.sources),
-        }
+        first = {"schema": SCHEMA, "name": self.base_name, "description": self.description}
+        data = {**first, **write(self), **first}
+        data["levels"][-1]["size"] = "all"
+        return data
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], where: str = "cluster") -> Cluster:
         """The cluster described by plain data. RhinoError "<where>: field: cause" on the first bad field."""
-        from rhino.machine.document import from_data
         from rhino.machine.schema import read_cluster
+        from rhino.schema.document import from_data
 
-        return read_cluster(from_data(data), where)
+        return read_cluster(from_data(data, "the cluster", where))
 
     @staticmethod
     def load(spec: str | Path) -> Cluster:
@@ -283,7 +275,7 @@ class Cluster:
 
     def save(self, path: str | Path) -> None:
         """Writes the YAML file that `load` reads back to an equal cluster."""
-        from rhino.machine.document import to_yaml
+        from rhino.schema.yaml_text import to_yaml
 
         try:
             Path(path).write_text(to_yaml(self.to_dict()), encoding="utf-8")

@@ -5,32 +5,28 @@ Owns when it is worth telling. Who finds it out is `rhino.sharding.padding`; pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rhino.machine.units import nbytes, seconds
+from rhino.schema.kinds import Float, Int, String
+from rhino.schema.records import described, told
 
 # What is worth telling: shares of time, and of memory.
 _FASTER, _SMALLER = 5e-3, 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@described
 class Unsplit:
     """A dimension of an argument that a plan would split further if its size divided.
 
-    Attributes:
-      name, dim, size: the argument, which dimension, and how long it is.
-      parts: into how many parts the plan stores it.
-      padded: the next size that all devices divide.
-      step_time_s, peak_bytes: what a plan on the same mesh would come to with that size, wherever it occurs.
+    What it would gain is of a plan on the same mesh with the padded size, wherever it occurs.
     """
 
-    name: str
-    dim: int
-    size: int
-    parts: int
-    padded: int
-    step_time_s: float
-    peak_bytes: int
+    name: str = told(String(), "an argument")
+    dim: int = told(Int(0), "one of its dimensions")
+    size: int = told(Int(1), "the size of that")
+    parts: int = told(Int(1), "into how many parts it is stored")
+    padded: int = told(Int(1), "the next size that all devices divide")
+    step_time_s: float = told(Float(0), "what a step would take with that size")
+    peak_bytes: int = told(Int(0), "the memory it would take on one device")
 
 
 def gains(found: Unsplit, step_time_s: float, peak_bytes: int) -> bool:

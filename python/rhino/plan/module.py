@@ -18,17 +18,16 @@ from jaxlib.mlir import ir
 from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
+from rhino.dialect.base import from_attr, to_attr
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
-from rhino.dialect.schema import from_attr, to_attr
 from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
-from rhino.machine.padding import Unsplit
-from rhino.plan.data import SCHEMA, Alternative, Machine, PlanData, Predicted, Search, Sharding, Tensor
+from rhino.plan.data import SUMMARY, Machine, PlanData, Sharding, Tensor
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.pipeline import in_fragments, pipeline_arguments, pipeline_results
 from rhino.plan.retype import ALIAS
-from rhino.program.kernel_use import KernelUse
 from rhino.request import PlanRequest
+from rhino.schema.records import record
 
 if TYPE_CHECKING:
     from rhino.ir.diagnostics import Diagnostic
@@ -183,63 +182,20 @@ def _is_text(raw: bytes) -> bool:
 def read_plan(module: str | bytes | ir.Module) -> PlanData:
     """See `Plan.from_module`."""
     parsed = module if isinstance(module, ir.Module) else parse_module(module, "module")
-    attributes = parsed.operation.attributes
-    if RhinoPlan.name not in attributes:
+    data = RhinoPlan.of(parsed)
+    if data is None:
         raise RhinoError("the module has no rhino.plan", "plan it first: rhino plan FILE.mlir --cluster C -o OUT.mlir")
-    try:
-        data = from_attr(attributes[RhinoPlan.name])
-    except TypeError as error:
-        raise RhinoError(f"rhino.plan: {error}", "plan the module again") from None
-    for problem in RhinoPlan.schema.check(data, RhinoPlan.name):
-        raise RhinoError(problem, "plan the module again with this version of rhino")
-    if data["schema"] != SCHEMA:
-        raise RhinoError(
-            f"rhino.plan: schema {data['schema']} is not {SCHEMA}", "plan the module again with this rhino"
-        )
     main = functions.find(parsed, "main")
     if main is None:
         raise RhinoError("the module has no function @main", "name the step's function @main")
-    predicted = data["predicted"]
-    search = data.get("search", {})
-    pipeline = in_fragments(main)
+    pipeline, machine = in_fragments(main), RhinoCluster.of(parsed)
     return PlanData(
-        level=data["level"],
-        cluster=data["cluster"],
-        mesh=tuple((axis, size) for axis, size in data["mesh"]),
-        stages=data["stages"],
-        microbatches=data["microbatches"],
-        schedule=data["schedule"],
+        **SUMMARY.read(data),
         arguments=pipeline_arguments(main) if pipeline else _arguments(main),
         outputs=pipeline_results(main) if pipeline else _outputs(main),
-        predicted=Predicted(**{key: predicted[key] for key in Predicted.__slots__ if key in predicted}),
-        search=Search(search.get("candidates", 0), search.get("gap", 0.0)),
-        alternatives=tuple(
-            Alternative(entry["name"], entry["why"], entry.get("step_time_s"), entry.get("peak_bytes"))
-            for entry in data.get("alternatives", ())
-        ),
-        groups=int(data.get("groups", 1)),
-        meshes=tuple(tuple((axis, size) for axis, size in mesh) for mesh in data.get("meshes", ())),
-        program=str(data.get("program", "")),
-        statistics=str(data.get("statistics", "batch")),
-        kernels=tuple(_kernel(entry) for entry in data.get("kernels", ())),
-        machine=_machine(parsed),
-        unsplit=tuple(
-            Unsplit(**{name: entry[name] for name in Unsplit.__slots__}) for entry in data.get("unsplit", ())
-        ),
+        machine=machine and record(Machine).read(machine),
         source=parsed,
     )
-
-
-def _machine(module: ir.Module) -> Machine | None:
-    if RhinoCluster.name not in module.operation.attributes:
-        return None
-    data = from_attr(module.operation.attributes[RhinoCluster.name])
-    return Machine(data["device"], data["hosts"], data["devices_per_host"])
-
-
-def _kernel(entry: Mapping[str, Any]) -> KernelUse:
-    values = {name: entry[name] for name in KernelUse.__slots__}
-    return KernelUse(**{**values, "dims": tuple(tuple(axes) for axes in entry["dims"])})
 
 
 def _arguments(main: ir.Operation) -> tuple[Tensor, ...]:
@@ -273,4 +229,4 @@ def _tensor(name: str, role: str, type_: Any, attributes: Mapping[str, ir.Attrib
     if sdy.SHARDING in attributes:
         sharding = sdy.dims_of(attributes[sdy.SHARDING])
     shape = tuple(from_attr(attributes[RhinoStrided.name])["shape"]) if RhinoStrided.name in attributes else stored
-    return Tensor(name, role, shape, str(type_.element_type), sharding, stored)
+    return Tensor(name, role, shape, str(type_.element_type), sharding, stored_shape=stored)

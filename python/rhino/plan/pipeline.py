@@ -13,9 +13,9 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoArgument
+from rhino.dialect.base import from_attr
 from rhino.dialect.locations import argument_name
 from rhino.dialect.mpmd import mesh_tensor, topology
-from rhino.dialect.schema import from_attr
 from rhino.dialect.sdy import dims_of
 from rhino.errors import RhinoError
 from rhino.plan.data import Tensor
@@ -130,7 +130,15 @@ def _together(
         whole = tuple(from_attr(given["rhino.strided"])["shape"]) if "rhino.strided" in given else tuple(shape)
         on = tuple(groups[mesh_tensor(types[i]).mesh] for i in parts)  # type: ignore[union-attr]
         tensors.append(
-            Tensor(name(first, given), role, whole, str(held.tensor.element_type), sharding, tuple(shape), on)
+            Tensor(
+                name(first, given),
+                role,
+                whole,
+                str(held.tensor.element_type),
+                sharding,
+                stored_shape=tuple(shape),
+                stages=on,
+            )
         )
     return tuple(tensors)
 

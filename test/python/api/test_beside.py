@@ -18,7 +18,18 @@ from rhino.plan import Predicted, Tensor
 from rhino.plan.pipeline import StagePiece
 from rhino.request import PlanRequest
 
-PIPELINE = Plan("O1", "cpu:1", (("x", 4),), 2, 4, "1f1b", (), (), Predicted(), groups=2)
+PIPELINE = Plan(
+    level="O1",
+    cluster="cpu:1",
+    mesh=(("x", 4),),
+    stages=2,
+    microbatches=4,
+    schedule="1f1b",
+    arguments=(),
+    outputs=(),
+    predicted=Predicted(1.0, 1.0, 0.0, 0.0, 1, {}),
+    groups=2,
+)
 REQUEST = PlanRequest(Cluster.load("cpu:1"), mesh="8", stages=2, microbatches=3)
 STATE = Tensor("state.w", "param", (4,), "f32", ((),), stages=(1,))
 PIN = Pin(STATE, (StagePiece(1, ((),), (("x", 4),), (), (4,)),))

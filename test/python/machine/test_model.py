@@ -61,7 +61,7 @@ def test_hosts_must_be_a_positive_integer(hosts: object) -> None:
 
 
 def test_hosts_need_a_link_between_them() -> None:
-    with pytest.raises(RhinoError, match="nothing joins its 2 hosts; add a level after one of size 8"):
+    with pytest.raises(RhinoError, match="levels do not join its 2 hosts; add a level after one of size 8"):
         make(levels=LEVELS[:1]).with_hosts(2)
     with pytest.raises(RhinoError, match="no level of links"):
         make(levels=())

@@ -141,6 +141,10 @@ def test_what_does_not_belong_together_is_refused(written: str) -> None:
         predict_pipeline(module, Cluster.load(HOSTS))
     with pytest.raises(RhinoError, match=r"rhino\.placement has device 15, but cluster p3\.16xlarge:1 has 8"):
         predict_pipeline(parse_text(written, make_context()), Cluster.load("p3.16xlarge:1"))
-    fewer = re.sub(r"(rhino\.schedule = \{microbatches = )\d+", r"\g<1>3", written)
-    with pytest.raises(RhinoError, match=r"rhino\.schedule has 3 micro-batches, but the loop has"):
-        predict_pipeline(parse_text(fewer, make_context()), Cluster.load(HOSTS))
+    for count, message in (
+        (99, r"rhino\.schedule has 99 micro-batches, but the loop has"),
+        (3, r"rhino\.schedule\.tasks\[0\]\[\d+\]\.microbatch is 3, but there are 3 microbatches"),
+    ):
+        other = re.sub(r"(rhino\.schedule = \{microbatches = )\d+", rf"\g<1>{count}", written)
+        with pytest.raises(RhinoError, match=message):
+            predict_pipeline(parse_text(other, make_context()), Cluster.load(HOSTS))

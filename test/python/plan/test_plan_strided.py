@@ -34,7 +34,7 @@ STRIDED: Sharding = (("x",), (), ("y",))
 def test_arguments_and_the_results_that_alias_them_have_both_shapes() -> None:
     plan = Plan.from_module(MODULE)
     assert plan.arguments == (
-        Tensor("w", "param", (8, 12), "f32", STRIDED, (8, 3, 4)),
+        Tensor("w", "param", (8, 12), "f32", STRIDED, stored_shape=(8, 3, 4)),
         Tensor("v", "param", (8, 12), "f32", ((), ())),
     )
     assert [(t.shape, t.stored_shape, t.is_strided) for t in plan.outputs] == [

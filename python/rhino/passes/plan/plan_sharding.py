@@ -231,10 +231,7 @@ def summarise(
                 },
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap},
-            "alternatives": [
-                {"name": a.name, "step_time_s": a.step_time_s, "peak_bytes": a.peak_bytes, "why": a.why}
-                for a in solution.alternatives
-            ],
+            "alternatives": [asdict(lost) for lost in solution.alternatives],
             **({"kernels": kernels} if kernels else {}),
             **({"unsplit": [asdict(one) for one in missed]} if missed else {}),
         },

@@ -185,10 +185,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
                 },
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap, "searched_s": searched_s},
-            "alternatives": [
-                {"name": a.name, "step_time_s": a.step_time_s, "peak_bytes": a.peak_bytes, "why": a.why}
-                for a in solution.alternatives
-            ],
+            "alternatives": [asdict(lost) for lost in solution.alternatives],
         }
     )
     RhinoPlan.attach(module, data)

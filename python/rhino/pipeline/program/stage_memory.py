@@ -5,27 +5,24 @@ Owns the formula (docs/design/pipelines.md, "Memory"). How the rows are found is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rhino.schema.kinds import Fault, Faults, Int
+from rhino.schema.records import described, record, told
 
 
-@dataclass(frozen=True, slots=True)
+@described
 class StageMemory:
-    """Bytes on one device of a stage.
+    """Bytes on one device of a stage: a row of `rhino.memory`."""
 
-    Attributes:
-      argument_bytes: arguments it owns, batch included.
-      kept_bytes: what lives through the whole micro-batch loop besides: accumulators, parameters cast once.
-      saved_bytes: what one micro-batch's forward leaves for its backward.
-      loop_bytes: the most that one forward or backward needs at once, its own saved bytes included.
-      update_bytes: the most that the ops before or after the loop need at once, accumulators included.
-    """
-
-    argument_bytes: int
-    kept_bytes: int
-    saved_bytes: int
-    loop_bytes: int
-    update_bytes: int
+    argument_bytes: int = told(Int(0), "arguments it keeps, the batch included")
+    kept_bytes: int = told(Int(0), "what lives through the loop besides: accumulators, parameters cast once")
+    saved_bytes: int = told(Int(0), "what the forward of a micro-batch leaves for its backward")
+    loop_bytes: int = told(Int(0), "the most that one forward or backward needs, its saved bytes included")
+    update_bytes: int = told(
+        Int(0), "the most that is needed before or after the loop, besides arguments: accumulators, too"
+    )
 
     def peak_bytes(self, in_flight: int) -> int:
         """The peak with this many micro-batches between their forward and their backward, alone on its devices."""
@@ -40,3 +37,11 @@ def group_bytes(stages: Sequence[StageMemory]) -> tuple[int, int]:
     running = max(m.loop_bytes - m.saved_bytes for m in stages)
     once = max(m.update_bytes - m.kept_bytes for m in stages)
     return arguments + kept + running, arguments + max(0, kept + once)
+
+
+def _faults(row: Mapping[str, Any]) -> Faults:
+    if row["loop_bytes"] < row["saved_bytes"]:
+        yield Fault(("loop_bytes",), f"is {row['loop_bytes']}, but it includes the {row['saved_bytes']} of saved_bytes")
+
+
+ROW = record(StageMemory, rules=_faults)

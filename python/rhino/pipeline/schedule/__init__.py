@@ -9,9 +9,9 @@ from __future__ import annotations
 from rhino.pipeline.schedule.checker import check
 from rhino.pipeline.schedule.costs import Edge, Exchange, PipelineCosts
 from rhino.pipeline.schedule.estimate import estimate_step_s
-from rhino.pipeline.schedule.generate import SCHEDULES, make_schedule
+from rhino.pipeline.schedule.generate import make_schedule
 from rhino.pipeline.schedule.simulator import Simulation, simulate
-from rhino.pipeline.schedule.tasks import ScheduledStep, Task
+from rhino.pipeline.schedule.tasks import SCHEDULES, ScheduledStep, Task
 from rhino.pipeline.schedule.trace import chrome_trace
 from rhino.pipeline.schedule.warmup import choose_warmup, warmup_counts
 

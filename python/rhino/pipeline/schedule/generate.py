@@ -12,12 +12,11 @@ from rhino.pipeline.schedule.checker import memory_peak_bytes
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.interleaved import interleaved_order
 from rhino.pipeline.schedule.simulator import simulate
-from rhino.pipeline.schedule.tasks import ScheduledStep
+from rhino.pipeline.schedule.tasks import SCHEDULES, ScheduledStep
 from rhino.pipeline.schedule.warmup import falls_short, warmup_counts
 from rhino.pipeline.schedule.wiring import Step, lower
 from rhino.pipeline.schedule.zero_bubble import caps_in_flight, zero_bubble_order
 
-SCHEDULES = ("gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
 _ONE_STAGE_PER_GROUP = SCHEDULES[:4]
 _TRIED_K = (1, 2, 3, 4, 6, 8)
 _TRIED_PATIENCE = (0.0, 0.5, 1.0)

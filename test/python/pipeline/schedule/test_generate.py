@@ -232,11 +232,8 @@ def test_costs_that_make_no_sense_are_refused(fields: dict[str, Any], message: s
 def test_every_name_of_the_attribute_can_be_made() -> None:
     from rhino.dialect import attributes
 
-    assert attributes.SCHEDULES[1:] == SCHEDULES
     for name in SCHEDULES:
         made = make_schedule(name, CHAIN, 3)
         assert made.name == name
-        assert attributes.RhinoSchedule.schema.check(made.to_data(), "rhino.schedule") is not None
-        assert list(attributes.RhinoSchedule.schema.check(made.to_data(), "rhino.schedule")) == []
-    with pytest.raises(RhinoError, match="no key 'tasks'"):
-        ScheduledStep.from_data({"schedule": "1f1b", "stages": 1, "microbatches": 1})
+        assert list(attributes.RhinoSchedule.schema.check(made.to_data())) == []
+        assert ScheduledStep.from_data(made.to_data()) == made
