@@ -81,6 +81,7 @@ def plan_module(
       RhinoError: a pass failed; the message names the place in the module where it is known.
     """
     from rhino.ir.session import Session
+    from rhino.passes.normalize.verify import Verify
     from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
     from rhino.passes.pipelines import Auto
     from rhino.passes.plan.plan_sharding import PlanSharding
@@ -95,9 +96,11 @@ def plan_module(
     _keep_names(module)
     program = program or fingerprint(module)
     aside = put_aside(module)
-    manager, hooks = PassManager(module.context), [BeforeSearch()]
+    # What was given is verified, and what is given back: after each pass too, it took a seventh of all the time.
+    manager, hooks = PassManager(module.context, verify_each=False), [BeforeSearch()]
     # The session has the cluster, and the deadline that the budget makes.
-    manager.add(Auto(**{**request.options(), "budget": 0.0}, topology=""))
+    auto = Auto(**{**request.options(), "budget": 0.0}, topology="")
+    manager.add(Verify()).add(auto).add(Verify())
     try:
         result = manager.run(module, instrumentations=hooks, session=session)
     except PipelineError as error:
