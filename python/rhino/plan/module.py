@@ -81,7 +81,6 @@ def plan_module(
       RhinoError: a pass failed; the message names the place in the module where it is known.
     """
     from rhino.ir.session import Session
-    from rhino.passes.normalize.verify import Verify
     from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
     from rhino.passes.pipelines import Auto
     from rhino.passes.plan.plan_sharding import PlanSharding
@@ -100,7 +99,7 @@ def plan_module(
     manager, hooks = PassManager(module.context, verify_each=False), [BeforeSearch()]
     # The session has the cluster, and the deadline that the budget makes.
     auto = Auto(**{**request.options(), "budget": 0.0}, topology="")
-    manager.add(Verify()).add(auto).add(Verify())
+    manager.add("rhino-verify").add(auto).add("rhino-verify")
     try:
         result = manager.run(module, instrumentations=hooks, session=session)
     except PipelineError as error:
