@@ -72,6 +72,7 @@ def reductions(x: jax.Array, i: jax.Array) -> dict[str, Any]:
         "moments": lax.reduce((y, zeros, ones), (zero, zero, zero), merged, rows),
         "moments so far": lax.reduce((y, zeros, ones), (F32(3), F32(1), F32(4)), merged, rows),
         "product of complex numbers": jnp.abs(jnp.prod(jnp.exp(1j * x), 0)),
+        "largest and least of them": (jnp.angle(jnp.max(jnp.exp(1j * x), 0)), jnp.angle(jnp.min(jnp.exp(1j * x), 0))),
     }
 
 
