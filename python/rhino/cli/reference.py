@@ -82,7 +82,7 @@ def dialect_page() -> str:
         "Structure is carried by `sdy` (meshes, shardings, collectives inside a mesh) and `mpmd` (meshes per stage, "
         "fragments, transfers). `rhino` adds attributes with builtin values: they parse without "
         "`--allow-unregistered-dialect`, print, round-trip through bytecode, and survive Shardy's passes. "
-        "`--rhino-verify` checks them, and runs after each rhino pass. In Python each attribute is a class of "
+        "`--rhino-verify` checks them, and runs after each pass of `rhino-opt`. In Python each attribute is a class of "
         "`rhino.dialect.attributes` with `to_attr`, `from_attr`, `of` and `attach`, over plain dictionaries and lists.",
         "`i64` is an integer, `f64` a float with its type written out (`1.0e-3 : f64`), `[..]` an array, `{..}` a "
         "dictionary.",

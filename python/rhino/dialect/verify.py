@@ -81,9 +81,10 @@ class _Checker:
         self.edges: dict[str, list[tuple[ir.Operation, Any]]] = {}  # transfers that are planned together
 
     def attributes(self, op: ir.Operation, place: str) -> None:
-        for name in op.attributes:
+        attributes = op.attributes
+        for name in attributes if len(attributes) else ():
             if name.startswith(_PREFIX):
-                self.one(name, op.attributes[name], place, op, None, op.location, "")
+                self.one(name, attributes[name], place, op, None, op.location, "")
 
     def one(
         self,

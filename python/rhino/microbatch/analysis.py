@@ -14,7 +14,6 @@ from rhino.microbatch.flow import BARRIER, BatchFlow
 from rhino.microbatch.forms import (
     AFTER,
     ESTIMATE,
-    ONE,
     WHOLE,
     After,
     Coarser,
@@ -30,17 +29,10 @@ from rhino.microbatch.forms import (
 )
 from rhino.microbatch.linear import is_late
 from rhino.microbatch.plan import MicrobatchPlan, OpCopy, Ref, Step, copied, needed
+from rhino.microbatch.remedies import AFTER_ALL, ASK, SUMS, indivisible, not_sync_free
 from rhino.microbatch.scope import Scope
 from rhino.microbatch.single import whole_batch
 from rhino.program.data import Graph
-
-_AFTER_ALL = f"{ONE}; statistics of single examples or fixed groups would not need the rest"
-_ASK = (
-    f"{ONE}; or give statistics=micro-batch, with which each takes its own sums for "
-    "those of the batch, and results are not those of one device"
-)
-_SUMS = f"{ONE}; statistics=micro-batch takes only sums from a micro-batch for all examples"
-_CALLED = "call the function before the step and pass what it returns, or run the step as one micro-batch"
 
 
 def split_microbatches(graph: Graph, facts: BatchFacts, count: int, estimates: bool = False) -> MicrobatchPlan:
@@ -68,7 +60,7 @@ def _split(graph: Graph, facts: BatchFacts, batch: Sequence[int], count: int, es
     early: dict[int, list[int]] = {}
     while True:
         if size % (group * count):
-            raise _indivisible(graph, batch[0], size, count, group, grouper)
+            raise indivisible(graph, batch[0], size, count, group, grouper)
         main = _Main(graph, facts, count, group, early, estimates)
         try:
             return main.run(batch)
@@ -94,19 +86,6 @@ def _batch_arguments(graph: Graph) -> list[int]:
         elements[value.shape[0]] = elements.get(value.shape[0], 0) + value.elements
     size = max(elements, key=lambda n: (elements[n], n))
     return [v for v in given if graph.values[v].shape[0] == size]
-
-
-def _indivisible(graph: Graph, v: int, size: int, count: int, group: int, grouper: int) -> Refusal:
-    if group == 1:
-        message = f"the batch of {size} examples is not divisible by {count} micro-batches"
-        return Refusal(-1, message, ((None, f"choose a number that divides {size}"),), value=v)
-    groups = size // group
-    return Refusal(
-        grouper,
-        f"groups of {group} examples are computed together here, and {groups} of them are not divisible by {count} "
-        "micro-batches",
-        ((None, f"choose a number that divides {groups}"),),
-    )
 
 
 class _Main:
@@ -245,16 +224,8 @@ class _Main:
     def not_sync_free(self, k: int, v: int) -> NotSyncFree:
         """The error for examples that need a result of all examples."""
         made = self.origin.get(v, self.graph.values[v].producer)
-        name = self.graph.ops[k].name
-        notes: list[tuple[int | None, str]] = []
-        if made >= 0:
-            notes.append((made, f"'{self.graph.ops[made].name}' combines all examples here"))
-        remedy = _SUMS if self.estimates.allowed else _ASK if self.adds_up(made) else _AFTER_ALL
-        if made in self.facts.host:
-            message = f"not sync-free: '{name}' needs, for every example, what a callback returns that sees all of them"
-            return NotSyncFree(k, made, message, ((made, "it is called here"), (None, _CALLED)))
-        message = f"not sync-free: '{name}' needs, for every example, a value that is known after all examples"
-        return NotSyncFree(k, made, message, (*notes, (None, remedy)))
+        remedy = SUMS if self.estimates.allowed else ASK if self.adds_up(made) else AFTER_ALL
+        return not_sync_free(self.graph, self.facts, k, made, remedy)
 
     def adds_up(self, k: int) -> bool:
         """Whether an op's results are sums over the batch."""

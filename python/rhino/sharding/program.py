@@ -105,8 +105,7 @@ class AxisProgram:
         self.banned = banned or {}
         self.given = tuple(states)
         self.milp = Milp()
-        self.x: list[dict[States, int]] = []
-        self.open: list[tuple[States, ...]] = []
+        self.stored_s = 0.0
         self.computing: dict[int, float] = {}
         self.hidden: dict[int, float] = {}
         self.groups: dict[tuple[int, int], tuple[Groups, Groups]] = {}
@@ -115,38 +114,40 @@ class AxisProgram:
         self.pairs: dict[tuple[int, int], tuple[list[int], Mapping[Pair, tuple[int, ...]]]] = {}
         self.shared: list[tuple[float, bool, tuple[int, Key], list[Place]]] = []
         self.shared_vars: dict[tuple[int, Key], int] = {}
-        graph = costs.problem.graph
-        parts = [
-            {s: costs.node_parts(k, s) for s in self._allowed(k, axes, states[k], pinned, parallel)}
-            for k in range(len(costs.quotient.counts))
-        ]
-        tie_s = _TIE_BREAK * max((sum(seconds) for found in parts for seconds in found.values()), default=0.0)
-        everywhere = tuple(range(len(costs.sizes)))
-        gathered_s = costs.comm.time(
-            "all-gather", everywhere, sum(graph.values[a.value].nbytes for a in graph.arguments)
-        )
-        self.stored_s = max(_STORED_WHOLE * sum(costs.seconds) / prod(costs.sizes), _STORED_GATHERED * gathered_s)
-        for k, (count, found) in enumerate(zip(costs.quotient.counts, parts, strict=True)):
-            xs: dict[States, int] = {}
-            for s, (compute_s, lost_s) in found.items():
-                # Equal costs are common (which dim of a gathered parameter?): the major one, and the same every time.
-                tied_s = tie_s * sum(s) + self.stored_s * costs.arguments.share(k, s)
-                x = xs[s] = self.milp.variable(count * (compute_s + lost_s + tied_s), True)
-                self.computing[x] = count * compute_s
-            self.x.append(xs)
-            self.open.append(tuple(xs))
-            self.milp.row(1, 1, [(v, 1.0) for v in xs.values()])
+        # What a class may be costs nothing to say; `build` prices it, where the program is not too large to be solved.
+        self.open = [tuple(self._allowed(k, axes, s, pinned, parallel)) for k, s in enumerate(states)]
+        numbers = iter(range(sum(map(len, self.open))))
+        self.x = [{s: next(numbers) for s in found} for found in self.open]
         for (u, w), (sources, targets) in costs.quotient.meetings.items():
             self.groups[u, w] = alike(self.open[u], sources), alike(self.open[w], targets)
         # Pairs of states that meet: about the number of variables.
         self.size = sum(len(ours.sizes) * len(theirs.sizes) for ours, theirs in self.groups.values())
 
     def build(self) -> None:
-        """Adds the transfers and what computing hides of them. Once, before `limit` and `solve`."""
+        """Adds decisions, transfers and what computing hides of them. Once, before `limit` and `solve`."""
+        self._decide()
         for transfer, count in self.costs.quotient.transfers:
             self._transfer(transfer, count)
         self._emit()
         self._overlap()
+
+    def _decide(self) -> None:
+        """One variable per class and state, priced; of each class one is chosen."""
+        costs, graph = self.costs, self.costs.problem.graph
+        parts = [[costs.node_parts(k, s) for s in found] for k, found in enumerate(self.open)]
+        tie_s = _TIE_BREAK * max((sum(seconds) for found in parts for seconds in found), default=0.0)
+        everywhere = tuple(range(len(costs.sizes)))
+        gathered_s = costs.comm.time(
+            "all-gather", everywhere, sum(graph.values[a.value].nbytes for a in graph.arguments)
+        )
+        self.stored_s = max(_STORED_WHOLE * sum(costs.seconds) / prod(costs.sizes), _STORED_GATHERED * gathered_s)
+        for k, (members, found) in enumerate(zip(costs.quotient.counts, parts, strict=True)):
+            for (s, x), (compute_s, lost_s) in zip(self.x[k].items(), found, strict=True):
+                # Equal costs are common (which dim of a gathered parameter?): the major one, and the same every time.
+                tied_s = tie_s * sum(s) + self.stored_s * costs.arguments.share(k, s)
+                self.milp.variable(members * (compute_s + lost_s + tied_s), True)
+                self.computing[x] = members * compute_s
+            self.milp.row(1, 1, [(x, 1.0) for x in self.x[k].values()])
 
     def _allowed(
         self, k: int, axes: Sequence[int], fixed: States, pinned: Mapping[int, Open], parallel: bool

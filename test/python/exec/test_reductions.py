@@ -72,6 +72,7 @@ def reductions(x: jax.Array, i: jax.Array) -> dict[str, Any]:
         "moments": lax.reduce((y, zeros, ones), (zero, zero, zero), merged, rows),
         "moments so far": lax.reduce((y, zeros, ones), (F32(3), F32(1), F32(4)), merged, rows),
         "product of complex numbers": jnp.abs(jnp.prod(jnp.exp(1j * x), 0)),
+        "largest and least of them": (jnp.angle(jnp.max(jnp.exp(1j * x), 0)), jnp.angle(jnp.min(jnp.exp(1j * x), 0))),
     }
 
 
@@ -144,6 +145,27 @@ def test_tensors_without_elements_stay_whole() -> None:
     same(got, jax.jit(step)(x, none, state))
     again = planned(x, none, got[-1])
     assert np.asarray(again[-1]["none"]).shape == (16, 0)
+
+
+def _in_a_branch(x: jax.Array) -> Any:
+    return lax.cond(x.sum() > 0, lambda a: (a[:, :0], a * 2), lambda a: (a[:, 8:], a), jnp.sin(x))
+
+
+def _in_a_loop(x: jax.Array) -> Any:
+    def body(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return carry[0] * 2, carry[1] + carry[0].sum(1, keepdims=True) + 1
+
+    return lax.while_loop(lambda c: c[1].sum() < 1e4, body, (jnp.sin(x)[:, :0], jnp.sin(x)))
+
+
+@pytest.mark.parametrize("step", [_in_a_branch, _in_a_loop])
+def test_what_a_loop_or_branch_makes_without_elements_stays_whole(step: Any) -> None:
+    x = values(16)[0]
+    got = rhino.parallelize(step, cluster=LINKS, mesh="8")(x)
+    assert got[0].shape == (16, 0)
+    assert got[0].sharding.is_fully_replicated
+    assert not got[1].sharding.is_fully_replicated
+    same(got, jax.jit(step)(x))
 
 
 def test_a_pipeline_starts_once() -> None:

@@ -136,6 +136,25 @@ def test_refused() -> None:
         steps.split(steps.lowered(step, state, batch), 2)
 
 
+def test_statistics_are_advised_only_where_they_help() -> None:
+    def needs_more(w: jax.Array, x: jax.Array) -> Any:
+        y = x * w
+        y -= y.mean(0)  # which a micro-batch can take its own for, but not the largest
+        return w - (y / jnp.abs(y).max(0)).sum(0)
+
+    def enough(w: jax.Array, x: jax.Array) -> Any:
+        y = x * w
+        return w - jnp.tanh(y - y.mean(0)).sum(0)
+
+    w, x = jnp.ones(4), jnp.ones((8, 4))
+    with pytest.raises(RhinoError, match="not sync-free") as refused:
+        steps.split(steps.lowered(needs_more, w, x), 2)
+    assert "statistics=micro-batch" not in refused.value.remedy
+    with pytest.raises(RhinoError, match="or give statistics=micro-batch"):
+        steps.split(steps.lowered(enough, w, x), 2)
+    assert split(steps.lowered(enough, w, x), 2)
+
+
 def test_what_goes_with_an_estimate() -> None:
     """Values 0, 1 and 2 are sums made by ops 0, 1 and 2; 1 was made with the estimate of 0."""
     estimates, part = Estimates(True), Split(0, 1, 8, 1)

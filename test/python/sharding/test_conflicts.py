@@ -94,6 +94,18 @@ def test_a_mesh_with_too_many_pairs_on_one_axis_is_not_counted_on_both(
     assert not built
 
 
+def test_what_is_too_large_to_be_solved_is_not_priced(training: Graph) -> None:
+    setting = setting_on(training, (4, 4))
+    first = start_from_nothing(setting)
+    assert first is not None
+    alone = max(setting.known_size)
+    setting = replace(setting_on(training, (4, 4)), largest=alone)
+    assert jointly(setting, first) == first
+    assert max(setting.known_size) > alone
+    assert not setting.costs.parts
+    assert not setting.costs.prices
+
+
 def test_pairs_that_cost_nothing_have_no_variables(training: Graph) -> None:
     setting = setting_on(training, (4, 4))
     blank = (0,) * 2

@@ -216,9 +216,14 @@ def _check(name: str, mode: str) -> None:
     try:
         _planned(case, mode, told.mesh)
     except rhino.RhinoError as error:
-        text = str(error)
+        text, remedy = str(error), error.remedy
         assert re.search(refused.text, text), text
     else:
         raise AssertionError(f"{name} is not refused as {mode}: say so in its ABOUT")
+    if refused.options == {"microbatches": 1}:
+        assert "one micro-batch" in remedy, remedy
+    if "or give statistics=micro-batch" in remedy:
+        # Not the numbers of one device, as it says; but it must run.
+        _planned(case, mode, told.mesh, statistics="micro-batch")
     if refused.options is not None:
         _compare(_planned(case, mode, told.mesh, **refused.options), _expected(name), case.rtol, case.atol)

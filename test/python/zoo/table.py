@@ -31,7 +31,7 @@ The cluster has slow devices on fast links, so that the search splits whatever c
 
 {pipelines} are right as pipelines of 2 stages: {cut} in 2 micro-batches; {whole} in one, because their examples need
 each other before the update, or there is no batch to cut. That is refused at the line at fault, and the message says
-what helps: `microbatches=1`, which `stages=2` alone chooses by itself, with a warning. The other {others} have a reason
+what helps: `microbatches=1`, which `stages=2` alone chooses by itself, with a warning. Others have a reason
 of their own. "1 micro-batch" and "right with" in the table were tried, as was each refusal.
 
 | step | written with | | one program | mesh | 2 stages |
@@ -56,8 +56,7 @@ def page() -> str:
         mesh = f"{told.mesh}, right" if told.one is None else "refused"
         rows.append(f"| `{name}` | {told.frontend} | {told.what} | {one} | {mesh} | {_stages(told.stages)} |")
     cut, whole = map(len, pipelines())
-    others = len(rows) - cut - whole
-    head = _HEAD.format(count=len(rows), pipelines=cut + whole, cut=cut, whole=whole, others=others)
+    head = _HEAD.format(count=len(rows), pipelines=cut + whole, cut=cut, whole=whole)
     return head + "\n".join(rows) + "\n"
 
 

@@ -70,7 +70,7 @@ class _Block:
     def __init__(self, block: ir.Block, least: int) -> None:
         self.least = least
         self.ops = [view.operation for view in block.operations]
-        self.at = {result: i for i, op in enumerate(self.ops) for result in op.results}
+        self.at: dict[Any, int] = {}
         # Per value: the last product it depends on, whether it is made of constants alone.
         self.product: dict[Any, int] = {}
         self.constant: set[Any] = set()
@@ -82,6 +82,10 @@ class _Block:
 
     def delay(self) -> int:
         """How many tensors of random bits wait now."""
+        # Random bits are mixed: most blocks have none.
+        if not any(op.name == _MIXES and any(map(self._large, op.results)) for op in self.ops):
+            return 0
+        self.at.update((result, i) for i, op in enumerate(self.ops) for result in op.results)
         found: dict[Any, int] = {}
         for i, op in enumerate(self.ops):
             self._read(i, op)

@@ -12,11 +12,12 @@ from rhino.passes.registry import Pass, PassLog, register
 
 @register
 class Verify(Pass):
-    """Check every rhino attribute, and what the C++ verifiers of sdy and mpmd let pass.
+    """Check the module by the C++ verifiers, every rhino attribute, and what those of sdy and mpmd let pass.
 
     Each `rhino.*` attribute must be known, stand where it belongs, and have a value of its schema. In addition: a
     mesh in a function's signature is in its topology, mesh names are unique, meshes share no device, a transfer
-    leaves its mesh. It also runs by itself after each rhino pass, unless --verify-each=false.
+    leaves its mesh. `rhino-opt` runs it by itself after each rhino pass, unless --verify-each=false;
+    `rhino plan` runs it before the first pass and after the last.
 
     Requires: nothing.
 
@@ -33,4 +34,5 @@ class Verify(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Report the problems of the module."""
+        module.operation.verify()
         verify(module, log)

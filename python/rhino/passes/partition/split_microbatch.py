@@ -12,13 +12,15 @@ from rhino.dialect.reductions import start_apart
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.microbatch import NeededWhole, Onto, Refusal, split_microbatches
+from rhino.microbatch import MicrobatchPlan, NeededWhole, Onto, Refusal, split_microbatches
+from rhino.microbatch.remedies import asks, without_asking
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.partition.loop_sums import return_sums
 from rhino.passes.partition.sink import sink_behind
 from rhino.passes.partition.split_microbatch_facts import read_facts
 from rhino.passes.partition.split_microbatch_rewrite import MicrobatchRewriter
 from rhino.passes.registry import Pass, PassLog, asked, option, register
+from rhino.program.data import Graph
 
 
 @register
@@ -80,6 +82,17 @@ class SplitMicrobatch(Pass):
             raise RhinoError(f"count {self.count} is not a number of micro-batches", "give 1 or more")
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
+        graph, values, ops, plan = self._split(module, main, self.statistics == "micro-batch")
+        MicrobatchRewriter(main, graph, values, ops, plan).run()
+        log.count("ops-behind-loop", sink_behind(_loop(main)))
+        log.count("sums", len(plan.sums))
+        log.count("stacked-results", len(plan.stacks))
+        log.count("ops-in-loop", len(plan.loop))
+
+    def _split(
+        self, module: ir.Module, main: Any, estimates: bool
+    ) -> tuple[Graph, list[Any], list[Any], MicrobatchPlan]:
+        """The program, its values and operations, and how it is split; sums go where the loop can have them."""
         while True:
             graph = import_graph(module)
             values, ops = number_program(main)
@@ -88,8 +101,7 @@ class SplitMicrobatch(Pass):
                 raise PassError(at, "the step is split into micro-batches already", ["run this pass once"])
             facts = read_facts(graph, values, ops)
             try:
-                plan = split_microbatches(graph, facts, self.count, self.statistics == "micro-batch")
-                break
+                return graph, values, ops, split_microbatches(graph, facts, self.count, estimates)
             except NeededWhole as loose:
                 if not return_sums(graph, values, ops, loose.values):
                     raise _error(loose, main, values, ops) from None
@@ -97,12 +109,19 @@ class SplitMicrobatch(Pass):
                 if not start_apart(ops[onto.op]):
                     raise _error(onto, main, values, ops) from None
             except Refusal as refusal:
-                raise _error(refusal, main, values, ops) from None
-        MicrobatchRewriter(main, graph, values, ops, plan).run()
-        log.count("ops-behind-loop", sink_behind(_loop(main)))
-        log.count("sums", len(plan.sums))
-        log.count("stacked-results", len(plan.stacks))
-        log.count("ops-in-loop", len(plan.loop))
+                error = _error(refusal, main, values, ops)
+                if asks(refusal):
+                    alone = _error(without_asking(refusal), main, values, ops)
+                    error = error if self._would_help(module, main) else alone
+                raise error from None
+
+    def _would_help(self, module: ir.Module, main: Any) -> bool:
+        """Whether statistics of micro-batches let a step that is refused without them be split."""
+        try:
+            self._split(module, main, estimates=True)
+        except PassError:
+            return False
+        return True
 
 
 def _loop(main: Any) -> Any:

@@ -9,12 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from zoo.harness import About, Case, Refused
+from zoo.harness import About, Case
 
-ABOUT = About(
-    "Equinox", "GRU by lax.scan, RMSProp",
-    stages=Refused("can be divided into 1 units at most", "all of it is one loop over time", {"stages": 1}),
-)  # fmt: skip
+ABOUT = About("Equinox", "GRU by lax.scan, RMSProp")
 
 
 class RNN(eqx.Module):
