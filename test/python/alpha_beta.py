@@ -1,13 +1,17 @@
-"""Collectives by the textbook: one (alpha, beta) per mesh axis, as tables of published plans have them."""
+"""Times by the textbook: one (alpha, beta) per mesh axis, as tables of published plans have them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
-from math import prod
+from math import inf, prod
 
 from rhino.errors import RhinoError
-from rhino.machine.collectives import AffineModel, Line, envelope, ring_bytes
+from rhino.machine.collectives import AffineModel, CommModel, Line, envelope, ring_bytes
+from rhino.program import Graph
+from rhino.sharding.time_model import TimeModel
+from rhino.xla import BackEnd
 
 
 class AlphaBeta(AffineModel):
@@ -51,3 +55,32 @@ class AlphaBeta(AffineModel):
             seconds += self.alpha[axis] * (2 if twice else 1)
             share /= n
         return seconds, slope
+
+
+@dataclass(frozen=True, slots=True)
+class Textbook(TimeModel):
+    """A mesh's collectives by `links`, each op by `work`; nothing overlaps, and what comes from the host is free."""
+
+    links: Callable[[tuple[int, ...]], CommModel]
+    work: Callable[[Graph], Sequence[float]]
+
+    @property
+    def back_end(self) -> BackEnd:
+        return replace(TimeModel(self.cluster).back_end, sums_merge=True, sums_leave_loops=True, wire_widened=False)
+
+    @property
+    def host_bytes_s(self) -> float:
+        return inf
+
+    @property
+    def window(self) -> float:
+        return 0.0
+
+    def seconds(self, graph: Graph) -> Sequence[float]:
+        return self.work(graph)
+
+    def matmuls(self, graph: Graph) -> Mapping[int, tuple[float, tuple[float, ...]]]:
+        return {}
+
+    def comm(self, sizes: tuple[int, ...]) -> CommModel:
+        return self.links(sizes)

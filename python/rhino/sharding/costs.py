@@ -10,26 +10,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel
 from rhino.program.data import Manual
 from rhino.program.memory import Lifetimes
-from rhino.sharding.landing import apart_seconds
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, route
-from rhino.sharding.manual import Inside, insides, open_states, parts
-from rhino.sharding.overlap import WINDOW
+from rhino.sharding.manual import Inside, open_states, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem
 from rhino.sharding.scratch import Scratch, copied_wide, scratch
 from rhino.sharding.stored import StoredArguments
 from rhino.sharding.symmetry import Quotient
+from rhino.sharding.time_model import ProgramTimes
 from rhino.sharding.uneven import Odd
-from rhino.xla import BackEnd, back_end
+from rhino.xla import BackEnd
 
 if TYPE_CHECKING:
     from rhino.sharding.meeting import Prices
 
-# PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
-_HOST_BYTES_S = 2.5e10
 # States of one node, one per mesh axis.
 States = tuple[int, ...]
 # How axes on one dimension are nested at the ends of a conversion; None where that is still free.
@@ -77,22 +73,13 @@ class Costs:
         self.uneven = self.problem.uneven
 
     @classmethod
-    def on(
-        cls,
-        problem: Problem,
-        quotient: Quotient,
-        cluster: Cluster,
-        comm: CommModel,
-        seconds: Sequence[float],
-        matmuls: Mapping[int, tuple[float, tuple[float, ...]]],
-        hideable: frozenset[int],
-        names: Sequence[str] = (),
-    ) -> Costs:
-        """The costs with what XLA does for the cluster's target; `hideable` by `rhino.sharding.overlap`."""
+    def on(cls, times: ProgramTimes, sizes: Sequence[int], names: Sequence[str] = ()) -> Costs:
+        """The costs of a program on a mesh of the model's cluster; `names` are the axes', as pins spell them."""
+        model = times.model
         return cls(
-            problem, quotient, comm, seconds, matmuls, _HOST_BYTES_S,
-            back_end=back_end(cluster.device.xla_target), window=WINDOW if hideable else 0.0, hideable=hideable,
-            names=tuple(names), insides=insides(problem.graph, cluster), apart=apart_seconds(problem.graph, cluster),
+            times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.matmuls, model.host_bytes_s,
+            back_end=model.back_end, window=model.window if times.hideable else 0.0, hideable=times.hideable,
+            names=tuple(names), insides=times.insides, apart=times.apart,
         )  # fmt: skip
 
     @property

@@ -44,7 +44,7 @@ class Descent:
 class Setting:
     """What stays the same while one mesh is searched.
 
-    `pinned` are the user's shardings; `parallel` forbids replicated dots, as published tables do; programs of up to
+    `pinned` are the user's shardings; programs of up to
     `proved` pairs of states are solved to their optimum, others as soon as they are within the share `gap` of it. Two
     axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
     many. `spent_s` collects the seconds each program took; `known_size` the sizes of programs that were counted: that
@@ -56,7 +56,6 @@ class Setting:
 
     costs: Costs
     pinned: Mapping[int, Open]
-    parallel: bool = False
     gap: float = 1e-3
     proved: int = 2000
     largest: int = 250_000
@@ -109,7 +108,7 @@ class Setting:
         return self._solve(program, cuts, min(self.cutoff, worth_s))
 
     def _program(self, axes: Sequence[int], states: Sequence[States]) -> AxisProgram:
-        program = AxisProgram(self.costs, axes, states, self.pinned, self.parallel, self.banned)
+        program = AxisProgram(self.costs, axes, states, self.pinned, self.banned)
         self.known_size[:] = [max(program.size, *self.known_size)] if self.known_size else [program.size]
         return program
 

@@ -11,19 +11,18 @@ from math import prod
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.machine.collectives import RingModel, ring_bytes
-from rhino.machine.roofline import matmul_seconds, op_seconds
+from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs, States, paid
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import Prediction, predict
-from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.pinning import pinned_states
 from rhino.sharding.problem import Problem
 from rhino.sharding.replay import Written, replay
 from rhino.sharding.symmetry import Quotient, tie_repeats
+from rhino.sharding.time_model import ProgramTimes, TimeModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +105,8 @@ def _check(cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> None:
 
 def costs_on(problem: Problem, quotient: Quotient, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Costs:
     """The costs of a program on a mesh of a cluster, as the search has them."""
-    graph = problem.graph
-    return Costs.on(
-        problem, quotient, cluster, RingModel(cluster, tuple(size for _, size in mesh)),
-        op_seconds(graph, cluster), matmul_seconds(graph, cluster),
-        hideable_transfers(problem, quotient, cluster), [name for name, _ in mesh],
-    )  # fmt: skip
+    times = ProgramTimes.of(problem, quotient, TimeModel(cluster))
+    return Costs.on(times, [size for _, size in mesh], [name for name, _ in mesh])
 
 
 def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[str, str], ...] = ()) -> Estimated:

@@ -6,14 +6,11 @@ Owns which meshes are searched in which order, and when to stop; how hard is in 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
-from rhino.machine.collectives import CommModel, RingModel
-from rhino.machine.roofline import matmul_seconds, op_seconds
 from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes, lifetimes
 from rhino.sharding.cones import build_problem
@@ -35,12 +32,12 @@ from rhino.sharding.meshes import (
     three_axes,
 )
 from rhino.sharding.outcome import MeshCandidate, Outcome, Progress, Steps
-from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.pinning import pinned_states
 from rhino.sharding.problem import Problem
 from rhino.sharding.program import Solved
 from rhino.sharding.solution import LostPlan, Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats, untied
+from rhino.sharding.time_model import ProgramTimes, TimeModel
 
 OUT_OF_TIME = "not finished: the time budget was spent"
 
@@ -55,9 +52,6 @@ class Options:
       axes: names of the axes of `mesh`.
       memory_limit: bytes per device; None is nine tenths of the device's memory.
       deadline: when the best plan so far is returned, and when a search gives up that found none.
-      parallel_dots: forbid dots computed redundantly (a convention of published tables, not of Rhino).
-      comm: builds the communication model of a mesh; the cluster's rings by default.
-      seconds: undivided compute seconds per op; the cluster's roofline by default.
       life: when values live, and how often each is held at once; `lifetimes(graph)` by default.
       prepared: the problem of the graph and its ties, where they were made before (`prepare`).
     """
@@ -67,9 +61,6 @@ class Options:
     axes: tuple[str, ...] = ()
     memory_limit: int | None = None
     deadline: Deadline = NEVER
-    parallel_dots: bool = False
-    comm: Callable[[Cluster, tuple[int, ...]], CommModel] | None = None
-    seconds: tuple[float, ...] | None = None
     life: Lifetimes | None = None
     prepared: tuple[Problem, Quotient] | None = None
 
@@ -80,7 +71,9 @@ def prepare(graph: Graph) -> tuple[Problem, Quotient]:
     return problem, tie_repeats(problem)
 
 
-def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None) -> Solution:
+def plan_sharding(
+    graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None, model: TimeModel | None = None
+) -> Solution:
     """Finds the plan with the least predicted step time within the memory limit.
 
     Every mesh is searched without the limit first; then, best first, with it, until no other mesh can be better.
@@ -88,17 +81,18 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
     Args:
       graph: the program, roles known, calls inlined.
       progress: called with (done, total, label) as meshes are finished.
+      model: of time on the cluster; `TimeModel(cluster)` by default.
 
     Raises:
       RhinoError: no mesh suits the devices, or nothing fits the memory limit: the message names tensors and remedy.
     """
-    search = _MeshSearch(graph, cluster, options, progress or (lambda done, total, label: None))
+    search = _MeshSearch(graph, model or TimeModel(cluster), options, progress or (lambda done, total, label: None))
     search.run()
     found = search.solution()
     if not search.small or options.deadline.over():
         return found
     # Without ties O2 is a search of its own, which may miss what O1 finds.
-    tied = plan_sharding(graph, cluster, replace(options, level="O1"))
+    tied = plan_sharding(graph, cluster, replace(options, level="O1"), model=model)
     if tied.predicted.step_time_s >= found.predicted.step_time_s:
         return found
     return replace(tied, level=options.level, seconds=found.seconds + tied.seconds)
@@ -107,8 +101,9 @@ def plan_sharding(graph: Graph, cluster: Cluster, options: Options, progress: Pr
 class _MeshSearch:
     """One program on one cluster: what is the same for all meshes, and what was found."""
 
-    def __init__(self, graph: Graph, cluster: Cluster, options: Options, progress: Progress) -> None:
-        self.graph, self.cluster, self.options = graph, cluster, options
+    def __init__(self, graph: Graph, model: TimeModel, options: Options, progress: Progress) -> None:
+        self.graph, self.options = graph, options
+        cluster = self.cluster = model.cluster
         self.clock = [time.perf_counter()]
         self.deadline = options.deadline
         self.steps = Steps(progress)
@@ -120,11 +115,8 @@ class _MeshSearch:
         tied = options.prepared[1] if options.prepared else None
         self.quotient = untied(self.problem) if self.small else tied or tie_repeats(self.problem)
         self.clock.append(time.perf_counter())
-        given = options.seconds is not None
-        self.seconds = list(options.seconds or ()) if given else op_seconds(graph, cluster)
-        self.matmuls = {} if given else matmul_seconds(graph, cluster)
+        self.times = ProgramTimes.of(self.problem, self.quotient, model)
         self.limit = Limit(options.memory_limit or cluster.device.plan_bytes, options.life or lifetimes(graph))
-        self.hideable = hideable_transfers(self.problem, self.quotient, cluster)
         self.outcome = Outcome()
         self.spent_s: list[float] = []
         self.solved: Solved = {}
@@ -183,7 +175,7 @@ class _MeshSearch:
             predicted=predicted,
             alternatives=outcome.alternatives(),
             candidates=len(outcome.met),
-            gap=outcome.gap(sum(self.seconds) / self.cluster.num_devices),
+            gap=outcome.gap(sum(self.times.seconds) / self.cluster.num_devices),
             seconds=clock[-1] - clock[0],
             problem=self.problem,
             costs=costs,
@@ -197,19 +189,10 @@ class _MeshSearch:
         )
 
     def _setting(self, mesh: Mesh, effort: Effort, deadline: Deadline = NEVER) -> Setting:
-        options = self.options
         names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
-        comm = (options.comm or RingModel)(self.cluster, shape)
-        costs = Costs.on(
-            self.problem, self.quotient, self.cluster, comm, self.seconds, self.matmuls, self.hideable, names
-        )
-        if options.comm is not None:
-            as_sent = replace(costs.back_end, sums_merge=True, sums_leave_loops=True, wire_widened=False)
-            costs = replace(costs, host_bytes_s=inf, back_end=as_sent, window=0.0)
         pinned = pinned_states(self.problem, self.quotient, shape, names).states
-        return Setting(
-            costs, pinned, options.parallel_dots, *effort, self.spent_s, solved=self.solved, deadline=deadline
-        )
+        costs = Costs.on(self.times, shape, names)
+        return Setting(costs, pinned, *effort, self.spent_s, solved=self.solved, deadline=deadline)
 
     def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""

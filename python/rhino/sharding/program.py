@@ -14,7 +14,6 @@ from itertools import product
 from math import inf, prod
 
 from rhino.errors import RhinoError
-from rhino.machine.roofline import MATMULS
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import Layout
 from rhino.sharding.meeting import Groups, Pair, Price, Prices, alike, prices, transport, written
@@ -98,7 +97,6 @@ class AxisProgram:
         axes: Sequence[int],
         states: Sequence[States],
         pinned: Mapping[int, Open],
-        parallel: bool,
         banned: Mapping[int, frozenset[States]] | None = None,
     ) -> None:
         self.costs = costs
@@ -115,7 +113,7 @@ class AxisProgram:
         self.shared: list[tuple[float, bool, tuple[int, Key], list[Place]]] = []
         self.shared_vars: dict[tuple[int, Key], int] = {}
         # What a class may be costs nothing to say; `build` prices it, where the program is not too large to be solved.
-        self.open = [tuple(self._allowed(k, axes, s, pinned, parallel)) for k, s in enumerate(states)]
+        self.open = [tuple(self._allowed(k, axes, s, pinned)) for k, s in enumerate(states)]
         numbers = iter(range(sum(map(len, self.open))))
         self.x = [{s: next(numbers) for s in found} for found in self.open]
         for (u, w), (sources, targets) in costs.quotient.meetings.items():
@@ -149,25 +147,14 @@ class AxisProgram:
                 self.computing[x] = members * compute_s
             self.milp.row(1, 1, [(x, 1.0) for x in self.x[k].values()])
 
-    def _allowed(
-        self, k: int, axes: Sequence[int], fixed: States, pinned: Mapping[int, Open], parallel: bool
-    ) -> Sequence[States]:
+    def _allowed(self, k: int, axes: Sequence[int], fixed: States, pinned: Mapping[int, Open]) -> Sequence[States]:
         allowed: Sequence[States] = feasible(self.costs, k, axes, fixed)
         if k in pinned:
             allowed = [s for s in allowed if allows(pinned[k], s, axes)]
             if not allowed:
                 raise RhinoError("a given sharding does not divide its dimension", "drop it or choose another mesh")
-        # Published conventions forbid dots that are replicated where sizes divide; an option for comparing with them.
-        elif parallel and self._is_dot(k):
-            limits, sizes = self.costs.problem.nodes[self.costs.quotient.nodes[k]].limits, self.costs.sizes
-            split = [sum(s[a] > 0 and limits[s[a] - 1] % sizes[a] == 0 for a in axes) for s in allowed]
-            allowed = [s for s, count in zip(allowed, split, strict=True) if count == max(split)]
         banned = self.banned.get(k)
         return [s for s in allowed if s not in banned] or allowed if banned else allowed
-
-    def _is_dot(self, k: int) -> bool:
-        node = self.costs.problem.nodes[self.costs.quotient.nodes[k]]
-        return node.kind == "op" and self.costs.problem.graph.ops[node.ops[0]].name in MATMULS
 
     def _transfer(self, transfer: LayoutTransfer, count: int) -> None:
         hideable = transfer.index in self.costs.hideable

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from alpha_beta import AlphaBeta
+from alpha_beta import AlphaBeta, Textbook
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 from search_programs import adam_step, attention, host, module_of, spec
@@ -92,18 +92,16 @@ def interpreted(module: ir.Module, arguments: list[np.ndarray]) -> list[np.ndarr
         return [np.array(out) for out in stablehlo.eval_module(module, shaped)]
 
 
-def eager(graph: Graph, mesh: tuple[int, ...], **options: Any) -> Options:
-    """Everything is split that can be: compute is dear and communication nearly free."""
-    return Options(
-        mesh=mesh,
-        comm=lambda _, sizes: AlphaBeta(sizes, (1e-6,) * len(sizes), (1e-9,) * len(sizes)),
-        seconds=tuple(float(op.flops) for op in graph.ops),
-        **options,
-    )
+# Everything is split that can be: compute is dear and communication nearly free.
+EAGER = Textbook(
+    host(8),
+    lambda sizes: AlphaBeta(sizes, (1e-6,) * len(sizes), (1e-9,) * len(sizes)),
+    lambda graph: [float(op.flops) for op in graph.ops],
+)
 
 
 def planned(module: ir.Module, graph: Graph, options: Options) -> Executable:
-    annotate(module, graph, plan_sharding(graph, host(8), options))
+    annotate(module, graph, plan_sharding(graph, host(8), options, model=EAGER))
     return compile_module(str(module), "cpu", devices=8)
 
 
@@ -115,7 +113,7 @@ def test_planned_on_eight_devices(program: str, mesh: tuple[int, ...]) -> None:
     graph = import_graph(module)
     arguments = values(graph)
     expected = interpreted(module, arguments)
-    executable = planned(module, graph, eager(graph, mesh))
+    executable = planned(module, graph, Options(mesh=mesh))
     assert executable.collectives()  # it is not simply replicated
     for got, want in zip(executable(*arguments), expected, strict=True):
         np.testing.assert_allclose(np.asarray(got), want, rtol=2e-5, atol=2e-6)
@@ -128,7 +126,7 @@ def test_planned_under_a_memory_limit(mesh: tuple[int, ...]) -> None:
     graph = import_graph(module)
     arguments = values(graph)
     expected = interpreted(module, arguments)
-    room = plan_sharding(graph, host(8), Options(mesh=mesh)).predicted.memory.peak_bytes
+    room = plan_sharding(graph, host(8), Options(mesh=mesh), model=EAGER).predicted.memory.peak_bytes
     executable = planned(module, graph, Options(mesh=mesh, memory_limit=room * 3 // 4))
     assert executable.collectives()
     for got, want in zip(executable(*arguments), expected, strict=True):

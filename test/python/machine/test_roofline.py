@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import pytest
 from search_programs import graph_of, host, spec
 
-from rhino.machine.collectives import RingModel
 from rhino.machine.model import Efficiency
 from rhino.machine.roofline import matmul_seconds, op_seconds
 from rhino.program import Graph
@@ -17,6 +16,7 @@ from rhino.program.data import Argument, Kernel, Op, Rule, Value
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs
 from rhino.sharding.symmetry import tie_repeats
+from rhino.sharding.time_model import ProgramTimes, TimeModel
 
 HOST = host(4)  # 10 TFLOP/s, 1 TB/s
 
@@ -87,8 +87,7 @@ def test_a_dots_arithmetic_and_tensors_apart() -> None:
     (dot,) = (n for n, node in enumerate(build_problem(graph).nodes) if node.kind == "op")
     problem = build_problem(graph)
     quotient = tie_repeats(problem)
-    whole, apart = op_seconds(graph, HOST), matmul_seconds(graph, HOST)
-    costs = Costs.on(problem, quotient, HOST, RingModel(HOST, (4,)), whole, apart, frozenset())
+    costs = Costs.on(ProgramTimes.of(problem, quotient, TimeModel(HOST)), (4,))
     k = quotient.klass[dot]
     x, w, y = moved
     # Whole; rows, columns, and the contracted dimension split four ways.
@@ -121,8 +120,7 @@ def test_a_kernel_moves_what_it_says_and_parts_of_what_is_split() -> None:
     _, moved = matmul_seconds(graph, HOST)[0]
     assert sum(moved) == pytest.approx(2**24 / 1e12)
     problem = build_problem(graph)
-    whole, apart = op_seconds(graph, HOST), matmul_seconds(graph, HOST)
-    costs = Costs.on(problem, tie_repeats(problem), HOST, RingModel(HOST, (4,)), whole, apart, frozenset())
+    costs = Costs.on(ProgramTimes.of(problem, tie_repeats(problem), TimeModel(HOST)), (4,))
     (node,) = (n for n in problem.nodes if n.kind == "op")
     k = costs.quotient.klass[node.index]
     # Only the first factor may be split.

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import microbatch_steps as steps
 import pytest
-from alpha_beta import AlphaBeta
+from alpha_beta import AlphaBeta, Textbook
 
 from examples.models import gpt
 from rhino.dialect import functions
@@ -59,15 +59,12 @@ def test_the_loop_is_planned_as_the_whole_step_is() -> None:
     seconds, memory = [], []
     for module in (steps.module_after(text), steps.module_after(steps.split(text, 4))):
         graph = import_graph(module)
-        options = Options(
-            mesh=(4,),
-            comm=lambda _, sizes: AlphaBeta(sizes, (1e-9,) * len(sizes), (1e-13,) * len(sizes)),
-            seconds=tuple(op.trips * op.flops * 1e-13 for op in graph.ops),
-        )
-        solution = plan_sharding(graph, host, options)
+        work = [op.trips * op.flops * 1e-13 for op in graph.ops]
+        model = Textbook(host, lambda sizes: AlphaBeta(sizes, (1e-9,), (1e-13,)), lambda _, work=work: work)
+        solution = plan_sharding(graph, host, Options(mesh=(4,)), model=model)
         seconds.append(solution.predicted.step_time_s)
         memory.append(solution.predicted.memory.temp_bytes)
-        one_device = sum(options.seconds)
+        one_device = sum(work)
         assert solution.predicted.step_time_s < one_device / 3
     assert seconds[1] < 1.1 * seconds[0]
     assert memory[1] < 0.6 * memory[0]

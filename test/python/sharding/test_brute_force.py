@@ -13,7 +13,7 @@ from math import prod
 from random import Random
 
 import pytest
-from alpha_beta import AlphaBeta
+from alpha_beta import AlphaBeta, Textbook
 from hand_graphs import Builder, choices, costs_of, given_states, graphs, least_total, seconds_of, total
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -60,7 +60,7 @@ def least(costs: Costs, pinned: dict[int, States]) -> float:
 def relaxed(costs: Costs) -> float:
     """The optimum of the linear relaxation on the first axis, others replicated."""
     blank: States = (0,) * len(costs.sizes)
-    program = AxisProgram(costs, (0,), [blank] * len(costs.quotient.counts), {}, False)
+    program = AxisProgram(costs, (0,), [blank] * len(costs.quotient.counts), {})
     program.build()
     milp: Milp = program.milp
     milp.integers = [False] * len(milp.integers)
@@ -163,8 +163,8 @@ def test_level_o2_finds_the_best_plan_of_all_meshes(graph: Graph, per_flop: floa
     meshes = {4: ((4,), (2, 2)), 8: ((8,), (2, 4), (4, 2), (2, 2, 2))}[devices]
     expected = min(least_total(costs_of(graph, line(*mesh), seconds, tie=False), {}) for mesh in meshes)
     cluster = replace(Cluster.load("dgx-h100:1"), devices_per_host=devices)
-    options = Options(level="O2", comm=lambda _, sizes: line(*sizes), seconds=tuple(seconds))
-    found = plan_sharding(graph, cluster, options)
+    model = Textbook(cluster, lambda sizes: line(*sizes), lambda _: seconds)
+    found = plan_sharding(graph, cluster, Options(level="O2"), model=model)
     assert found.predicted.step_time_s == pytest.approx(expected, rel=1e-5, abs=1e-4)
 
 

@@ -9,8 +9,6 @@ from search_programs import adam_step, module_of
 
 from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
-from rhino.machine.collectives import RingModel
-from rhino.machine.roofline import matmul_seconds, op_seconds
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import descent
@@ -21,9 +19,9 @@ from rhino.sharding.descent import Descent, Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import predict
 from rhino.sharding.limit import Limit, within
 from rhino.sharding.nesting import stacks
-from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.program import AxisProgram
 from rhino.sharding.symmetry import tie_repeats
+from rhino.sharding.time_model import ProgramTimes, TimeModel
 
 CLUSTER = Cluster.load("dgx-a100:2")
 PLENTY = 1 << 50
@@ -38,9 +36,7 @@ def training() -> Graph:
 def setting_on(graph: Graph, shape: tuple[int, ...]) -> Setting:
     problem = build_problem(graph)
     quotient = tie_repeats(problem)
-    hideable = hideable_transfers(problem, quotient, CLUSTER)
-    comm, seconds, matmuls = RingModel(CLUSTER, shape), op_seconds(graph, CLUSTER), matmul_seconds(graph, CLUSTER)
-    return Setting(Costs.on(problem, quotient, CLUSTER, comm, seconds, matmuls, hideable), {})
+    return Setting(Costs.on(ProgramTimes.of(problem, quotient, TimeModel(CLUSTER)), shape), {})
 
 
 def best(setting: Setting, limit: Limit) -> Descent:
@@ -109,7 +105,7 @@ def test_what_is_too_large_to_be_solved_is_not_priced(training: Graph) -> None:
 def test_pairs_that_cost_nothing_have_no_variables(training: Graph) -> None:
     setting = setting_on(training, (4, 4))
     blank = (0,) * 2
-    program = AxisProgram(setting.costs, (0,), [blank] * len(setting.costs.quotient.counts), {}, parallel=False)
+    program = AxisProgram(setting.costs, (0,), [blank] * len(setting.costs.quotient.counts), {})
     program.build()
     states = sum(map(len, program.x))
     # Half of all pairs of states cost nothing: a layout that both sides have, and a slice of what is whole.

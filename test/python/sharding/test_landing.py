@@ -79,7 +79,7 @@ def test_a_limit_counts_what_is_written_apart(share: float, whole: bool) -> None
     states = [(0,) if c == k else (1,) for c in range(len(costs.quotient.counts))]
     life = lifetimes(graph)
     used = memory(costs, states, life)
-    program = AxisProgram(costs, (0,), states, {}, False)
+    program = AxisProgram(costs, (0,), states, {})
     program.build()
     # All but the scatter in the state it has.
     for c, s in enumerate(states):

@@ -27,7 +27,7 @@ def test_a_conversion_is_priced_once_for_all_programs_of_a_mesh(monkeypatch: pyt
     asked: list[int] = []
     transfer = Costs.transfer
     monkeypatch.setattr(Costs, "transfer", lambda *args: asked.append(1) or transfer(*args))
-    programs = [AxisProgram(costs, (1,), [(0, 0)] * len(costs.quotient.counts), {}, parallel=False) for _ in range(2)]
+    programs = [AxisProgram(costs, (1,), [(0, 0)] * len(costs.quotient.counts), {}) for _ in range(2)]
     programs[0].build()
     first = len(asked)
     # Adam's moments travel as their parameter does.

@@ -9,12 +9,12 @@ from hand_graphs import Builder
 from search_programs import graph_of, spec
 
 from rhino.machine import Cluster
-from rhino.machine.collectives import RingModel
 from rhino.program import Graph
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs
 from rhino.sharding.problem import PARTIAL, REPLICATED, LayoutTransfer, Node, Problem
 from rhino.sharding.symmetry import tie_repeats
+from rhino.sharding.time_model import ProgramTimes, TimeModel
 
 R, P = REPLICATED, PARTIAL
 
@@ -254,7 +254,7 @@ def test_a_late_all_reduce_must_not_be_sliced() -> None:
     (dot,) = [op for op in problem.graph.ops if op.name == "stablehlo.dot_general"]
     found = transfer(problem, dot.results[0], "define")
     cluster = Cluster.load("dgx-h100:1")
-    costs = Costs.on(problem, tie_repeats(problem), cluster, RingModel(cluster, (4, 2)), [0.0] * 99, {}, frozenset())
+    costs = Costs.on(ProgramTimes.of(problem, tie_repeats(problem), TimeModel(cluster)), (4, 2))
     assert costs.trips(found, (P, R), (R, R)) == 1
     assert costs.trips(found, (P, R), (R, 0)) == 8  # sliced
     assert costs.trips(found, (P, R), (0, R)) == 8  # scattered

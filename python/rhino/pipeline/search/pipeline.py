@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
-from rhino.machine.collectives import RingModel
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
 from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend
@@ -25,6 +24,7 @@ from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
 from rhino.pipeline.search.spread import Spread
 from rhino.program.data import Graph
 from rhino.sharding.overlap import hidden_seconds
+from rhino.sharding.time_model import TimeModel
 
 # Seconds the integer program of one cut may take: those of chains are solved without one.
 _CUT_S, _CUT_GAP = 4.0, 5e-3
@@ -295,7 +295,7 @@ def _replica_seconds(held: Sequence[int], shape: Shape, cluster: Cluster) -> lis
     """Seconds a stage takes to sum its replicas' accumulators, once a step."""
     if shape.replicas == 1:
         return [0.0] * shape.stages
-    models = {w: RingModel(part_of(cluster, shape.replicas * w), (shape.replicas, w)) for w in shape.kinds}
+    models = {w: TimeModel(part_of(cluster, shape.replicas * w)).comm((shape.replicas, w)) for w in shape.kinds}
     # Each device of a replica sums its part with the same part of the others.
     timed = zip(held, shape.widths, strict=True)
     return [models[w].time("all-reduce", (0,), nbytes) if nbytes else 0.0 for nbytes, w in timed]

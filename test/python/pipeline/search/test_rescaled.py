@@ -66,7 +66,9 @@ class Untrue(RescaledPrograms):
         found = super().prepared(slices)
         if found is not None and slices in self.told:
             idle = [replace(op, flops=0, rule=None) for op in found.graph.ops]
-            found = self.told[slices] = replace(found, graph=replace(found.graph, ops=idle))
+            graph = replace(found.graph, ops=idle)
+            problem = replace(found.problem, graph=graph)
+            found = self.told[slices] = replace(found, graph=graph, problem=problem)
         return found
 
 

@@ -1,0 +1,87 @@
+"""What time a search of layouts goes by: the one place that says how long computing and communication take.
+
+Owns the choice of models for a cluster. The models themselves are in `rhino.machine` and `rhino.xla`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rhino.machine import Cluster
+from rhino.machine.collectives import CommModel, RingModel
+from rhino.machine.roofline import matmul_seconds, op_seconds
+from rhino.program.data import Graph
+from rhino.sharding.landing import apart_seconds
+from rhino.sharding.manual import Inside, insides
+from rhino.sharding.overlap import WINDOW, hideable_transfers
+from rhino.sharding.problem import Problem
+from rhino.sharding.symmetry import Quotient
+from rhino.xla import BackEnd, back_end
+
+# PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
+_HOST_BYTES_S = 2.5e10
+
+
+@dataclass(frozen=True, slots=True)
+class TimeModel:
+    """Seconds on a cluster: the roofline, rings over its links, and what XLA does for its devices.
+
+    A search is given another one to go by other times; nothing else in it knows a second.
+    """
+
+    cluster: Cluster
+
+    @property
+    def back_end(self) -> BackEnd:
+        """What XLA does with collectives on these devices."""
+        return back_end(self.cluster.device.xla_target)
+
+    @property
+    def host_bytes_s(self) -> float:
+        """Bytes per second at which a device gets its part of the batch from its host."""
+        return _HOST_BYTES_S
+
+    @property
+    def window(self) -> float:
+        """Share of computing that hideable collectives can run beside (`rhino.sharding.overlap`)."""
+        return WINDOW
+
+    def seconds(self, graph: Graph) -> Sequence[float]:
+        """Per op, its undivided compute seconds in a step."""
+        return op_seconds(graph, self.cluster)
+
+    def matmuls(self, graph: Graph) -> Mapping[int, tuple[float, tuple[float, ...]]]:
+        """Of dots, convolutions and kernels, arithmetic and tensors apart, as `rhino.machine.roofline` gives them."""
+        return matmul_seconds(graph, self.cluster)
+
+    def comm(self, sizes: tuple[int, ...]) -> CommModel:
+        """Communication on a mesh of the cluster's devices."""
+        return RingModel(self.cluster, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTimes:
+    """Times of one program that are the same on every mesh.
+
+    `seconds` and `matmuls` are the model's; the tied transfers `hideable` are `rhino.sharding.overlap`'s; `insides`
+    are of manual computations, by op; `apart` is of `rhino.sharding.landing`.
+    """
+
+    problem: Problem
+    quotient: Quotient
+    model: TimeModel
+    seconds: Sequence[float]
+    matmuls: Mapping[int, tuple[float, tuple[float, ...]]]
+    hideable: frozenset[int]
+    insides: Mapping[int, Inside]
+    apart: Mapping[int, float]
+
+    @classmethod
+    def of(cls, problem: Problem, quotient: Quotient, model: TimeModel) -> ProgramTimes:
+        """What a model says of a program, its classes tied."""
+        graph, cluster = problem.graph, model.cluster
+        return cls(
+            problem, quotient, model, model.seconds(graph), model.matmuls(graph),
+            hideable_transfers(problem, quotient, cluster), insides(graph, cluster), apart_seconds(graph, cluster),
+        )  # fmt: skip
