@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import inf, prod
 
+from rhino.deadline import Deadline
 from rhino.errors import NoPlan, NothingFits, NotPipelined
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes
@@ -92,9 +93,10 @@ class _JointSearch:
         self.effort = EFFORTS[options.level]
         self.limit = options.memory_limit or cluster.device.plan_bytes
         self.begin = time.perf_counter()
-        self.deadline = options.deadline
         self.planner = Planner(programs, cluster, options, self.limit)
         self.losers = self.planner.losers
+        # Until one is found: what any pipeline takes to write.
+        self.deadline = self.planner.deadline = options.deadline.before(options.cut_s)
         self.uneven = False  # whether unequal stages were tried
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
 
@@ -110,10 +112,15 @@ class _JointSearch:
         while queue or (best is None and (queue := self.others())):
             draft = heappop(queue)
             least_s = best.step_time_s if best else inf
-            late = self.deadline.over(best is not None)
-            if draft.bound_s >= least_s or late or (best and done >= self.effort.exact):
+            end = self.options.deadline
+            late = self.late(end, draft.shape, best.shape) if best else self.deadline.over(found=False)
+            if draft.bound_s >= least_s or (late and not best) or (best and done >= self.effort.exact):
                 bound = min(bound, draft.bound_s)
                 break
+            if late:
+                # One with fewer tasks may be written in time still.
+                bound = min(bound, draft.bound_s)
+                continue
             layouts = self.planner.lay_out(draft.shape)
             if layouts is None:
                 continue
@@ -131,6 +138,7 @@ class _JointSearch:
                 if best is not None:
                     self.lose(best)
                 best = found
+                self.deadline = self.options.deadline.before(self.planner.writing_s(best.shape), found=True)
                 self.planner.deadline = self.deadline.with_plan()
             else:
                 self.lose(found)
@@ -152,10 +160,10 @@ class _JointSearch:
             shape = best.shape
             for slices in (shape.slices // 2, shape.slices * 2):
                 fits = slices >= shape.replicas and not slices % shape.replicas and not self.programs.batch % slices
-                if slices in tried or not fits or self.deadline.over():
+                near = replace(shape, slices=slices)
+                if slices in tried or not fits or self.late(self.options.deadline, near, shape):
                     continue
                 tried.add(slices)
-                near = replace(shape, slices=slices)
                 if self.planner.lay_out(near) is None:
                     continue
                 found = self.planner.planned(near)
@@ -167,6 +175,10 @@ class _JointSearch:
                 improved = improved or better is found
                 best = better
         return best, done
+
+    def late(self, deadline: Deadline, *shapes: Shape) -> bool:
+        """Whether one of these would not be written by then, if that began now."""
+        return deadline.before(max(map(self.planner.writing_s, shapes)), found=True).over()
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
@@ -202,6 +214,9 @@ class _JointSearch:
                 continue
             by_width.setdefault((shape.width, shape.stages, shape.replicas), []).append(shape)
         wanted = [shape for choices in by_width.values() for shape in self.spaced(choices)]
+        # At least half of the time is for searching; where nothing is written in the rest, anything is wanted.
+        half = options.deadline.half(found=True)
+        wanted = [shape for shape in wanted if not self.late(half, shape)] or wanted
         # The coarsest cut of each width stands for the others until they are promising: finer ones send no less.
         for shape in sorted(wanted, key=lambda s: (s.width, s.slices)):
             if shape.kinds not in known:
