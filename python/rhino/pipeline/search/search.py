@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import inf, prod
 
-from rhino.deadline import Deadline
 from rhino.errors import NoPlan, NothingFits, NotPipelined
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes
@@ -77,9 +76,11 @@ def plan_jointly(
 class _Draft:
     """A pipeline before its stages are planned: the most promising is the least of them.
 
-    `bound_s` is what it takes with perfectly equal stages; `own` is whether its own program was laid out for that.
+    `slow` is whether writing it would take more than half of the time. `bound_s` is what it takes with perfectly equal
+    stages; `own` is whether its own program was laid out for that.
     """
 
+    slow: bool
     bound_s: float
     stages: int
     slices: int
@@ -95,13 +96,14 @@ class _JointSearch:
         self.begin = time.perf_counter()
         self.planner = Planner(programs, cluster, options, self.limit)
         self.losers = self.planner.losers
+        self.half_s = options.deadline.at_most(inf) / 2
         # Until one is found: what any pipeline takes to write.
         self.deadline = self.planner.deadline = options.deadline.before(options.cut_s)
         self.uneven = False  # whether unequal stages were tried
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
 
     def run(self) -> JointSolution:
-        estimates = self.deadline.half(found=True)
+        estimates = self.options.deadline.half(found=True)
         queue = self.drafts() or self.others()
         if not queue:
             raise self.nothing()
@@ -112,13 +114,11 @@ class _JointSearch:
         while queue or (best is None and (queue := self.others())):
             draft = heappop(queue)
             least_s = best.step_time_s if best else inf
-            end = self.options.deadline
-            late = self.late(end, draft.shape, best.shape) if best else self.deadline.over(found=False)
-            if draft.bound_s >= least_s or (late and not best) or (best and done >= self.effort.exact):
-                bound = min(bound, draft.bound_s)
+            late = self.late(draft.shape, best.shape) if best else self.deadline.over(found=False)
+            if late and best is None:
                 break
-            if late:
-                # One with fewer tasks may be written in time still.
+            # After one that is late, one with fewer tasks may still be written in time.
+            if draft.bound_s >= least_s or late or (best and done >= self.effort.exact):
                 bound = min(bound, draft.bound_s)
                 continue
             layouts = self.planner.lay_out(draft.shape)
@@ -161,7 +161,7 @@ class _JointSearch:
             for slices in (shape.slices // 2, shape.slices * 2):
                 fits = slices >= shape.replicas and not slices % shape.replicas and not self.programs.batch % slices
                 near = replace(shape, slices=slices)
-                if slices in tried or not fits or self.late(self.options.deadline, near, shape):
+                if slices in tried or not fits or self.late(near, shape):
                     continue
                 tried.add(slices)
                 if self.planner.lay_out(near) is None:
@@ -176,9 +176,9 @@ class _JointSearch:
                 best = better
         return best, done
 
-    def late(self, deadline: Deadline, *shapes: Shape) -> bool:
-        """Whether one of these would not be written by then, if that began now."""
-        return deadline.before(max(map(self.planner.writing_s, shapes)), found=True).over()
+    def late(self, *shapes: Shape) -> bool:
+        """Whether one of these would not be written in time, if that began now."""
+        return self.options.deadline.before(max(map(self.planner.writing_s, shapes)), found=True).over()
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
@@ -214,9 +214,6 @@ class _JointSearch:
                 continue
             by_width.setdefault((shape.width, shape.stages, shape.replicas), []).append(shape)
         wanted = [shape for choices in by_width.values() for shape in self.spaced(choices)]
-        # At least half of the time is for searching; where nothing is written in the rest, anything is wanted.
-        half = options.deadline.half(found=True)
-        wanted = [shape for shape in wanted if not self.late(half, shape)] or wanted
         # The coarsest cut of each width stands for the others until they are promising: finer ones send no less.
         for shape in sorted(wanted, key=lambda s: (s.width, s.slices)):
             if shape.kinds not in known:
@@ -233,7 +230,8 @@ class _JointSearch:
     def draft(self, shape: Shape, layouts: Layouts, slices: int = 0) -> _Draft:
         """A pipeline with the layout of its program, or of the same cut into another number of slices."""
         bound_s = min(self.bound(shape, layouts[width], slices or shape.slices) for width in shape.kinds)
-        return _Draft(bound_s, shape.stages, shape.slices, shape, slices in (0, shape.slices))
+        slow = self.planner.writing_s(shape) > self.half_s
+        return _Draft(slow, bound_s, shape.stages, shape.slices, shape, slices in (0, shape.slices))
 
     def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
         """The finest slices, those `ratio` times as large, and so on: the same for all, for each takes time to read."""
