@@ -59,12 +59,11 @@ class Deadline:
         """For what there must be, however long it takes."""
         return replace(self, hopeless_s=inf)
 
-    def before(self, seconds: float) -> Deadline:
-        """As much sooner, to leave time for what comes after, but never less than half of what is left."""
+    def before(self, seconds: float, found: bool = False) -> Deadline:
+        """As much sooner, to leave time for what comes after; of what is left at most half, if nothing is `found`."""
         if self.at_s == inf:
             return self
-        now = self.clock()
-        shift_s = min(seconds, max(0.0, self.at_s - now) / 2)
+        shift_s = seconds if found else min(seconds, max(0.0, self.at_s - self.clock()) / 2)
         return replace(self, at_s=self.at_s - shift_s, hopeless_s=self.hopeless_s - shift_s)
 
     def half(self, found: bool) -> Deadline:

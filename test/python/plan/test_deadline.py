@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jaxlib.mlir import ir
@@ -20,11 +21,13 @@ from rhino.ir.import_graph import import_graph
 from rhino.ir.session import Session
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
+from rhino.passes.plan import split_programs
 from rhino.passes.plan.plan_parallelism import PlanParallelism
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.cut.problem import Net, StageOptions, StageProblem, StageUnit
 from rhino.pipeline.cut.solve import plan_stages
+from rhino.pipeline.search.planned import Planner
 from rhino.plan.module import plan_module
 from rhino.request import PlanRequest
 from rhino.sharding import Options, plan_sharding
@@ -56,7 +59,7 @@ def named(seen: set[str]) -> Callable[[], float]:
 
 ONE_PROGRAM = {"sharding.planner", "sharding.descent"}
 PIPELINE = {
-    "passes.plan.plan_pipeline",  # leaves time for writing
+    "passes.plan.split_programs",  # how long cutting takes, by which time is left for writing
     "pipeline.search.search",
     "pipeline.search.pipeline",  # the integer program of the cut
     "passes.stage.lower_transfers",
@@ -142,6 +145,31 @@ def test_of_both_ways_each_has_its_part_of_the_time() -> None:
     assert found["stages"] == 1 and found["search"]["candidates"] < 3
 
 
+def test_time_is_left_for_writing_and_not_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def taking(seconds: float, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            now[0] += seconds
+            return function(*args)
+
+        return run
+
+    # Cutting the step takes a second each time, and planning a pipeline.
+    monkeypatch.setattr(split_programs, "import_graph", taking(1.0, import_graph))
+    monkeypatch.setattr(Planner, "planned", taking(1.0, Planner.planned))
+
+    def candidates(budget: float) -> int:
+        now[0] = 0.0
+        module = step()
+        given = PlanPipeline(topology="dgx-h100:1", budget=budget)
+        PassManager(module.context).add(given).run(module, session=Session(deadline=Deadline(clock=lambda: now[0])))
+        return int((RhinoPlan.of(module) or {})["search"]["candidates"])
+
+    # The whole search takes 11 s. It is cut short where little is left to write in, and only there.
+    assert candidates(8.0) < candidates(10.0) < candidates(12.0) == candidates(1e6)
+
+
 def test_a_budget_is_a_time() -> None:
     module = step()
     with pytest.raises(PipelineError, match=r"budget -1\.0 is not a time in seconds"):
@@ -159,6 +187,7 @@ def test_deadlines() -> None:
     assert soon.half(found=True) == Deadline(12.0, 12.0, soon.clock)
     assert soon.half(found=False) == Deadline(14.0, 12.0, soon.clock)
     assert soon.before(1.0).at_s == 13.0 and soon.before(100.0).at_s == 12.0
+    assert soon.before(100.0, found=True).at_s == -86.0
     assert soon.with_plan().before(1.0) == Deadline(13.0, 13.0, soon.clock)
     assert not soon.over()
     now[0] = 14.5

@@ -22,9 +22,6 @@ from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 from rhino.sharding.meshes import names_around, read_mesh
 
-# The step is cut once more and written in two or three times the seconds that cutting it took; what is being planned
-# when time is over takes about as many once.
-_WRITING = 4
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
@@ -87,14 +84,12 @@ class PlanPipeline(Pass):
             raise PassError(
                 main, f"the module has sdy.mesh @{MESH} over all devices, but stages have their own", [remedy]
             )
-        begin = deadline.clock()
         try:
             require_static_shapes(main, self.name)
             programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches, deadline)
         except PassError as error:
             # What the passes that cut a step refuse at an operation is the step's.
             raise error from NotPipelined(error.message)
-        cut_s = deadline.clock() - begin
         if programs.uncut is not None:
             why = programs.uncut.diagnostic
             # What would help in more micro-batches; that it is one is done.
@@ -115,7 +110,8 @@ class PlanPipeline(Pass):
             microbatches=self.microbatches,
             fewer=self.fewer,
             schedule=self.schedule,
-            deadline=deadline.before(_WRITING * cut_s),
+            deadline=deadline,
+            cut_s=programs.cut_s,
         )
         try:
             solution = plan_jointly(programs, cluster, options, log.session.progress)

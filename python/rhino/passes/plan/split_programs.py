@@ -5,12 +5,12 @@ Owns how often loops over layers and the batch are cut. Plans nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.deadline import NEVER, Deadline
+from rhino.deadline import NEVER, Clock, Deadline
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
@@ -34,7 +34,8 @@ class SplitPrograms:
 
     `own` is the number of micro-batches that the step has a loop over itself, 0 for none: it is cut as often then.
     `batch`: examples that can be told apart, 1 where they need each other, then `uncut` says why.
-    `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode.
+    `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode; the last took
+    `cut_s` seconds of the `clock`.
     """
 
     bytecode: bytes
@@ -45,6 +46,8 @@ class SplitPrograms:
     known: dict[int, Prepared | None] = field(default_factory=dict)
     refused: dict[int, PassError] = field(default_factory=dict)
     uncut: PassError | None = None
+    clock: Clock = NEVER.clock
+    cut_s: float = 0.0
 
     @classmethod
     def of(
@@ -75,7 +78,7 @@ class SplitPrograms:
         assert main is not None
         own = adopted if isinstance(adopted, int) else 0
         batch = own or _batch_size(main)
-        found = cls(to_bytecode(copy), batch, statistics, own)
+        found = cls(to_bytecode(copy), batch, statistics, own, clock=deadline.clock)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:
@@ -86,7 +89,7 @@ class SplitPrograms:
         uncut = reason or list(found.refused.values())[-1]
         if microbatches > 1 or found.prepared(1) is None:
             raise uncut
-        return cls(found.bytecode, 1, statistics, own, found.cut, {1: found.known[1]}, found.refused, uncut)
+        return replace(found, batch=1, known={1: found.known[1]}, uncut=uncut)
 
     @property
     def example(self) -> Prepared:
@@ -108,8 +111,10 @@ class SplitPrograms:
 
     def make(self, slices: int) -> Prepared:
         """The same as data."""
-        graph = import_graph(self.module(slices))
-        return prepare(graph)
+        begin = self.clock()
+        found = prepare(import_graph(self.module(slices)))
+        self.cut_s = self.clock() - begin
+        return found
 
     def prepared(self, slices: int) -> Prepared | None:
         """As `make`, remembered; None if the step cannot be cut so."""
@@ -120,6 +125,10 @@ class SplitPrograms:
                 self.refused[slices] = error
                 self.known[slices] = None
         return self.known[slices]
+
+    def is_cut(self, slices: int) -> bool:
+        """Whether it was cut so already."""
+        return slices in self.cut
 
     def refusal(self, slices: int) -> RhinoError | None:
         """Why it cannot be cut so."""

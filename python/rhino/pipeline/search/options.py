@@ -24,7 +24,8 @@ class JointOptions:
       mesh, axes: of one replica of a stage, and the names of its axes; one each for all widths that stages have.
       fewer: whether the most micro-batches that divide the batch will do, up to those asked for. Stages are cut as for
         the latter, so that a smaller batch finds the stages of a whole one.
-      deadline: when the best plan so far is returned, and when a search gives up that found none.
+      deadline: when the best plan so far is written, and when a search gives up that found none.
+      cut_s: seconds that cutting the step once took, by which those of writing are told.
     """
 
     level: str = "O1"
@@ -36,6 +37,7 @@ class JointOptions:
     fewer: bool = False
     schedule: str = ""
     deadline: Deadline = NEVER
+    cut_s: float = 0.0
 
     def mesh_of(self, width: int) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
         """The mesh asked for of stages of a width, None where it is open, and the names of its axes."""

@@ -41,6 +41,10 @@ class RescaledPrograms:
                 self.told[slices] = prepare(graph)
         return self.told.get(slices) or self._make(slices)
 
+    def is_cut(self, slices: int) -> bool:
+        """Whether it was cut so already, not only told."""
+        return self.programs.is_cut(slices)
+
     def refusal(self, slices: int) -> RhinoError | None:
         """Why it cannot be cut so."""
         return self.programs.refusal(slices)

@@ -76,9 +76,11 @@ def plan_jointly(
 class _Draft:
     """A pipeline before its stages are planned: the most promising is the least of them.
 
-    `bound_s` is what it takes with perfectly equal stages; `own` is whether its own program was laid out for that.
+    `slow` is whether writing it would take more than half of the time. `bound_s` is what it takes with perfectly equal
+    stages; `own` is whether its own program was laid out for that.
     """
 
+    slow: bool
     bound_s: float
     stages: int
     slices: int
@@ -92,14 +94,16 @@ class _JointSearch:
         self.effort = EFFORTS[options.level]
         self.limit = options.memory_limit or cluster.device.plan_bytes
         self.begin = time.perf_counter()
-        self.deadline = options.deadline
         self.planner = Planner(programs, cluster, options, self.limit)
         self.losers = self.planner.losers
+        self.half_s = options.deadline.at_most(inf) / 2
+        # Until one is found: what any pipeline takes to write.
+        self.deadline = self.planner.deadline = options.deadline.before(options.cut_s)
         self.uneven = False  # whether unequal stages were tried
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
 
     def run(self) -> JointSolution:
-        estimates = self.deadline.half(found=True)
+        estimates = self.options.deadline.half(found=True)
         queue = self.drafts() or self.others()
         if not queue:
             raise self.nothing()
@@ -110,10 +114,13 @@ class _JointSearch:
         while queue or (best is None and (queue := self.others())):
             draft = heappop(queue)
             least_s = best.step_time_s if best else inf
-            late = self.deadline.over(best is not None)
+            late = self.late(draft.shape, best.shape) if best else self.deadline.over(found=False)
+            if late and best is None:
+                break
+            # After one that is late, one with fewer tasks may still be written in time.
             if draft.bound_s >= least_s or late or (best and done >= self.effort.exact):
                 bound = min(bound, draft.bound_s)
-                break
+                continue
             layouts = self.planner.lay_out(draft.shape)
             if layouts is None:
                 continue
@@ -131,6 +138,7 @@ class _JointSearch:
                 if best is not None:
                     self.lose(best)
                 best = found
+                self.deadline = self.options.deadline.before(self.planner.writing_s(best.shape), found=True)
                 self.planner.deadline = self.deadline.with_plan()
             else:
                 self.lose(found)
@@ -152,10 +160,10 @@ class _JointSearch:
             shape = best.shape
             for slices in (shape.slices // 2, shape.slices * 2):
                 fits = slices >= shape.replicas and not slices % shape.replicas and not self.programs.batch % slices
-                if slices in tried or not fits or self.deadline.over():
+                near = replace(shape, slices=slices)
+                if slices in tried or not fits or self.late(near, shape):
                     continue
                 tried.add(slices)
-                near = replace(shape, slices=slices)
                 if self.planner.lay_out(near) is None:
                     continue
                 found = self.planner.planned(near)
@@ -167,6 +175,10 @@ class _JointSearch:
                 improved = improved or better is found
                 best = better
         return best, done
+
+    def late(self, *shapes: Shape) -> bool:
+        """Whether one of these would not be written in time, if that began now."""
+        return self.options.deadline.before(max(map(self.planner.writing_s, shapes)), found=True).over()
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
@@ -218,7 +230,8 @@ class _JointSearch:
     def draft(self, shape: Shape, layouts: Layouts, slices: int = 0) -> _Draft:
         """A pipeline with the layout of its program, or of the same cut into another number of slices."""
         bound_s = min(self.bound(shape, layouts[width], slices or shape.slices) for width in shape.kinds)
-        return _Draft(bound_s, shape.stages, shape.slices, shape, slices in (0, shape.slices))
+        slow = self.planner.writing_s(shape) > self.half_s
+        return _Draft(slow, bound_s, shape.stages, shape.slices, shape, slices in (0, shape.slices))
 
     def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
         """The finest slices, those `ratio` times as large, and so on: the same for all, for each takes time to read."""

@@ -31,6 +31,9 @@ class Programs(Protocol):
     def prepared(self, slices: int) -> Prepared | None:
         """The step as a loop over so many slices; None if it cannot be cut so."""
 
+    def is_cut(self, slices: int) -> bool:
+        """Whether the step was cut so already."""
+
     def refusal(self, slices: int) -> RhinoError | None:
         """Why it cannot be cut so."""
 

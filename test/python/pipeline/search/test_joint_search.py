@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import heappop
 
 import pytest
 from joint_programs import programs
@@ -11,9 +12,10 @@ from rhino.deadline import Deadline
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.pipeline.search.candidates import shapes
+from rhino.pipeline.search.candidates import Shape, shapes
 from rhino.pipeline.search.options import JointOptions
-from rhino.pipeline.search.search import plan_jointly
+from rhino.pipeline.search.planned import Planner
+from rhino.pipeline.search.search import _JointSearch, plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 
 CLUSTER = Cluster.load("dgx-h100:1")
@@ -158,3 +160,27 @@ def test_unequal_stages_where_equal_ones_are_too_many() -> None:
 def test_fewer_microbatches_are_the_most_that_divide_the_batch(batch: int, found: int) -> None:
     taken = list(shapes(Cluster.load("cpu:1"), batch, stages=2, microbatches=4, fewer=True))
     assert {shape.microbatches for shape in taken if shape.replicas == 1} == {found}
+
+
+def test_writing_is_told_by_what_was_cut_and_by_the_tasks(step: SplitPrograms) -> None:
+    def writing_s(stages: int, slices: int, cut_s: float) -> float:
+        shape = Shape((1,) * stages, 1, slices)
+        return Planner(step, CLUSTER, JointOptions(cut_s=cut_s), 1).writing_s(shape)
+
+    cut, uncut = step.example.slices, 3
+    assert step.is_cut(cut) and not step.is_cut(uncut)
+    assert writing_s(2, cut, 0.0) == 0.0
+    # A program that was only told is cut once more.
+    fragments_s = writing_s(0, cut, 8.0)
+    assert writing_s(0, uncut, 8.0) == fragments_s + 8.0
+    lists_s = writing_s(1, cut, 8.0) - fragments_s
+    assert lists_s > 0 and writing_s(4, cut, 8.0) == pytest.approx(fragments_s + 4 * lists_s)
+    assert writing_s(4, cut, 2.0) == pytest.approx(writing_s(4, cut, 8.0) / 4)
+
+
+def test_what_takes_more_than_half_of_the_time_to_write_comes_last(step: SplitPrograms) -> None:
+    options = JointOptions(stages=4, deadline=Deadline(at_s=30.0, clock=lambda: 0.0), cut_s=1.0)
+    search = _JointSearch(step, CLUSTER, options, lambda done, total, label: None)
+    drafts = search.drafts()
+    order = [search.planner.writing_s(heappop(drafts).shape) > 15.0 for _ in range(len(drafts))]
+    assert order == sorted(order) and {*order} == {False, True}
