@@ -235,7 +235,7 @@ class _Solver:
         if start is not None:
             used[[i for i, v in start.items() if v > 0.5]] = True
         near = self._branch(start, bound, used)
-        if near.objective <= bound * (1 + self.gap) or (not prove and near.status != "infeasible"):
+        if used.all() or near.objective <= bound * (1 + self.gap) or (not prove and near.status != "infeasible"):
             return near
         if near.status != "infeasible":
             start = {int(i): near.values[i] for i in np.flatnonzero(self.integers)}

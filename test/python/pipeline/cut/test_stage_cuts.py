@@ -92,6 +92,8 @@ def test_a_search_that_ends_early_has_a_bound(seed: int, segments: int) -> None:
 
 @pytest.mark.parametrize("made", [random_problem, pinned_problem])
 @given(SEEDS, st.booleans(), st.booleans())
+# HiGHS 1.16, branching again from its own optimum, tells an objective below that of the values it gives.
+@example(284199, False, False)
 @settings(max_examples=12, deadline=None)
 def test_the_integer_program_finds_the_same(
     made: Callable[[int, int, int, bool, bool], StageProblem], seed: int, uniform: bool, tight: bool
