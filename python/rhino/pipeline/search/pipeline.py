@@ -6,14 +6,14 @@ of replicas' gradients. Decides neither stages nor schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
-from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend
+from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend, delayed_ops
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.fragment_lives import Staging
@@ -134,15 +134,14 @@ class Loads:
     comm: list[float]
 
 
-def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slices: int) -> Loads:
-    """Seconds of the stages, from those of their ops. `slices` is how often the loop of the graph runs."""
+def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, delayed: Collection[int]) -> Loads:
+    """Seconds of the stages, from those of their ops. `delayed` are the backward ops in weight fragments."""
     graph = prepared.graph
     n = plan.stages
     phases = ("prepare", "forward", "backward", "weight", "update")
     compute = {phase: [0.0] * n for phase in phases}
     comm = {phase: [0.0] * n for phase in phases}
     hideable = {phase: [0.0] * n for phase in phases}
-    delayed = weight_ops(graph, plan)
     for op in graph.ops:
         s = plan.stage_of_op[op.index]
         phase = plan.phase_of_op[op.index]
@@ -165,7 +164,7 @@ def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slic
             exposed = comm[phase][s] + hideable[phase][s] - hidden
             total_compute[s] += compute[phase][s]
             total_comm[s] += exposed
-            trips = slices if phase in ("forward", "backward", "weight") else 1
+            trips = prepared.slices if phase in ("forward", "backward", "weight") else 1
             taken[phase].append((compute[phase][s] + exposed) / trips)
     return Loads(
         taken["forward"], taken["backward"], taken["weight"], taken["prepare"], taken["update"],
@@ -174,25 +173,19 @@ def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slic
 
 
 def weight_ops(graph: Graph, plan: StagePlan) -> frozenset[int]:
-    """Backward ops that no other stage waits for: what `rhino-form-fragments{split-backward}` delays."""
-    needed = {t.value for t in plan.transfers if t.phase == "backward"}
+    """The ops that `rhino-form-fragments{split-backward}` delays, those in their regions included."""
     loop = graph.microbatch_loop
-    end = graph.ops[loop].region_end
-    found, sending = set(), set()
-    for op in reversed(graph.ops[loop + 1 : end]):
-        if op.parent != loop or plan.phase_of_op[op.index] != "backward":
-            continue
-        if needed.isdisjoint(op.results):
-            found.add(op.index)
-        else:
-            sending.add(plan.stage_of_op[op.index])
-            needed.update(op.operands)
-            for inner in graph.ops[op.index + 1 : op.region_end]:
-                needed.update(inner.operands)
-    # A stage that sends nothing has nothing to do first.
-    found = {i for i in found if plan.stage_of_op[i] in sending}
+    body = graph.ops[loop + 1 : graph.ops[loop].region_end]
+    reads = {}
+    for op in body:
+        if op.parent == loop and plan.phase_of_op[op.index] == "backward":
+            inside = graph.ops[op.index + 1 : op.region_end]
+            reads[op.index] = {graph.values[v].producer for o in (op, *inside) for v in o.operands}
+    stage_of = {i: plan.stage_of_op[i] for i in reads}
+    sent = {graph.values[t.value].producer for t in plan.transfers if t.phase == "backward"}
+    found = set(delayed_ops(stage_of, reads, sent))
     # Ops of a region are where their parent is.
-    for op in graph.ops[loop + 1 : end]:
+    for op in body:
         if op.parent in found:
             found.add(op.index)
     return frozenset(found)
@@ -231,7 +224,8 @@ def pipeline(
     """
     graph = prepared.graph
     by_stage = [layouts[width] for width in shape.widths]
-    load = loads(prepared, by_stage, plan, prepared.slices)
+    delayed = weight_ops(graph, plan)
+    load = loads(prepared, by_stage, plan, delayed)
     held = zip(prepared.ready.step.graph.arguments, plan.stage_of_argument, strict=True)
     staging = Staging(
         plan.stages,
@@ -249,7 +243,6 @@ def pipeline(
     replica_s = _replica_seconds(replica_bytes, shape, placement.cluster)
     # What a replica adds up stands beside the sum of all.
     sends = []
-    delayed = weight_ops(graph, plan)
     split = {plan.stage_of_op[o] for o in delayed}
     summed = [shape.replicas > 1 and nbytes > 0 for nbytes in replica_bytes]
     levels = once_levels(prepared.ready.step, plan, delayed, summed)
