@@ -18,7 +18,7 @@ from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.fragment_lives import Staging
 from rhino.pipeline.search.memory import stage_memory
-from rhino.pipeline.search.placement import Placement, part_of
+from rhino.pipeline.search.placement import Matrix, Placement, part_of
 from rhino.pipeline.search.sends import once_levels
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
 from rhino.pipeline.search.spread import Spread
@@ -60,7 +60,8 @@ def stage_step(
     speeds = tuple(sum(total) / sum(totals[width]) if any(totals[width]) else 1.0 for width in shape.widths)
     memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.widths, strict=False))
     n, m = shape.stages, microbatches or shape.microbatches
-    start_s, byte_s = _links(shape, placement)
+    # Of a value split over a block each device counts its part, and all parts travel.
+    start_s, byte_s = placement.rates(float(shape.width * shape.replicas))
     if not exact:
         # With one kind of link all cuts of a chain are tried in no time.
         start_s, byte_s = _alike(start_s), _alike(byte_s)
@@ -80,18 +81,6 @@ def _total_seconds(sharded: Sharded) -> list[float]:
     return [a + b + c for a, b, c in zip(seconds.compute, seconds.comm, seconds.hideable, strict=True)]
 
 
-Matrix = tuple[tuple[float, ...], ...]
-
-
-def _links(shape: Shape, placement: Placement) -> tuple[Matrix, Matrix]:
-    """Between every two stages, seconds before the first byte of a transfer arrives, and of a byte of each device."""
-    n = range(shape.stages)
-    # Of a value split over a block each device counts its part, and all parts travel.
-    one = float(shape.width * shape.replicas)
-    start_s = tuple(tuple(_start_s(placement, a, b) for b in n) for a in n)
-    return start_s, tuple(tuple(placement.transfer_s(a, b, one) - start_s[a][b] for b in n) for a in n)
-
-
 def _sent(graph: Graph, sharded: Sharded, shape: Shape, placement: Placement) -> list[int]:
     """By value, bytes of each device that take as long as sending it on: copies within a host are made there."""
     inside = placement.same_host(0, shape.stages - 1)
@@ -108,14 +97,6 @@ def _alike(matrix: Matrix) -> Matrix:
     n = len(matrix)
     mean = sum(matrix[s][s + 1] for s in range(n - 1)) / max(1, n - 1)
     return tuple(tuple(mean if a != b else 0.0 for b in range(n)) for a in range(n))
-
-
-def _start_s(placement: Placement, a: int, b: int) -> float:
-    """Seconds before the first byte of a transfer arrives."""
-    if a == b:
-        return 0.0
-    level = placement.cluster.intra_host if placement.same_host(a, b) else placement.cluster.inter_host
-    return level.latency_s if level is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
