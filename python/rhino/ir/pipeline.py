@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -47,6 +48,12 @@ def fragment_ops(module: ir.Module) -> list[ir.Operation]:
 def transfer_ops(module: ir.Module) -> list[ir.Operation]:
     """The `mpmd.transfer` operations of the step in the order of `PipelineProgram.transfers`."""
     return _ops(module, "mpmd.transfer")
+
+
+def local_bytes(program: PipelineProgram, value: GroupValue) -> int:
+    """Bytes of a value on one device of its group."""
+    sizes = dict(program.meshes[value.group].axes)
+    return -(-value.nbytes // prod(sdy.axis_size(axis, sizes) for axes in value.sharding for axis in axes))
 
 
 def _ops(module: ir.Module, name: str) -> list[ir.Operation]:

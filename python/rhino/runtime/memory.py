@@ -1,21 +1,18 @@
 """Memory of a pipelined step per device group: what the list of actions keeps, and what XLA needs while one runs.
 
-Owns the sum. The fragments' own numbers are XLA's; knows neither jax nor how anything is run.
+Owns the sum. The fragments' own numbers are XLA's: the rows of `rhino.pipeline.program.StageMemory` predict what this
+adds up. Knows neither jax nor how anything is run.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from rhino.compile.executable import MemoryAnalysis
+from rhino.ir.pipeline import local_bytes
 from rhino.pipeline.program import PipelineProgram
-from rhino.program.element_types import dtype_bytes
 from rhino.runtime.script import UNREAD, RunFragment, Script
-
-_PART = re.compile(r":\(\d+\)(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +48,6 @@ class PipelineMemory:
         return max(group.peak_bytes for group in self.groups)
 
 
-def value_bytes(program: PipelineProgram, value: int) -> int:
-    """Bytes of a value on one device."""
-    found = program.values[value]
-    sizes = dict(program.meshes[found.group].axes)
-    ways = prod(_axis_size(axis, sizes) for axes in found.sharding for axis in axes)
-    return -(-int(prod(found.shape) * dtype_bytes(found.dtype)) // ways)
-
-
 def pipeline_memory(
     program: PipelineProgram, script: Script, fragments: Sequence[MemoryAnalysis | None]
 ) -> PipelineMemory:
@@ -66,7 +55,7 @@ def pipeline_memory(
 
     An argument that the caller does not give away stays to the end: the caller holds it.
     """
-    size = [value_bytes(program, value) for value in script.values]
+    size = [local_bytes(program, program.values[value]) for value in script.values]
     where = [program.values[value].group for value in script.values]
     groups = range(len(program.meshes))
     arguments, kept = [0] * len(groups), [0] * len(groups)
@@ -104,9 +93,3 @@ def pipeline_memory(
             note(group, 0, str(action.task))
             drop(action.dead)
     return PipelineMemory(tuple(worst))
-
-
-def _axis_size(axis: str, sizes: dict[str, int]) -> int:
-    """The size of an axis, or of the part of one that `x:(1)2` names."""
-    part = _PART.search(axis)
-    return int(part[1]) if part else sizes[axis]

@@ -29,6 +29,7 @@ from rhino.passes.stage.staged_program import (
     read_staged,
 )
 from rhino.passes.stage.stored_slices import store_slices
+from rhino.pipeline.program import awaited_ops, delayed_ops
 
 _STATE = ("param", "opt_state")
 
@@ -92,38 +93,36 @@ class _Planner:
         """Decide the fragment of each operation."""
         delayed: frozenset[int] = frozenset()
         if split_backward:
-            awaited = self.awaited("backward")
-            sending = {self.home(index).stage for index in awaited}
-            delayed = frozenset(i for i in self.staged if self.home(i).stage in sending and i not in awaited)
+            reads, sent = self.waits("backward")
+            delayed = delayed_ops({i: self.home(i).stage for i in reads}, reads, sent)
         last: dict[Home, int] = {}
         for index in self.staged:
             home, roots = self.home(index), self.program.node_roots(self.program.nodes[index])
             if home.phase in IN_LOOP:
-                late = home.phase == "backward" and index in delayed
-                self.places[index] = FragmentPlace("weight" if late else home.phase, home.stage)
+                self.places[index] = FragmentPlace("weight" if index in delayed else home.phase, home.stage)
             else:
                 level = self.level(roots, home.phase, home.stage)
                 self.places[index] = FragmentPlace(home.phase, home.stage, level)
                 last[home] = max(level, last.get(home, 0))
         # What no other stage waits for is done at the last level, where what it makes is used.
-        awaited = self.awaited("prepare") | self.awaited("update")
+        awaited = awaited_ops(*self.waits("prepare")) | awaited_ops(*self.waits("update"))
         for index in self.staged:
             home = self.home(index)
             if home in last and index not in awaited:
                 self.places[index] = FragmentPlace(home.phase, home.stage, last[home])
 
-    def awaited(self, phase: str) -> set[int]:
-        """The operations of a phase that operations of other stages in that phase wait for."""
-        found: set[int] = set()
-        for index in reversed(self.staged):  # program order: what an operation reads comes before it
-            if self.home(index).phase == phase:
-                for root in self.program.node_roots(self.program.nodes[index]):
-                    made = self.program.producer.get(root)
-                    if made is not None and self.program.nodes[made].home is not None:
-                        far = self.home(made).stage != self.home(index).stage
-                        if self.home(made).phase == phase and (far or index in found):
-                            found.add(made)
-        return found
+    def waits(self, phase: str) -> tuple[dict[int, list[int]], set[int]]:
+        """What each operation of a phase reads of others in it, and those of them that other stages read."""
+        reads: dict[int, list[int]] = {i: [] for i in self.staged if self.home(i).phase == phase}
+        sent: set[int] = set()
+        for index, found in reads.items():
+            for root in self.program.node_roots(self.program.nodes[index]):
+                made = self.program.producer.get(root)
+                if made in reads:
+                    found.append(made)
+                    if self.home(made).stage != self.home(index).stage:
+                        sent.add(made)
+        return reads, sent
 
     # Where values are.
 

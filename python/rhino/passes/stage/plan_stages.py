@@ -17,14 +17,9 @@ from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.split_sums import regroup_scalars, split_gradients
 from rhino.pipeline.cut import StageMachine, StageOptions, StagePlan, plan_step
+from rhino.pipeline.schedule import warmup_counts
 from rhino.pipeline.search.placement import Placement
 from rhino.program.data import Graph
-
-_IN_FLIGHT = {
-    "gpipe": lambda m, depth: m,
-    "1f1b": lambda m, depth: min(m, depth),
-    "eager-1f1b": lambda m, depth: min(m, 2 * depth - 1),
-}
 
 
 @register
@@ -102,27 +97,17 @@ class PlanStages(Pass):
     def machine(self, graph: Graph, cluster: Cluster) -> StageMachine:
         """The cluster's devices dealt to stages in order, each stage computing on all of its own at once."""
         n, placement = self.stages, Placement.of(cluster, self.stages)
-        counts, hosts = placement.widths, [placement.hosts_of(s)[0] for s in range(n)]
         tag = graph.ops[graph.microbatch_loop].tag if graph.microbatch_loop >= 0 else ""
         m = int(tag) if tag.isdigit() else 1
-        near, far = cluster.intra_host or cluster.levels[0], cluster.inter_host or cluster.levels[-1]
-        pairs = [[near if hosts[a] == hosts[b] else far for b in range(n)] for a in range(n)]
-        # A device sends its part by a link of its own within a host, by its share of the host's to others.
-        width = [[counts[a] if hosts[a] == hosts[b] else max(1, far.nics) for b in range(n)] for a in range(n)]
+        latency_s, byte_s = placement.rates()
         return StageMachine(
             n,
             m,
-            speeds=tuple(float(c) for c in counts),
-            in_flight=tuple(_IN_FLIGHT[self.schedule](m, n - s) for s in range(n)),
-            memory_limits=tuple((self.memory_limit or cluster.device.plan_bytes) * c for c in counts),
-            byte_s=tuple(
-                tuple(
-                    0.0 if a == b else 1 / (pairs[a][b].bandwidth_bytes_s * min(width[a][b], width[b][a]))
-                    for b in range(n)
-                )
-                for a in range(n)
-            ),
-            latency_s=tuple(tuple(0.0 if a == b else pairs[a][b].latency_s for b in range(n)) for a in range(n)),
+            speeds=tuple(float(width) for width in placement.widths),
+            in_flight=warmup_counts(self.schedule, range(n, 0, -1), m),
+            memory_limits=tuple((self.memory_limit or cluster.device.plan_bytes) * w for w in placement.widths),
+            byte_s=byte_s,
+            latency_s=latency_s,
         )
 
 

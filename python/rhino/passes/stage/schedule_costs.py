@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
 
 from jaxlib.mlir import ir
 
@@ -16,7 +15,7 @@ from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCost, RhinoMulticast
 from rhino.dialect.context import parse_text
 from rhino.ir.import_graph import import_graph
-from rhino.ir.pipeline import fragment_ops, transfer_ops
+from rhino.ir.pipeline import fragment_ops, local_bytes, transfer_ops
 from rhino.machine import Cluster
 from rhino.machine.roofline import op_seconds
 from rhino.passes.stage.outline import outline
@@ -181,14 +180,18 @@ def spread_of(program: PipelineProgram, value: GroupValue) -> Spread:
 
 
 def _memory(program: PipelineProgram, stage: int) -> StageMemory:
-    """Where nothing says more: the values between fragments. Those of a group count for the first of its stages."""
+    """Where nothing says more: the values between fragments. Those of a group count for the first of its stages.
+
+    Not the sweep of `rhino.pipeline.search.memory`, which needs the graph that was cut: what runs inside a fragment is
+    not counted.
+    """
     group = program.group_of(stage)
     saved = _saved_bytes(program, stage)
     if stage != group:
         return StageMemory(0, 0, saved, saved, 0)
 
     def held(values: Sequence[int]) -> int:
-        return sum(_local_bytes(program, program.values[v]) for v in values if program.values[v].group == group)
+        return sum(local_bytes(program, program.values[v]) for v in values if program.values[v].group == group)
 
     inside = {v for op in program.body if isinstance(op, Fragment) for v in op.operands}
     prepared = [v for op in program.before for v in (op.results if isinstance(op, Fragment) else (op.target,))]
@@ -202,9 +205,4 @@ def _saved_bytes(program: PipelineProgram, stage: int) -> int:
     read = dict.fromkeys(value for fragment in readers for value in fragment.operands)
     early = {v for f in program.fragments if f.kind == "forward" and f.stage == stage for v in f.results}
     early |= {t.target for t in program.body if isinstance(t, Transfer) and t.of == "forward"}
-    return sum(_local_bytes(program, program.values[value]) for value in read if value in early)
-
-
-def _local_bytes(program: PipelineProgram, value: GroupValue) -> int:
-    sizes: Mapping[str, int] = dict(program.meshes[value.group].axes)
-    return value.nbytes // prod(sdy.axis_size(axis, sizes) for axes in value.sharding for axis in axes)
+    return sum(local_bytes(program, program.values[value]) for value in read if value in early)

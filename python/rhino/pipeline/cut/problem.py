@@ -48,10 +48,13 @@ class Net:
 class StageProblem:
     """Units in an order that suits their precedences, and the machine.
 
+    Bytes of a stage are a sum over its units, as the row of an integer program has to be; what runs besides is in
+    `rhino.pipeline.program.StageMemory`.
+
     Attributes:
       precedences: (u, v) with stage(u) <= stage(v); u < v.
       speeds: by stage; a unit takes its seconds divided by the speed.
-      in_flight: by stage, micro-batches whose activations are there at once.
+      in_flight: by stage, micro-batches whose activations are there at once, as the schedule has it; else 1.
       memory_limits: by stage, bytes; 0 for no limit.
       pins: by unit, the stage that it has to be on; -1 for any. () for none.
       byte_s, latency_s: between every two stages, seconds of a byte and of a message, as matrices.
@@ -77,7 +80,7 @@ class StageProblem:
             )
         defaults: tuple[tuple[str, tuple[object, ...]], ...] = (
             ("speeds", (1.0,) * n),
-            ("in_flight", tuple(min(self.microbatches, n - i) for i in range(n))),
+            ("in_flight", (1,) * n),
             ("memory_limits", (0,) * n),
             ("byte_s", ((0.0,) * n,) * n),
             ("latency_s", ((0.0,) * n,) * n),

@@ -19,6 +19,7 @@ from rhino.pipeline.program.program import (
     Transfer,
 )
 from rhino.pipeline.program.stage_memory import StageMemory
+from rhino.pipeline.program.weight_fragment import awaited_ops, delayed_ops
 
 __all__ = [
     "FRAGMENT_KINDS",
@@ -35,5 +36,7 @@ __all__ = [
     "StageMemory",
     "StageSend",
     "Transfer",
+    "awaited_ops",
+    "delayed_ops",
     "edges_of",
 ]

@@ -31,7 +31,7 @@ def estimate_step_s(
     bound = _StepBound(costs, microbatches, split)
     best = bound.busiest_group()
     if name in ("gpipe", "1f1b", "eager-1f1b") or (name == "kfkb" and k == 1):
-        counts = warmup_counts(name, costs, microbatches) if warmup is None else warmup
+        counts = warmup_counts(name, costs.depths(), microbatches) if warmup is None else warmup
         best = max(best, bound.cycles([min(count, microbatches) for count in counts]))
     return best
 

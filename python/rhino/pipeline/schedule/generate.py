@@ -108,7 +108,7 @@ def _alternating(
     if k < 1:
         raise RhinoError(f"kfkb needs groups of at least one micro-batch, got k = {k}", "give 1 or more")
     if warmup is None:
-        warmup = warmup_counts(name, costs, microbatches, k)
+        warmup = warmup_counts(name, costs.depths(), microbatches, k)
     elif len(warmup) != costs.stages:
         raise RhinoError(f"warmup has {len(warmup)} counts, but there are {costs.stages} stages", "give one per stage")
     if any(count < min(k, microbatches) for count in warmup):
@@ -143,7 +143,7 @@ def _best_kfkb(costs: PipelineCosts, microbatches: int, delay_weight: bool) -> S
     sample = min(microbatches, 8 * costs.stages)
     best: tuple[float, int] | None = None
     for k in _TRIED_K:
-        if k > 1 and (k > microbatches or not _fits(costs, warmup_counts("kfkb", costs, microbatches, k))):
+        if k > 1 and (k > microbatches or not _fits(costs, warmup_counts("kfkb", costs.depths(), microbatches, k))):
             break
         step_s = simulate(_alternating("kfkb", costs, sample, k, None, delay_weight), costs).step_time_s
         if best is None or step_s < best[0]:
@@ -178,7 +178,7 @@ def _zero_bubble_lists(
 ) -> list[ScheduledStep]:
     """Schedules of the kinds asked for: list schedules of some patience first, then 1F1B where it applies."""
     made = []
-    plain = warmup_counts("1f1b", costs, microbatches)
+    plain = warmup_counts("1f1b", costs.depths(), microbatches)
     fits = costs.group_count == costs.stages and all(w <= cap for w, cap in zip(plain, caps, strict=True))
     for kind in kinds:
         spare = kind - len(_TRIED_PATIENCE)

@@ -6,7 +6,7 @@ alone keeps lists that alternate after it free of deadlock, on any graph of stag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 
 from rhino.errors import NothingFits
@@ -16,16 +16,19 @@ from rhino.pipeline.schedule.period import steady_period_s
 _CLOSE = 1e-9
 
 
-def warmup_counts(name: str, costs: PipelineCosts, microbatches: int, k: int = 1) -> tuple[int, ...]:
-    """The counts of gpipe, 1f1b, eager-1f1b or kfkb, by the stages on the longest path to a last one: n - i in a chain.
+def warmup_counts(name: str, depths: Iterable[int], microbatches: int, k: int = 1) -> tuple[int, ...]:
+    """The counts of gpipe, 1f1b, eager-1f1b or kfkb, which are also the micro-batches that each stage has in flight.
 
     1F1B keeps as many in flight as stages follow, eager-1F1B (arXiv 2211.05322) twice that less one, kFkB k times that.
+
+    Args:
+      depths: by stage, the stages on the longest path to a last one, as `PipelineCosts.depths`; n - i in a chain.
     """
 
     def count(depth: int) -> int:
         return {"gpipe": microbatches, "1f1b": depth, "eager-1f1b": 2 * depth - 1, "kfkb": k * depth}[name]
 
-    return tuple(min(microbatches, count(depth)) for depth in costs.depths())
+    return tuple(min(microbatches, count(depth)) for depth in depths)
 
 
 def choose_warmup(costs: PipelineCosts, microbatches: int, delay_weight: bool = False) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rhino.machine import Cluster
+from rhino.pipeline.schedule import warmup_counts
 from rhino.pipeline.search.placement import deal
 
 
@@ -54,7 +55,7 @@ class Shape:
     @property
     def in_flight(self) -> tuple[int, ...]:
         """By stage, the micro-batches whose activations 1F1B holds: no schedule holds fewer and keeps all busy."""
-        return tuple(min(self.microbatches, self.stages - s) for s in range(self.stages))
+        return warmup_counts("1f1b", range(self.stages, 0, -1), self.microbatches)
 
     @property
     def name(self) -> str:

@@ -6,19 +6,19 @@ of replicas' gradients. Decides neither stages nor schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
-from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend
+from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend, delayed_ops
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.fragment_lives import Staging
 from rhino.pipeline.search.memory import stage_memory
-from rhino.pipeline.search.placement import Placement, part_of
+from rhino.pipeline.search.placement import Matrix, Placement, part_of
 from rhino.pipeline.search.sends import once_levels
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
 from rhino.pipeline.search.spread import Spread
@@ -60,7 +60,8 @@ def stage_step(
     speeds = tuple(sum(total) / sum(totals[width]) if any(totals[width]) else 1.0 for width in shape.widths)
     memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.widths, strict=False))
     n, m = shape.stages, microbatches or shape.microbatches
-    start_s, byte_s = _links(shape, placement)
+    # Of a value split over a block each device counts its part, and all parts travel.
+    start_s, byte_s = placement.rates(float(shape.width * shape.replicas))
     if not exact:
         # With one kind of link all cuts of a chain are tried in no time.
         start_s, byte_s = _alike(start_s), _alike(byte_s)
@@ -78,18 +79,6 @@ def stage_step(
 def _total_seconds(sharded: Sharded) -> list[float]:
     seconds = sharded.seconds
     return [a + b + c for a, b, c in zip(seconds.compute, seconds.comm, seconds.hideable, strict=True)]
-
-
-Matrix = tuple[tuple[float, ...], ...]
-
-
-def _links(shape: Shape, placement: Placement) -> tuple[Matrix, Matrix]:
-    """Between every two stages, seconds before the first byte of a transfer arrives, and of a byte of each device."""
-    n = range(shape.stages)
-    # Of a value split over a block each device counts its part, and all parts travel.
-    one = float(shape.width * shape.replicas)
-    start_s = tuple(tuple(_start_s(placement, a, b) for b in n) for a in n)
-    return start_s, tuple(tuple(placement.transfer_s(a, b, one) - start_s[a][b] for b in n) for a in n)
 
 
 def _sent(graph: Graph, sharded: Sharded, shape: Shape, placement: Placement) -> list[int]:
@@ -110,14 +99,6 @@ def _alike(matrix: Matrix) -> Matrix:
     return tuple(tuple(mean if a != b else 0.0 for b in range(n)) for a in range(n))
 
 
-def _start_s(placement: Placement, a: int, b: int) -> float:
-    """Seconds before the first byte of a transfer arrives."""
-    if a == b:
-        return 0.0
-    level = placement.cluster.intra_host if placement.same_host(a, b) else placement.cluster.inter_host
-    return level.latency_s if level is not None else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class Loads:
     """Seconds by stage of one device: of one micro-batch for `forward`, `backward` and `weight`, else of a step.
@@ -134,15 +115,14 @@ class Loads:
     comm: list[float]
 
 
-def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slices: int) -> Loads:
-    """Seconds of the stages, from those of their ops. `slices` is how often the loop of the graph runs."""
+def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, delayed: Collection[int]) -> Loads:
+    """Seconds of the stages, from those of their ops. `delayed` are the backward ops in weight fragments."""
     graph = prepared.graph
     n = plan.stages
     phases = ("prepare", "forward", "backward", "weight", "update")
     compute = {phase: [0.0] * n for phase in phases}
     comm = {phase: [0.0] * n for phase in phases}
     hideable = {phase: [0.0] * n for phase in phases}
-    delayed = weight_ops(graph, plan)
     for op in graph.ops:
         s = plan.stage_of_op[op.index]
         phase = plan.phase_of_op[op.index]
@@ -165,7 +145,7 @@ def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slic
             exposed = comm[phase][s] + hideable[phase][s] - hidden
             total_compute[s] += compute[phase][s]
             total_comm[s] += exposed
-            trips = slices if phase in ("forward", "backward", "weight") else 1
+            trips = prepared.slices if phase in ("forward", "backward", "weight") else 1
             taken[phase].append((compute[phase][s] + exposed) / trips)
     return Loads(
         taken["forward"], taken["backward"], taken["weight"], taken["prepare"], taken["update"],
@@ -174,25 +154,19 @@ def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, slic
 
 
 def weight_ops(graph: Graph, plan: StagePlan) -> frozenset[int]:
-    """Backward ops that no other stage waits for: what `rhino-form-fragments{split-backward}` delays."""
-    needed = {t.value for t in plan.transfers if t.phase == "backward"}
+    """The ops that `rhino-form-fragments{split-backward}` delays, those in their regions included."""
     loop = graph.microbatch_loop
-    end = graph.ops[loop].region_end
-    found, sending = set(), set()
-    for op in reversed(graph.ops[loop + 1 : end]):
-        if op.parent != loop or plan.phase_of_op[op.index] != "backward":
-            continue
-        if needed.isdisjoint(op.results):
-            found.add(op.index)
-        else:
-            sending.add(plan.stage_of_op[op.index])
-            needed.update(op.operands)
-            for inner in graph.ops[op.index + 1 : op.region_end]:
-                needed.update(inner.operands)
-    # A stage that sends nothing has nothing to do first.
-    found = {i for i in found if plan.stage_of_op[i] in sending}
+    body = graph.ops[loop + 1 : graph.ops[loop].region_end]
+    reads = {}
+    for op in body:
+        if op.parent == loop and plan.phase_of_op[op.index] == "backward":
+            inside = graph.ops[op.index + 1 : op.region_end]
+            reads[op.index] = {graph.values[v].producer for o in (op, *inside) for v in o.operands}
+    stage_of = {i: plan.stage_of_op[i] for i in reads}
+    sent = {graph.values[t.value].producer for t in plan.transfers if t.phase == "backward"}
+    found = set(delayed_ops(stage_of, reads, sent))
     # Ops of a region are where their parent is.
-    for op in graph.ops[loop + 1 : end]:
+    for op in body:
         if op.parent in found:
             found.add(op.index)
     return frozenset(found)
@@ -231,7 +205,8 @@ def pipeline(
     """
     graph = prepared.graph
     by_stage = [layouts[width] for width in shape.widths]
-    load = loads(prepared, by_stage, plan, prepared.slices)
+    delayed = weight_ops(graph, plan)
+    load = loads(prepared, by_stage, plan, delayed)
     held = zip(prepared.ready.step.graph.arguments, plan.stage_of_argument, strict=True)
     staging = Staging(
         plan.stages,
@@ -249,7 +224,6 @@ def pipeline(
     replica_s = _replica_seconds(replica_bytes, shape, placement.cluster)
     # What a replica adds up stands beside the sum of all.
     sends = []
-    delayed = weight_ops(graph, plan)
     split = {plan.stage_of_op[o] for o in delayed}
     summed = [shape.replicas > 1 and nbytes > 0 for nbytes in replica_bytes]
     levels = once_levels(prepared.ready.step, plan, delayed, summed)

@@ -12,6 +12,8 @@ from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.pipeline.search.spread import Spread, need_of
 
+Matrix = tuple[tuple[float, ...], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -79,6 +81,19 @@ class Placement:
         senders = self.widths[src] if inside else len(self.hosts_of(src))
         bound_s = whole_s * max(need.share, 1 / senders)
         return bound_s + (level.latency_s if inside else _chain_s(bound_s, need.readers, level.latency_s))
+
+    def start_s(self, src: int, dst: int) -> float:
+        """Seconds before the first byte of a transfer between two blocks arrives."""
+        if src == dst:
+            return 0.0
+        level = self.cluster.intra_host if self.same_host(src, dst) else self.cluster.inter_host
+        return level.latency_s if level is not None else 0.0
+
+    def rates(self, nbytes: float = 1.0) -> tuple[Matrix, Matrix]:
+        """Between every two blocks, `start_s`, and the further seconds of so many bytes, split over all devices."""
+        n = range(self.groups)
+        start_s = tuple(tuple(self.start_s(a, b) for b in n) for a in n)
+        return start_s, tuple(tuple(self.transfer_s(a, b, nbytes) - start_s[a][b] for b in n) for a in n)
 
     def links(self, src: int, dst: int) -> tuple[str, ...]:
         """What a transfer occupies: the NICs of both blocks' hosts, one way; within a host nothing that others do."""

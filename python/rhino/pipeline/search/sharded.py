@@ -192,7 +192,7 @@ def _pinned(prepared: Prepared, stages: Sequence[int]) -> Prepared:
 
 def crowd(shape: Shape, width: int) -> tuple[int, int]:
     """How many stages of a width would share the program, and how many micro-batches each saves for."""
-    return -(-sum(shape.widths) // width), min(shape.microbatches, shape.stages)
+    return -(-sum(shape.widths) // width), max(shape.in_flight)
 
 
 def pipelined(prepared: Prepared, count: int, in_flight: int) -> Lifetimes:

@@ -103,7 +103,11 @@ class Alternative:
 
     name: str = told(String(), "what was tried")
     why: str = told(String(), "why it lost")
-    step_time_s: float | None = told(Float(0), "its predicted seconds per step", default=None)
+    step_time_s: float | None = told(
+        Float(0),
+        "its predicted seconds per step; of a pipeline by the price of `search.searched_s`",
+        default=None,
+    )
     peak_bytes: int | None = told(Int(0), "its predicted peak memory per device", default=None)
 
 

@@ -9,6 +9,7 @@ from math import inf
 
 from rhino.pipeline.cut import Net, StageOptions, StageProblem, StageUnit
 from rhino.pipeline.cut.problem import evaluate, fits, slowest_allowed
+from rhino.pipeline.schedule import warmup_counts
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -35,12 +36,14 @@ def random_problem(seed: int, units: int, stages: int, uniform: bool = True, tig
         )
 
     limits = (r.randint(150, 400),) * stages if tight else ()
+    microbatches = r.choice([1, 2, 8])
     return StageProblem(
         found,
         edges,
         tuple(nets),
         stages,
-        r.choice([1, 2, 8]),
+        microbatches,
+        in_flight=warmup_counts("1f1b", range(stages, 0, -1), microbatches),
         speeds=tuple(r.choice([1.0, 1.0, 2.0]) for _ in range(stages)),
         memory_limits=limits,
         byte_s=links(0.1),

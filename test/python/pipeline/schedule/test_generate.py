@@ -144,7 +144,7 @@ def test_chosen_counts_hide_transfers(costs: PipelineCosts) -> None:
 
 def test_kfkb_chooses_k() -> None:
     fast, slow = PipelineCosts.uniform(4, 1.0, 2.0), PipelineCosts.uniform(4, 1.0, 2.0, 3.0)
-    assert make_schedule("kfkb", fast, 32).warmup == warmup_counts("1f1b", fast, 32)
+    assert make_schedule("kfkb", fast, 32).warmup == warmup_counts("1f1b", fast.depths(), 32)
     chosen = make_schedule("kfkb", slow, 32)
     assert chosen.warmup[-1] > 1
     times = [simulate(make_schedule("kfkb", slow, 32, k=k), slow).step_time_s for k in (1, 2, 3, 4, 6, 8)]

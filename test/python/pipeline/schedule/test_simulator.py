@@ -48,7 +48,7 @@ def test_steady_time_is_the_closed_form(name: str, stages: int) -> None:
         expected = steady_time_s(name, stages, 1.0, 2.0, transfer)
         measured = simulate(make_schedule(name, costs, 14 * stages), costs).steady_time_per_microbatch_s
         assert measured == pytest.approx(expected, rel=1e-12), transfer
-        period = steady_period_s(costs, warmup_counts(name, costs, 14 * stages))
+        period = steady_period_s(costs, warmup_counts(name, costs.depths(), 14 * stages))
         assert period == pytest.approx(expected, rel=1e-12), transfer
 
 
@@ -61,7 +61,7 @@ def test_in_flight_is_the_closed_form(stages: int) -> None:
             name: tuple(in_flight(name, stages, stage, m, k or 1) for stage in range(stages)) for name, k in known
         }
         for name, k in known:
-            assert warmup_counts(name, costs, m, k or 1) == expected[name]
+            assert warmup_counts(name, costs.depths(), m, k or 1) == expected[name]
         # The lists alone decide; every name gets its turn with every number of stages.
         name, k = known[(m + stages) % 4]
         schedule = make_schedule(name, costs, m, k=k)

@@ -11,9 +11,11 @@ import pytest
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
+from rhino.passes.stage.plan_stages import PlanStages
 from rhino.pipeline.search.candidates import Shape, shapes, widths
 from rhino.pipeline.search.placement import Placement, part_of
 from rhino.pipeline.search.spread import Spread
+from rhino.program.data import Graph
 from rhino.reshard import MovedTensor, Network, bounds_of, spec_tiles, units_of
 
 V100S = Cluster.load("p3.16xlarge:8")
@@ -46,6 +48,23 @@ def test_stages_of_several_hosts_send_by_all_their_nics() -> None:
     placed = Placement.of(V100S, 2)
     assert list(placed.hosts_of(1)) == [4, 5, 6, 7]
     assert placed.transfer_s(0, 1, 3.125e9) == pytest.approx(0.25, rel=1e-3)
+
+
+def test_rates_are_the_start_and_the_bytes_of_transfers() -> None:
+    for groups in (2, 4, 16):  # whole hosts, and halves of them
+        placed = Placement.of(V100S, groups)
+        start_s, byte_s = placed.rates(1e6)
+        for a, b in product(range(groups), repeat=2):
+            assert start_s[a][b] + byte_s[a][b] == pytest.approx(placed.transfer_s(a, b, 1e6))
+            assert (start_s[a][b] == byte_s[a][b] == 0.0) == (a == b)
+
+
+@pytest.mark.parametrize(("stages", "nics"), [(2, 4), (8, 1), (16, 1)])
+def test_stages_are_cut_for_all_nics_of_their_hosts(stages: int, nics: int) -> None:
+    graph = Graph()
+    machine = PlanStages(stages, V100S.name).machine(graph, V100S)
+    assert machine.byte_s[0][stages - 1] == pytest.approx(1 / (nics * NIC_BYTES_S), rel=1e-6)
+    assert machine.in_flight == (1,) * stages  # without a loop there is one micro-batch
 
 
 def test_blocks_of_one_host_share_its_nic() -> None:
