@@ -5,7 +5,7 @@ Owns the dataclasses. Imports neither jax nor MLIR; `rhino.ir.pipeline` makes th
 
 from __future__ import annotations
 
-from rhino.pipeline.program.edges import PipelineEdge, edges_of
+from rhino.pipeline.program.edges import Edge, PipelineEdge, SignatureEdge, all_edges, edges_of, signature_edges
 from rhino.pipeline.program.priced import FragmentSeconds, PricedProgram, StageSend
 from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
@@ -22,6 +22,7 @@ from rhino.pipeline.program.stage_memory import StageMemory
 
 __all__ = [
     "FRAGMENT_KINDS",
+    "Edge",
     "Fragment",
     "FragmentSeconds",
     "GroupMesh",
@@ -30,10 +31,13 @@ __all__ = [
     "PipelineProgram",
     "PricedProgram",
     "Result",
+    "SignatureEdge",
     "StageArgument",
     "StageCarry",
     "StageMemory",
     "StageSend",
     "Transfer",
+    "all_edges",
     "edges_of",
+    "signature_edges",
 ]
