@@ -47,6 +47,20 @@ def run(ways: int, schedule: str, order: list[int], strategy: str, shared: bool 
     print(f"ways {ways} {schedule} {order} {strategy}: right", flush=True)
 
 
+def echo() -> None:
+    """What nobody reads is kept as its type says, and told to all as any small result."""
+    devices = jax.devices()
+    text = two_stages.echoing(two_stages.text(ways=len(devices) // 2))
+    pipeline = build(text, devices, schedule=make_schedule("1f1b", COSTS, 4))
+    echoed = np.arange(128, dtype=np.float32).reshape(16, 8)
+    given = pipeline.place([*two_stages.arguments(), echoed])
+    assert not given[3].is_fully_replicated
+    *_, out, again = pipeline.run(given)
+    np.testing.assert_allclose(np.asarray(out), two_stages.step(*two_stages.arguments())[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(np.asarray(again), echoed)
+    print("echo: right", flush=True)
+
+
 def main() -> None:
     """Two stages on processes of their own; both over all processes; and one process with parts of both."""
     jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
@@ -59,6 +73,7 @@ def main() -> None:
     run(half, "1f1b", list(range(count)), "broadcast", shared=True)
     # Both groups are on both processes, and each has a half of the batch of each.
     run(half, "1f1b", crossed, "broadcast", shared=True)
+    echo()
 
 
 if __name__ == "__main__":

@@ -171,6 +171,22 @@ func.func @main(%w0: {on(0, w0)} {{rhino.argument = {{index = 0 : i64}}{given.fo
 """
 
 
+def echoing(module: str) -> str:
+    """The module with a fourth argument, split over stage 1 and read by nobody, that it returns as its fourth result."""
+    kind = '!mpmd.mesh_tensor<"stage1", tensor<16x8xf32>, sharding=<@mesh, [{"x"}, {}]>>'
+    named = f"{kind} {{rhino.argument = {{index = 3 : i64}}}}"
+    start = module.index("func.func @main")
+    head, main = module[:start], module[start:]
+    for old, new in (
+        (")\n    -> (", f", %u: {named})\n    -> ("),
+        (") attributes {topology", f", {named}) attributes {{topology"),
+        ("return %u0, %u1, %r#2 : ", "return %u0, %u1, %r#2, %u : "),
+    ):
+        assert main.count(old) == 1, old
+        main = main.replace(old, new)
+    return head + main.rstrip().removesuffix("}").rstrip().removesuffix("}").rstrip() + f", {kind}\n}}\n}}\n"
+
+
 def arguments(batch: int = 16, features: int = 8, hidden: int = 32) -> list[Any]:
     """Two weights and a batch."""
     random = np.random.default_rng(0)
