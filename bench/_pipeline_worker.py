@@ -68,9 +68,7 @@ class Worker:
         script = make_script(self._program, made)
         assert script.donated == self._donated, "another schedule gives away other buffers: compile for it"
         messages = planned_here(self._program, self._devices, self._cluster, strategy, "optimal")
-        executable = PipelineExecutable(
-            self._program, made, script, self._compiled, "cpu", cluster=self._cluster, messages=messages
-        )
+        executable = PipelineExecutable(self._program, made, script, self._compiled, "cpu", messages=messages)
         self._steps[name] = executable, executable.place(self._model.arguments())
         return {}
 

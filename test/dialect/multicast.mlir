@@ -27,4 +27,20 @@ module attributes {rhino.placement = {m0 = [0, 1], m1 = [5, 4]}} {
     ]}} %y : (!w0) -> !w1
     return %0, %1 : !m1, !w1
   }
+  // An argument that is kept on the first mesh gets to the second; a result gets to every device, which have their own rows.
+  // CHECK-LABEL: func.func private @signature
+  // CHECK-SAME: %arg1: {{.*}} {rhino.argument = {index = 0 : i64}, rhino.multicast = {edge = "argument 1"
+  // CHECK-SAME: -> ({{.*}} {rhino.multicast = {edge = "results 0"
+  func.func private @signature(%x: !m0 {rhino.argument = {index = 0 : i64}}, %y: !m1 {rhino.argument = {index = 0 : i64},
+    rhino.multicast = {edge = "argument 1", strategy = "broadcast", scheduler = "optimal", units = [
+      {slice = [[0, 2], [0, 4]], holders = [0], receivers = [5], sender = 0 : i64, order = 0 : i64},
+      {slice = [[0, 2], [4, 8]], holders = [0], receivers = [4], sender = 0 : i64, order = 1 : i64},
+      {slice = [[2, 4], [0, 4]], holders = [1], receivers = [5], sender = 1 : i64, order = 2 : i64},
+      {slice = [[2, 4], [4, 8]], holders = [1], receivers = [4], sender = 1 : i64, order = 3 : i64}
+    ]}}) -> (!m0 {rhino.multicast = {edge = "results 0", strategy = "broadcast", scheduler = "optimal", units = [
+      {slice = [[0, 2], [0, 8]], holders = [0], receivers = [1, 4, 5], sender = 0 : i64, order = 0 : i64},
+      {slice = [[2, 4], [0, 8]], holders = [1], receivers = [0, 4, 5], sender = 1 : i64, order = 1 : i64}
+    ]}}) attributes {topology = #mpmd.topology<<"m0": <["x"=2]>>, <"m1": <["x"=2]>>>} {
+    return %x : !m0
+  }
 }

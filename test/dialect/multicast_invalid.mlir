@@ -151,10 +151,35 @@ func.func @main(%x: !m0) -> (!m1, !m1) attributes {topology = #mpmd.topology<<"m
   %0 = mpmd.transfer {rhino.multicast = {edge = "forward 0 -> 1", strategy = "broadcast", scheduler = "optimal", units = [
     {slice = [[0, 4]], holders = [0, 1], receivers = [2, 3], order = 0 : i64}
   ]}} %x : (!m0) -> !m1
-  // expected-error @+1 {{rhino.multicast: edge 'forward 0 -> 1' has its messages on its first transfer, not here}}
+  // expected-error @+1 {{rhino.multicast: edge 'forward 0 -> 1' has its messages where it is first named, not here}}
   %1 = mpmd.transfer {rhino.multicast = {edge = "forward 0 -> 1", strategy = "broadcast", scheduler = "optimal",
     hosts = [[0, 1], [2, 3]], bundles = [], phases = [], units = [
     {slice = [[0, 4]], holders = [0, 1], receivers = [2, 3], order = 1 : i64}
   ]}} %x : (!m0) -> !m1
   return %0, %1 : !m1, !m1
+}
+
+// -----
+
+!m0 = !mpmd.mesh_tensor<"m0", tensor<4xf32>, sharding=<@mesh, [{"x"}]>>
+!m1 = !mpmd.mesh_tensor<"m1", tensor<4xf32>>
+module attributes {rhino.placement = {m0 = [0, 1], m1 = [2, 3]}} {
+  sdy.mesh @mesh = <["x"=2]>
+  // Nothing brings an argument to where it is kept. All get a result whole, but for what they have.
+  // expected-error @+6 {{rhino.multicast is on an argument that is kept where it is read: nothing brings it (argument 0)}}
+  // expected-error @+5 {{rhino.multicast: device 2 needs 4 elements, but its units hold 2 (argument 1)}}
+  // expected-error @+4 {{rhino.multicast.units[0]: receiver 9 is not a device of the step (result 0)}}
+  // expected-error @+3 {{rhino.multicast.units[1]: receiver 1 has [[2, 4]] already (result 0)}}
+  // expected-error @+2 {{rhino.multicast: device 0 needs 2 elements, but its units hold 0 (result 0)}}
+  // expected-error @+1 {{rhino.multicast: device 1 needs 2 elements, but its units hold 4 (result 0)}}
+  func.func @main(%x: !m0 {rhino.argument = {index = 0 : i64}, rhino.multicast = {strategy = "broadcast", scheduler = "optimal", units = []}}, %y: !m1 {rhino.argument = {index = 0 : i64}, rhino.multicast = {strategy = "broadcast", scheduler = "optimal", units = [{slice = [[0, 2]], holders = [0], receivers = [2, 3], order = 0 : i64}, {slice = [[2, 4]], holders = [1], receivers = [3], order = 1 : i64}]}}) -> (!m0 {rhino.multicast = {strategy = "broadcast", scheduler = "optimal", units = [{slice = [[0, 2]], holders = [0], receivers = [1, 2, 3, 9], order = 0 : i64}, {slice = [[2, 4]], holders = [1], receivers = [1, 2, 3], order = 1 : i64}]}}) attributes {topology = #mpmd.topology<<"m0": <["x"=2]>>, <"m1": <["x"=2]>>>} {
+    return %x : !m0
+  }
+}
+
+// -----
+
+// expected-error @+1 {{rhino.multicast is on result 0, which is on no mesh (result 0)}}
+func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32> {rhino.multicast = {strategy = "broadcast", scheduler = "optimal", units = []}}) {
+  return %x : tensor<4xf32>
 }

@@ -7,14 +7,17 @@
 // RUN: rhino-opt %s --rhino-lower-transfers | rhino-opt --rhino-schedule=schedule=eager-1f1b --rhino-verify | filecheck %s --check-prefix=SCHEDULE
 
 // STATS: 4 transfers
-// STATS: 9 units
-// STATS: 3 plans
+// STATS: 12 units
+// STATS: 5 plans
 
 // On one host nothing is sent over a network: there are no messages, and nobody sends.
 // HOST: rhino.multicast = {bound_s = 0.000000e+00 : f64, bundles = []
 // HOST-SAME: hosts = {{\[}}[0, 1, 2, 3, 4, 5, 6, 7]]
 // HOST-SAME: phases = []
 // HOST-SAME: holders = [0, 2], order = 0 : i64, receivers = [4, 5], slice
+// HOST-LABEL: func.func @main
+// HOST-NOT: argument 3
+// HOST-NOT: results 1
 
 // SCHEDULE: schedule = "eager-1f1b"
 // SCHEDULE: rhino.multicast = {bound_s
@@ -71,8 +74,18 @@ module attributes {
     } : (!sums0, !rows0) -> !sums0
     return %5 : !sums0
   }
+  // An argument that both stages read comes to the second one from the first; where it is kept nothing is said.
+  // The result is no state: behind the step every device has it, each column from one of the two that hold it.
   // CHECK-LABEL: func.func @main
-  func.func @main(%x: !half0, %z: !sums0) -> !last1 attributes {topology = #mpmd.topology<<"stage0": <["x"=2, "y"=2]>>, <"stage1": <["x"=2, "y"=2]>>>} {
+  // CHECK-SAME: %arg2: !mpmd.mesh_tensor<"stage0", tensor<4xi1>> {rhino.argument = {index = 2 : i64}}
+  // CHECK-SAME: %arg3: !mpmd.mesh_tensor<"stage1", tensor<4xi1>> {rhino.argument = {index = 2 : i64}, rhino.multicast = {
+  // CHECK-SAME: edge = "argument 3", hosts = {{\[}}[0, 1, 2, 3], [4, 5, 6, 7]], makespan_s = {{.*}}, phases = [{steps = {{\[}}{{\[}}[0, 1, 0, 0, 4]]]}]
+  // CHECK-SAME: units = [{holders = [0, 1, 2, 3], order = 0 : i64, receivers = [4, 5, 6, 7], sender = 0 : i64, slice = {{\[}}[0, 4]]}]}}
+  // CHECK-SAME: -> (!mpmd.mesh_tensor<"stage1", {{.*}} {rhino.multicast = {
+  // CHECK-SAME: edge = "results 1", hosts = {{\[}}[0, 1, 2, 3], [4, 5, 6, 7]], makespan_s = {{.*}}, phases = [{steps = {{\[}}{{\[}}[1, 0, 0, 0, 16384]]]}]
+  // CHECK-SAME: {holders = [4, 6], order = 0 : i64, receivers = [0, 1, 2, 3, 5, 7], sender = {{[46]}} : i64, slice = {{\[}}[0, 64], [0, 32]]}
+  // CHECK-SAME: {holders = [5, 7], order = 1 : i64, receivers = [0, 1, 2, 3, 4, 6], sender = {{[57]}} : i64, slice = {{\[}}[0, 64], [32, 64]]}
+  func.func @main(%x: !half0, %z: !sums0, %k0: !flag0 {rhino.argument = {index = 2 : i64}}, %k1: !flag1 {rhino.argument = {index = 2 : i64}}) -> !last1 attributes {topology = #mpmd.topology<<"stage0": <["x"=2, "y"=2]>>, <"stage1": <["x"=2, "y"=2]>>>} {
     %r = mpmd.for (%z) {iterations = 2 : ui32} (%acc: !sums0, %i: tensor<ui32>) {
       %n = mpmd.call @microbatch(%acc, %x) : (!sums0, !half0) -> !sums0
       mpmd.return %n : !sums0

@@ -16,13 +16,13 @@ from rhino.api.binding import Binding
 from rhino.api.objects import Updated
 from rhino.api.trace import Trace, import_module
 from rhino.distributed import Job
-from rhino.distributed.arrays import TOLD_BYTES
 from rhino.distributed.link import Group
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.plan import PlanData
 from rhino.plan.file import dumps, loads
 from rhino.plan.module import fingerprint
+from rhino.program import TOLD_BYTES
 from rhino.program.element_types import type_text
 
 

@@ -15,7 +15,8 @@ from rhino.dialect.reducers import kinds
 from rhino.dialect.reductions import start_neutral
 from rhino.ir.rules import in_parts
 
-# XLA makes a reduction of a window over a whole dimension. What other scatters combine it gathers by itself.
+# XLA: other-reducers-refused. A window over a whole dimension becomes a reduction; what other scatters combine is
+# gathered.
 _ACROSS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.dot_general")
 
 
@@ -32,7 +33,7 @@ def share_reductions(root: ir.Operation, mesh: str) -> None:
 
 
 def _keep_whole(op: ir.Operation, mesh: str) -> None:
-    # Apart from what joins an operand's parts: XLA would begin at the start of another reducer again for each.
+    # Apart from what joins an operand's parts, each of which would begin anew. XLA: start-counts-on-each-device
     apart = op.name != "stablehlo.dot_general" and "" in kinds(op)
     with op.context, op.location, ir.InsertionPoint(op):
         for i, reduced in enumerate(_reduced(op)):

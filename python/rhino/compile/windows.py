@@ -45,7 +45,7 @@ def _windows(op: ir.Operation) -> Iterator[tuple[int, tuple[_Along, ...], Hashab
             yield i, window, _key(op.operands[len(op.results) + i])
     elif op.name == "stablehlo.select_and_scatter":
         sizes = list(op.attributes.get("window_dimensions", [])) or [1] * len(op.operands[0].type.shape)
-        # Of the greatest, what XLA fills with is never taken: the gradient of a maximum pool shares its windows.
+        # Of the greatest no filling is taken: a maximum pool's gradient shares. XLA: windows-share-a-filling
         directions = [str(inner.attributes.get("comparison_direction")) for inner in op.regions[0].blocks[0]]
         greatest = any("GE" in direction for direction in directions)
         yield 0, _form(op, sizes), _number(op, -inf) if greatest else "what is not selected"

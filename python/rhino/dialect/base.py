@@ -64,8 +64,9 @@ def from_attr(attribute: ir.Attribute) -> Any:
 class Scene:
     """What a verifier knows of the place of an attribute: the meshes of the module, and its cluster's device count.
 
-    `type` is the type of the argument or result that carries the attribute, `op` the operation. `axes` are those of the
-    meshes in the function's topology, `placement` the cluster's devices of meshes, where the module gives them.
+    `type` is the type of the argument or result that carries the attribute, `position` its position, `op` the
+    operation, `place` one of `RhinoAttribute.places`. `axes` are those of the meshes in the function's topology,
+    `placement` the cluster's devices of meshes, where the module gives them.
     """
 
     op: ir.Operation
@@ -74,6 +75,8 @@ class Scene:
     cluster_devices: int | None = None
     axes: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
     placement: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    place: str = "op"
+    position: int = -1
 
 
 class RhinoAttribute:

@@ -1,6 +1,6 @@
-"""The attribute `rhino.multicast`: what a transfer between meshes is in units, who sends them, and in which order.
+"""The attribute `rhino.multicast`: what travels between meshes in units, who sends them, and in which order.
 
-Owns this class and what it is checked against: the tiles of both meshes' devices. Knows not how units are planned.
+Owns this class and what it is checked against: the tiles of both ends' devices. Knows not how units are planned.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import count, product
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import mpmd, sdy
+from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
+from rhino.dialect.pipeline_attributes import RhinoArgument
 from rhino.schema.kinds import Field, Float, Int, ListOf, Record, String, TupleOf
 
 STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")
@@ -22,24 +23,30 @@ SCHEDULERS = ("naive", "load-balance", "greedy", "search", "optimal")
 _SHOWN = 4  # problems of one transfer
 
 _Slice = Sequence[Sequence[int]]
+Where: TypeAlias = ir.Operation | ir.Location  # where an attribute stands: an argument or a result has no operation
 
 
 class RhinoMulticast(RhinoAttribute):
-    """The ordered unit tasks of a transfer between meshes: slices with one set of holders and one set of receivers.
+    """The ordered unit tasks of what travels between meshes: slices with one set of holders and one set of receivers.
+
+    On a transfer it says how its operand gets to the other mesh. On an argument of a step in fragments: how it comes
+    from the first argument that is the same one of the step, for processes that call with what they keep. On a result:
+    how it gets, whole, to every device of the step, so that each process can read it. Arguments and results that stay
+    within a host have none.
 
     Devices are the cluster's, as in `rhino.placement`. The units of a receiver partition what it needs. Transfers of
     one `edge`, which one send of the schedule means, are planned together: they share its makespan and bound, and
-    `order` counts through the units of all of them.
+    `order` counts through the units of all of them. So are the results of one mesh.
 
-    The first transfer of an edge has its messages, which are what the runtime executes: the devices of each host, and
-    phases of steps of hops between hosts. A hop is [from, to, bundle, start, bytes] or [.., stride, lag]: in period p
-    it sends bytes [start + stride (p - lag), + bytes) of a bundle, if p - lag is one of the chunks. A bundle is units
-    whose bytes lie one after the other. `sender`, `senders` and `order` say what follows of these, and which device of
-    a host reads a unit. A unit that every receiver's own host holds needs no message, and has no sender.
+    The first transfer or result of an edge has its messages, which are what the runtime executes: the devices of each
+    host, and phases of steps of hops between hosts. A hop is [from, to, bundle, start, bytes] or [.., stride, lag]: in
+    period p it sends bytes [start + stride (p - lag), + bytes) of a bundle, if p - lag is one of the chunks. A bundle
+    is units whose bytes lie one after the other. `sender`, `senders` and `order` say what follows of these, and which
+    device of a host reads a unit. A unit that every receiver's own host holds needs no message, and has no sender.
     """
 
     name = "rhino.multicast"
-    places = ("op",)
+    places = ("op", "argument", "result")
     schema = Record(
         {
             "strategy": Field(String(STRATEGIES), "how a unit travels"),
@@ -65,7 +72,7 @@ class RhinoMulticast(RhinoAttribute):
                 ),
                 "the unit tasks",
             ),
-            "edge": Field(String(), "what is planned together; missing for this transfer alone", optional=True),
+            "edge": Field(String(), "what is planned together; missing for this alone", optional=True),
             "hosts": Field(ListOf(ListOf(Int(0))), "devices of the edge by host, which hops count", optional=True),
             "bundles": Field(ListOf(ListOf(Int(0))), "units of the edge that travel together", optional=True),
             "phases": Field(
@@ -95,25 +102,49 @@ class RhinoMulticast(RhinoAttribute):
 
     @classmethod
     def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        if scene.op.name != "mpmd.transfer":
+        if scene.place == "op" and scene.op.name != "mpmd.transfer":
             yield f"{cls.name} belongs on 'mpmd.transfer', not on '{scene.op.name}'"
+            return
+        if scene.place != "op" and mpmd.mesh_tensor(scene.type) is None:
+            yield f"{cls.name} is on {scene.place} {scene.position}, which is on no mesh"
+            return
+        if scene.place == "argument" and _kept(scene) == scene.position:
+            yield f"{cls.name} is on an argument that is kept where it is read: nothing brings it"
             return
         yield from _messages(cls.name, data)
         if data.get("makespan_s", 0.0) < data.get("bound_s", 0.0) * (1 - 1e-9):
             yield f"{cls.name}: makespan_s {data['makespan_s']:g} is below bound_s {data['bound_s']:g}"
-        source, target = (mpmd.mesh_tensor(v.type) for v in (scene.op.operands[0], scene.op.results[0]))
+        source, target = _ends(scene)
         shape = shape_of(source.tensor) if source else None
-        if source is None or target is None or shape is None:
+        if source is None or (target is None and scene.place != "result") or shape is None:
             return
         units = data["units"]
         found = list(_alone(cls.name, units, shape, source.tensor))
         covered = sum(_elements(unit["slice"]) for unit in units)
-        if covered != prod(shape):
+        # Of a result that all devices have already, nothing travels.
+        if covered != prod(shape) and (covered or scene.place != "result"):
             found.append(f"{cls.name}: the units hold {covered} elements, but the tensor has {prod(shape)}")
         # Of units that are wrong by themselves the others would only say so again.
         found = found or list(_overlapping(cls.name, units, len(shape)))
         found = found or list(_on_devices(cls.name, units, shape, source, target, scene))
         yield from found[:_SHOWN]
+
+
+def _kept(scene: Scene) -> int:
+    """The position of the first argument that is the same one of the step as that of the scene, which keeps it."""
+    arguments = functions.argument_attributes(scene.op)
+    given = [str(own.get(RhinoArgument.name, f"{{index = {k} : i64}}")) for k, own in enumerate(arguments)]
+    return given.index(given[scene.position])
+
+
+def _ends(scene: Scene) -> tuple[mpmd.MeshTensor | None, mpmd.MeshTensor | None]:
+    """What travels where it is, and where it gets to; that is None for a result, which gets everywhere."""
+    if scene.place == "op":
+        return mpmd.mesh_tensor(scene.op.operands[0].type), mpmd.mesh_tensor(scene.op.results[0].type)
+    here = mpmd.mesh_tensor(scene.type)
+    if scene.place == "result":
+        return here, None
+    return mpmd.mesh_tensor(scene.op.attributes["function_type"].value.inputs[_kept(scene)]), here
 
 
 def _messages(name: str, data: Any) -> Iterator[str]:
@@ -166,28 +197,45 @@ def _overlapping(name: str, units: Sequence[Any], rank: int) -> Iterator[str]:
 
 
 def _on_devices(
-    name: str, units: Sequence[Any], shape: list[int], source: mpmd.MeshTensor, target: mpmd.MeshTensor, scene: Scene
+    name: str,
+    units: Sequence[Any],
+    shape: list[int],
+    source: mpmd.MeshTensor,
+    target: mpmd.MeshTensor | None,
+    scene: Scene,
 ) -> Iterator[str]:
-    """Whether holders have their units, and receivers need exactly theirs, where the module says where meshes are."""
-    if source.mesh not in scene.placement or target.mesh not in scene.placement:
+    """Whether holders have their units, and receivers lack exactly theirs, where the module says where meshes are.
+
+    Args:
+      target: None for all of it on every device of the meshes.
+    """
+    if any(mesh not in scene.placement for mesh in ([source.mesh, target.mesh] if target else scene.axes)):
         return
-    held, needed = (tiles_of(end, shape, scene.axes, scene.placement) for end in (source, target))
+    held = tiles_of(source, shape, scene.axes, scene.placement)
+    if target is not None:
+        needed, there = tiles_of(target, shape, scene.axes, scene.placement), f"mesh '{target.mesh}'"
+    else:
+        everyone = [device for mesh in scene.axes for device in scene.placement[mesh]]
+        needed, there = {device: [[0, size] for size in shape] for device in everyone}, "the step"
     got = dict.fromkeys(needed, 0)
     for i, unit in enumerate(units):
         path, where = f"{name}.units[{i}]", unit["slice"]
-        for role, mesh, tiles in (("holder", source.mesh, held), ("receiver", target.mesh, needed)):
+        for role, of, tiles in (("holder", f"mesh '{source.mesh}'", held), ("receiver", there, needed)):
             for device in unit[f"{role}s"]:
                 if device not in tiles:
-                    yield f"{path}: {role} {device} is not a device of mesh '{mesh}'"
+                    yield f"{path}: {role} {device} is not a device of {of}"
                 elif not _inside(where, tiles[device]):
                     verb = "has" if role == "holder" else "needs"
                     yield f"{path}: {role} {device} {verb} {tiles[device]}, not all of {where}"
         for device in dict.fromkeys(unit["receivers"]):
             if device in got:
                 got[device] += _elements(where)
+                if device in held and _common(where, held[device]):
+                    yield f"{path}: receiver {device} has {held[device]} already"
     for device, elements in got.items():
-        if elements != _elements(needed[device]):
-            yield f"{name}: device {device} needs {_elements(needed[device])} elements, but its units hold {elements}"
+        lacks = _elements(needed[device]) - (_common(needed[device], held[device]) if device in held else 0)
+        if elements != lacks:
+            yield f"{name}: device {device} needs {lacks} elements, but its units hold {elements}"
 
 
 def tiles_of(tensor: mpmd.MeshTensor, shape: Sequence[int], axes: Any, placement: Any) -> dict[int, list[list[int]]]:
@@ -200,25 +248,30 @@ def tiles_of(tensor: mpmd.MeshTensor, shape: Sequence[int], axes: Any, placement
     }
 
 
-def edge_problems(transfers: Sequence[tuple[ir.Operation, Any]]) -> Iterator[tuple[ir.Operation, str]]:
-    """What is wrong between the transfers of one edge, given with their data: orders count through all units."""
+def edge_problems(parts: Sequence[tuple[Where, Any]]) -> Iterator[tuple[Where, str]]:
+    """What is wrong between what is on one edge, given with its data: orders count through all units."""
     orders: dict[int, None] = {}
-    for op, data in transfers:
+    for op, data in parts:
         for unit in data["units"]:
             if unit["order"] in orders:
                 yield op, f"{RhinoMulticast.name}: two units of edge '{data['edge']}' have order {unit['order']}"
             orders[unit["order"]] = None
-    for op, data in transfers[1:]:
+    for op, data in parts[1:]:
         if "hosts" in data:
-            yield op, f"{RhinoMulticast.name}: edge '{data['edge']}' has its messages on its first transfer, not here"
+            yield op, f"{RhinoMulticast.name}: edge '{data['edge']}' has its messages where it is first named, not here"
     missing = next(i for i in count() if i not in orders)
     if missing < len(orders):
-        op, data = transfers[-1]
+        op, data = parts[-1]
         yield op, f"{RhinoMulticast.name}: no unit of edge '{data['edge']}' has order {missing}"
 
 
 def _elements(where: _Slice) -> int:
     return prod(stop - start for start, stop in where)
+
+
+def _common(a: _Slice, b: _Slice) -> int:
+    """Elements that two slices share."""
+    return prod(max(0, min(a1, b1) - max(a0, b0)) for (a0, a1), (b0, b1) in zip(a, b, strict=True))
 
 
 def _inside(a: _Slice, b: _Slice) -> bool:

@@ -17,7 +17,8 @@ _APPLY = {
     "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp, "minimum": stablehlo.MinOp,
     "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
 }  # fmt: skip
-# A scatter starts from a tensor; XLA lets one device have it, and the others start from what changes nothing.
+# XLA: start-counts-on-each-device. Not of a scatter, which starts from a tensor that one device has: the others start
+# from what changes nothing.
 _FROM_SCALARS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
 
 

@@ -15,7 +15,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import ATTRIBUTES, RhinoCluster, RhinoMulticast, RhinoPlacement
 from rhino.dialect.base import Scene
-from rhino.dialect.multicast import edge_problems
+from rhino.dialect.multicast import Where, edge_problems
 from rhino.errors import RhinoError, nearest
 
 _PREFIX = "rhino."
@@ -78,13 +78,13 @@ class _Checker:
         self.cluster_devices = cluster_devices
         self.placement = placement
         self.axes: Mapping[str, Sequence[tuple[str, int]]] = {}  # of the meshes of the function at hand
-        self.edges: dict[str, list[tuple[ir.Operation, Any]]] = {}  # transfers that are planned together
+        self.edges: dict[str, list[tuple[Where, Any]]] = {}  # what is planned together
 
     def attributes(self, op: ir.Operation, place: str) -> None:
         attributes = op.attributes
         for name in attributes if len(attributes) else ():
             if name.startswith(_PREFIX):
-                self.one(name, attributes[name], place, op, None, op.location, "")
+                self.one(name, attributes[name], place, op, None, op.location)
 
     def one(
         self,
@@ -94,8 +94,9 @@ class _Checker:
         op: ir.Operation,
         value_type: ir.Type | None,
         where: ir.Location,
-        of: str,
+        position: int = -1,
     ) -> None:
+        of = f" ({place} {position})" if position >= 0 else ""
         cls = ATTRIBUTES.get(name)
         if cls is None:
             # Without the prefix, which all names share and which would make any two of them similar.
@@ -108,14 +109,14 @@ class _Checker:
             here = f"on '{op.name}'" if place == "op" else f"on {_PLACES[place]}"
             self.log.error(where, f"{name} belongs on {wanted}, not {here}")
         else:
-            scene = Scene(op, value_type, self.meshes, self.cluster_devices, self.axes, self.placement)
+            scene = Scene(op, value_type, self.meshes, self.cluster_devices, self.axes, self.placement, place, position)
             problems = list(cls.problems(attribute, scene))
             for problem in problems:
                 self.log.error(where, problem + of)
             if cls is RhinoMulticast and not problems:
                 data = cls.from_attr(attribute)
                 if "edge" in data:
-                    self.edges.setdefault(data["edge"], []).append((op, data))
+                    self.edges.setdefault(data["edge"], []).append((op if position < 0 else where, data))
 
     def function(self, function: ir.Operation) -> None:
         named = mpmd.topology(function) or []
@@ -133,7 +134,7 @@ class _Checker:
                 where = body[0].arguments[i].location if place == "argument" and len(body) else function.location
                 for name, attribute in attributes.items():
                     if name.startswith(_PREFIX):
-                        self.one(name, attribute, place, function, value_type, where, f" ({place} {i})")
+                        self.one(name, attribute, place, function, value_type, where, i)
                 self.signature_mesh(value_type, place, i, known, where)
         for op in functions.walk(function):
             self.attributes(op, "op")

@@ -13,9 +13,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-# A result up to this size that the next step does not take, such as a loss, is made whole in every process.
-TOLD_BYTES = 2**20
-
 
 def put(value: Any, sharding: Any, aval: Any = None) -> jax.Array:
     """As `jax.device_put`, where the sharding may have devices of other processes, too.

@@ -152,12 +152,12 @@ class _ProgramReader:
             result = ir.IntegerAttr(attributes[alias]).value if alias in attributes else -1
             donated = result >= 0 or "jax.buffer_donor" in attributes
             name = attributes[RhinoName.name].value if RhinoName.name in attributes else ""
-            yield StageArgument(self.ids[argument], which[0], which[1], result, donated, name)
+            yield StageArgument(self.ids[argument], which[0], which[1], result, donated, name, *_way(attributes))
 
     def results(self, returned: list[int]) -> Iterator[Result]:
         given = functions.result_attributes(self.main)
         for i, (value, attributes) in enumerate(zip(returned, given, strict=True)):
-            yield Result(value, *_which(attributes, i))
+            yield Result(value, *_which(attributes, i), *_way(attributes))
 
     def kind(self, value: Any) -> tuple[int, tuple[int, ...], str, tuple[tuple[str, ...], ...]]:
         known = self.types.get(value.type)
@@ -185,11 +185,9 @@ class _ProgramReader:
             sender = self.values[source].group if stage is None else stage
             self.made[target] = (task, -1 if stage is None else stage, level)
             self.transfers += 1
-            planned = RhinoMulticast.of(op)
-            how = (planned["strategy"], planned["scheduler"]) if planned else ()
             # Within a micro-batch the direction counts, which is known when the readers are.
             level = level if scope == "step" else -1
-            return Transfer(self.transfers - 1, source, target, task, level, sender, -1, *how)
+            return Transfer(self.transfers - 1, source, target, task, level, sender, -1, *_way(op.attributes))
         if op.name != "mpmd.fragment":
             raise PassError(op, f"'{op.name}' is not in a fragment", [_REMEDY])
         kind, stage, group = self.identity(op, scope)
@@ -261,6 +259,14 @@ def _which(attributes: dict[str, Any], position: int) -> tuple[int, tuple[tuple[
         return position, ()
     data = RhinoArgument.from_attr(attributes[RhinoArgument.name])
     return data["index"], tuple((start, stop) for start, stop in data.get("slice", ()))
+
+
+def _way(attributes: Any) -> tuple[str, ...]:
+    """The strategy and the scheduler by which something travels, where it is said."""
+    if RhinoMulticast.name not in attributes:
+        return ()
+    planned = RhinoMulticast.from_attr(attributes[RhinoMulticast.name])
+    return planned["strategy"], planned["scheduler"]
 
 
 def _addressed(ops: Sequence[Fragment | Transfer], carries: Sequence[StageCarry]) -> list[Fragment | Transfer]:

@@ -31,7 +31,7 @@ def offered(op: Any, rule: Rule) -> Rule:
         groups = {f for d in "oi" for f in rule.operands[1][numbers[1].index(d)]}
         rule = dataclasses.replace(rule, replicate=(*rule.replicate, *sorted(groups - {*rule.replicate})))
     if op.name == "stablehlo.pad":
-        # Cut as much at the ends as is put between: XLA (0.10.2) ends the process where such a dimension is split.
+        # XLA: stretched-pads-end-the-process
         spread = [d for d, n in enumerate(ir.DenseI64ArrayAttr(op.attributes["interior_padding"])) if n]
         stretched = {f for d in spread for f in rule.operands[0][d]} - {*rule.replicate}
         return dataclasses.replace(rule, replicate=(*rule.replicate, *sorted(stretched)))

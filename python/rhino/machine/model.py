@@ -21,7 +21,7 @@ from rhino.schema.records import described, record, told, write
 SCHEMA = 1
 # Rates are of these types; f8 stands for all of 8 bits and fewer.
 DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
-# What executes a type the device has no rate for: the next wider type that XLA converts it to.
+# What executes a type the device has no rate for: the next wider type. XLA: dots-widened, elements-widened
 _FALLBACK = {"f8": "f16", "i8": "f32", "f16": "f32", "bf16": "f32", "tf32": "f32"}
 
 

@@ -32,6 +32,10 @@ class Rule:
     entire: tuple[int, ...] = ()
 
 
+# A result up to this size that the next step does not take, such as a loss, is made whole in every process.
+TOLD_BYTES = 2**20
+
+
 @dataclass(slots=True)
 class Value:
     """One tensor, whose shape and type stay: `nbytes` are its bytes, kept because the search asks for them often.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rhino.program.data import Graph, Op
 
-# Ops that XLA fuses into their readers.
+# Ops that XLA fuses into their readers. XLA: elementwise-fused, elementwise-made-again
 _FUSIBLE_MISC = frozenset(
     f"stablehlo.{name}"
     for name in ("broadcast_in_dim", "reshape", "transpose", "iota", "slice", "pad", "concatenate", "reverse",

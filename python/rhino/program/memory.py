@@ -77,7 +77,7 @@ def lifetimes(graph: Graph) -> Lifetimes:
         # A block argument is born with its loop, whose result shares the buffer.
         first[root] = min(first.get(root, count), value.producer if value.producer >= 0 else count)
         last[root] = max(last.get(root, -1), reads[v], value.producer)
-    # XLA writes nothing over what a scatter then works on.
+    # Nothing is written over what a scatter then works on. XLA: scatters-absorbed
     kept = set(late.values())
     for op in graph.ops:
         for root in overwritten(graph, op, real, owner):

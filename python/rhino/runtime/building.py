@@ -73,7 +73,7 @@ def build(
         texts = [fragment.text for fragment in outline(parsed)]
     return build_program(
         program, chosen, texts, devices, target,
-        options=options, cluster=cluster, messages=messages, progress=progress, callbacks=callbacks,
+        options=options, messages=messages, progress=progress, callbacks=callbacks,
     )  # fmt: skip
 
 
@@ -85,7 +85,6 @@ def build_program(
     target: str | None = None,
     *,
     options: Mapping[str, Any] | None = None,
-    cluster: Cluster | None = None,
     messages: Mapping[str, EdgeMessages] | None = None,
     progress: Progress | None = None,
     callbacks: Callbacks | None = None,
@@ -94,7 +93,7 @@ def build_program(
     target = _target(target, devices)
     script = make_script(program, schedule)
     compiled = compile_fragments(program, modules, script.donated, target, devices, options, progress, callbacks)
-    return PipelineExecutable(program, schedule, script, compiled, target, cluster=cluster, messages=messages)
+    return PipelineExecutable(program, schedule, script, compiled, target, messages=messages)
 
 
 def _target(target: str | None, devices: Sequence[Any] | None) -> str:

@@ -1,6 +1,6 @@
 """What a step sends between processes: the transfers of its schedule, arguments that several read, results for all.
 
-Owns the edges, which are connected before the first step. Knows nothing of when they are used.
+Owns the edges, which are connected before the first step. Plans nothing: each sends what the module says of it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,18 @@ import jax
 
 from rhino.compile._jax import numpy_dtype
 from rhino.compile._jax_processes import share
-from rhino.distributed.arrays import TOLD_BYTES
 from rhino.errors import RhinoError
-from rhino.machine import Cluster
-from rhino.passes.stage.edge_messages import EdgeMessages, moved_by
-from rhino.pipeline.program import PipelineProgram, edges_of
+from rhino.passes.stage.edge_messages import EdgeMessages, moved_on
+from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, edges_of, signature_edges
+from rhino.pipeline.program.edges import EVERYWHERE
 from rhino.reshard import MovedTensor
-from rhino.runtime.edges import ArrayExchange, plan_arrays, tensors_of
-from rhino.runtime.here import network_of_processes
+from rhino.runtime.edges import ArrayExchange, tensors_of
 from rhino.runtime.lanes import Batch, Lanes
 from rhino.runtime.moves import whole
-from rhino.runtime.places import CallerArgument, Output
 from rhino.runtime.script import Action, Script
 
 _WAIT_S = 3600.0
-_EVERYONE = -1
-
-_Key = tuple[Any, ...]
+_Pairs = Sequence[tuple[int, int]]
 
 
 class Crossing:
@@ -38,7 +33,7 @@ class Crossing:
 
     Attributes:
       lanes: where exchanges are dispatched.
-      told: per group, the slots of results that every process gets at the end.
+      crossings: by slot of an argument that some processes keep and others read too, the slot that is kept.
 
     Args:
       shardings: of each slot.
@@ -53,11 +48,9 @@ class Crossing:
         script: Script,
         shardings: Sequence[Any],
         devices: Sequence[Sequence[Any]],
-        cluster: Cluster | None,
         messages: Mapping[str, EdgeMessages],
         types: Callable[[], contextlib.AbstractContextManager[Any]],
     ) -> None:
-        self.told: dict[int, list[int]] = {}
         self._program = program
         self._script = script
         self._shardings = shardings
@@ -66,17 +59,21 @@ class Crossing:
         alone = all(len(group) == 1 for group in self._processes)
         self.lanes = Lanes(alone and devices[0][0].platform == "cpu", types)
         self._everyone = [device for group in devices for device in group]
-        self._network = network_of_processes(self._everyone, cluster)
         number = {
             position: device.id
             for mesh, group in zip(program.meshes, devices, strict=True)
             for position, device in zip(mesh.devices, group, strict=True)
         }
-        self._sent = {tuple(t.index for t in edge.transfers): edge.name for edge in edges_of(program)}
+        self._sent = {edge.parts: edge for edge in edges_of(program)}
         self._sends = {name: edge.numbered(number) for name, edge in messages.items()}
         self._number = number
-        self._edges: dict[_Key, ArrayExchange] = {}
+        self._edges: dict[str, ArrayExchange] = {}
         self._me = jax.process_index()
+        self._signature = {edge.name: self._slots(edge) for edge in signature_edges(program) if self._leaves(edge)}
+        pairs = [(name, *pair) for name, pairs in self._signature.items() for pair in pairs]
+        self.crossings = {target: source for _, source, target in pairs if source != target}
+        self._arriving = {target: name for name, source, target in pairs if source != target}
+        self._told = list(dict.fromkeys(name for name, source, target in pairs if source == target))
 
     @property
     def is_alone(self) -> bool:
@@ -87,25 +84,26 @@ class Crossing:
         """Whether what goes from group to group concerns several processes."""
         return len(self._processes[source] | self._processes[target]) > 1
 
-    def connect(
-        self, actions: Sequence[Action | Batch], arguments: Sequence[CallerArgument], results: Sequence[Output]
-    ) -> None:
+    def connect(self, actions: Sequence[Action | Batch]) -> None:
         """Compiles every edge, and makes its connections, in one order for all processes.
 
         All processes call it. Any other order could leave two waiting for each other.
         """
         for action in actions:
             if isinstance(action, Batch):
-                self._edge(action)
-        for argument in arguments:
-            for pair in argument.crossings:
-                self._plan(self._between(*pair), [pair])
-        self._plan_told(results)
+                edge = self._sent.get(action.transfers)
+                if edge is None:
+                    raise _unplanned(f"a part of an edge, transfers {action.transfers}")
+                if edge.name not in self._edges:
+                    self._make(edge, [(copy.source, copy.target) for copy in action.copies])
+        for other in signature_edges(self._program):
+            if other.name in self._signature:
+                self._make(other, self._signature[other.name])
         self._check_threads()
         if self._edges:
             share("connections", b"", _WAIT_S)  # all are here: whoever waits below waits for no compiler
-        for edge in self._edges.values():
-            edge.warm_up()
+        for exchange in self._edges.values():
+            exchange.warm_up()
 
     def _check_threads(self) -> None:
         """A transfer that waits for its other end holds a thread of XLA's CPU client; computing must have some left."""
@@ -122,19 +120,18 @@ class Crossing:
 
     def send(self, batch: Batch, table: list[Any]) -> Any:
         """Sends a batch; what arrives, or a handle of it, stands in the table."""
-        edge = self._edges[batch.source, batch.target, batch.transfers]
-        pairs = [(copy.source, copy.target) for copy in batch.copies]
-        return self._send(edge, pairs, table)
+        edge = self._edges[self._sent[batch.transfers].name]
+        return self._send(edge, [(copy.source, copy.target) for copy in batch.copies], table)
 
-    def send_argument(self, source: int, target: int, table: list[Any]) -> None:
-        """Sends what processes keep to others that read it too."""
-        self._send(self._edges[self._between(source, target)], [(source, target)], table)
+    def send_argument(self, target: int, table: list[Any]) -> None:
+        """Sends what processes keep to others that read it too, into one of the slots of `crossings`."""
+        name = self._arriving[target]
+        self._send(self._edges[name], self._signature[name], table)
 
     def tell(self, table: list[Any]) -> None:
-        """Sends everyone the results of `told`, in place."""
-        for group, slots in self.told.items():
-            edge = self._edges[group, _EVERYONE]
-            self._send(edge, [(slot, slot) for slot in slots], table)
+        """Sends everyone the results that all are told, in place."""
+        for name in self._told:
+            self._send(self._edges[name], self._signature[name], table)
 
     def concerns(self, *groups: int) -> bool:
         """Whether this process has a device of any of these groups."""
@@ -142,43 +139,39 @@ class Crossing:
 
     # --- what edges send --------------------------------------------------------------------------------------------
 
-    def _group(self, slot: int) -> int:
-        return self._program.values[self._script.values[slot]].group
+    def _leaves(self, edge: SignatureEdge) -> bool:
+        """Whether an edge concerns several processes."""
+        values = [value for move in edge.moves for value in move]
+        groups = [self._processes[self._program.values[value].group] for value in values if value != EVERYWHERE]
+        return len(frozenset().union(*(self._processes if EVERYWHERE in values else groups))) > 1
 
-    def _between(self, source: int, target: int) -> tuple[int, int, str, int, int]:
-        return self._group(source), self._group(target), "argument", source, target
+    def _slots(self, edge: SignatureEdge) -> list[tuple[int, int]]:
+        """(from slot, to slot) of what travels on it; a result stays in its slot."""
+        if edge.of == "results":
+            return [(self._script.results[part], self._script.results[part]) for part in edge.parts]
+        slots = {a.value: slot for a, slot in zip(self._program.arguments, self._script.arguments, strict=True)}
+        return [(slots[source], slots[target]) for source, target in edge.moves]
 
-    def _edge(self, batch: Batch) -> None:
-        """The transfers of a batch, whose messages the module says."""
-        key = (batch.source, batch.target, batch.transfers)
-        if key in self._edges:
-            return
-        name = self._sent.get(batch.transfers)
-        if name is None or name not in self._sends:
-            what = f"a part of an edge, transfers {batch.transfers}" if name is None else f"edge '{name}'"
-            raise RhinoError(f"no messages are planned for {what}", "schedule and lower the module's transfers again")
-        sent = self._sends[name]
-        ends = self._ends([(copy.source, copy.target) for copy in batch.copies])
-        for transfer, found in zip(batch.transfers, tensors_of(*ends), strict=True):
-            wanted = moved_by(self._program, self._program.transfers[transfer])
-            if _by_device(found) != _by_device(wanted, self._number):
+    def _make(self, edge: Edge, pairs: _Pairs) -> None:
+        """The exchange of an edge, whose messages the module says."""
+        if edge.name not in self._sends:
+            raise _unplanned(f"edge '{edge.name}'")
+        sent = self._sends[edge.name]
+        sources, targets, avals = self._ends(pairs)
+        if edge.of == "results":
+            targets = [whole(self._everyone)] * len(pairs)
+        found = tensors_of(sources, targets, avals)
+        for part, tensor, wanted in zip(edge.parts, found, moved_on(self._program, edge), strict=True):
+            if _by_device(tensor) != _by_device(wanted, self._number):
+                what = edge.of.removesuffix("s") if isinstance(edge, SignatureEdge) else "transfer"
                 raise RhinoError(
-                    f"transfer {transfer} of edge '{name}' is compiled for other layouts than its types say",
+                    f"{what} {part} of edge '{edge.name}' is compiled for other layouts than its types say",
                     "form the fragments again",
                 )
         senders = [[device for device, _ in each] for each in sent.senders]
-        self._edges[key] = ArrayExchange(*ends, sent.program, sent.host_of, senders)
+        self._edges[edge.name] = ArrayExchange(sources, targets, avals, sent.program, sent.host_of, senders)
 
-    def _plan(self, key: _Key, pairs: Sequence[tuple[int, int]], targets: Sequence[Any] | None = None) -> None:
-        """What no transfer of the module is: copies of arguments, and results that all are told."""
-        if key in self._edges:
-            return
-        sources, own, avals = self._ends(pairs)
-        ends = (sources, targets or own, avals)
-        plan = plan_arrays(*ends, self._network)
-        self._edges[key] = ArrayExchange(*ends, plan.program, self._network.host_of)
-
-    def _ends(self, pairs: Sequence[tuple[int, int]]) -> tuple[list[Any], list[Any], list[Any]]:
+    def _ends(self, pairs: _Pairs) -> tuple[list[Any], list[Any], list[Any]]:
         """Shardings before and after, and types, of what goes from slot to slot."""
         values = [self._program.values[self._script.values[source]] for source, _ in pairs]
         return (
@@ -187,25 +180,15 @@ class Crossing:
             [jax.ShapeDtypeStruct(value.shape, numpy_dtype(value.dtype)) for value in values],
         )
 
-    def _plan_told(self, results: Sequence[Output]) -> None:
-        kept = {argument.result for argument in self._program.arguments}
-        state = {self._script.results[position] for position in kept if position >= 0}
-        for output in results:
-            slot = output.slots[0]
-            value = self._program.values[self._script.values[slot]]
-            if len(output.slots) == 1 and slot not in state and value.nbytes <= TOLD_BYTES:
-                self.told.setdefault(value.group, []).append(slot)
-        if self.is_alone:
-            self.told = {}
-        for group, slots in self.told.items():
-            everywhere = [whole(self._everyone)] * len(slots)
-            self._plan((group, _EVERYONE), [(slot, slot) for slot in slots], targets=everywhere)
-
-    def _send(self, edge: ArrayExchange, pairs: Sequence[tuple[int, int]], table: list[Any]) -> list[Any]:
+    def _send(self, edge: ArrayExchange, pairs: _Pairs, table: list[Any]) -> list[Any]:
         arrived = self.lanes.send(edge, [table[source] for source, _ in pairs])
         for (_, target), array in zip(pairs, arrived, strict=True):
             table[target] = array
         return arrived
+
+
+def _unplanned(what: str) -> RhinoError:
+    return RhinoError(f"no messages are planned for {what}", "schedule and lower the module's transfers again")
 
 
 def _by_device(tensor: MovedTensor, number: Mapping[int, int] | None = None) -> Any:

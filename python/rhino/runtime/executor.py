@@ -19,7 +19,6 @@ from rhino.compile._jax import numpy_dtype
 from rhino.compile.collectives import Collective
 from rhino.compile.target import DEVICELESS
 from rhino.errors import RhinoError, first_line
-from rhino.machine import Cluster
 from rhino.passes.stage.edge_messages import EdgeMessages
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import ScheduledStep
@@ -55,8 +54,7 @@ class PipelineExecutable:
 
     Args:
       put: how an array gets to the same pieces on other devices of a process; must not wait for either.
-      cluster: what the network between processes is.
-      messages: by name of the edge, what transfers between processes send (`rhino.runtime.here`).
+      messages: by name of the edge, what is sent between processes (`rhino.runtime.here`).
 
     Raises:
       RhinoError: processes do not compile the same pipeline at the same time.
@@ -71,7 +69,6 @@ class PipelineExecutable:
         target: str,
         put: Callable[[Any, Any], Any] = jax.device_put,
         *,
-        cluster: Cluster | None = None,
         messages: Mapping[str, EdgeMessages] | None = None,
     ) -> None:
         self.program = program
@@ -88,11 +85,9 @@ class PipelineExecutable:
         self._outputs = outputs(program, script, self._shardings)
         self._wide = any(value.dtype in _WIDE for value in program.values)
         with self._types():
-            self._crossing = Crossing(
-                program, script, self._shardings, compiled.devices, cluster, messages or {}, self._types
-            )
+            self._crossing = Crossing(program, script, self._shardings, compiled.devices, messages or {}, self._types)
             found = list(batches(program, script, self._crossing.is_remote))
-            self._crossing.connect(found, self._inputs, self._outputs)
+            self._crossing.connect(found)
         empty: _Table = [None] * script.slots
         for slot, group, microbatch in script.counters:
             if self._crossing.concerns(group):
@@ -158,11 +153,8 @@ class PipelineExecutable:
             return [output.take(table) for output in self._outputs]
 
     def _load(self, arguments: Sequence[Any], table: _Table) -> None:
-        def send(source: int, target: int) -> None:
-            self._crossing.send_argument(source, target, table)
-
         for place, leaf in zip(self._inputs, arguments, strict=True):
-            place.load(leaf, table, send)
+            place.load(leaf, table, self._crossing.crossings, self._crossing.send_argument)
 
     def __call__(self, *arguments: Any) -> list[Any]:
         """As `run`."""

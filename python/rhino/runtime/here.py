@@ -16,9 +16,9 @@ from jaxlib.mlir import ir
 from rhino.ir.pipeline import read_program
 from rhino.machine import Cluster
 from rhino.machine.local import host_of
-from rhino.passes.stage.edge_messages import EdgeMessages, read_messages
+from rhino.passes.stage.edge_messages import EdgeMessages, moved_on, read_messages
 from rhino.passes.stage.lower_transfers import lower_transfers, plan_edges
-from rhino.pipeline.program import PipelineProgram, edges_of
+from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, all_edges
 from rhino.reshard.data import Network
 from rhino.runtime.compile import check_count
 
@@ -37,7 +37,8 @@ def messages_here(
     """By name, what each edge of a module in fragments sends between these processes; and whether the text changed.
 
     Edges whose text is for other hosts than these processes, and those without messages, are planned as
-    `rhino-lower-transfers` does, in the module, with their own strategy and scheduler.
+    `rhino-lower-transfers` does, in the module, with their own strategy and scheduler. What it says of arguments and
+    results is dropped where one process has all that they concern.
 
     Args:
       devices: what the numbers of `rhino.placement` count.
@@ -49,8 +50,9 @@ def messages_here(
     """
     program = read_program(module)
     found = read_messages(module, program)
-    edges = [edge.name for edge in edges_of(program)]
-    other = edges if strategy or scheduler else [e for e in edges if e not in found or not _is_for(found[e], devices)]
+    check_count(program, devices)
+    anew = bool(strategy or scheduler)
+    other = [e.name for e in all_edges(program) if anew or not _is_said(program, e, found.get(e.name), devices)]
     if not other:
         return found, False
     lower_transfers(module, program, _network(program, devices, cluster), strategy, scheduler, other)
@@ -63,6 +65,20 @@ def planned_here(
     """As `messages_here`, of a program that no module has."""
     made = plan_edges(program, _network(program, devices, cluster), strategy, scheduler)
     return {edge.name: messages for edge, _, messages in made}
+
+
+def _is_said(
+    program: PipelineProgram,
+    edge: Edge,
+    messages: EdgeMessages | None,
+    devices: Sequence[Any],
+) -> bool:
+    """Whether the text of an edge is what it would be if it were planned for these processes."""
+    if isinstance(edge, SignatureEdge):
+        tiles = [tile for tensor in moved_on(program, edge) for tile in (*tensor.source, *tensor.target)]
+        if len({devices[tile.device].process_index for tile in tiles}) == 1:
+            return messages is None
+    return messages is not None and _is_for(messages, devices)
 
 
 def _is_for(messages: EdgeMessages, devices: Sequence[Any]) -> bool:

@@ -5,22 +5,21 @@ Owns shardings of slots, checks of arguments, and arrays in pieces. Knows nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
 
 from rhino.array_like import ArrayLike
-from rhino.compile._jax import move_sharding, numpy_dtype
+from rhino.compile._jax import numpy_dtype
 from rhino.errors import RhinoError
 from rhino.pipeline.program import PipelineProgram
 from rhino.program.element_types import type_text
 from rhino.runtime.arrays import handle, is_here, put
 from rhino.runtime.boundaries import Boundary
-from rhino.runtime.moves import whole
+from rhino.runtime.moves import as_typed
 from rhino.runtime.script import UNREAD, RunFragment, Script
 from rhino.runtime.staged import PiecesLayout, Slice, StagedArray, cut
 from rhino.runtime.staged import index as rows_of
@@ -29,7 +28,7 @@ from rhino.runtime.staged import index as rows_of
 def slot_shardings(
     program: PipelineProgram, script: Script, boundaries: Sequence[Boundary], devices: Sequence[Sequence[Any]]
 ) -> list[Any]:
-    """The sharding of every slot: as made, or else as first read. What only moves has that of its other end.
+    """The sharding of every slot: as made, or else as first read; as its type says where no fragment has it.
 
     Args:
       devices: of each group.
@@ -44,21 +43,10 @@ def slot_shardings(
                 (s, sharding) for s, sharding in zip(action.results, boundary.gives, strict=True) if s != UNREAD
             )
 
-    def like(slot: int, other: int) -> None:
-        if slot not in found and other in found:
-            there = devices[program.values[script.values[slot]].group]
-            given = found[other]
-            same = isinstance(given, NamedSharding) and given.mesh.devices.size == len(there)
-            found[slot] = move_sharding(given, there) if same else whole(there)
-
-    copies = [action for action in script.actions if not isinstance(action, RunFragment)]
-    for copy in reversed(copies):
-        like(copy.source, copy.target)
-    for copy in copies:
-        like(copy.target, copy.source)
-    for slot, value in enumerate(script.values):
-        if slot not in found:  # an argument that nothing reads
-            found[slot] = whole(devices[program.values[value].group])
+    for slot, index in enumerate(script.values):
+        if slot not in found:  # what only moves, and an argument that nothing reads
+            value = program.values[index]
+            found[slot] = as_typed(value.sharding, program.meshes[value.group].axes, devices[value.group])
     return [found[slot] for slot in range(script.slots)]
 
 
@@ -80,34 +68,24 @@ class CallerArgument:
     _aval: Any = None
     _seen: list[Any] = field(default_factory=list)
     _mine: list[bool] = field(default_factory=list)  # per entry, whether this process has a part of it
-    _from: list[int | None] = field(default_factory=list)  # the slot it must be sent from, if kept by other processes
 
     def __post_init__(self) -> None:
         self._seen = [sharding for _, _, sharding in self.entries]
         self._mine = [is_here(sharding.device_set) for sharding in self._seen]
-        self._from = [self._keeper(i) for i in range(len(self.entries))]
-
-    def _keeper(self, entry: int) -> int | None:
-        slot, piece, sharding = self.entries[entry]
-        first, _, kept = next(other for other in self.entries if other[1] == piece)
-        return None if first == slot or _processes(kept) == _processes(sharding) else first
-
-    @property
-    def crossings(self) -> list[tuple[int, int]]:
-        """(from slot, to slot) of what is kept by some processes and read by others too."""
-        pairs = zip(self._from, self.entries, strict=True)
-        return [(kept, slot) for kept, (slot, _, _) in pairs if kept is not None]
 
     @property
     def whole(self) -> bool:
         """Whether it is kept as one array."""
         return len(self.layout.slices) == 1
 
-    def load(self, leaf: Any, table: list[Any], send: Callable[[int, int], None]) -> None:
+    def load(
+        self, leaf: Any, table: list[Any], crossings: Mapping[int, int], send: Callable[[int, list[Any]], None]
+    ) -> None:
         """Puts the caller's array where it is read; at no cost if it is there already.
 
         Args:
-          send: called for each of `crossings` if the array is on the processes that keep it.
+          crossings: by slot, the one that other processes keep it in.
+          send: called for such a slot, if the array is on the processes that keep it.
         """
         if isinstance(leaf, jax.Array | ArrayLike):
             if leaf.is_deleted():  # jaxlib 0.10.2 crashes on it
@@ -124,9 +102,9 @@ class CallerArgument:
         pieces = self.pieces(leaf)
         for i, (slot, piece, sharding) in enumerate(self.entries):
             array = pieces[piece]
-            kept = self._from[i]
+            kept = crossings.get(slot)
             if kept is not None and table[kept] is array:
-                send(kept, slot)
+                send(slot, table)
             elif not isinstance(array, jax.Array):
                 table[slot] = put(array, sharding) if self._mine[i] else None
             elif array.sharding is self._seen[i]:
@@ -245,7 +223,3 @@ def _bits(leaf: Any) -> Any:
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.key_data(leaf)
     return leaf
-
-
-def _processes(sharding: Any) -> set[int]:
-    return {device.process_index for device in sharding.device_set}

@@ -123,10 +123,10 @@ def _reductions(
     # XLA: uneven-parts-not-scattered
     if not reduce_scatter or not onto or any(padded(odd, [(d, axes)], sizes) > 1 for d, axes in onto.items()):
         return
-    # All but dots are reduced over all axes at once, and XLA scatters all of that or nothing.
+    # All but dots: all of that is scattered, or nothing. XLA: reductions-over-all-axes-at-once
     if not is_dot and (len(onto) > 1 or free or (rest and not _splits(source, onto, rest, sizes))):
         return
-    # Over an axis that holds copies XLA would divide the op otherwise: a smaller all-reduce, then a permute.
+    # Over an axis that holds copies the op would be divided: a smaller all-reduce, a permute. XLA: dot-divided-further
     idle = any(s == t == REPLICATED and n > 1 for s, t, n in zip(source, target, sizes, strict=True))
     told_first = idle or bool(free & set(onto)) or form == "scatter"
     # What a first reduce-scatter leaves XLA reduces over all axes at once, as they are in the mesh. Where the dot is

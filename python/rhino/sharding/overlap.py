@@ -15,7 +15,7 @@ from rhino.sharding.symmetry import Quotient
 from rhino.xla import back_end
 
 # Share of computing that parameter and gradient collectives can run beside: half a step is backward, whose dots are
-# what XLA's scheduler has to place them under.
+# what XLA's scheduler has to place them under. XLA: collectives-span-dots
 WINDOW = 0.5
 # Of a hidden collective, what is really won: it still takes memory bandwidth and a few cores from the dots beside it.
 WON = 0.95

@@ -53,6 +53,12 @@ def _grouped(groups: int, dims: str) -> str:
     )
 
 
+def _nan_passed_over(compiled: Compiled) -> bool:
+    values = np.arange(16, dtype=np.float32).reshape(8, 2)
+    values[3, 0] = np.nan
+    return not np.isnan(np.asarray(compiled(values)[0])[0])
+
+
 def _slice_of_slice(compiled: Compiled) -> bool:
     x = np.arange(5, dtype=np.float32)
     return any(differs(compiled, (x, np.int32(at)), x[min(max(at, 0), 3) :][:2]) for at in (-3, 1, 3, 4, 9))
@@ -240,6 +246,38 @@ FAULTS = (
             fatal=True,
         ),
         where=("h100",),
+    ),
+    Behaviour(
+        "stretched-pads-end-the-process",
+        "A padding that puts values between the elements of a split dimension, and cuts its ends, ends the process for "
+        "some widths.",
+        probe=Probe(
+            program(
+                "%a: tensor<8x4xf32> @[x, -] -> tensor<16x4xf32> @[x, -]",
+                """%z = stablehlo.constant dense<0.0> : tensor<f32>
+                %0 = stablehlo.pad %a, %z, low = [-1, 0], high = [-5, 0], interior = [2, 0]
+                  : (tensor<8x4xf32>, tensor<f32>) -> tensor<16x4xf32>
+                return %0 : tensor<16x4xf32>""",
+            ),
+            fatal=True,
+        ),
+        where=("cpu",),
+    ),
+    Behaviour(
+        "largest-passes-over-nan",
+        "A largest value of all devices is that of the numbers: not a number on one of them is passed over.",
+        "the all-reduce of CPUs",
+        probe=Probe(
+            program(
+                "%a: tensor<8x2xf32> @[x, -] -> tensor<2xf32> @[-]",
+                """%z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+                %0 = stablehlo.reduce(%a init: %z) applies stablehlo.maximum across dimensions = [0]
+                  : (tensor<8x2xf32>, tensor<f32>) -> tensor<2xf32>
+                return %0 : tensor<2xf32>""",
+            ),
+            _nan_passed_over,
+        ),
+        where=("cpu",),
     ),
     Behaviour(
         "unread-results-dropped",

@@ -12,6 +12,7 @@ import pytest
 from jaxlib.mlir import ir
 from test_lower_transfers import STAGES, lowered, planned
 
+from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMulticast, RhinoPlacement
 from rhino.dialect.context import parse_text
 from rhino.errors import RhinoError
@@ -19,7 +20,8 @@ from rhino.ir.pipeline import read_program, transfer_ops
 from rhino.machine import Cluster
 from rhino.passes.stage.edge_messages import EdgeMessages, multicast_data, read_messages
 from rhino.passes.stage.lower_transfers import lower_transfers, plan_edges
-from rhino.pipeline.program import edges_of
+from rhino.passes.stage.multicasts import Multicasts
+from rhino.pipeline.program import SignatureEdge, all_edges, signature_edges
 from rhino.reshard import SCHEDULERS, STRATEGIES, Network, check_program
 from rhino.runtime.here import messages_here, planned_here
 
@@ -56,25 +58,27 @@ def spread(seed: int, per_host: int, strategy: str = "broadcast", scheduler: str
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_what_is_planned_is_written_and_reads_back_equal(strategy: str, scheduler: str) -> None:
-    hops = 0
+    hops, signature = 0, 0
     for seed in range(3):
         for per_host in (1, 2):
             module = spread(seed, per_host, strategy, scheduler)
             again = parse_text(str(module), module.context)
             program = read_program(again)
             found = read_messages(again, program)
-            data = planned(again)
+            places = Multicasts(again, program)
             made = plan_edges(read_program(module), network(per_host), strategy, scheduler)
             for edge, plan, messages in made:
                 assert found[edge.name] == messages
                 assert messages.program.phases == plan.program.phases
                 assert messages.program.bundles == plan.program.bundles
                 written = multicast_data(messages)
-                for transfer, each in zip(edge.transfers, written, strict=True):
-                    assert {key: data[transfer.index][key] for key in each} == each
+                for data, each in zip(places.checked(edge), written, strict=True):
+                    assert {key: data[key] for key in each} == each
+                    assert data["edge"] == edge.name
+                signature += isinstance(edge, SignatureEdge)
                 hops += sum(len(step.hops) for phase in plan.program.phases for step in phase.steps)
-            assert list(found) == [edge.name for edge in edges_of(program)]
-    assert hops > 50
+            assert list(found) == [edge.name for edge in all_edges(program)]
+    assert hops > 50 and signature > 5
 
 
 def edited(module: ir.Module, edit: Callable[[dict[str, Any]], None], chosen: Callable[[Any], bool]) -> ir.Module:
@@ -138,7 +142,56 @@ def test_text_without_messages_is_read_as_none() -> None:
     module = lowered(0)
     for op in transfer_ops(module):
         del op.attributes[RhinoMulticast.name]
+    program = read_program(module)
+    places = Multicasts(module, program)
+    places.clear(all_edges(program), None)
+    places.write()
     assert read_messages(module, read_program(module)) == {}
+
+
+def signed(seed: int, of: str) -> tuple[ir.Module, SignatureEdge, list[Any]]:
+    """A random step on hosts of two devices, an edge of its signature, and what the text says of it."""
+    module = spread(seed, 2)
+    program = read_program(module)
+    edge = next(edge for edge in signature_edges(program) if edge.of == of)
+    return module, edge, Multicasts(module, program).checked(edge)
+
+
+@pytest.mark.parametrize("of", ["argument", "results"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no message", r"edge '.*': .* has no byte 0 of it at the end"),
+        ("another source", "not between two hosts of the program|is the source of two messages"),
+        ("order", "no unit of edge '.*' has order"),
+        ("a slice", "the units hold|device .* needs"),
+    ],
+)
+def test_text_of_the_signature_that_cannot_be_is_refused_at_main(of: str, name: str, message: str) -> None:
+    seed = next(s for s in range(20) if any(e.of == of for e in signature_edges(read_program(spread(s, 2)))))
+    module, edge, data = signed(seed, of)
+    TAMPERED[name][0](data[0])
+    places = Multicasts(module, read_program(module))
+    places.attach(edge, data)
+    places.write()
+    text = str(module)
+    again = parse_text(text, module.context)
+    with pytest.raises(RhinoError, match=message) as caught:
+        read_messages(again, read_program(again))
+    line = caught.value.diagnostic.position.line  # type: ignore[attr-defined]
+    assert "func.func @main" in text.splitlines()[line - 1]
+
+
+def test_text_on_what_is_not_sent_is_refused() -> None:
+    module, edge, data = signed(0, "results")
+    main = functions.find(module, "main")
+    assert main is not None
+    results = functions.result_attributes(main)
+    other = next(k for k in range(len(results)) if k not in edge.parts and RhinoMulticast.name not in results[k])
+    results[other][RhinoMulticast.name] = RhinoMulticast.to_attr(data[0], module.context)
+    functions.set_result_attributes(main, results)
+    with pytest.raises(RhinoError, match=f"rhino.multicast: result {other} is not sent"):
+        read_messages(module, read_program(module))
 
 
 # --- the processes that are here ------------------------------------------------------------------------------------
@@ -173,6 +226,7 @@ def test_one_process_has_no_messages_and_the_module_says_so() -> None:
     assert messages and all(not each.program.phases and not any(each.senders) for each in messages.values())
     assert messages == read_messages(module, read_program(module))
     assert not re.search(r"sender|steps", str(module))
+    assert not {edge.name for edge in signature_edges(read_program(module))} & set(messages)
     # Once planned for what is here, it stays.
     assert messages_here(module, devices(100)) == (messages, False)
 
@@ -194,13 +248,13 @@ def test_only_edges_for_other_hosts_are_planned_again() -> None:
     there = [Gpu(each.id, 50) if number in last else each for number, each in enumerate(devices(1))]
     before = read_messages(module, read_program(module))
     untouched = [name for name, each in before.items() if not last & set(each.host_of)]
-    op = transfer_ops(module)[before[untouched[0]].transfers[0]]
+    op = transfer_ops(module)[before[untouched[0]].parts[0]]
     RhinoMulticast.attach(op, {**RhinoMulticast.of(op), "makespan_s": 7.0})
     messages, changed = messages_here(module, there)
     assert changed
     assert len(last) > 1
     assert all(messages[name] == before[name] for name in untouched)
-    assert RhinoMulticast.of(transfer_ops(module)[before[untouched[0]].transfers[0]])["makespan_s"] == 7.0
+    assert RhinoMulticast.of(transfer_ops(module)[before[untouched[0]].parts[0]])["makespan_s"] == 7.0
     assert all((messages[name] != each) == (name not in untouched) for name, each in before.items())
 
 

@@ -1,4 +1,4 @@
-"""The two stages with their transfers' messages in the text, and the text with another sender, as by hand.
+"""The two stages with all that they send in the text, and the text with other senders, as by hand.
 
 Used by the tests of one process, with hosts that are made up, and by the worker of several processes.
 """
@@ -15,12 +15,13 @@ from rhino.ir.pipeline import read_program
 from rhino.passes.stage.lower_transfers import lower_transfers
 from rhino.reshard import Network
 
-EDGE = "forward 0 -> 1"
+# What goes from the first stage's devices 0 and 1, or the second's 2 and 3: a transfer, the batch, the loss.
+EDGES = {"forward 0 -> 1": (0, 1), "argument 3": (0, 1), "results 1": (2, 3)}
 
 
 def lowered(hosts: Sequence[int]) -> str:
     """Stages of two devices each, with whole values; the device at each position is on the host of that number."""
-    module = parse_text(two_stages.text(ways=2, whole=True), make_context())
+    module = parse_text(two_stages.text(ways=2, whole=True, shared=True), make_context())
 
     def network(devices: Sequence[int]) -> Network:
         host_of = {device: hosts[device] for device in devices}
@@ -30,18 +31,22 @@ def lowered(hosts: Sequence[int]) -> str:
     return str(module)
 
 
-def other_sender(text: str, *, host: bool = True) -> str:
-    """In the forward edge device 1 sends in the place of device 0; the message is then of its host, if that is its own.
+def other_sender(text: str, *edges: str, host: bool = True) -> str:
+    """The second device sends in the place of the first; the messages are then of its host, if that is its own.
 
     Raises:
-      AssertionError: the text does not say that device 0 sends.
+      AssertionError: the text does not say that the first one sends.
     """
-    lines = text.splitlines()
-    (at,) = (number for number, line in enumerate(lines) if f'edge = "{EDGE}"' in line)
-    edits = [("sender = 0 : i64", "sender = 1 : i64")]
-    if host:
-        edits.append(("steps = [[[0, 2, ", "steps = [[[1, 2, "))
-    for old, new in edits:
-        assert lines[at].count(old) == 1, lines[at]
-        lines[at] = lines[at].replace(old, new)
-    return "\n".join(lines)
+    for edge in edges or EDGES:
+        first, second = EDGES[edge]
+        start = text.index(f'edge = "{edge}"')
+        edits = [(f"sender = {first} : i64", f"sender = {second} : i64")]
+        if host:
+            edits.append((f"steps = [[[{first}, ", f"steps = [[[{second}, "))
+        stop = text.find("rhino.multicast", start)
+        said = text[start:stop]
+        for old, new in edits:
+            assert said.count(old) == 1, said
+            said = said.replace(old, new)
+        text = text[:start] + said + text[stop:]
+    return text

@@ -1,4 +1,4 @@
-"""One process of four, two for each of two stages: runs a module as it was planned, and with another sender by hand."""
+"""One process of four, two for each of two stages: runs a module as it was planned, and with other senders by hand."""
 
 from __future__ import annotations
 
@@ -22,16 +22,20 @@ COSTS = PipelineCosts.uniform(2, 1.0, 2.0, weight_s=1.0)
 
 
 def run(name: str, text: str) -> None:
-    """A step, and through which devices its first transfer went."""
+    """A step on what it keeps, and through which devices a transfer, the batch and the loss went."""
     module = parse_text(text, make_context())
     before = str(module)
     pipeline = build(module, jax.devices(), schedule=make_schedule("1f1b", COSTS, 4))
-    *_, out = pipeline.run(two_stages.arguments())
-    *_, wanted = two_stages.step(*two_stages.arguments())
-    np.testing.assert_allclose(np.asarray(out), wanted, rtol=1e-4, atol=1e-5)
+    *wanted, loss = two_stages.step(*two_stages.arguments(), shared=True)
+    for given in (two_stages.arguments(), pipeline.place(two_stages.arguments())):
+        *weights, out = pipeline.run(given)
+        np.testing.assert_allclose(np.asarray(out), loss, rtol=1e-5)
+        for found, expected in zip(weights, wanted, strict=True):
+            for shard in found.addressable_shards:
+                np.testing.assert_allclose(np.asarray(shard.data), expected[shard.index], rtol=1e-5, atol=1e-6)
+    process = {device.id: device.process_index for device in jax.devices()}
     edges = pipeline._crossing._edges
-    (way,) = (edge.way for key, edge in edges.items() if key[:2] == (0, 1) and isinstance(key[2], tuple))
-    ports = " ".join(str(jax.devices()[[d.id for d in jax.devices()].index(port)].process_index) for port in way)
+    ports = "; ".join(" ".join(str(process[port]) for port in edges[edge].way) for edge in edited_text.EDGES)
     kept = "kept" if str(module) == before else "changed"
     print(f"{name}: ports {ports}, text {kept}, right", flush=True)
 

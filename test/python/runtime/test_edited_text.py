@@ -24,30 +24,42 @@ WORKER = Path(__file__).parent / "edited_worker.py"
 COSTS = PipelineCosts.uniform(2, 1.0, 2.0, weight_s=1.0)
 
 
-def sent(text: str) -> tuple[tuple[int, ...], set[float]]:
-    """The ports of the forward edge, and what arrives where device d of the first stage has 1 + d everywhere."""
+SHAPES = {"forward 0 -> 1": (4, 32), "argument 3": (16, 8), "results 1": ()}
+
+
+def sent(text: str, name: str) -> tuple[tuple[int, ...], set[float]]:
+    """The ports of an edge, and what arrives elsewhere where device d of its first end has 1 + d everywhere."""
     module = parse_text(text, make_context())
-    messages = read_messages(module, read_program(module))[edited_text.EDGE]
-    devices = jax.devices()
-    ends = [NamedSharding(Mesh(np.array(group), ("x",)), PartitionSpec()) for group in (devices[:2], devices[2:4])]
+    messages = read_messages(module, read_program(module))[name]
+    devices, here = jax.devices(), edited_text.EDGES[name]
+    there = [device for k, device in enumerate(devices[:4]) if name == "results 1" or k not in here]
+    groups = [[devices[k] for k in here], there]
+    ends = [NamedSharding(Mesh(np.array(group), ("x",)), PartitionSpec()) for group in groups]
     senders = [[device for device, _ in each] for each in messages.senders]
-    aval = jax.ShapeDtypeStruct((4, 32), np.float32)
+    aval = jax.ShapeDtypeStruct(SHAPES[name], np.float32)
     edge = ArrayExchange(ends[:1], ends[1:], [aval], messages.program, messages.host_of, senders)
-    pieces = [jax.device_put(np.full(aval.shape, 1 + d, np.float32), devices[d]) for d in range(2)]
+    pieces = [jax.device_put(np.full(aval.shape, 1 + d, np.float32), devices[d]) for d in here]
     (made,) = edge([jax.make_array_from_single_device_arrays(aval.shape, ends[0], pieces)])
-    return edge.way, {float(value) for shard in made.addressable_shards for value in np.unique(np.asarray(shard.data))}
+    arrived = [shard.data for shard in made.addressable_shards if shard.device not in groups[0]]
+    return edge.way, {float(value) for data in arrived for value in np.unique(np.asarray(data))}
 
 
-def test_another_host_sends_where_the_text_is_changed() -> None:
-    text = edited_text.lowered([0, 1, 2, 3])
-    assert sent(text) == ((0, 2, 3), {1.0})
-    assert sent(edited_text.other_sender(text)) == ((1, 2, 3), {2.0})
+PLANNED = {"forward 0 -> 1": (0, 2, 3), "argument 3": (0, 2, 3), "results 1": (2, 0, 1)}
+EDITED = {"forward 0 -> 1": (1, 2, 3), "argument 3": (1, 2, 3), "results 1": (3, 0, 1)}
 
 
-def test_another_device_of_a_host_sends_where_the_text_is_changed() -> None:
-    text = edited_text.lowered([0, 0, 1, 1])
-    assert sent(text)[1] == {1.0}
-    assert sent(edited_text.other_sender(text, host=False))[1] == {2.0}
+@pytest.mark.parametrize("edge", edited_text.EDGES)
+def test_another_host_sends_where_the_text_is_changed(edge: str) -> None:
+    text, (first, second) = edited_text.lowered([0, 1, 2, 3]), edited_text.EDGES[edge]
+    assert sent(text, edge) == (PLANNED[edge], {1.0 + first})
+    assert sent(edited_text.other_sender(text, edge), edge) == (EDITED[edge], {1.0 + second})
+
+
+@pytest.mark.parametrize("edge", edited_text.EDGES)
+def test_another_device_of_a_host_sends_where_the_text_is_changed(edge: str) -> None:
+    text, (first, second) = edited_text.lowered([0, 0, 1, 1]), edited_text.EDGES[edge]
+    assert sent(text, edge)[1] == {1.0 + first}
+    assert sent(edited_text.other_sender(text, edge, host=False), edge)[1] == {1.0 + second}
 
 
 @pytest.mark.parametrize("hosts", [[0, 1, 2, 3], [0, 0, 1, 1]])
@@ -56,11 +68,12 @@ def test_a_module_for_several_hosts_runs_in_one_process_and_says_so(hosts: list[
     assert "sender" in str(module)
     pipeline = build(module, schedule=make_schedule("1f1b", COSTS, 4))
     for value, wanted in zip(
-        pipeline.run(two_stages.arguments()), two_stages.step(*two_stages.arguments()), strict=True
+        pipeline.run(two_stages.arguments()), two_stages.step(*two_stages.arguments(), shared=True), strict=True
     ):
         np.testing.assert_allclose(np.asarray(value), wanted, rtol=1e-5, atol=1e-6)
     assert "sender" not in str(module)
     assert "hosts = [[0, 1, 2, 3]]" in str(module)
+    assert "argument 3" not in str(module) and "results 1" not in str(module)
 
 
 def test_a_tampered_module_is_not_compiled() -> None:
@@ -74,5 +87,6 @@ def test_a_tampered_module_is_not_compiled() -> None:
 def test_processes_send_what_the_text_says() -> None:
     outputs = processes.run(WORKER, 4, devices=1)
     for output in outputs:
-        assert "planned: ports 0 2 3, text kept, right" in output
-        assert "edited: ports 1 2 3, text kept, right" in output
+        for name, ways in (("planned", PLANNED), ("edited", EDITED)):
+            ports = "; ".join(" ".join(map(str, ways[edge])) for edge in edited_text.EDGES)
+            assert f"{name}: ports {ports}, text kept, right" in output

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rhino.runtime.moves import mover
+from rhino.dialect import sdy
+from rhino.runtime.edges import tiles_of
+from rhino.runtime.moves import as_typed, mover
 
 
 def split(first: int, count: int, *axes: str | None) -> NamedSharding:
@@ -41,3 +43,30 @@ def test_moves(source: Any, target: Any, same: bool) -> None:
     assert asked == [target] * same
     assert moved.sharding.is_equivalent_to(target, 2)
     np.testing.assert_array_equal(np.asarray(moved), array)
+
+
+@pytest.mark.parametrize(
+    ("axes", "dims"),
+    [
+        ([("x", 2), ("y", 4)], [["x"], ["y"]]),
+        ([("x", 2), ("y", 4)], [["y"], ["x"]]),
+        ([("x", 2), ("y", 4)], [["y", "x"], []]),
+        ([("x", 2), ("y", 4)], [["y:(1)2"], ["x"]]),
+        ([("x", 2), ("y", 4)], [["y:(2)2"], ["y:(1)2"]]),
+        ([("x", 8)], [["x:(2)2"], ["x:(4)2", "x:(1)2"]]),
+        ([("x", 1), ("y", 8)], [["x"], ["y:(2)4"]]),
+        ([("x", 8)], [[], []]),
+    ],
+)
+def test_a_sharding_is_what_the_type_says(axes: list[tuple[str, int]], dims: list[list[str]]) -> None:
+    shape, devices = (16, 24), jax.devices()[:8]
+    wanted = dict(zip([device.id for device in devices], sdy.slices(shape, dims, axes), strict=True))
+    found = tiles_of(as_typed(dims, axes, devices), shape)
+    assert {tile.device: tile.slice for tile in found} == wanted
+    value = np.arange(384, dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(jax.device_put(value, as_typed(dims, axes, devices)), value)
+
+
+def test_a_type_of_one_device_is_whole_there() -> None:
+    (device,) = as_typed([[]], [], jax.devices()[:1]).device_set
+    assert device == jax.devices()[0]

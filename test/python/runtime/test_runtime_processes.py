@@ -11,7 +11,7 @@ WORKER = Path(__file__).parent / "pipeline_worker.py"
 
 def test_two_processes_run_what_one_does() -> None:
     outputs = processes.run(WORKER, 2, devices=2)
-    assert all(output.count(": right") == 3 for output in outputs)
+    assert all(output.count(": right") == 6 for output in outputs)
 
 
 def test_too_few_threads_are_refused_and_not_waited_for() -> None:

@@ -22,10 +22,12 @@ def text(
     donate: bool = True,
     weight: bool = False,
     whole: bool = False,
+    shared: bool = False,
 ) -> str:
     """The module. With `ways`, each group has a mesh that splits the batch; with `weight`, backwards are split.
 
-    With `whole` as well as `ways`, every device of a group has all of its values.
+    With `whole` as well as `ways`, every device of a group has all of its values. If the batch is `shared`, stage 1
+    reads it too, and begins its sum with that of the squares.
     """
     rows = batch // microbatches
     x, w0, w1 = f"{batch}x{features}", f"{features}x{hidden}", f"{hidden}x{features}"
@@ -95,6 +97,17 @@ def text(
   }} : ({on(stage, w)}, {on(stage, w)}) -> {on(stage, w)}"""
 
     split = f"{rows}x{microbatches}x{features}"
+    second = ""
+    begin = "%l = stablehlo.constant dense<0.0> : tensor<f32>"
+    first = ("", "", "")
+    if shared:
+        second = f",\n    %x1: {on(1, x, data)} {{rhino.argument = {{index = 2 : i64}}}}"
+        first = ("%x1", f"%a: tensor<{x}xf32>", on(1, x, data))
+        begin = (
+            f"%aa = stablehlo.multiply %a, %a : tensor<{x}xf32>\n%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
+            "%l = stablehlo.reduce(%aa init: %z) applies stablehlo.add across dimensions = [0, 1]"
+            f" : (tensor<{x}xf32>, tensor<f32>) -> tensor<f32>"
+        )
     return f"""
 module attributes {{rhino.placement = {placement}}} {{
 {mesh}
@@ -130,7 +143,7 @@ func.func private @microbatch(%acc0: {on(0, w0)}, %acc1: {on(1, w1)}, %loss: {on
 }}
 func.func @main(%w0: {on(0, w0)} {{rhino.argument = {{index = 0 : i64}}{given.format(0)}}},
     %w1: {on(1, w1)} {{rhino.argument = {{index = 1 : i64}}{given.format(1)}}},
-    %x: {on(0, x, data)} {{rhino.argument = {{index = 2 : i64}}}})
+    %x: {on(0, x, data)} {{rhino.argument = {{index = 2 : i64}}}}{second})
     -> ({on(0, w0)} {{rhino.argument = {{index = 0 : i64}}}}, {on(1, w1)} {{rhino.argument = {{index = 1 : i64}}}},
         {on(1, "")} {{rhino.argument = {{index = 2 : i64}}}}) {topology} {{
   %p0:2 = mpmd.fragment<mesh="stage0", origin=["prepare"], stage=0> (%x) (%a: tensor<{x}xf32>) {{
@@ -138,11 +151,11 @@ func.func @main(%w0: {on(0, w0)} {{rhino.argument = {{index = 0 : i64}}{given.fo
     %s = stablehlo.reshape %a : (tensor<{x}xf32>) -> tensor<{split}xf32>
     mpmd.return %c, %s : tensor<{w0}xf32>, tensor<{split}xf32>
   }} : ({on(0, x, data)}) -> ({on(0, w0)}, {on(0, split, stacked)})
-  %p1:2 = mpmd.fragment<mesh="stage1", origin=["prepare"], stage=1> () () {{
+  %p1:2 = mpmd.fragment<mesh="stage1", origin=["prepare"], stage=1> ({first[0]}) ({first[1]}) {{
     %c = stablehlo.constant dense<0.0> : tensor<{w1}xf32>
-    %l = stablehlo.constant dense<0.0> : tensor<f32>
+    {begin}
     mpmd.return %c, %l : tensor<{w1}xf32>, tensor<f32>
-  }} : () -> ({on(1, w1)}, {on(1, "")})
+  }} : ({first[2]}) -> ({on(1, w1)}, {on(1, "")})
   %r:3 = mpmd.for (%p0#0, %p1#0, %p1#1) {{iterations = {microbatches} : ui32}} (%a0: {on(0, w0)}, %a1: {on(1, w1)}, %al: {on(1, "")}, %i: tensor<ui32>) {{
     %j0 = mpmd.assign %i : (tensor<ui32>) -> {on(0, "", element="ui32")}
     %n:3 = mpmd.call @microbatch(%a0, %a1, %al, %w0, %w1, %p0#1, %j0)
@@ -158,6 +171,22 @@ func.func @main(%w0: {on(0, w0)} {{rhino.argument = {{index = 0 : i64}}{given.fo
 """
 
 
+def echoing(module: str) -> str:
+    """The module with a fourth argument, split over stage 1 and read by nobody, that it returns as its fourth result."""
+    kind = '!mpmd.mesh_tensor<"stage1", tensor<16x8xf32>, sharding=<@mesh, [{"x"}, {}]>>'
+    named = f"{kind} {{rhino.argument = {{index = 3 : i64}}}}"
+    start = module.index("func.func @main")
+    head, main = module[:start], module[start:]
+    for old, new in (
+        (")\n    -> (", f", %u: {named})\n    -> ("),
+        (") attributes {topology", f", {named}) attributes {{topology"),
+        ("return %u0, %u1, %r#2 : ", "return %u0, %u1, %r#2, %u : "),
+    ):
+        assert main.count(old) == 1, old
+        main = main.replace(old, new)
+    return head + main.rstrip().removesuffix("}").rstrip().removesuffix("}").rstrip() + f", {kind}\n}}\n}}\n"
+
+
 def arguments(batch: int = 16, features: int = 8, hidden: int = 32) -> list[Any]:
     """Two weights and a batch."""
     random = np.random.default_rng(0)
@@ -165,10 +194,10 @@ def arguments(batch: int = 16, features: int = 8, hidden: int = 32) -> list[Any]
     return [random.standard_normal(shape, np.float32) * np.float32(0.3) for shape in shapes]
 
 
-def step(w0: Any, w1: Any, x: Any) -> tuple[Any, Any, Any]:
+def step(w0: Any, w1: Any, x: Any, shared: bool = False) -> tuple[Any, Any, Any]:
     """The whole step in numpy."""
     h = np.tanh(x @ w0)
     y = h @ w1
     dy = 2 * y
     dz = (1 - h * h) * (dy @ w1.T)
-    return w0 - RATE * (x.T @ dz), w1 - RATE * (h.T @ dy), (y * y).sum()
+    return w0 - RATE * (x.T @ dz), w1 - RATE * (h.T @ dy), (y * y).sum() + shared * (x * x).sum()

@@ -18,7 +18,7 @@ from rhino.passes.registry import Pass, PassLog, option, register
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution")
 _MIXES = "stablehlo.xor"
 _CONSTANT = ("stablehlo.constant", "stablehlo.iota")
-# What XLA fuses, and so makes again wherever it is read; a call or a loop is not looked through.
+# What is made again wherever it is read; a call or a loop is not looked through. XLA: elementwise-made-again
 _MOVES = frozenset(
     f"stablehlo.{name}"
     for name in (

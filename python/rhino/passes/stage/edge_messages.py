@@ -15,12 +15,12 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoMulticast
-from rhino.dialect.base import Scene
-from rhino.dialect.multicast import edge_problems
+from rhino.dialect.multicast import Where, edge_problems
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError
-from rhino.ir.pipeline import transfer_ops
-from rhino.pipeline.program import PipelineEdge, PipelineProgram, Transfer, edges_of
+from rhino.passes.stage.multicasts import REMEDY, Multicasts
+from rhino.pipeline.program import Edge, PipelineProgram, all_edges
+from rhino.pipeline.program.edges import EVERYWHERE
 from rhino.program.element_types import dtype_bytes
 from rhino.reshard import (
     Hop,
@@ -36,21 +36,19 @@ from rhino.reshard import (
     senders_of,
 )
 
-_REMEDY = "rhino-lower-transfers plans it"
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeMessages:
     """What goes over the wire when an edge is sent.
 
     Attributes:
-      transfers: positions of the edge's transfers in the program; tensor k of `program` is what the k-th moves.
+      parts: positions in the program of the edge's transfers, argument or results; tensor k of `program` is the k-th.
       hosts: devices of the edge by host, ascending; host k of `program` has `hosts[k]`.
       program: the messages.
       senders: per unit (device, bytes): who reads it for its host to send. None for what stays inside hosts.
     """
 
-    transfers: tuple[int, ...]
+    parts: tuple[int, ...]
     hosts: tuple[tuple[int, ...], ...]
     program: MessageProgram
     senders: tuple[tuple[tuple[int, int], ...], ...]
@@ -68,22 +66,30 @@ class EdgeMessages:
             return replace(unit, holders=ends[0], receivers=ends[1])
 
         return EdgeMessages(
-            self.transfers,
+            self.parts,
             tuple(tuple(number[device] for device in devices) for devices in self.hosts),
             replace(self.program, units=tuple(map(named, self.program.units))),
             tuple(tuple((number[device], nbytes) for device, nbytes in each) for each in self.senders),
         )
 
 
-def moved_by(program: PipelineProgram, transfer: Transfer) -> MovedTensor:
-    """What a transfer moves, in the bytes that the runtime moves it in: a whole one for smaller elements."""
-    source, target = program.values[transfer.source], program.values[transfer.target]
-    tiles = []
-    for value in (source, target):
-        mesh = program.meshes[value.group]
-        slices = sdy.slices(value.shape, value.sharding, mesh.axes)
-        tiles.append(tuple(Tile(device, where) for device, where in zip(mesh.devices, slices, strict=True)))
-    return MovedTensor(source.shape, _item_bytes(source.dtype), tiles[0], tiles[1])
+def moved_on(program: PipelineProgram, edge: Edge) -> list[MovedTensor]:
+    """What travels on an edge, in the bytes that the runtime moves it in: a whole one for smaller elements."""
+    found = []
+    for source, target in edge.moves:
+        value = program.values[source]
+        ends = [_tiles(program, end, value.shape) for end in (source, target)]
+        found.append(MovedTensor(value.shape, _item_bytes(value.dtype), *ends))
+    return found
+
+
+def _tiles(program: PipelineProgram, value: int, shape: tuple[int, ...]) -> tuple[Tile, ...]:
+    if value == EVERYWHERE:
+        whole = tuple((0, size) for size in shape)
+        return tuple(Tile(device, whole) for mesh in program.meshes for device in mesh.devices)
+    mesh = program.meshes[program.values[value].group]
+    slices = sdy.slices(shape, program.values[value].sharding, mesh.axes)
+    return tuple(Tile(device, where) for device, where in zip(mesh.devices, slices, strict=True))
 
 
 def _item_bytes(dtype: str) -> int:
@@ -94,10 +100,10 @@ def _item_bytes(dtype: str) -> int:
 
 
 def multicast_data(messages: EdgeMessages) -> list[dict[str, Any]]:
-    """Of each transfer of an edge its units, and of the first one the messages, as `rhino.multicast` has them."""
+    """Of each part of an edge its units, and of the first one the messages, as `rhino.multicast` has them."""
     program = messages.program
     position = {unit: order for order, unit in enumerate(order_of(program))}
-    found: list[dict[str, Any]] = [{"units": []} for _ in messages.transfers]
+    found: list[dict[str, Any]] = [{"units": []} for _ in messages.parts]
     for unit, senders in zip(program.units, messages.senders, strict=True):
         data: dict[str, Any] = {
             "slice": [list(bounds) for bounds in unit.slice],
@@ -138,51 +144,36 @@ def read_messages(module: ir.Module, program: PipelineProgram) -> dict[str, Edge
     """By name of the edge what it sends, of all edges whose text says it.
 
     Raises:
-      PassError: at the transfer whose text is wrong: units that are not those of its devices, or messages that do not
-        bring every unit to its receivers' hosts.
+      PassError: at the place whose text is wrong: units that are not those of its devices, or messages that do not
+        bring every unit to its receivers' hosts; or text on an argument or result that nothing sends.
     """
-    ops = transfer_ops(module)
+    places = Multicasts(module, program)
     found = {}
-    for edge in edges_of(program):
-        first = ops[edge.transfers[0].index]
-        data = [(ops[t.index], _checked(ops[t.index], program)) for t in edge.transfers]
+    places.check_meant(all_edges(program))
+    for edge in all_edges(program):
+        data = [*zip(places.where(edge), places.checked(edge), strict=True)]
         if "hosts" not in (data[0][1] or {}):
             continue
-        for op, each in data:
+        for where, each in data:
             if each is None or each.get("edge", edge.name) != edge.name:
                 has = "has no rhino.multicast" if each is None else f"is of edge '{each['edge']}'"
-                raise PassError(
-                    op, f"rhino.multicast: the transfer {has}, and is sent with edge '{edge.name}'", [_REMEDY]
-                )
-        given = [(op, {**(each or {}), "edge": edge.name}) for op, each in data]
-        for op, problem in edge_problems(given):
-            raise PassError(op, problem, [_REMEDY])
-        found[edge.name] = _read(first, program, edge, given)
+                what = "result" if edge.of == "results" else "transfer" if edge.of != "argument" else "argument"
+                message = f"rhino.multicast: the {what} {has}, and is sent with edge '{edge.name}'"
+                raise PassError(where, message, [REMEDY])
+        given = [(where, {**(each or {}), "edge": edge.name}) for where, each in data]
+        for where, problem in edge_problems(given):
+            raise PassError(where, problem, [REMEDY])
+        found[edge.name] = _read(program, edge, given)
     return found
 
 
-def _checked(op: ir.Operation, program: PipelineProgram) -> Any:
-    """The data of a transfer, None without it, after the verifier."""
-    if RhinoMulticast.name not in op.attributes:
-        return None
-    axes = {mesh.name: mesh.axes for mesh in program.meshes}
-    placement = {mesh.name: mesh.devices for mesh in program.meshes}
-    for problem in RhinoMulticast.problems(
-        op.attributes[RhinoMulticast.name], Scene(op, axes=axes, placement=placement)
-    ):
-        raise PassError(op, problem, [_REMEDY])
-    return RhinoMulticast.of(op)
-
-
-def _read(
-    first: ir.Operation, program: PipelineProgram, edge: PipelineEdge, given: Sequence[tuple[ir.Operation, Any]]
-) -> EdgeMessages:
-    shared = given[0][1]
+def _read(program: PipelineProgram, edge: Edge, given: Sequence[tuple[Where, Any]]) -> EdgeMessages:
+    first, shared = given[0]
     units: list[Unit] = []
     senders: list[tuple[tuple[int, int], ...]] = []
-    places: list[tuple[ir.Operation, str, int]] = []  # of each unit its transfer, its path and its order
-    for tensor, ((op, data), transfer) in enumerate(zip(given, edge.transfers, strict=True)):
-        item = _item_bytes(program.values[transfer.source].dtype)
+    places: list[tuple[Where, str, int]] = []  # of each unit where it stands, its path and its order
+    for tensor, ((op, data), (source, _)) in enumerate(zip(given, edge.moves, strict=True)):
+        item = _item_bytes(program.values[source].dtype)
         for i, unit in enumerate(data["units"]):
             where = tuple((start, stop) for start, stop in unit["slice"])
             nbytes = prod(stop - start for start, stop in where) * item
@@ -204,7 +195,7 @@ def _read(
         host for phase in phases for step in phase.steps for hop in step.hops for host in (hop.source, hop.target)
     }
     read = EdgeMessages(
-        tuple(transfer.index for transfer in edge.transfers),
+        edge.parts,
         hosts,
         MessageProgram(
             tuple(sorted(sending)), tuple(units), tuple(tuple(bundle) for bundle in shared["bundles"]), phases
@@ -214,7 +205,7 @@ def _read(
     try:
         _prove(read, len(hosts))
     except RhinoError as error:
-        raise PassError(first, f"{RhinoMulticast.name}: edge '{edge.name}': {error.message}", [_REMEDY]) from error
+        raise PassError(first, f"{RhinoMulticast.name}: edge '{edge.name}': {error.message}", [REMEDY]) from error
     _check_told(read, places)
     return read
 
@@ -226,7 +217,7 @@ def _prove(read: EdgeMessages, hosts: int) -> None:
     check_program(read.program, Network(read.host_of, dict.fromkeys(range(hosts), Fraction(1))))
 
 
-def _check_told(read: EdgeMessages, places: Sequence[tuple[ir.Operation, str, int]]) -> None:
+def _check_told(read: EdgeMessages, places: Sequence[tuple[Where, str, int]]) -> None:
     """What is told of senders and order is what the messages say."""
     host_of = read.host_of
     position = {unit: order for order, unit in enumerate(order_of(read.program))}
@@ -234,9 +225,9 @@ def _check_told(read: EdgeMessages, places: Sequence[tuple[ir.Operation, str, in
         op, path, order = places[unit]
         told = tuple((host_of[device], nbytes) for device, nbytes in read.senders[unit])
         if tuple(sorted(told)) != sent:
-            raise PassError(op, f"{path}: {_sending(told)}, but by its messages {_sending(sent)}", [_REMEDY])
+            raise PassError(op, f"{path}: {_sending(told)}, but by its messages {_sending(sent)}", [REMEDY])
         if order != position[unit]:
-            raise PassError(op, f"{path}: order {order}, but by its first message {position[unit]}", [_REMEDY])
+            raise PassError(op, f"{path}: order {order}, but by its first message {position[unit]}", [REMEDY])
 
 
 def _sending(sent: Sequence[tuple[int, int]]) -> str:

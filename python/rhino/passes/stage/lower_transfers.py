@@ -1,4 +1,4 @@
-"""The pass rhino-lower-transfers: what each transfer between stages is in unit tasks, and who sends them when."""
+"""The pass rhino-lower-transfers: what is sent between stages in unit tasks, and who sends them when."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any, ClassVar
 from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
-from rhino.dialect.attributes import RhinoCluster, RhinoMulticast
+from rhino.dialect.attributes import RhinoCluster
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
-from rhino.ir.pipeline import read_program, transfer_ops
+from rhino.ir.pipeline import read_program
 from rhino.machine import Cluster
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.edge_messages import EdgeMessages, moved_by, multicast_data
-from rhino.pipeline.program import PipelineEdge, PipelineProgram, edges_of
+from rhino.passes.stage.edge_messages import EdgeMessages, moved_on, multicast_data
+from rhino.passes.stage.multicasts import Multicasts
+from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, all_edges
 from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard, senders_of
 
 # The scheduler where there is no time for another. The attribute names it, so that the runtime takes it, too.
@@ -33,10 +34,15 @@ class LowerTransfers(Pass):
     runtime sends the messages that stand here. Where its processes are not the hosts of a plan, it runs this pass for
     them before it compiles. Between devices of one host units have no messages, and take no time here.
 
+    Two more things are sent between hosts in a step, which no transfer says: an argument that several stages read, from
+    the first of them, and small results that are no state, such as a loss, to all devices. They are planned likewise;
+    the schedule does not count them.
+
     Requires: @main in fragments, with the devices they run on: rhino-form-fragments, and rhino-replicate-fragments if
     there are replicas. A topology, or a `rhino.cluster` that names a preset.
 
-    Ensures: every `mpmd.transfer` has `rhino.multicast`; nothing else changes.
+    Ensures: every `mpmd.transfer` has `rhino.multicast`, and so has each argument and result of @main that is sent
+    between hosts; nothing else changes.
 
     Options:
       strategy: how a unit gets to its receivers. broadcast goes along the chain of receiving hosts in chunks.
@@ -104,18 +110,20 @@ def lower_transfers(
     edges: Collection[str] | None = None,
     deadline: Deadline = NEVER,
 ) -> tuple[int, int]:
-    """Writes `rhino.multicast` on the transfers of a program; returns how many plans were made, and all units.
+    """Writes `rhino.multicast` on what a program sends; returns how many plans were made, and all units.
 
     Args: as `plan_edges`.
     """
-    ops = transfer_ops(module)
+    places = Multicasts(module, program)
+    places.clear(all_edges(program), edges)
     plans: dict[int, ReshardPlan] = {}
     units = 0
     for edge, plan, messages in plan_edges(program, network, strategy, scheduler, edges, deadline):
         plans[id(plan)] = plan
         units += len(plan.units)
-        for transfer, each in zip(edge.transfers, multicast_data(messages), strict=True):
-            RhinoMulticast.attach(ops[transfer.index], {"edge": edge.name, **_about(plan), **each})
+        about = {"edge": edge.name, **_about(plan)}
+        places.attach(edge, [{**about, **each} for each in multicast_data(messages)])
+    places.write()
     return len(plans), units
 
 
@@ -126,23 +134,28 @@ def plan_edges(
     scheduler: str | None = None,
     edges: Collection[str] | None = None,
     deadline: Deadline = NEVER,
-) -> Iterator[tuple[PipelineEdge, ReshardPlan, EdgeMessages]]:
+) -> Iterator[tuple[Edge, ReshardPlan, EdgeMessages]]:
     """Plans edges of a program. Those between equal tiles on hosts in the same order have one plan, made once.
+
+    Edges of the schedule are all planned, those of the signature where they leave a host.
 
     Args:
       network: what joins some devices of the cluster.
-      strategy, scheduler: None for what the edge's transfers have.
+      strategy, scheduler: None for what the edge has.
       edges: names of those to plan; all by default.
       deadline: after it nothing is searched: senders are chosen by load.
     """
     known: dict[Any, ReshardPlan] = {}
-    for edge in edges_of(program):
+    for edge in all_edges(program):
         if edges is not None and edge.name not in edges:
             continue
-        tensors = [moved_by(program, transfer) for transfer in edge.transfers]
+        tensors = moved_on(program, edge)
         devices = sorted({tile.device for tensor in tensors for tile in (*tensor.source, *tensor.target)})
-        way = (strategy or edge.transfers[0].strategy, scheduler or edge.transfers[0].scheduler)
-        (alike, renamed), key = _numbered(tensors, network(devices), devices)
+        joined = network(devices)
+        if isinstance(edge, SignatureEdge) and len(set(joined.host_of.values())) == 1:
+            continue
+        way = (strategy or edge.way[0], scheduler or edge.way[1])
+        (alike, renamed), key = _numbered(tensors, joined, devices)
         if (key, way) not in known:
             by = _BY_RULE if deadline.over() else way[1]
             known[key, way] = plan_reshard(alike, renamed, way[0], by)
@@ -192,7 +205,7 @@ def _numbered(
     return (alike, renamed), (tuple(alike), tuple(sorted(host_of.items())), tuple(sorted(bandwidth.items())))
 
 
-def _messages(plan: ReshardPlan, edge: PipelineEdge, devices: Sequence[int], network: Network) -> EdgeMessages:
+def _messages(plan: ReshardPlan, edge: Edge, devices: Sequence[int], network: Network) -> EdgeMessages:
     """The messages of a plan on an edge, with the devices' real numbers."""
     hosts: list[list[int]] = [[] for _ in network.bandwidth_bytes_s]
     for device, host in sorted(network.host_of.items()):
@@ -202,8 +215,7 @@ def _messages(plan: ReshardPlan, edge: PipelineEdge, devices: Sequence[int], net
         tuple((device, nbytes) for _, device, nbytes in each) if crosses else ()
         for each, crosses in zip(plan.senders, crossing, strict=True)
     )
-    transfers = tuple(transfer.index for transfer in edge.transfers)
-    return EdgeMessages(transfers, tuple(map(tuple, hosts)), plan.program, senders).numbered(devices)
+    return EdgeMessages(edge.parts, tuple(map(tuple, hosts)), plan.program, senders).numbered(devices)
 
 
 def _about(plan: ReshardPlan) -> dict[str, Any]:

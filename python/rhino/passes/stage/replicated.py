@@ -258,7 +258,7 @@ class Replicator:
         scalar = ir.RankedTensorType.get([], element)
         largest = kind in ("maximum", "minimum") and not isinstance(element, ir.IntegerType)
         if largest or not combined(("add" if kind == "write" else kind,), (str(element),)):
-            # No all-reduce does it, of bits say, or passes over NaN, as XLA's of the largest does: all get all of them.
+            # No all-reduce does it, of bits say, or it passes over NaN: all get all. XLA: largest-passes-over-nan
             everywhere = sdy.TensorShardingAttr(tensor_sharding(self.context, MESH, ((),) * len(value.type.shape)))
             value = sdy.ShardingConstraintOp(value, everywhere).result
         start = splat(scalar, identity("add" if kind == "write" else kind, element))

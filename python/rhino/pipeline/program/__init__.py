@@ -5,7 +5,7 @@ Owns the dataclasses. Imports neither jax nor MLIR; `rhino.ir.pipeline` makes th
 
 from __future__ import annotations
 
-from rhino.pipeline.program.edges import PipelineEdge, edges_of
+from rhino.pipeline.program.edges import Edge, PipelineEdge, SignatureEdge, all_edges, edges_of, signature_edges
 from rhino.pipeline.program.priced import FragmentSeconds, PricedProgram, StageSend
 from rhino.pipeline.program.program import (
     FRAGMENT_KINDS,
@@ -23,6 +23,7 @@ from rhino.pipeline.program.weight_fragment import awaited_ops, delayed_ops
 
 __all__ = [
     "FRAGMENT_KINDS",
+    "Edge",
     "Fragment",
     "FragmentSeconds",
     "GroupMesh",
@@ -31,12 +32,15 @@ __all__ = [
     "PipelineProgram",
     "PricedProgram",
     "Result",
+    "SignatureEdge",
     "StageArgument",
     "StageCarry",
     "StageMemory",
     "StageSend",
     "Transfer",
+    "all_edges",
     "awaited_ops",
     "delayed_ops",
     "edges_of",
+    "signature_edges",
 ]

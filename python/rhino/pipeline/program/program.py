@@ -106,6 +106,7 @@ class StageArgument:
     pieces; `slice` is then [start, stop) of the piece per leading dimension, and empty for a whole argument.
     `result` is the position in `PipelineProgram.results` of the result that takes its buffer, -1 for none; `donated`
     says that the caller gives the buffer away. `name` is the user's, `state.params['w']`, empty where none is known.
+    `strategy` and `scheduler` are as in `Transfer`, where it is sent (`rhino.pipeline.program.edges.SignatureEdge`).
     """
 
     value: int
@@ -114,15 +115,19 @@ class StageArgument:
     result: int
     donated: bool
     name: str = ""
+    strategy: str = "broadcast"
+    scheduler: str = "optimal"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result of the step: `index` in the original signature, or the rows `slice` of it."""
+    """A result of the step: `index` in the original signature, or the rows `slice` of it; else as `StageArgument`."""
 
     value: int
     index: int
     slice: tuple[tuple[int, int], ...]
+    strategy: str = "broadcast"
+    scheduler: str = "optimal"
 
 
 @dataclass(frozen=True, slots=True)
