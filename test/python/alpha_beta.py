@@ -9,6 +9,7 @@ from math import inf, prod
 
 from rhino.errors import RhinoError
 from rhino.machine.collectives import AffineModel, CommModel, Line, envelope, ring_bytes
+from rhino.machine.roofline import HeavyTimes
 from rhino.program import Graph
 from rhino.sharding.time_model import TimeModel
 from rhino.xla import BackEnd
@@ -79,7 +80,10 @@ class Textbook(TimeModel):
     def seconds(self, graph: Graph) -> Sequence[float]:
         return self.work(graph)
 
-    def matmuls(self, graph: Graph) -> Mapping[int, tuple[float, tuple[float, ...]]]:
+    def launches(self, graph: Graph) -> Sequence[float]:
+        return [0.0] * len(graph.ops)
+
+    def heavy(self, graph: Graph) -> Mapping[int, HeavyTimes]:
         return {}
 
     def comm(self, sizes: tuple[int, ...]) -> CommModel:

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
+from rhino.machine.rates import DTYPES, KernelRates, ProductRates
 from rhino.program.element_types import element_type
 from rhino.schema.kinds import Bool, Float, Int, ListOf, MapOf, String
 from rhino.schema.records import described, record, told, write
 
 SCHEMA = 1
-# Rates are of these types; f8 stands for all of 8 bits and fewer.
-DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
 # What executes a type the device has no rate for: the next wider type. XLA: dots-widened, elements-widened
 _FALLBACK = {"f8": "f16", "i8": "f32", "f16": "f32", "bf16": "f32", "tf32": "f32"}
 
@@ -73,6 +72,8 @@ class Device:
     memory_bytes: int = told(Int(1), "the bytes of one device's memory that a program can use")
     memory_bandwidth_bytes_s: float = told(_RATE, "the peak bytes per second between it and its memory, both ways")
 
+    kernels: KernelRates | None = told(record(KernelRates), "what kernels take beyond the rates above", default=None)
+
     def __str__(self) -> str:
         return self.kind
 
@@ -95,8 +96,26 @@ class Device:
 
     def matmul_peak(self, dtype: str) -> float:
         """As `peak`, for dots and convolutions: f32 ones run in TF32 where there is any (XLA's default precision)."""
-        peak = self.peak(dtype)
-        return max(peak, self.peak("tf32")) if _rate_key(dtype) == "f32" else peak
+        return self.peak(self._matmul_key(dtype))
+
+    def product_rates(self, dtype: str) -> ProductRates | None:
+        """What products of an MLIR element type take; None where the device tells no kernels.
+
+        A type without rates of its own has those of bf16, scaled by how much higher its matrix peak is.
+        """
+        if self.kernels is None or not self.kernels.products:
+            return None
+        key = self._matmul_key(dtype)
+        while key not in self.peak_flops and key in _FALLBACK:
+            key = _FALLBACK[key]
+        if key in self.kernels.products:
+            return self.kernels.products[key]
+        base = "bf16" if "bf16" in self.kernels.products else min(self.kernels.products)
+        return self.kernels.products[base].scaled(self.peak(key) / self.peak(base))
+
+    def _matmul_key(self, dtype: str) -> str:
+        key = _rate_key(dtype)
+        return "tf32" if key == "f32" and self.peak("tf32") > self.peak("f32") else key
 
 
 @described

@@ -1,43 +1,123 @@
-"""Seconds of compute: per op, the slower of arithmetic and memory traffic.
+"""Seconds of compute on one device: per op, the slower of arithmetic and memory traffic, and its kernel's start.
 
-Owns the roofline of docs/design/cost-model.md, "Computing". Knows a device, not meshes: callers divide by the shards
-that really divide.
+Owns the times of docs/design/cost-model.md, "Computing". Knows a device, not meshes: callers say into how many parts a
+plan divides what.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from rhino.machine.model import Cluster
+from rhino.machine.rates import ProductRates
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import materialised, traffic_bytes
+from rhino.program.products import MATMULS, Factors, Parts, Product, product_of
 
-MATMULS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+
+@dataclass(frozen=True, slots=True)
+class HeavyTimes:
+    """Seconds of one dot, convolution or kernel, by how it is divided.
+
+    A share of it is as slow as the slower of its arithmetic and of the tensors it reads whole or in part. Arithmetic of
+    a product goes by the shape of the share, where the device tells `rates`; else it is `arithmetic_s`, divided.
+
+    Attributes:
+      trips: executions in a step.
+      arithmetic_s: of one execution, undivided.
+      moved: per operand and result its factors, and the seconds of moving it whole once.
+      start_s: the least that a kernel takes, and what moving tensors takes besides.
+      share: of what products reach alone, what they reach in a step.
+    """
+
+    trips: int
+    arithmetic_s: float
+    moved: tuple[tuple[Factors, float], ...]
+    start_s: float = 0.0
+    product: Product | None = None
+    rates: ProductRates | None = None
+    multiprocessors: int = 1
+    share: float = 1.0
+
+    def seconds(self, ways: float = 1.0, parts: Parts | None = None) -> float:
+        """Seconds of all executions of one device's share.
+
+        Args:
+          ways: into how many parts all of it is divided.
+          parts: into how many parts what has given factors is divided; by default everything is whole.
+        """
+        memory_s = sum(seconds / (parts(factors) if parts else 1.0) for factors, seconds in self.moved)
+        if self.product is not None and self.rates is not None:
+            working_s = self.rates.working_s(*self.product.sizes(parts), self.multiprocessors) / self.share
+            return self.trips * max(self.rates.start_s + working_s, self.start_s + memory_s)
+        return self.trips * (self.start_s + max(self.arithmetic_s / ways, memory_s))
+
+
+def launch_s(cluster: Cluster) -> float:
+    """Seconds that each kernel costs besides what it does."""
+    return cluster.device.kernels.launch_s if cluster.device.kernels is not None else 0.0
+
+
+def perfect_s(seconds: Sequence[float], launches: Sequence[float], devices: int) -> float:
+    """Seconds that no plan on so many devices is faster than: computing divided perfectly, launches not at all."""
+    return sum(seconds) / devices + sum(launches)
 
 
 def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
-    """For each op, `max(flops / peak(dtype), bytes / memory bandwidth)` of all its executions in a step, undivided."""
+    """For each op, seconds of all its executions in a step on one device that holds everything.
+
+    Of those that are no dots, convolutions or kernels, it is what a plan divides: `bytes / memory bandwidth`.
+    """
     real = materialised(graph)
-    return [_one(graph, op, cluster, real) for op in graph.ops]
+    heavy = heavy_times(graph, cluster)
+    return [heavy[op.index].seconds() if op.index in heavy else _moving(graph, op, cluster, real) for op in graph.ops]
 
 
-def matmul_seconds(graph: Graph, cluster: Cluster) -> dict[int, tuple[float, tuple[float, ...]]]:
-    """For each dot, convolution, kernel: seconds of its arithmetic, and of moving each operand and result; undivided.
+def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
+    """For each op that is no dot, convolution or kernel, seconds of its launches in a step, which no plan divides.
 
-    A sharded dot is as slow as the slower of its share of the arithmetic and of the tensors it reads whole or in part.
+    A fusion is one kernel: what is written to memory has one, what is made inside of it has none.
+    """
+    launch, real = launch_s(cluster), materialised(graph)
+
+    def writes(op: Op) -> bool:
+        return _is_light(op) and any(real[v] for v in op.results) and traffic_bytes(graph, op, real) > 0
+
+    return [launch * op.trips if launch and writes(op) else 0.0 for op in graph.ops]
+
+
+def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
+    """Of each dot, convolution and kernel what its shares take.
+
     A kernel that moves more or less than its operands and results once does so for all of them alike.
     """
     bytes_s = cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
+    kernels = cluster.device.kernels
     found = {}
     for op in graph.ops:
-        if op.name in MATMULS or (op.kernel is not None and op.manual is None):
-            sizes = [graph.values[v].nbytes for v in (*op.operands, *op.results)]
-            times = op.kernel.nbytes / max(1, sum(sizes)) if op.kernel is not None else 1.0
-            moved = tuple(op.trips * times * size / bytes_s for size in sizes)
-            found[op.index] = (op.trips * _arithmetic(graph, op, cluster), moved)
+        if _is_light(op):
+            continue
+        sizes = [graph.values[v].nbytes for v in (*op.operands, *op.results)]
+        times = op.kernel.nbytes / max(1, sum(sizes)) if op.kernel is not None else 1.0
+        mappings = (*op.rule.operands, *op.rule.results) if op.rule is not None else ((),) * len(sizes)
+        factors = (frozenset(f for dim in mapping for f in dim) for mapping in mappings)
+        moved = tuple((f, times * size / bytes_s) for f, size in zip(factors, sizes, strict=True))
+        product = product_of(graph, op)
+        found[op.index] = HeavyTimes(
+            op.trips, _arithmetic(graph, op, cluster), moved, launch_s(cluster), product,
+            cluster.device.product_rates(product.dtype) if product is not None else None,
+            kernels.multiprocessors if kernels is not None else 1, cluster.efficiency.of(op.name),
+        )  # fmt: skip
     return found
 
 
+def _is_light(op: Op) -> bool:
+    return not op.results or (op.name not in MATMULS and op.kernel is None) or op.manual is not None
+
+
 def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
-    """Seconds of the arithmetic of one execution of a dot, convolution or kernel."""
+    """Seconds of the arithmetic of one execution of a dot, convolution or kernel at its type's peak rate."""
     device, efficiency = cluster.device, cluster.efficiency
     if op.kernel is None:
         return op.flops / (device.matmul_peak(graph.values[op.operands[0]].dtype) * efficiency.of(op.name))
@@ -46,13 +126,15 @@ def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
     return op.flops / (device.matmul_peak(op.kernel.dtype) * efficiency.of(op.kernel.rate))
 
 
-def _one(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
+def _moving(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
     if not op.results:
         return 0.0
-    if op.manual is not None and op.rule is not None:
-        return sum(op_seconds(op.manual.body, cluster)) * op.manual.ways(op.rule) * op.trips
-    device, efficiency = cluster.device, cluster.efficiency
-    memory_s = traffic_bytes(graph, op, real) / (device.memory_bandwidth_bytes_s * efficiency.memory)
-    if op.name in MATMULS or op.kernel is not None:
-        return max(_arithmetic(graph, op, cluster), memory_s) * op.trips
+    bytes_s = cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
+    memory_s = traffic_bytes(graph, op, real) / bytes_s
+    if op.manual is not None:
+        if op.rule is None:
+            return max(_arithmetic(graph, op, cluster), memory_s) * op.trips
+        body = op.manual.body
+        inside = sum(op_seconds(body, cluster)) + sum(launch_seconds(body, cluster))
+        return inside * op.manual.ways(op.rule) * op.trips
     return memory_s * op.trips

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING
 
 from rhino.machine.collectives import CommModel
+from rhino.machine.roofline import HeavyTimes, perfect_s
 from rhino.program.data import Manual
 from rhino.program.memory import Lifetimes
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, route
@@ -26,6 +28,8 @@ from rhino.xla import BackEnd
 if TYPE_CHECKING:
     from rhino.sharding.meeting import Prices
 
+# Classes of what nothing divides.
+_WHOLE: frozenset[int] = frozenset()
 # States of one node, one per mesh axis.
 States = tuple[int, ...]
 # How axes on one dimension are nested at the ends of a conversion; None where that is still free.
@@ -37,10 +41,10 @@ Way = tuple[Layout, Layout, Form, Orders, Odd]
 
 @dataclass(slots=True)
 class Costs:
-    """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `matmuls[o]` its arithmetic and tensors
-    apart for dots and convolutions (`rhino.machine.roofline.matmul_seconds`); `host_bytes_s` the rate at which a
-    device gets its part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are
-    the mesh's axes, as pins spell them. The tied transfers `hideable` can run beside the share `window` of computing
+    """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `launches[o]` what nothing divides,
+    `heavy[o]` what shares of a dot, convolution or kernel take; `host_bytes_s` the rate at which a device gets its
+    part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are the mesh's axes,
+    as pins spell them. The tied transfers `hideable` can run beside the share `window` of computing
     (`rhino.sharding.overlap`); `apart` is of `rhino.sharding.landing`.
     """
 
@@ -48,7 +52,8 @@ class Costs:
     quotient: Quotient
     comm: CommModel
     seconds: Sequence[float]
-    matmuls: Mapping[int, tuple[float, tuple[float, ...]]] = field(default_factory=dict)
+    launches: Sequence[float] = ()
+    heavy: Mapping[int, HeavyTimes] = field(default_factory=dict)
     host_bytes_s: float = float("inf")
     back_end: BackEnd = field(default_factory=BackEnd)
     names: tuple[str, ...] = ()
@@ -77,7 +82,8 @@ class Costs:
         """The costs of a program on a mesh of the model's cluster; `names` are the axes', as pins spell them."""
         model = times.model
         return cls(
-            times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.matmuls, model.host_bytes_s,
+            times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.launches, times.heavy,
+            model.host_bytes_s,
             back_end=model.back_end, window=model.window if times.hideable else 0.0, hideable=times.hideable,
             names=tuple(names), insides=times.insides, apart=times.apart,
         )  # fmt: skip
@@ -205,21 +211,15 @@ class Costs:
         return total + self.arguments.batch_bytes(k, states) / self.host_bytes_s, sent_s
 
     def _op(self, node: Node, states: States) -> float:
-        """Roofline of one heavy op: arithmetic divides by all its shards, each tensor only by those that shard it."""
+        """Of one heavy op: what its share takes, by its shape (`rhino.machine.roofline.HeavyTimes`)."""
         o = node.ops[0]
         if o in self.insides:
             divided = [work / parts(node, states, self.sizes, factors) for factors, work in self.insides[o].work]
             return sum(divided) * self.problem.graph.ops[o].trips
-        ways, matmul = node.parts(states, self.sizes), self.matmuls.get(o)
-        rule = self.problem.graph.ops[o].rule
-        if matmul is None or rule is None:
-            return self.seconds[o] / ways
-        compute_s, moved = matmul
-        memory_s = 0.0
-        for mapping, seconds in zip((*rule.operands, *rule.results), moved, strict=True):
-            factors = frozenset(f for dim in mapping for f in dim)
-            memory_s += seconds / parts(node, states, self.sizes, factors)
-        return max(compute_s / ways, memory_s)
+        ways, heavy = node.parts(states, self.sizes), self.heavy.get(o)
+        if heavy is None:
+            return self.seconds[o] / ways + self.launches[o]
+        return heavy.seconds(ways, lambda factors: parts(node, states, self.sizes, factors))
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[RouteStep, ...], int]]:
         """Collectives that no transfer has: (seconds, steps, trips).
@@ -303,7 +303,7 @@ class Costs:
         return self.wider[0]
 
     def _dots(self) -> list[int]:
-        return [o for o in self.matmuls if self.problem.graph.ops[o].kernel is None]
+        return [o for o in self.heavy if self.problem.graph.ops[o].kernel is None]
 
     def _held(self) -> Iterator[Scratch]:
         """What manual computations and kernels hold while they run."""
@@ -323,15 +323,25 @@ class Costs:
         if found is not None:
             return found
         problem = self.problem
-        graph = problem.graph
         n = self.quotient.nodes[k]
         work: dict[frozenset[int], float] = defaultdict(float)
         for o in problem.nodes[n].ops:
-            op = graph.ops[o]
-            values = [v for v in (*op.results, *op.operands[:1]) if problem.node_of[v] == n]
-            work[frozenset(c for v in values for c in problem.classes[v])] += self.seconds[o]
+            work[self.dividing(n, o)] += self.seconds[o]
+            if self.launches[o]:
+                work[_WHOLE] += self.launches[o]
         self.masks[k] = work
         return work
+
+    def dividing(self, n: int, o: int) -> frozenset[int]:
+        """The classes of cone n that divide its op o: those of what it makes, and of what it reads first."""
+        problem, op = self.problem, self.problem.graph.ops[o]
+        values = [v for v in (*op.results, *op.operands[:1]) if problem.node_of[v] == n]
+        return frozenset(c for v in values for c in problem.classes[v])
+
+    @property
+    def least_s(self) -> float:
+        """Seconds that no plan on the mesh is faster than."""
+        return perfect_s(self.seconds, self.launches, prod(self.sizes))
 
 
 def paid(

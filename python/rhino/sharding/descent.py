@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import inf
 
 from rhino.deadline import NEVER, Deadline
 from rhino.sharding.costs import Costs, States
@@ -193,7 +193,7 @@ def start_from_nothing(setting: Setting, cuts: Sequence[MemoryRow] = ()) -> Desc
     A plan that takes hardly longer than computing divided perfectly is not worth a second descent.
     """
     costs = setting.costs
-    enough_s = sum(costs.seconds) / prod(costs.sizes) * (1 + _CLOSE)
+    enough_s = costs.least_s * (1 + _CLOSE)
     found: list[Descent] = []
     for order in setting.orders:
         plan = descend(setting, order, cuts=cuts)

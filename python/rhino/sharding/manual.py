@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rhino.machine import Cluster
-from rhino.machine.roofline import op_seconds
+from rhino.machine.roofline import launch_seconds, op_seconds
 from rhino.program.data import Graph, Manual, Rule
 from rhino.program.memory import lifetimes, peak
 from rhino.sharding.problem import Node
@@ -55,6 +55,8 @@ def _inside(manual: Manual, cluster: Cluster) -> Inside:
     for op, seconds in zip(body.ops, op_seconds(body, cluster), strict=True):
         key = factors(op.results)
         work[key] = work.get(key, 0.0) + seconds
+    if launched_s := sum(launch_seconds(body, cluster)):
+        work[frozenset()] = work.get(frozenset(), 0.0) + launched_s
     sent = []
     for one in manual.sent:
         op = body.ops[one.op]

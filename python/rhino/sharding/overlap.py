@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rhino.machine import Cluster
-from rhino.machine.roofline import MATMULS
 from rhino.program.data import Graph, Op
+from rhino.program.products import MATMULS
 from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import back_end

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
+from rhino.machine.roofline import perfect_s
 from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes, lifetimes
 from rhino.sharding.cones import build_problem
@@ -175,7 +176,7 @@ class _MeshSearch:
             predicted=predicted,
             alternatives=outcome.alternatives(),
             candidates=len(outcome.met),
-            gap=outcome.gap(sum(self.times.seconds) / self.cluster.num_devices),
+            gap=outcome.gap(perfect_s(self.times.seconds, self.times.launches, self.cluster.num_devices)),
             seconds=clock[-1] - clock[0],
             problem=self.problem,
             costs=costs,

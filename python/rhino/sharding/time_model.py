@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
-from rhino.machine.roofline import matmul_seconds, op_seconds
+from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_seconds
 from rhino.program.data import Graph
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
@@ -48,12 +48,16 @@ class TimeModel:
         return WINDOW
 
     def seconds(self, graph: Graph) -> Sequence[float]:
-        """Per op, its undivided compute seconds in a step."""
+        """Per op, its undivided compute seconds in a step, launches of what is no dot, convolution or kernel apart."""
         return op_seconds(graph, self.cluster)
 
-    def matmuls(self, graph: Graph) -> Mapping[int, tuple[float, tuple[float, ...]]]:
-        """Of dots, convolutions and kernels, arithmetic and tensors apart, as `rhino.machine.roofline` gives them."""
-        return matmul_seconds(graph, self.cluster)
+    def launches(self, graph: Graph) -> Sequence[float]:
+        """Per op, what `seconds` leaves out: no plan divides it."""
+        return launch_seconds(graph, self.cluster)
+
+    def heavy(self, graph: Graph) -> Mapping[int, HeavyTimes]:
+        """Of dots, convolutions and kernels, by op, what shares of them take."""
+        return heavy_times(graph, self.cluster)
 
     def comm(self, sizes: tuple[int, ...]) -> CommModel:
         """Communication on a mesh of the cluster's devices."""
@@ -64,15 +68,16 @@ class TimeModel:
 class ProgramTimes:
     """Times of one program that are the same on every mesh.
 
-    `seconds` and `matmuls` are the model's; the tied transfers `hideable` are `rhino.sharding.overlap`'s; `insides`
-    are of manual computations, by op; `apart` is of `rhino.sharding.landing`.
+    `seconds`, `launches` and `heavy` are the model's; the tied transfers `hideable` are `rhino.sharding.overlap`'s;
+    `insides` are of manual computations, by op; `apart` is of `rhino.sharding.landing`.
     """
 
     problem: Problem
     quotient: Quotient
     model: TimeModel
     seconds: Sequence[float]
-    matmuls: Mapping[int, tuple[float, tuple[float, ...]]]
+    launches: Sequence[float]
+    heavy: Mapping[int, HeavyTimes]
     hideable: frozenset[int]
     insides: Mapping[int, Inside]
     apart: Mapping[int, float]
@@ -82,6 +87,6 @@ class ProgramTimes:
         """What a model says of a program, its classes tied."""
         graph, cluster = problem.graph, model.cluster
         return cls(
-            problem, quotient, model, model.seconds(graph), model.matmuls(graph),
+            problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
             hideable_transfers(problem, quotient, cluster), insides(graph, cluster), apart_seconds(graph, cluster),
         )  # fmt: skip

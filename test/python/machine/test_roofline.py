@@ -10,7 +10,8 @@ import pytest
 from search_programs import graph_of, host, spec
 
 from rhino.machine.model import Efficiency
-from rhino.machine.roofline import matmul_seconds, op_seconds
+from rhino.machine.rates import KernelRates, ProductRates
+from rhino.machine.roofline import heavy_times, launch_seconds, op_seconds
 from rhino.program import Graph
 from rhino.program.data import Argument, Kernel, Op, Rule, Value
 from rhino.sharding.cones import build_problem
@@ -81,8 +82,9 @@ def test_efficiency_slows_both_down() -> None:
 def test_a_dots_arithmetic_and_tensors_apart() -> None:
     # A sharded dot reads a replicated operand whole: each tensor is divided by the axes that split it, and only those.
     graph = graph_of(jnp.matmul, spec(4, 2048), spec(2048, 512))
-    ((compute_s, moved),) = matmul_seconds(graph, HOST).values()
-    assert compute_s == pytest.approx(2 * 4 * 2048 * 512 / 1e13)
+    (heavy,) = heavy_times(graph, HOST).values()
+    moved = [seconds for _, seconds in heavy.moved]
+    assert heavy.arithmetic_s == pytest.approx(2 * 4 * 2048 * 512 / 1e13)
     assert moved == pytest.approx([4 * 2048 * 4 / 1e12, 2048 * 512 * 4 / 1e12, 4 * 512 * 4 / 1e12])
     (dot,) = (n for n, node in enumerate(build_problem(graph).nodes) if node.kind == "op")
     problem = build_problem(graph)
@@ -117,8 +119,7 @@ def test_a_kernel_has_the_rate_of_its_kind() -> None:
 def test_a_kernel_moves_what_it_says_and_parts_of_what_is_split() -> None:
     graph = kernel(0, 2**24, "vector")  # four times its operand and result
     assert seconds(graph, "custom_call") == pytest.approx(2**24 / 1e12)
-    _, moved = matmul_seconds(graph, HOST)[0]
-    assert sum(moved) == pytest.approx(2**24 / 1e12)
+    assert sum(seconds for _, seconds in heavy_times(graph, HOST)[0].moved) == pytest.approx(2**24 / 1e12)
     problem = build_problem(graph)
     costs = Costs.on(ProgramTimes.of(problem, tie_repeats(problem), TimeModel(HOST)), (4,))
     (node,) = (n for n in problem.nodes if n.kind == "op")
@@ -126,3 +127,82 @@ def test_a_kernel_moves_what_it_says_and_parts_of_what_is_split() -> None:
     # Only the first factor may be split.
     assert node.limits == (1024,)
     assert costs.node(k, (1,)) == pytest.approx(costs.node(k, (0,)) / 4)
+
+
+# 10 multiprocessors; a tile of 64 x 64 takes 1 us, and 10 ns for each element of its sums.
+RATES = ProductRates(start_s=5e-6, tile_s=1e-6, tile_depth_s=1e-8, depth_s=1e-9)
+GPU = replace(HOST, device=replace(HOST.device, kernels=KernelRates(10, 3e-6, {"f32": RATES})))
+
+
+def share(graph: Graph, sizes: tuple[int, ...], cluster=GPU) -> list[float]:  # type: ignore[no-untyped-def]
+    """Seconds of the only heavy op under each state of the one axis of a mesh."""
+    problem = build_problem(graph)
+    costs = Costs.on(ProgramTimes.of(problem, tie_repeats(problem), TimeModel(cluster)), sizes)
+    (node,) = (n for n in problem.nodes if n.kind == "op")
+    k = costs.quotient.klass[node.index]
+    return [costs.node(k, (s,)) for s in range(node.states)]
+
+
+def test_a_share_of_a_product_takes_what_a_product_of_its_shape_takes() -> None:
+    graph = graph_of(jnp.matmul, spec(1280, 4096), spec(4096, 640))
+    whole, rows, columns, depth = share(graph, (4,))
+    assert whole == pytest.approx(5e-6 + 20 * 10 / 10 * (1e-6 + 4096e-8) + 4096e-9)
+    assert rows == pytest.approx(5e-6 + 5 * 10 / 10 * (1e-6 + 4096e-8) + 4096e-9)
+    # 160 columns are three tiles.
+    assert columns == pytest.approx(5e-6 + 20 * 3 / 10 * (1e-6 + 4096e-8) + 4096e-9)
+    assert depth == pytest.approx(5e-6 + 20 * 10 / 10 * (1e-6 + 1024e-8) + 1024e-9)
+
+
+def test_slivers_leave_multiprocessors_idle() -> None:
+    graph = graph_of(jnp.matmul, spec(640, 4096), spec(4096, 64))
+    whole, rows, *_ = share(graph, (4,))
+    assert whole == rows == pytest.approx(5e-6 + (1e-6 + 4096e-8) + 4096e-9)
+
+
+def test_a_thin_product_waits_for_memory() -> None:
+    graph = graph_of(jnp.matmul, spec(1, 8192), spec(8192, 8192))
+    slow = replace(GPU, efficiency=Efficiency(memory=0.1))
+    assert share(graph, (4,), slow)[0] == pytest.approx(3e-6 + (8192 * 8192 + 2 * 8192) * 4 / 1e11)
+
+
+def test_batches_and_windows_are_read_off_the_rule() -> None:
+    batched = graph_of(lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), *[spec(4, 8, 640, 64)] * 2)
+    assert share(batched, (2,))[0] == pytest.approx(5e-6 + 4 * 8 * 100 / 10 * (1e-6 + 64e-8) + 64e-9)
+
+    def convolve(x: jax.Array, k: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    graph = graph_of(convolve, spec(10, 64, 64, 128), spec(3, 3, 128, 256))
+    depth = 9 * 128
+    assert share(graph, (2,))[0] == pytest.approx(5e-6 + 640 * 4 / 10 * (1e-6 + depth * 1e-8) + depth * 1e-9)
+
+
+def test_products_reach_their_share_of_what_they_reach_alone() -> None:
+    graph = graph_of(jnp.matmul, spec(1280, 4096), spec(4096, 640))
+    slow = replace(GPU, efficiency=Efficiency(matmul=0.5))
+    assert share(graph, (4,), slow)[0] - 5e-6 == pytest.approx(2 * (share(graph, (4,))[0] - 5e-6))
+
+
+def test_types_without_rates_of_their_own_are_scaled_by_the_peak() -> None:
+    device = replace(GPU.device, peak_flops={"f32": 1e13, "bf16": 4e13}, kernels=KernelRates(10, 0.0, {"bf16": RATES}))
+    assert device.product_rates("bf16") == RATES
+    assert device.product_rates("f32") == ProductRates(5e-6, 4e-6, 4e-8, 4e-9)
+    # f8 runs as f16, which runs as f32 here.
+    assert device.product_rates("f8E4M3FN") == device.product_rates("f32")
+    assert HOST.device.product_rates("f32") is None
+
+
+def test_a_launch_is_paid_by_each_kernel_and_divided_by_no_plan() -> None:
+    graph = graph_of(lambda x: jnp.tanh(x * 2 + 1), spec(1024, 1024))
+    assert sum(launch_seconds(graph, GPU)) == pytest.approx(3e-6)
+    assert sum(launch_seconds(graph, HOST)) == 0
+    problem = build_problem(graph)
+    costs = Costs.on(ProgramTimes.of(problem, tie_repeats(problem), TimeModel(GPU)), (4,))
+    moved_s = 2 * 1024 * 1024 * 4 / 1e12
+    assert [costs.node(0, (s,)) for s in (0, 1)] == pytest.approx([3e-6 + moved_s, 3e-6 + moved_s / 4])
+    assert costs.least_s == pytest.approx(3e-6 + moved_s / 4)
+
+
+def test_a_launch_in_a_loop_is_paid_every_trip() -> None:
+    graph = graph_of(lambda x: jax.lax.fori_loop(0, 7, lambda _, v: jnp.tanh(v), x), spec(512, 512))
+    assert sum(launch_seconds(graph, GPU)) >= 7 * 3e-6

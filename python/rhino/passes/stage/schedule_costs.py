@@ -17,7 +17,7 @@ from rhino.dialect.context import parse_text
 from rhino.ir.import_graph import import_graph
 from rhino.ir.pipeline import fragment_ops, local_bytes, transfer_ops
 from rhino.machine import Cluster
-from rhino.machine.roofline import op_seconds
+from rhino.machine.roofline import launch_seconds, op_seconds, perfect_s
 from rhino.passes.stage.outline import outline
 from rhino.pipeline.program import (
     Fragment,
@@ -67,8 +67,8 @@ def fragment_seconds(
         elif cluster is not None:
             text, key = modules[fragment.index].text, modules[fragment.index].key
             if key not in known:
-                undivided = op_seconds(import_graph(parse_text(text, module.context)), cluster)
-                known[key] = sum(undivided) / len(program.meshes[fragment.group].devices)
+                graph, devices = import_graph(parse_text(text, module.context)), program.meshes[fragment.group].devices
+                known[key] = perfect_s(op_seconds(graph, cluster), launch_seconds(graph, cluster), len(devices))
             seconds.append(known[key])
         else:
             split = program.find("weight", fragment.stage) is not None

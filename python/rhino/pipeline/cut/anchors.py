@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rhino.machine.roofline import MATMULS
 from rhino.pipeline.cut.phases import Phases
 from rhino.pipeline.cut.step import LoopForm, bits
+from rhino.program.products import MATMULS
 
 
 def captured_parameters(step: LoopForm) -> dict[int, int]:

@@ -47,7 +47,7 @@ def op_breakdown(costs: Costs, states: Sequence[States]) -> OpSeconds:
 def _computing(costs: Costs, states: Sequence[States], found: OpSeconds) -> None:
     problem, klass, sizes = costs.problem, costs.quotient.klass, costs.sizes
     graph = problem.graph
-    shards: dict[tuple[int, int], int] = {}
+    shards: dict[tuple[int, frozenset[int]], float] = {}
     for node in problem.nodes:
         k = klass[node.index]
         given = states[k]
@@ -55,18 +55,10 @@ def _computing(costs: Costs, states: Sequence[States], found: OpSeconds) -> None
             found.compute[node.ops[0]], found.comm[node.ops[0]] = costs.node_parts(k, given)
             continue
         for o in node.ops:
-            op = graph.ops[o]
-            mask = 0
-            for v in (*op.results, *op.operands[:1]):
-                if problem.node_of[v] == node.index:
-                    for c in problem.classes[v]:
-                        if c >= 0:
-                            mask |= 1 << c
-            key = (k, mask)
+            key = (k, costs.dividing(node.index, o))
             if key not in shards:
-                split = zip(sizes, given, strict=True)
-                shards[key] = prod(n for n, s in split if s > 0 and mask >> (s - 1) & 1)
-            found.compute[o] = costs.seconds[o] / shards[key]
+                shards[key] = node.parts(given, sizes, key[1])
+            found.compute[o] = costs.seconds[o] / shards[key] + costs.launches[o]
         for v, o, source, target in costs.lost(node.index, given):
             found.comm[o] += costs.convert(v, source, target)[0] * graph.ops[o].trips
 

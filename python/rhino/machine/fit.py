@@ -1,0 +1,68 @@
+"""Parameters of a device's model from what was measured: least relative errors, no parameter negative.
+
+Owns the fit that calibration and `bench.device_model` share. Measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rhino.machine.rates import ProductRates
+
+_ROUNDS = 50
+# Relative errors below this are as good as none.
+_SETTLED = 0.01
+
+# batch, rows, columns, depth, seconds
+Measured = tuple[int, int, int, int, float]
+
+
+def fit_products(samples: Sequence[Measured], multiprocessors: int) -> ProductRates:
+    """The parameters, none of them negative, with the least sum of relative errors over measured products.
+
+    Relative errors are weighed by themselves until they settle, so that a few odd kernels do not pull all others.
+
+    Raises:
+      ValueError: fewer samples than parameters.
+    """
+    if len(samples) < 4:
+        raise ValueError(f"{len(samples)} products cannot tell 4 parameters")
+    units = [ProductRates(*unit) for unit in np.eye(4).tolist()]
+    terms = np.array([[unit.seconds(b, m, n, k, multiprocessors) for unit in units] for b, m, n, k, _ in samples])
+    return ProductRates(*least_relative(terms, np.array([seconds for *_, seconds in samples])).tolist())
+
+
+def least_relative(terms: npt.NDArray[np.float64], times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Non-negative coefficients c with the least sum of |terms c / times - 1|.
+
+    Iteratively reweighted least squares, over the terms whose coefficients are positive.
+
+    Args:
+      terms: [samples, parameters].
+      times: [samples], all positive.
+    """
+    scaled = terms / times[:, None]
+    found = _nonnegative(scaled, np.ones(len(times)))
+    for _ in range(_ROUNDS):
+        weights = 1 / np.sqrt(np.abs(scaled @ found - 1) + _SETTLED)
+        found = _nonnegative(scaled * weights[:, None], weights)
+    return found
+
+
+def _nonnegative(terms: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Least squares over coefficients >= 0: of the few subsets of columns, the feasible one that fits best."""
+    # Columns differ by many powers of ten.
+    sizes = np.linalg.norm(terms, axis=0)
+    columns = terms / np.where(sizes > 0, sizes, 1)
+    best, found = np.inf, np.zeros(terms.shape[1])
+    for mask in range(1, 1 << terms.shape[1]):
+        chosen = [c for c in range(terms.shape[1]) if mask >> c & 1]
+        values = np.linalg.lstsq(columns[:, chosen], wanted, rcond=None)[0]
+        left = float(np.linalg.norm(columns[:, chosen] @ values - wanted))
+        if (values >= 0).all() and left < best:
+            best, found = left, np.zeros(terms.shape[1])
+            found[chosen] = values / sizes[chosen]
+    return found

@@ -1,0 +1,58 @@
+"""What kernels of a device take: products by shape, and the least time of any kernel.
+
+Owns the model of docs/design/cost-model.md, "Products"; `rhino.machine.fit` finds its parameters. Knows one device: no
+programs, no meshes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+from rhino.schema.kinds import Float, Int, MapOf
+from rhino.schema.records import described, record, told
+
+# Side of the square tiles in which work is counted. It is a unit of the fit, not what a library chooses.
+TILE = 64
+# Rates are of these types; f8 stands for all of 8 bits and fewer.
+DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
+_SECONDS = Float(0)
+
+
+@described
+class ProductRates:
+    """Seconds of `batch` products of [rows, depth] by [depth, columns] of one element type.
+
+    `start_s + tile_s w + tile_depth_s w depth + depth_s depth`, where w is the number of tiles of 64 x 64 that each
+    multiprocessor makes, at least 1: fewer tiles leave the others idle.
+    """
+
+    start_s: float = told(_SECONDS, "the seconds that the smallest product takes")
+    tile_s: float = told(_SECONDS, "the seconds of a tile on every multiprocessor, besides its sums")
+    tile_depth_s: float = told(_SECONDS, "the seconds of one element of each sum of such a tile")
+    depth_s: float = told(_SECONDS, "the seconds of one element of the sums, however many tiles there are")
+
+    def seconds(self, batch: float, rows: float, columns: float, depth: float, multiprocessors: int) -> float:
+        """Seconds of products of these sizes, which may be a device's shares of whole ones and so not whole."""
+        return self.start_s + self.working_s(batch, rows, columns, depth, multiprocessors)
+
+    def working_s(self, batch: float, rows: float, columns: float, depth: float, multiprocessors: int) -> float:
+        """The same without the start."""
+        tiles = batch * ceil(rows / TILE) * ceil(columns / TILE)
+        w = max(1.0, tiles / multiprocessors)
+        return w * (self.tile_s + self.tile_depth_s * depth) + self.depth_s * depth
+
+    def scaled(self, times: float) -> ProductRates:
+        """Of a type whose matrix rate is so many times as high: what a tile takes goes by that."""
+        return ProductRates(self.start_s, self.tile_s / times, self.tile_depth_s / times, self.depth_s / times)
+
+
+@described
+class KernelRates:
+    """What kernels take beyond the rates of a device: `products` by type, and `launch_s` of each."""
+
+    multiprocessors: int = told(Int(1), "the number of multiprocessors, which work on tiles side by side")
+    launch_s: float = told(_SECONDS, "the seconds from the end of one kernel to the work of the next")
+    products: Mapping[str, ProductRates] = told(
+        MapOf(record(ProductRates), DTYPES), "the seconds of products by type", default_factory=dict, hash=False
+    )

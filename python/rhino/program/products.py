@@ -1,0 +1,60 @@
+"""Dots and convolutions as batched matrix products, and which factors of their rules divide which of the sizes.
+
+Owns the reading of an op as `batch` products of [rows, depth] by [depth, columns]. Knows no device and no mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from rhino.program.data import Graph, Op
+
+# Factors of an op's rule, and into how many parts a plan splits what has some of them.
+Factors = frozenset[int]
+Parts = Callable[[Factors], float]
+
+# What runs on the matrix units, kernels apart.
+MATMULS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`batch` products of [rows, depth] by [depth, columns], all at once, of operands of one element type.
+
+    Of a convolution rows are the positions of its images, columns the output features, and depth what each sum runs
+    over: input features and window. `split` are the factors that divide the four sizes, in that order.
+    """
+
+    dtype: str
+    batch: int
+    rows: int
+    columns: int
+    depth: float
+    split: tuple[Factors, Factors, Factors, Factors]
+
+    def sizes(self, parts: Parts | None = None) -> tuple[float, float, float, float]:
+        """Batch, rows, columns and depth; of one device's share, where `parts` says how a plan splits factors."""
+        whole = (self.batch, self.rows, self.columns, self.depth)
+        if parts is None:
+            return whole
+        batch, rows, columns, depth = (size / parts(split) for size, split in zip(whole, self.split, strict=True))
+        return batch, rows, columns, depth
+
+
+def product_of(graph: Graph, op: Op) -> Product | None:
+    """The product that an op is; None if it is none, or has no rule that says so."""
+    rule = op.rule
+    if op.name not in MATMULS or rule is None or not op.flops:
+        return None
+    left, right = (frozenset(f for dim in mapping for f in dim) for mapping in rule.operands[:2])
+    made = frozenset(f for mapping in rule.results for dim in mapping for f in dim)
+    batch, rows, columns = left & right & made, (left & made) - right, (right & made) - left
+
+    def size(factors: Factors) -> int:
+        return prod(rule.factor_sizes[f] for f in factors)
+
+    depth = op.flops / (2 * size(batch) * size(rows) * size(columns))
+    dtype = graph.values[op.operands[0]].dtype
+    return Product(dtype, size(batch), size(rows), size(columns), depth, (batch, rows, columns, (left | right) - made))
