@@ -6,8 +6,9 @@ Owns the experiments and the fit. Imports jax when called, never at import; prin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import inf, log2
 from time import perf_counter
 from typing import Any
@@ -16,8 +17,10 @@ import numpy as np
 
 from rhino.errors import RhinoError, first_line
 from rhino.machine.collectives import copied_bytes, ring_bytes
+from rhino.machine.fit import Measured, fit_products
 from rhino.machine.local import host_memory_bytes
 from rhino.machine.model import Cluster, Device, Efficiency, Level
+from rhino.machine.rates import KernelRates
 from rhino.program.element_types import numpy_name
 from rhino.xla import back_end
 
@@ -30,6 +33,7 @@ Progress = Callable[[str, int, int], None]
 class Experiments:
     """Sizes of the experiments: side of a matrix, bytes of a streamed array, bytes of collectives, seconds of each.
 
+    `products` are (batch, rows, columns, depth) of the matrix products whose seconds go by shape, on GPUs.
     `fresh` is the size from which collectives are timed into memory that is touched for the first time, as a step's
     temporaries are where no pool keeps them.
     """
@@ -39,6 +43,7 @@ class Experiments:
     collective_bytes: tuple[int, ...]
     seconds: float
     fresh: float = inf
+    products: tuple[tuple[int, int, int, int], ...] = ()
 
     def repeat(self, nbytes: int) -> int:
         """How often a collective of so many bytes is repeated within one program, which keeps its memory."""
@@ -47,7 +52,11 @@ class Experiments:
 
 # Small collectives of threads give the latency. Their rate comes from one that no cache holds, as none holds a model.
 CPU = Experiments(512, 32 << 20, (4 << 10, 64 << 10, 32 << 20), 0.3, fresh=1 << 20)
-GPU = Experiments(8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.3)
+_SIDES = (256, 1024, 4096)
+GPU = Experiments(
+    8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.3,
+    products=tuple(sizes for sizes in product((1, 4), _SIDES, _SIDES, _SIDES) if sizes[1] <= sizes[2]),
+)  # fmt: skip
 
 
 def calibrate(name: str, effort: Experiments | None = None, progress: Progress | None = None) -> Cluster:
@@ -80,6 +89,8 @@ def calibrate(name: str, effort: Experiments | None = None, progress: Progress |
     todo += [("memory", bench.memory), ("convolution", bench.convolution)]
     if not cpu:
         todo += [("attention", bench.attention), ("attention backward", partial(bench.attention, backward=True))]
+        todo += [("launch", bench.launch)]
+        todo += [(f"products {d}", partial(bench.products, d)) for d in dtypes]
     todo += [(f"{k} {n} bytes", partial(bench.collective, k, n)) for k in kinds for n in effort.collective_bytes]
     found: dict[str, Any] = {}
     for index, (label, experiment) in enumerate(todo):
@@ -92,7 +103,11 @@ def calibrate(name: str, effort: Experiments | None = None, progress: Progress |
     rates = {dtype: rate for dtype in dtypes if (rate := found[f"matmul {dtype}"]) is not None}
     by = f"measured with jax {jax.__version__}"
     kernels = {name: found.get(name.replace("_", " ")) or 0.0 for name in ("attention", "attention_backward")}
-    return _cluster(name, devices, rates, found["memory"], found["convolution"], kernels, samples, by)
+    cluster = _cluster(name, devices, rates, found["memory"], found["convolution"], kernels, samples, by)
+    if cpu:
+        return cluster
+    shapes = {dtype: measured for dtype in rates if (measured := found[f"products {dtype}"])}
+    return with_products(cluster, shapes, found["launch"], int(getattr(devices[0], "core_count", 1)), by)
 
 
 def _cluster(
@@ -141,6 +156,21 @@ def _cluster(
     )
 
 
+def with_products(
+    cluster: Cluster, measured: dict[str, list[Measured]], launch_s: float, multiprocessors: int, by: str
+) -> Cluster:
+    """The cluster with what its kernels take: products fitted by type, launches as measured."""
+    rates = {dtype: fit_products(samples, multiprocessors) for dtype, samples in measured.items()}
+    kernels = KernelRates(multiprocessors, launch_s, rates)
+    sources = {
+        **cluster.sources,
+        "device.kernels": f"{by}, multiprocessors as the driver says",
+        "device.kernels.launch_s": f"{by}, small kernels one after the other",
+        "device.kernels.products": f"{by}, {len(next(iter(measured.values()), ()))} shapes of each type",
+    }
+    return replace(cluster, device=replace(cluster.device, kernels=kernels), sources=sources)
+
+
 def fit_link(samples: Sequence[Sample], n: int, medium: str = "links") -> tuple[float, float]:
     """(seconds of latency, bytes/s) of the model of a medium that fit the samples best in relative error.
 
@@ -163,6 +193,15 @@ def fit_link(samples: Sequence[Sample], n: int, medium: str = "links") -> tuple[
         per_byte = times[largest] / terms[largest, 1]
         latency_s = max(0.0, (times[smallest] - terms[smallest, 1] * per_byte) / terms[smallest, 0])
     return float(latency_s), float(1 / per_byte)
+
+
+def _types(dtype: str) -> tuple[Any, str | None, Any]:
+    """The element type of a product's operands, its precision, and the element type of its result."""
+    import jax.numpy as jnp
+
+    element = jnp.dtype(numpy_name({"tf32": "f32", "f8": "f8E4M3FN"}.get(dtype, dtype)))
+    precision = {"f32": "highest", "tf32": "tensorfloat32"}.get(dtype)
+    return element, precision, {"f8": jnp.float32, "i8": jnp.int32}.get(dtype, element)
 
 
 class _Bench:
@@ -205,9 +244,7 @@ class _Bench:
         import jax
         import jax.numpy as jnp
 
-        element = jnp.dtype(numpy_name({"tf32": "f32", "f8": "f8E4M3FN"}.get(dtype, dtype)))
-        precision = {"f32": "highest", "tf32": "tensorfloat32"}.get(dtype)
-        result = {"f8": jnp.float32, "i8": jnp.int32}.get(dtype, element)
+        element, precision, result = _types(dtype)
 
         def step(x: Any) -> Any:
             # The product feeds the next one, so none can be dropped or hoisted.
@@ -219,6 +256,51 @@ class _Bench:
                 return 2.0 * side**3 / self._seconds(step, (side, side), element, 4)
         except (jax.errors.JaxRuntimeError, TypeError, ValueError):
             return None
+
+    def products(self, dtype: str) -> list[Measured]:
+        """Seconds of one device by shape of product; none for a type the device does not run."""
+        found: list[Measured] = []
+        for batch, rows, columns, depth in self.effort.products:
+            seconds = self.product(dtype, batch, rows, columns, depth)
+            if seconds is None:
+                return []
+            found.append((batch, rows, columns, depth, seconds))
+        return found
+
+    def product(self, dtype: str, batch: int, rows: int, columns: int, depth: int) -> float | None:
+        """Seconds of [batch, rows, depth] by [batch, depth, columns]; None for a type the device does not run."""
+        import jax
+        import jax.numpy as jnp
+
+        element, precision, result = _types(dtype)
+
+        def step(x: Any) -> Any:
+            other = jnp.ones((batch, depth, columns), element)
+            made = jnp.matmul(
+                x, jax.lax.optimization_barrier(other), precision=precision, preferred_element_type=result
+            )
+            # The next product waits for one element of this one, which costs next to nothing.
+            last = jax.lax.optimization_barrier(made)[0, :1, :1].astype(element)
+            return jax.lax.dynamic_update_slice(x, last[None], (0, 0, 0))
+
+        try:
+            with jax.enable_x64(dtype == "f64"):
+                return self._seconds(step, (batch, rows, depth), element, 8)
+        except (jax.errors.JaxRuntimeError, TypeError, ValueError):
+            return None
+
+    def launch(self) -> float:
+        """Seconds of a kernel that does next to nothing, one of many."""
+        import jax
+
+        count = 64
+
+        def step(x: Any) -> Any:
+            for _ in range(count):
+                x = jax.lax.optimization_barrier(x + 1)
+            return x
+
+        return self._seconds(step, (1024,), np.float32, 1) / count
 
     def memory(self) -> float:
         """Bytes/s, reads plus writes, of one device that updates a large array in place."""

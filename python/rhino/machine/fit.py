@@ -47,8 +47,10 @@ def least_relative(terms: npt.NDArray[np.float64], times: npt.NDArray[np.float64
     scaled = terms / times[:, None]
     found = _nonnegative(scaled, np.ones(len(times)))
     for _ in range(_ROUNDS):
-        weights = 1 / np.sqrt(np.abs(scaled @ found - 1) + _SETTLED)
+        before, weights = found, 1 / np.sqrt(np.abs(scaled @ found - 1) + _SETTLED)
         found = _nonnegative(scaled * weights[:, None], weights)
+        if np.allclose(found, before, rtol=1e-6, atol=0):
+            break
     return found
 
 

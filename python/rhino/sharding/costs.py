@@ -76,6 +76,7 @@ class Costs:
     def __post_init__(self) -> None:
         self.arguments = StoredArguments(self.problem, self.quotient, self.sizes)
         self.uneven = self.problem.uneven
+        self.launches = self.launches or (0.0,) * len(self.problem.graph.ops)
 
     @classmethod
     def on(cls, times: ProgramTimes, sizes: Sequence[int], names: Sequence[str] = ()) -> Costs:

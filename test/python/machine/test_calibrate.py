@@ -80,3 +80,24 @@ def test_attention_is_timed_where_it_runs() -> None:
     rates = [bench.attention(backward, implementation="xla", positions=64) for backward in (False, True)]
     assert all(rate is not None and rate > 0 for rate in rates)
     assert bench.attention() is None
+
+
+def test_products_and_launches_are_timed_and_kept(tmp_path: Path) -> None:
+    """Products by shape are of GPUs; the experiments run here on a CPU, small."""
+    import jax
+
+    from rhino.machine.calibrate import CPU, _Bench, with_products
+
+    shapes = tuple((b, m, n, 64) for b in (1, 2) for m in (32, 64) for n in (32, 128))
+    bench = _Bench(jax.devices("cpu")[:1], replace(CPU, seconds=0.0, products=shapes))
+    measured = bench.products("f32")
+    assert [sizes[:4] for sizes in measured] == list(shapes)
+    assert all(seconds > 0 for *_, seconds in measured)
+    launch_s = bench.launch()
+    assert 0 < launch_s < 1
+    cluster = with_products(Cluster.load("dgx-a100"), {"f32": measured}, launch_s, 7, "measured here")
+    cluster.save(tmp_path / "mine.yaml")
+    again = Cluster.load(tmp_path / "mine.yaml")
+    assert again == cluster
+    assert again.device.kernels is not None and again.device.kernels.multiprocessors == 7
+    assert again.source_of("device.kernels.products.f32") == "measured here, 8 shapes of each type"
