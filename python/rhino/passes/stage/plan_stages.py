@@ -12,7 +12,7 @@ from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.machine import Cluster
-from rhino.machine.roofline import op_seconds
+from rhino.machine.roofline import launch_seconds, op_seconds
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.split_sums import regroup_scalars, split_gradients
@@ -78,10 +78,13 @@ class PlanStages(Pass):
         cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
         graph = import_graph(module)
+        # No device of a stage launches less than all of it.
+        width = cluster.num_devices / self.stages
+        launched = [width * seconds for seconds in launch_seconds(graph, cluster)]
         try:
             plan = plan_step(
                 graph,
-                op_seconds(graph, cluster),
+                [s + l for s, l in zip(op_seconds(graph, cluster), launched, strict=True)],
                 self.machine(graph, cluster),
                 StageOptions(exposure=self.exposure, balance=self.balance),
             )
