@@ -77,12 +77,14 @@ def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
 def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
     """For each op that is no dot, convolution or kernel, seconds of its launches in a step, which no plan divides.
 
-    A fusion is one kernel: what is written to memory has one, what is made inside of it has none.
+    A fusion is one kernel: what is written to memory has one, what is made inside of it has none. Scalars, such as the
+    counters of loops, are made beside what reads them.
     """
     launch, real = launch_s(cluster), materialised(graph)
 
     def writes(op: Op) -> bool:
-        return _is_light(op) and any(real[v] for v in op.results) and traffic_bytes(graph, op, real) > 0
+        made = any(real[v] and graph.values[v].elements > 1 for v in op.results)
+        return _is_light(op) and made and traffic_bytes(graph, op, real) > 0
 
     return [launch * op.trips if launch and writes(op) else 0.0 for op in graph.ops]
 

@@ -127,8 +127,9 @@ def test_more_devices_than_a_host_has(step: SplitPrograms) -> None:
     assert {"nic0>", ">nic1"} <= links
 
 
-def test_stages_of_different_widths(step: SplitPrograms) -> None:
-    found = plan_jointly(step, CLUSTER, JointOptions(stages=3)).best
+def test_stages_of_different_widths() -> None:
+    # Large enough that no stage is better left empty.
+    found = plan_jointly(programs(4, batch=8192, width=4096), CLUSTER, JointOptions(stages=3)).best
     assert found.shape.widths == (3, 3, 2)
     assert set(found.layouts) == {3, 2}
     assert [found.layout_of(s).solution.mesh for s in range(3)] == [(("x", 3),), (("x", 3),), (("x", 2),)]
