@@ -18,6 +18,8 @@ from rhino.progress import Progress
 
 if TYPE_CHECKING:
     from rhino.compile.executable import Executable
+    from rhino.compile.timeline import Timeline
+    from rhino.machine import Cluster
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -42,6 +44,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", metavar="F", help="write what was measured as JSON to F, or - for standard output")
     parser.add_argument("--hlo", metavar="F", help="write the optimized HLO of one device to F, or -")
+    parser.add_argument(
+        "--timeline", metavar="F", help="write the step in time to F, for ui.perfetto.dev and chrome://tracing, or -"
+    )
+    parser.add_argument(
+        "--cluster", metavar="C", help="whose devices and links --timeline goes by (default: the module's cluster)"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     return parser
 
@@ -55,13 +63,16 @@ def run(args: argparse.Namespace) -> int:
     from rhino.plan.pipeline import in_fragments, main_of
 
     check_target(args.target)
-    if args.json == "-" and args.hlo == "-":
-        raise RhinoError("--json and --hlo cannot both go to standard output", "give one of them a file")
-    files.check_writable(args.json, args.hlo)
+    outputs = {"--json": args.json, "--hlo": args.hlo, "--timeline": args.timeline}
+    if len(printed := [name for name, file in outputs.items() if file == "-"]) > 1:
+        raise RhinoError(f"{' and '.join(printed)} cannot both go to standard output", "give one of them a file")
+    files.check_writable(*outputs.values())
+    if args.cluster and not args.timeline:
+        raise RhinoError("--cluster is what --timeline goes by", "give --timeline FILE, too")
     task(f"{files.shown(args.file)}: reading")
     data, path = files.read_program(args.file, args.target)
     module = parse_module(data, files.shown(args.file), path, args.function)
-    source = to_bytecode(module)
+    source, cluster = to_bytecode(module), _cluster(args, module)
     task(f"{files.shown(args.file)}: compiling for {args.target}")
     from rhino.compile import compile_module, prefer_cpu, quiet_plugins
 
@@ -76,20 +87,46 @@ def run(args: argparse.Namespace) -> int:
         executable.collectives()
     if args.hlo:
         files.write(args.hlo, executable.hlo_text())
+    timeline = executable.timeline(cluster) if cluster is not None else None
+    if timeline is not None:
+        files.write(args.timeline, timeline.trace())
     if args.json:
-        files.write(args.json, json.dumps(executable.to_json(), indent=1) + "\n")
-    # Standard output belongs to one reader: a machine when JSON or HLO goes there.
-    if not args.quiet and "-" not in (args.json, args.hlo):
+        told = {**executable.to_json(), **({"timeline": timeline.to_json()} if timeline is not None else {})}
+        files.write(args.json, json.dumps(told, indent=1) + "\n")
+    # Standard output belongs to one reader: a machine when JSON, HLO or a trace goes there.
+    if not args.quiet and not printed:
         _print(executable)
+        if timeline is not None and cluster is not None:
+            _print_timeline(timeline, cluster)
     return 0
+
+
+def _cluster(args: argparse.Namespace, module: Any) -> Cluster | None:
+    """What the timeline goes by, if one is asked for."""
+    from rhino.dialect.attributes import RhinoCluster
+    from rhino.machine import Cluster
+
+    if not args.timeline:
+        return None
+    if args.cluster:
+        return Cluster.load(args.cluster)
+    planned = RhinoCluster.of(module)
+    if planned is None:
+        raise RhinoError("the module names no cluster, by which --timeline could go", "name one with --cluster")
+    try:
+        return Cluster.load(planned["name"])
+    except RhinoError as error:
+        remedy = "give the file it was planned for with --cluster"
+        raise RhinoError(f"the module was planned for {planned['name']}, which is no preset", remedy) from error
 
 
 def _fragments(args: argparse.Namespace, source: str | bytes) -> int:
     """The same for a step in fragments, which is many programs."""
     from rhino.cli.compile_pipeline import compile_fragments, show, to_json
 
-    if args.hlo:
-        raise RhinoError("--hlo is of one program, and the module is in fragments", "leave it out")
+    for name, asked in (("--hlo", args.hlo), ("--timeline", args.timeline)):
+        if asked:
+            raise RhinoError(f"{name} is of one program, and the module is in fragments", "leave it out")
     with Progress(f"compiling for {args.target}", args.quiet):
         executable = compile_fragments(source, args.target, args.devices)
     if args.json:
@@ -131,6 +168,27 @@ def _print(executable: Executable) -> None:
         table.add_row(row.kind, row.dtype, groups, count, f"{row.bytes:,}", _human(row.bytes))
     console.print()
     console.print(table)
+
+
+def _print_timeline(timeline: Timeline, cluster: Cluster) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from rhino.machine.units import seconds
+
+    console = Console(highlight=False)
+    total = f"{seconds(timeline.total_s)} a step, {timeline.kernels:,} kernels"
+    console.print(f"\nin XLA's order, by the rates of {cluster.name}: {total}")
+    table = Table("what", "in all", "waited for", box=None, pad_edge=False)
+    table.columns[1].justify = table.columns[2].justify = "right"
+    names = {"product": "products", "kernel": "kernels of the table", "moves": "other kernels"}
+    for kind, spent_s in timeline.compute_s.items():
+        table.add_row(names[kind], seconds(spent_s), "")
+    for kind, spent_s in timeline.sent_s.items():
+        table.add_row(kind, seconds(spent_s), seconds(timeline.exposed_s.get(kind, 0.0)))
+    console.print(table)
+    if timeline.unknown_loops:
+        console.print(f"{timeline.unknown_loops} loops whose trips XLA does not say are counted once")
 
 
 def _human(size: int) -> str:

@@ -66,6 +66,16 @@ class Site:
     dtype: str
     in_unknown_loop: bool
 
+    @property
+    def full_bytes(self) -> int:
+        """Bytes of the full tensor, of which `sent_bytes` are sent by ring formulas; of a permute its operand."""
+        n = max(map(len, self.groups))
+        if self.kind == "all-reduce":
+            return self.sent_bytes * n // (2 * (n - 1))
+        if self.kind in ("all-gather", "reduce-scatter"):
+            return self.sent_bytes * n // (n - 1)
+        return self.sent_bytes * n * n // (n - 1) if "all-to-all" in self.kind else self.sent_bytes
+
 
 def read_collectives(hlo_text: str) -> tuple[Collective, ...]:
     """The collectives of an optimized HLO module, merged by kind, groups and element type, in a fixed order.
@@ -157,6 +167,12 @@ def _dearest_branch(module: HloModule, called: dict[str, list[str]], executions:
         for name in names
     ]
     yield from max(branches, key=lambda sites: sum(s.executions * s.sent_bytes for s in sites), default=[])
+
+
+def site_of(module: HloModule, computation: Computation, instruction: Instruction) -> Site | None:
+    """One execution of an instruction as a collective; None if it is none, or of groups of one device."""
+    kind = _kind(instruction)
+    return _site(module, computation, instruction, kind, 1, False) if kind is not None else None
 
 
 def _kind(instruction: Instruction) -> str | None:

@@ -19,9 +19,11 @@ from rhino.compile.collectives import Collective, read_collectives
 from rhino.compile.module import MainSignature, parse, read
 from rhino.compile.prepare import prepare
 from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
+from rhino.compile.timeline import Timeline, read_timeline
 from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError, first_line
+from rhino.machine import Cluster
 from rhino.program.element_types import type_text
 from rhino.xla import back_end
 
@@ -119,6 +121,17 @@ class Executable:
     def cost_analysis(self) -> dict[str, float]:
         """What XLA counts in the program of one device, as of `jax.stages.Compiled`: "flops", "bytes accessed", ..."""
         return dict(self.compiled.cost_analysis() or {})
+
+    def timeline(self, cluster: Cluster | str) -> Timeline:
+        """The step in time, in the order in which XLA scheduled it (`rhino.compile.timeline.read_timeline`).
+
+        Args:
+          cluster: whose devices and links say how long things take, or its name.
+
+        Raises:
+          RhinoError: no such cluster, or it has fewer devices than the program.
+        """
+        return read_timeline(self._hlo, Cluster.load(cluster) if isinstance(cluster, str) else cluster)
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `rhino compile --json`; bytes are integers, times are seconds."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import ceil, inf, log2, prod
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from rhino.errors import RhinoError
 from rhino.machine.links import Groups, direct_exchange, mesh_groups, ring_link, shared_memory, splits
 
@@ -165,6 +167,18 @@ class RingModel(AffineModel):
 
     def _derive(self, kind: str, axes: tuple[int, ...]) -> tuple[Line, ...]:
         return _collective(self.cluster, kind, mesh_groups(self.sizes, axes))
+
+
+def group_seconds(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nbytes_full: float) -> float:
+    """Seconds of one collective in all groups of devices at once, as `RingModel.time` has it for the groups of axes.
+
+    Args:
+      groups: equally many devices each, by their number in the cluster.
+      nbytes_full: as of `AffineModel.time`.
+    """
+    model = RingModel(cluster, (cluster.num_devices,))
+    members = np.array([sorted(group) for group in groups], dtype=np.int64)
+    return min(a + b * nbytes_full for a, b in _collective(cluster, model.lowered(kind), members))
 
 
 def copied_bytes(kind: str, n: int, nbytes_full: float) -> float:

@@ -94,8 +94,7 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
 
     A kernel that moves more or less than its operands and results once does so for all of them alike.
     """
-    bytes_s = cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
-    kernels = cluster.device.kernels
+    bytes_s = memory_bytes_s(cluster)
     found = {}
     for op in graph.ops:
         if _is_light(op):
@@ -105,13 +104,46 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         mappings = (*op.rule.operands, *op.rule.results) if op.rule is not None else ((),) * len(sizes)
         factors = (frozenset(f for dim in mapping for f in dim) for mapping in mappings)
         moved = tuple((f, times * size / bytes_s) for f, size in zip(factors, sizes, strict=True))
-        product = product_of(graph, op)
-        found[op.index] = HeavyTimes(
-            op.trips, _arithmetic(graph, op, cluster), moved, launch_s(cluster), product,
-            cluster.device.product_rates(product.dtype) if product is not None else None,
-            kernels.multiprocessors if kernels is not None else 1, cluster.efficiency.of(op.name),
-        )  # fmt: skip
+        arithmetic_s = _arithmetic(graph, op, cluster)
+        found[op.index] = product_times(cluster, product_of(graph, op), op.name, op.trips, arithmetic_s, moved)
     return found
+
+
+def product_times(
+    cluster: Cluster,
+    product: Product | None,
+    name: str,
+    trips: int,
+    arithmetic_s: float,
+    moved: tuple[tuple[Factors, float], ...],
+) -> HeavyTimes:
+    """What shares of a product, or of a kernel that is none, take on the cluster's devices.
+
+    Args:
+      name: of the operation, "stablehlo.convolution", by which `Cluster.efficiency` has its share.
+      trips, arithmetic_s, moved: as of `HeavyTimes`.
+    """
+    device = cluster.device
+    rates = device.product_rates(product.dtype) if product is not None else None
+    multiprocessors = device.kernels.multiprocessors if device.kernels is not None else 1
+    share = cluster.efficiency.of(name)
+    return HeavyTimes(trips, arithmetic_s, moved, launch_s(cluster), product, rates, multiprocessors, share)
+
+
+def memory_bytes_s(cluster: Cluster) -> float:
+    """Bytes per second that a device moves to and from its memory in a step."""
+    return cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
+
+
+def arithmetic_seconds(cluster: Cluster, flops: float, dtype: str, rate: str) -> float:
+    """Seconds of arithmetic at a type's peak.
+
+    Args:
+      rate: an operation's name, or what limits a kernel (`rhino.kernels.data.RATES`): "vector" is at the ordinary rate.
+    """
+    if rate == "vector":
+        return flops / cluster.device.peak("f32")
+    return flops / (cluster.device.matmul_peak(dtype) * cluster.efficiency.of(rate))
 
 
 def _is_light(op: Op) -> bool:
@@ -120,19 +152,15 @@ def _is_light(op: Op) -> bool:
 
 def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
     """Seconds of the arithmetic of one execution of a dot, convolution or kernel at its type's peak rate."""
-    device, efficiency = cluster.device, cluster.efficiency
     if op.kernel is None:
-        return op.flops / (device.matmul_peak(graph.values[op.operands[0]].dtype) * efficiency.of(op.name))
-    if op.kernel.rate == "vector":
-        return op.flops / device.peak("f32")
-    return op.flops / (device.matmul_peak(op.kernel.dtype) * efficiency.of(op.kernel.rate))
+        return arithmetic_seconds(cluster, op.flops, graph.values[op.operands[0]].dtype, op.name)
+    return arithmetic_seconds(cluster, op.flops, op.kernel.dtype, op.kernel.rate)
 
 
 def _moving(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
     if not op.results:
         return 0.0
-    bytes_s = cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
-    memory_s = traffic_bytes(graph, op, real) / bytes_s
+    memory_s = traffic_bytes(graph, op, real) / memory_bytes_s(cluster)
     if op.manual is not None:
         if op.rule is None:
             return max(_arithmetic(graph, op, cluster), memory_s) * op.trips

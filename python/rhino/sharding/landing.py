@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rhino.machine import Cluster
+from rhino.machine.roofline import memory_bytes_s
 from rhino.program.data import Graph
 from rhino.program.fusion import absorbed
 from rhino.sharding.layout import Layout, shards
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def apart_seconds(graph: Graph, cluster: Cluster) -> dict[int, float]:
     """For each scatter that works on a sum, by index: seconds of all executions to write it whole, and to read it."""
-    bytes_s = cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
+    bytes_s = memory_bytes_s(cluster)
     ops, values = graph.ops, graph.values
     return {o: 2 * values[ops[o].results[0]].nbytes * ops[o].trips / bytes_s for o in absorbed(graph)}
 

@@ -41,6 +41,21 @@ def test_machines_get_json_and_hlo(mlp: str, tmp_path: Path, capsys: pytest.Capt
     assert hlo.read_text().startswith("HloModule step")
 
 
+def test_a_step_in_time(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "step.trace"
+    assert main(["compile", mlp, "--timeline", str(trace), "--cluster", "cpu:1"]) == 0
+    out = capsys.readouterr().out
+    assert "in XLA's order, by the rates of cpu:1: " in out
+    kind, sent, _, waited, _ = next(
+        line.split() for line in out.splitlines() if line.startswith("all-reduce") and "f32" not in line
+    )
+    assert (kind, sent) == ("all-reduce", waited)  # nothing overlaps on a CPU
+    assert any(event["name"].startswith("all-reduce") for event in json.loads(trace.read_text())["traceEvents"])
+    assert main(["compile", mlp, "--timeline", str(trace), "--cluster", "cpu:1", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)["timeline"]
+    assert found["total_s"] == pytest.approx(sum(found["compute_s"].values()) + sum(found["exposed_s"].values()))
+
+
 def test_gpus_need_no_gpu(mlp: str, gpu_compiler: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", mlp, "--target", "h100", "--devices", "8", "--hosts", "2", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["target"] == "h100"
@@ -61,6 +76,12 @@ def test_quiet_prints_nothing(mlp: str, capsys: pytest.CaptureFixture[str]) -> N
         ),
         (MLP, ["--devices", "4"], "has 8 devices, and 4 were asked for"),
         (MLP, ["--json", "-", "--hlo", "-"], "cannot both go to standard output"),
+        (
+            MLP,
+            ["--timeline", "F"],
+            "the module names no cluster, by which --timeline could go; name one with --cluster",
+        ),
+        (MLP, ["--cluster", "cpu:1"], "--cluster is what --timeline goes by; give --timeline FILE, too"),
         (MLP, ["--json", "/no/such/folder/f.json"], "/no/such/folder/f.json: cannot write there"),
         ("module { nonsense }", [], "mlp.mlir:1:10: "),
         ("", [], "mlp.mlir: the file is empty"),

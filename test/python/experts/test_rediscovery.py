@@ -86,7 +86,8 @@ def test_gpt_is_split_like_megatron_within_a_host_and_its_batch_across() -> None
     within = axes[min(axes.index(axis) for axis in heads) :]  # from the outermost of them inwards
     assert prod(mesh[axis] for axis in within) <= A100.devices_per_host
     for name in ("['key']['kernel']", "['value']['kernel']"):
-        assert dims(program, name) == dims(program, "['query']['kernel']")
+        # Of which of the three the width is split too is open where computing cannot hide all traffic of weights.
+        assert dims(program, name)[2] == heads and set(dims(program, name)[1]) <= set(width) | set(mesh)
     assert set(heads) & set(dims(program, "['out']['kernel']")[1])  # [layers, heads, head_dim, width]
     assert set(heads) <= set(dims(program, "['up']['kernel']")[2])
     assert set(heads) <= set(dims(program, "['down']['kernel']")[1])

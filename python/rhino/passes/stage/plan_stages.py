@@ -84,7 +84,7 @@ class PlanStages(Pass):
         try:
             plan = plan_step(
                 graph,
-                [s + l for s, l in zip(op_seconds(graph, cluster), launched, strict=True)],
+                [work + start for work, start in zip(op_seconds(graph, cluster), launched, strict=True)],
                 self.machine(graph, cluster),
                 StageOptions(exposure=self.exposure, balance=self.balance),
             )
