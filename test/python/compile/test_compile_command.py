@@ -11,6 +11,9 @@ from annotated_modules import MLP
 from rhino.cli.main import main
 
 
+BARE = MLP.replace(', rhino.cluster = {name = "c", hosts = 2 : i64}', "")
+
+
 @pytest.fixture
 def mlp(tmp_path: Path) -> str:
     path = tmp_path / "mlp.mlir"
@@ -77,7 +80,7 @@ def test_quiet_prints_nothing(mlp: str, capsys: pytest.CaptureFixture[str]) -> N
         (MLP, ["--devices", "4"], "has 8 devices, and 4 were asked for"),
         (MLP, ["--json", "-", "--hlo", "-"], "cannot both go to standard output"),
         (
-            MLP,
+            BARE,
             ["--timeline", "F"],
             "the module names no cluster, by which --timeline could go; name one with --cluster",
         ),
