@@ -10,7 +10,6 @@ from annotated_modules import MLP
 
 from rhino.cli.main import main
 
-
 BARE = MLP.replace(', rhino.cluster = {name = "c", hosts = 2 : i64}', "")
 
 
