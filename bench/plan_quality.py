@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,7 @@ from rhino.experts import names
 # What a plan depends on, and what its executable depends on besides the annotated module.
 _PLANNING = ("python/rhino/program", "python/rhino/machine", "python/rhino/sharding", "python/rhino/experts",
              "python/rhino/passes", "python/rhino/dialect")  # fmt: skip
-_COMPILING = ("python/rhino/compile",)
+_COMPILING = ("python/rhino/compile", "python/rhino/machine")
 _NAMES = (*LEVELS, *names())
 Row = dict[str, Any]
 
@@ -68,15 +69,16 @@ def executable_file(plan: Row, sources: str) -> Path:
 
 
 def compile_plan(name: str, plan: Row, sources: str, timeout_s: float) -> None:
-    """Compile an annotated module unless that was done; a failure is kept as one."""
+    """Compile the module of a case's plan, with its timeline, unless that was done; a failure is kept as one."""
     path = executable_file(plan, sources)
     if path.exists():
         return
     note(f"{name}: compiling {plan['plan']} for {plan['cluster']['target']}")
     draft = path.with_suffix(".draft")
     command = [*tool("rhino"), "compile", FOLDER / plan["module"], "--target", plan["cluster"]["target"]]
+    timeline = ["--timeline", os.devnull, "--cluster", name.partition("@")[2]]
     try:
-        run([*command, "--json", draft, "-q"], env={"JAX_PLATFORMS": "cpu"}, timeout_s=timeout_s)
+        run([*command, *timeline, "--json", draft, "-q"], env={"JAX_PLATFORMS": "cpu"}, timeout_s=timeout_s)
     except BenchError as failure:
         lines = str(failure).strip().splitlines()
         note(f"{name} {plan['plan']}: {lines[-1]}")
