@@ -1,4 +1,4 @@
-"""Seconds and bytes of collectives over mesh axes: rings, trees and hierarchies on a cluster's links.
+"""Seconds and bytes of collectives over mesh axes: NCCL's rings and trees on a cluster's links.
 
 Owns the communication model. Knows mesh sizes and the cluster, nothing of programs: no ops, no tensors, no plans.
 """
@@ -9,37 +9,32 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, log2, prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+from typing import Protocol as Interface
 
 import numpy as np
 
 from rhino.errors import RhinoError
-from rhino.machine.links import Groups, direct_exchange, mesh_groups, ring_link, shared_memory, splits
+from rhino.machine.links import Crossing, Groups, direct_path, members, mesh_groups, ring_link, ring_path, shared_memory
+from rhino.machine.protocols import KINDS, Line, Protocol, check_kind, ring_bytes, rounds
+
+__all__ = [
+    "KINDS",
+    "AffineModel",
+    "AxisLink",
+    "CommModel",
+    "Line",
+    "RingModel",
+    "copied_bytes",
+    "envelope",
+    "ring_bytes",
+]
 
 if TYPE_CHECKING:
-    from rhino.machine.model import Cluster
-
-KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-
-Line = tuple[float, float]  # (seconds, seconds per byte of the full tensor)
+    from rhino.machine.model import Cluster, Level
 
 
-def ring_bytes(kind: str, n: int, nbytes_full: float) -> float:
-    """Bytes each device of a group of `n` sends under ring formulas, for a full tensor of `nbytes_full` bytes.
-
-    all-gather, reduce-scatter V(n-1)/n; all-reduce 2V(n-1)/n; all-to-all V(n-1)/n^2; for a collective-permute V is
-    its operand, sent whole. A group of one sends nothing. ValueError for an unknown kind.
-    """
-    _check_kind(kind)
-    if n <= 1:
-        return 0.0
-    if kind == "collective-permute":
-        return float(nbytes_full)
-    shares = {"all-reduce": 2 * (n - 1) / n, "all-to-all": (n - 1) / n**2}
-    return nbytes_full * shares.get(kind, (n - 1) / n)
-
-
-class CommModel(Protocol):
+class CommModel(Interface):
     """What a planner asks of a communication model. Axes are indices into `sizes`; their order does not matter."""
 
     @property
@@ -101,7 +96,7 @@ class AffineModel(ABC):
         """The time as lines whose minimum it is, by rising start and falling slope. Computed once per argument."""
         key = (kind, axes)
         if key not in self._lines:
-            _check_kind(kind)
+            check_kind(kind)
             if any(not 0 <= axis < len(self.sizes) for axis in axes):
                 raise ValueError(f"axes {axes} are not axes of a mesh of {len(self.sizes)}")
             live = tuple(axis for axis in sorted(set(axes)) if self.sizes[axis] > 1)
@@ -133,12 +128,12 @@ class AxisLink:
 class RingModel(AffineModel):
     """Collectives of a mesh laid row-major over a cluster's devices, hosts holding consecutive ones.
 
-    Time is the best of three algorithms, each with hop latency `a` and bandwidth `B` measured by enumerating every
-    group: a flat ring, `(n-1)a + V(n-1)/(nB)` for all-gather and reduce-scatter and twice that for all-reduce; for
-    all-reduce NCCL's double binary tree, `2 ceil(log2 n) a + 2V/B`; and, where each group has k > 1 members in every
-    host it touches, the hierarchy of a reduce-scatter within hosts, the collective across them on 1/k of the data
-    by k groups at once, and an all-gather within. Threads that share memory have no rings: a collective within them is
-    `a log2(n)` until they have met, and what each copies (`copied_bytes`) at the rate of a device.
+    Time is that of the fastest of the protocols that the outermost level of links has which is crossed (NCCL's, with
+    parameters of the cluster's file), or where it has none, of the textbook's ring, `rounds` hops and `ring_bytes`, and
+    for an all-reduce tree. A ring's hops are counted level by level, and every level is as busy as an enumeration of
+    all groups finds; the busiest gives the rate (docs/design/cost-model.md, "Collectives"). Threads that share memory
+    have no rings: a collective within them is `a log2(n)` until they have met, and what each copies (`copied_bytes`) at
+    the rate of a device.
 
     Args:
       cluster: supplies the levels of links.
@@ -188,16 +183,11 @@ def copied_bytes(kind: str, n: int, nbytes_full: float) -> float:
     result, and copies its operand first: 3V whatever `n` is.
     An all-to-all does the same with V/n. For a collective-permute V is its operand, read and written.
     """
-    _check_kind(kind)
+    check_kind(kind)
     if n <= 1:
         return 0.0
     times = {"all-reduce": 3.0, "all-to-all": 3.0 / n}
     return nbytes_full * times.get(kind, 2.0)
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in KINDS:
-        raise ValueError(f"unknown collective {kind!r}; known: {', '.join(KINDS)}")
 
 
 def envelope(lines: Sequence[Line]) -> tuple[Line, ...]:
@@ -218,39 +208,76 @@ def _meet(first: Line, second: Line) -> float:
     return (second[0] - first[0]) / (first[1] - second[1])
 
 
-def _chain(*phases: tuple[float, tuple[Line, ...]]) -> tuple[Line, ...]:
-    """Phases one after the other, each on a share of the bytes."""
-    total: tuple[Line, ...] = ((0.0, 0.0),)
-    for share, lines in phases:
-        total = envelope([(a + c, b + d * share) for a, b in total for c, d in lines])
-    return total
-
-
 def _collective(cluster: Cluster, kind: str, groups: Groups) -> tuple[Line, ...]:
-    """All algorithms of one collective that runs in all groups at once."""
+    """All algorithms and protocols of one collective that runs in all groups at once."""
     n = groups.shape[1]
     if (level := shared_memory(cluster, groups)) is not None:
         return ((level.latency_s * log2(n), copied_bytes(kind, n, 1) / level.bandwidth_bytes_s),)
     if kind == "all-to-all":
-        lines = [direct_exchange(cluster, groups)]
+        path = direct_path(cluster, groups)
     else:
-        hop, slope, _ = ring_link(cluster, groups)
-        rounds = {"all-reduce": 2 * (n - 1), "collective-permute": 1}.get(kind, n - 1)
-        lines = [(rounds * hop, slope * ring_bytes(kind, n, 1))]
-        if kind == "all-reduce":
-            lines.append((2 * ceil(log2(n)) * hop, 2 * slope))
-    if kind != "collective-permute":
-        for inner, outer in splits(cluster, groups):
-            lines += _hierarchical(cluster, kind, inner, outer)
-    return envelope(lines)
+        path = ring_path(cluster, groups, channels=kind != "collective-permute")
+    even = members(cluster, groups)
+    # Members of a group in each block below the outermost level that is crossed, 1 where these differ.
+    inside = even[path[-1].level - 1] if even and path[-1].level else 1
+    inner = _inner_lines(cluster, kind, n, even or (1,) * len(cluster.levels), path[:-1])
+    return envelope(
+        [
+            (max(start, beyond_s + floor), max(slope, rate))
+            for start, beyond_s, slope in (
+                _outer(cluster, kind, n, inside, path, way) for way in _ways(cluster.levels[path[-1].level], kind)
+            )
+            for floor, rate in inner
+        ]
+    )
 
 
-def _hierarchical(cluster: Cluster, kind: str, inner: Groups, outer: Groups) -> tuple[Line, ...]:
-    """Within blocks of k members, and across them on 1/k of the data."""
-    k, blocks = inner.shape[1], outer.shape[1]
-    across = (1 / k, _collective(cluster, kind, outer))
-    if kind == "all-reduce":
-        scatter, gather = (_collective(cluster, part, inner) for part in ("reduce-scatter", "all-gather"))
-        return _chain((1.0, scatter), across, (1.0, gather))
-    # In both phases of an all-to-all each device exchanges all of its 1/n of the tensor.
-    return _chain((1 / blocks if kind == "all-to-all" else 1.0, _collective(cluster, kind, inner)), across)
+def _ways(level: Level, kind: str) -> tuple[Protocol, ...]:
+    """The level's protocols of a kind; where it has none, the textbook's ring and, of an all-reduce, tree."""
+    if kind in level.protocols:
+        return level.protocols[kind]
+    ring = Protocol(hop_s=level.latency_s)
+    return (ring, Protocol(algorithm="tree", hop_s=level.latency_s)) if kind == "all-reduce" else (ring,)
+
+
+def _inner_lines(cluster: Cluster, kind: str, n: int, even: tuple[int, ...], path: tuple[Crossing, ...]) -> list[Line]:
+    """What levels below the outermost leave: no sooner than in a block alone, no faster than the busiest of them."""
+    lines = [(0.0, 0.0)]
+    for crossing in path:
+        level = cluster.levels[crossing.level]
+        # What a collective within a block of the fastest level takes before its bytes count.
+        steps = rounds(kind, even[crossing.level]) if crossing is path[0] and even[crossing.level] > 1 else 0
+        lines = [
+            (max(floor, way.launch_s + way.hop_s * steps if steps else 0.0), max(rate, slope))
+            for floor, rate in lines
+            for way in _ways(level, kind)
+            if way.algorithm == "ring"
+            for slope in [way.sends(kind, n, crossing.seconds_per_byte, 1 / level.exchange_bytes_s)]
+        ]
+        lines = list(envelope(lines))
+    return lines
+
+
+def _outer(
+    cluster: Cluster, kind: str, n: int, inside: int, path: tuple[Crossing, ...], way: Protocol
+) -> tuple[float, float, float]:
+    """One protocol of the outermost level: seconds of its start; those that it adds to a block's own; per byte."""
+    top, level = path[-1], cluster.levels[path[-1].level]
+    blocks, sent, start = n // inside, top.seconds_per_byte, way.launch_s
+    if kind == "all-to-all":
+        start, beyond_s = start + (n - 1) * way.hop_s, (n - inside) * way.hop_s
+    elif kind == "collective-permute":
+        # What crosses and what stays goes at once.
+        start, beyond_s = start + way.hop_s, 0.0
+    else:
+        tree, twice = way.algorithm == "tree", rounds(kind, n) // (n - 1)
+        beyond_s = (2 * ceil(log2(blocks)) if tree else twice * top.steps) * way.hop_s
+        start += beyond_s
+        for crossing in path[:-1]:
+            hop = cluster.levels[crossing.level].latency_s if way.inner_hop_s is None else way.inner_hop_s
+            start += (2 * (inside - 1) if tree else twice * crossing.steps) * hop
+        if tree:
+            # Between two blocks each of the two trees has one link, up and down; else a block is a leaf of one tree
+            # and has two children in the other.
+            sent *= (1 if blocks == 2 else 2) / ring_bytes(kind, n, 1)
+    return start, beyond_s, way.sends(kind, n, sent, 1 / level.exchange_bytes_s)

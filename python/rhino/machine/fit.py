@@ -45,26 +45,31 @@ def least_relative(terms: npt.NDArray[np.float64], times: npt.NDArray[np.float64
       times: [samples], all positive.
     """
     scaled = terms / times[:, None]
-    found = _nonnegative(scaled, np.ones(len(times)))
+    found = nonnegative(scaled, np.ones(len(times)))
     for _ in range(_ROUNDS):
         before, weights = found, 1 / np.sqrt(np.abs(scaled @ found - 1) + _SETTLED)
-        found = _nonnegative(scaled * weights[:, None], weights)
+        found = nonnegative(scaled * weights[:, None], weights)
         if np.allclose(found, before, rtol=1e-6, atol=0):
             break
     return found
 
 
-def _nonnegative(terms: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def nonnegative(terms: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Least squares over coefficients >= 0: of the few subsets of columns, the feasible one that fits best."""
     # Columns differ by many powers of ten.
     sizes = np.linalg.norm(terms, axis=0)
     columns = terms / np.where(sizes > 0, sizes, 1)
-    best, found = np.inf, np.zeros(terms.shape[1])
-    for mask in range(1, 1 << terms.shape[1]):
-        chosen = [c for c in range(terms.shape[1]) if mask >> c & 1]
-        values = np.linalg.lstsq(columns[:, chosen], wanted, rcond=None)[0]
-        left = float(np.linalg.norm(columns[:, chosen] @ values - wanted))
-        if (values >= 0).all() and left < best:
-            best, found = left, np.zeros(terms.shape[1])
+    gram, right = columns.T @ columns, columns.T @ wanted
+    useful = np.flatnonzero(sizes)
+    best, found = 0.0, np.zeros(terms.shape[1])
+    for mask in range(1, 1 << len(useful)):
+        chosen = useful[[bool(mask >> i & 1) for i in range(len(useful))]]
+        try:
+            values = np.linalg.solve(gram[np.ix_(chosen, chosen)], right[chosen])
+        except np.linalg.LinAlgError:
+            continue  # columns that say the same
+        gain = float(values @ right[chosen])  # by how much the squared error falls
+        if (values >= 0).all() and gain > best * (1 + 1e-12):
+            best, found = gain, np.zeros(terms.shape[1])
             found[chosen] = values / sizes[chosen]
     return found

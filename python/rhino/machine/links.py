@@ -5,6 +5,7 @@ Owns the sharing of links among groups that communicate at once. Knows devices a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -25,22 +26,35 @@ def mesh_groups(sizes: tuple[int, ...], axes: tuple[int, ...]) -> Groups:
     return devices.transpose([*others, *axes]).reshape(-1, prod(sizes[axis] for axis in axes))
 
 
-def splits(cluster: Cluster, groups: Groups) -> list[tuple[Groups, Groups]]:
-    """Every cut of all groups at a level's blocks into equal parts: (groups within blocks, groups across them)."""
-    found, seen = [], set()
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What a collective of several groups at once asks of one level of links.
+
+    Attributes:
+      level: its index in the cluster.
+      steps: how many of a ring's n steps cross it, the way back to the start left out; those of a tree are its members.
+      seconds_per_byte: of what each device sends in a ring, on the busiest NIC, at the level's full bandwidth.
+    """
+
+    level: int
+    steps: int
+    seconds_per_byte: float
+
+
+def members(cluster: Cluster, groups: Groups) -> tuple[int, ...] | None:
+    """Of every level the members that each group has in each block it touches; None where these are not all as many."""
     count, n = groups.shape
+    found = []
     for level in cluster.levels[:-1]:
         blocks = groups // level.size
         k = int((blocks[0] == blocks[0, 0]).sum())
-        if k in seen or not 1 < k < n or n % k:
-            continue
+        if n % k:
+            return None
         parts = blocks.reshape(count, n // k, k)
-        if (parts == parts[:, :, :1]).all() and (parts[:, 1:, 0] != parts[:, :-1, 0]).all():
-            seen.add(k)
-            inner = groups.reshape(-1, k)
-            outer = groups.reshape(count, n // k, k).swapaxes(1, 2).reshape(-1, n // k)
-            found.append((inner, outer))
-    return found
+        if (parts != parts[:, :, :1]).any() or (parts[:, 1:, 0] == parts[:, :-1, 0]).any():
+            return None
+        found.append(k)
+    return (*found, n)
 
 
 def _joining_level(cluster: Cluster, sources: Groups, targets: Groups) -> Groups:
@@ -59,24 +73,40 @@ def _units(cluster: Cluster) -> list[tuple[int, int, bool]]:
     return [(index, size, size >= cluster.devices_per_host) for index, size in enumerate(below)]
 
 
-def ring_link(cluster: Cluster, groups: Groups) -> tuple[float, float, tuple[int, ...]]:
-    """(seconds per hop, seconds per byte, levels crossed) of rings in ascending device order in all groups at once.
+def ring_path(cluster: Cluster, groups: Groups, channels: bool = True) -> tuple[Crossing, ...]:
+    """The levels that rings in ascending device order cross in all groups at once, the fastest first.
 
-    A ring leaves a host once however many members it has there, so the rings that leave a host share its NICs:
-    the busiest NIC carries ceil(rings / NICs) of them.
+    A ring leaves a host once however many members it has there, and the rings that leave a host share its NICs: the
+    busiest NIC carries ceil(rings / NICs) of them. A group with k members in every block opens k rings, each with a
+    part of the data and, where a host has as many NICs, each through the NIC of another member: NCCL's channels.
+
+    Args:
+      channels: False for one ring a group, as of a collective-permute, whose bytes do not divide.
     """
+    n = groups.shape[1]
     targets = np.roll(groups, -1, axis=1)
     joined = _joining_level(cluster, groups, targets)
-    slope, crossed = 0.0, []
+    even = members(cluster, groups)
+    top, found = int(joined.max()), []
     for index, size, passes in _units(cluster):
         level = cluster.levels[index]
         uses = (groups // size != targets // size) & (joined >= index if passes else joined == index)
-        if uses.any():
-            rings = int(np.bincount(groups[uses] // size).max())
-            slope = max(slope, ceil(rings / level.nics) / level.exchange_bytes_s)
-            crossed.append(index)
-    hop = max(cluster.levels[index].latency_s for index in crossed)
-    return hop, slope, tuple(crossed)
+        if not uses.any():
+            continue
+        rings = int(np.bincount(groups[uses] // size).max())
+        opened = min(even[index - 1], level.nics) if channels and even and index else 1
+        slope = ceil(rings * opened / level.nics) / opened / level.exchange_bytes_s
+        inside, within = (even[index - 1] if index else 1, even[index]) if even else (1, n)
+        steps = n // inside - n // within if index < top else n // inside - 1
+        found.append(Crossing(index, steps if even or index == top else 0, slope))
+    return tuple(found)
+
+
+def ring_link(cluster: Cluster, groups: Groups) -> tuple[float, float, tuple[int, ...]]:
+    """(seconds per hop, seconds per byte, levels crossed) of one flat ring in every group, all at once."""
+    path = ring_path(cluster, groups, channels=False)
+    hop = max(cluster.levels[crossing.level].latency_s for crossing in path)
+    return hop, max(crossing.seconds_per_byte for crossing in path), tuple(crossing.level for crossing in path)
 
 
 def shared_memory(cluster: Cluster, groups: Groups) -> Level | None:
@@ -88,14 +118,14 @@ def shared_memory(cluster: Cluster, groups: Groups) -> Level | None:
     return None
 
 
-def direct_exchange(cluster: Cluster, groups: Groups) -> tuple[float, float]:
-    """An all-to-all of pairwise messages of V/n^2: hops of latency, and the load of the busiest link.
+def direct_path(cluster: Cluster, groups: Groups) -> tuple[Crossing, ...]:
+    """As `ring_path` of an all-to-all, of pairwise messages of V/n^2; seconds per byte are of all that a device sends.
 
-    With one member per host, or one host, it is `(n-1)a + V(n-1)/(n^2 B)`; with k members per host only n-k of each
-    member's messages leave the host, but those of all members share its NICs.
+    With one member per host, or one host, they are those of a link; with k members per host only n-k of each member's
+    messages leave the host, but those of all members share its NICs. A device sends all it has through one NIC.
     """
     n = groups.shape[1]
-    slope, hop = 0.0, 0.0
+    found = []
     for index, size, passes in _units(cluster):
         level = cluster.levels[index]
         reached = n if passes else _peers(groups, level.size if index < len(cluster.levels) - 1 else None)
@@ -106,9 +136,8 @@ def direct_exchange(cluster: Cluster, groups: Groups) -> tuple[float, float]:
             messages = np.bincount(units, weights=leaving[senders])
             active = np.bincount(units)
             busiest = (messages / np.maximum(active, 1) * np.ceil(active / level.nics)).max()
-            slope = max(slope, float(busiest) / n**2 / level.exchange_bytes_s)
-            hop = max(hop, level.latency_s)
-    return (n - 1) * hop, slope
+            found.append(Crossing(index, n - 1, float(busiest) / (n - 1) / level.exchange_bytes_s))
+    return tuple(found)
 
 
 def _peers(groups: Groups, size: int | None) -> Groups:

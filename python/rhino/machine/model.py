@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
+from rhino.machine.protocols import KINDS, Protocol
 from rhino.machine.rates import DTYPES, KernelRates, ProductRates
 from rhino.program.element_types import element_type
 from rhino.schema.kinds import Bool, Float, Int, ListOf, MapOf, String
@@ -143,6 +144,13 @@ class Level:
         when="is_memory",
         default="links",
     )
+    protocols: Mapping[str, tuple[Protocol, ...]] = told(
+        MapOf(ListOf(record(Protocol), filled=True), KINDS),
+        "by kind of collective the ways to do it, of which the fastest counts; without, the textbook's rings",
+        when="protocols",
+        default_factory=dict,
+        hash=False,
+    )
 
     @property
     def is_memory(self) -> bool:
@@ -208,7 +216,7 @@ class Cluster:
             )
         if not self.levels:
             raise RhinoError(f"cluster {self.base_name}: levels: no level of links", "describe at least one level")
-        joins_hosts = any(level.size == self.devices_per_host for level in self.levels[:-1])
+        joins_hosts = any(level.size >= self.devices_per_host for level in self.levels[:-1])
         if self.hosts > 1 and not (joins_hosts or self.devices_per_host == 1):
             raise RhinoError(
                 f"cluster {self.base_name}: levels do not join its {self.hosts} hosts",
@@ -229,16 +237,34 @@ class Cluster:
 
     @property
     def intra_host(self) -> Level | None:
-        """The level that joins all devices of a host, or None when hosts have one device and no such level."""
-        return next((level for level in self.levels if level.size == self.devices_per_host), None)
+        """The first level that joins all devices of a host, and of others where it is an NVLink domain of several.
+
+        None when hosts have one device and no such level.
+        """
+        per_host = self.devices_per_host
+        return next((v for v in self.levels if v.size == per_host or v.size > per_host > 1), None)
 
     @property
     def inter_host(self) -> Level | None:
-        """The first level beyond a host (its NICs are the host's), or None when the file describes none."""
+        """The first level beyond a host, its NICs those of a host, or None when the file describes none.
+
+        Of hosts within one domain these are the ports of a host's devices; of several domains a host's part of theirs.
+        """
+        per_host = self.devices_per_host
         for below, level in zip(self.levels, self.levels[1:], strict=False):
-            if below.size == self.devices_per_host:
+            if below.size == per_host:
                 return level
-        return self.levels[0] if self.devices_per_host == 1 and self.hosts > 1 else None
+            if below.size > per_host > 1:
+                if self.num_devices > below.size:
+                    return replace(level, nics=max(1, level.nics * per_host // below.size))
+                return replace(below, nics=below.nics * per_host)
+        return self.levels[0] if per_host == 1 and self.hosts > 1 else None
+
+    @property
+    def domain(self) -> int:
+        """Devices that `intra_host` joins: those of a host, or of all hosts of an NVLink domain."""
+        inside = self.intra_host
+        return self.devices_per_host if inside is None else min(inside.size, self.num_devices)
 
     def with_hosts(self, hosts: int) -> Cluster:
         """The same cluster with another number of hosts. RhinoError if not positive or nothing joins hosts."""

@@ -84,7 +84,7 @@ def _paths(schema: Schema, at: str, levels: list[str]) -> Iterator[str]:
         inner = {key: known.schema for key, known in schema.fields.items() if key != "sources"}
     elif isinstance(schema, MapOf):
         inner = dict.fromkeys(schema.keys, schema.value)
-    elif isinstance(schema, ListOf):
+    elif isinstance(schema, ListOf) and at == "levels.":  # a level has a name, a protocol has none
         inner = dict.fromkeys(levels, schema.element)
     for key, one in inner.items():
         yield at + key

@@ -126,11 +126,14 @@ def _around(axes: Mesh, others: Sequence[int], outer: int) -> Mesh:
 
 
 def mesh_shapes(cluster: Cluster, level: str = "O1") -> list[tuple[int, ...]]:
-    """The meshes of one or two axes to try, outermost axis first; at O1 only those whose inner axis stays in a host."""
+    """The meshes of one or two axes to try, outermost axis first; at O1 only those whose inner axis stays in a host.
+
+    Hosts that share an NVLink domain count as one.
+    """
     n = cluster.num_devices
     if level == "O2":
         return [(n,), *((a, n // a) for a in range(2, n) if n % a == 0)]
-    inner = [b for b in range(2, cluster.devices_per_host + 1) if n % b == 0 and cluster.devices_per_host % b == 0]
+    inner = [b for b in range(2, cluster.domain + 1) if n % b == 0 and cluster.domain % b == 0]
     return [(n,), *[(n // b, b) for b in inner if n // b > 1]]
 
 

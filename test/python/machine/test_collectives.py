@@ -16,7 +16,7 @@ from lines import assert_each_line_is_best_somewhere
 from rhino.errors import RhinoError
 from rhino.machine import Cluster, Device, Level
 from rhino.machine.collectives import KINDS, CommModel, RingModel, ring_bytes
-from rhino.machine.links import direct_exchange, mesh_groups, ring_link
+from rhino.machine.links import Groups, direct_path, mesh_groups, ring_link
 
 DEVICE = Device("x1", "x1", {"f32": 1e12}, 2**30, 1e12)
 V = 1e9
@@ -65,9 +65,15 @@ def test_closed_forms_within_a_host(n: int) -> None:
     assert model.time("all-reduce", (0,), 0) == pytest.approx(2 * min(n - 1, ceil(log2(n))) * a)
 
 
+def bare(spec: str) -> Cluster:
+    """A preset without protocols: its links by the textbook."""
+    cluster = Cluster.load(spec)
+    return replace(cluster, levels=tuple(replace(level, protocols={}) for level in cluster.levels))
+
+
 def test_groups_that_share_one_nic_share_its_bandwidth() -> None:
     # 2 hosts x 4 devices, one NIC of 1.25 GB/s: four all-gathers of pairs leave each host through it.
-    model = RingModel(Cluster.load("p3.8xlarge:2"), (2, 4))
+    model = RingModel(bare("p3.8xlarge:2"), (2, 4))
     assert model.axis(0).bandwidth_bytes_s == pytest.approx(1.25e9 / 4)
     assert model.axis(0).levels == ("inter-host",)
     assert model.time("all-gather", (0,), V) == pytest.approx(2.5e-5 + V / 2 / (1.25e9 / 4))
@@ -81,31 +87,45 @@ def test_as_many_nics_as_devices_are_not_shared() -> None:
     assert model.axis(0).latency_s == 4e-6
 
 
-def test_hierarchy_uses_every_nic_of_a_host() -> None:
-    # One group of 16 over 2 hosts: reduce-scatter in NVLink, all-reduce of 1/8 on 8 NICs at once, all-gather.
-    model = RingModel(Cluster.load("dgx-h100:2"), (16,))
-    inside = 7 * 1.9e-6 + V * 7 / 8 / 450e9
-    across = 2 * (4e-6 + V / 8 / 2 / 50e9)
-    assert model.time("all-reduce", (0,), V) == pytest.approx(2 * inside + across)
-    assert model.time("all-gather", (0,), V) == pytest.approx(inside + across / 2)
-    flat = 2 * (15 * 4e-6 + V * 15 / 16 / 50e9)
-    assert model.time("all-reduce", (0,), V) < flat / 4
+def test_rings_use_every_nic_of_a_host() -> None:
+    # One group of 16 over 2 hosts: 8 rings, each through a NIC of its own and so with an eighth of the data; 14 hops on
+    # NVLink, one between hosts. 8 x 50 GB/s are less than NVLink's 450.
+    model = RingModel(bare("dgx-h100:2"), (16,))
+    ring = 14 * 1.9e-6 + 4e-6 + V * 15 / 16 / 400e9
+    assert model.time("all-gather", (0,), V) == pytest.approx(ring)
+    assert model.time("reduce-scatter", (0,), V) == pytest.approx(ring)
+    # The double tree has one link between two hosts, each way, in each tree; NVLink is then the slower.
+    tree = 2 * (7 * 1.9e-6 + 4e-6) + V * 2 * 15 / 16 / 450e9
+    assert model.time("all-reduce", (0,), V) == pytest.approx(tree)
+    many = RingModel(bare("dgx-h100:4"), (32,))
+    assert many.time("all-reduce", (0,), 1e12) == pytest.approx(2 * (28 * 1.9e-6 + 3 * 4e-6 + 1e12 * 31 / 32 / 400e9))
 
 
 def test_half_of_the_hosts_members_leave_half_of_the_nics_to_others() -> None:
-    # Mesh 4x4 on 2 hosts: an axis-0 group has 2 members per host; 4 groups, and 8 rings after the split by members.
-    model = RingModel(Cluster.load("dgx-h100:2"), (4, 4))
-    inside = 1.9e-6 + V / 2 / 450e9
-    across = 2 * (4e-6 + V / 2 / 2 / 50e9)
-    assert model.time("all-reduce", (0,), V) == pytest.approx(2 * inside + across)
+    # Mesh 4x4 on 2 hosts: an axis-0 group has 2 members per host; 4 groups of 2 rings share 8 NICs.
+    model = RingModel(bare("dgx-h100:2"), (4, 4))
+    assert model.time("all-gather", (0,), V) == pytest.approx(2 * 1.9e-6 + 4e-6 + V * 3 / 4 / 100e9)
+    # One NIC a host: 4 groups of 2 rings queue for it.
+    slow = RingModel(bare("p3.16xlarge:2"), (4, 4))
+    assert slow.affine("all-gather", (0,))[1] == pytest.approx(4 * 3 / 4 / 3.125e9)
+
+
+def test_a_hierarchy_is_never_slower_than_one_flat_ring() -> None:
+    for spec in ("dgx-h100:4", "dgx-a100:2", "p3.8xlarge:4", "gb200-nvl72:36"):
+        cluster = bare(spec)
+        n = cluster.num_devices
+        hop, slope, _ = ring_link(cluster, mesh_groups((n,), (0,)))
+        for kind in ("all-gather", "reduce-scatter", "all-reduce"):
+            flat = (2 if kind == "all-reduce" else 1) * (n - 1) * hop + slope * ring_bytes(kind, n, V)
+            assert RingModel(cluster, (n,)).time(kind, (0,), V) <= flat
 
 
 def test_all_to_all_counts_what_leaves_each_host() -> None:
     # 16 devices on 2 hosts: half of each device's 15 messages stay, 8 leave through its own NIC.
-    model = RingModel(Cluster.load("dgx-h100:2"), (16,))
+    model = RingModel(bare("dgx-h100:2"), (16,))
     assert model.affine("all-to-all", (0,))[1] == pytest.approx(8 / 256 / 50e9)
     # One NIC for four devices: 4 x 4 messages leave through it.
-    slow = RingModel(Cluster.load("p3.8xlarge:2"), (8,))
+    slow = RingModel(bare("p3.8xlarge:2"), (8,))
     assert slow.affine("all-to-all", (0,))[1] == pytest.approx(16 / 64 / 1.25e9)
 
 
@@ -264,6 +284,12 @@ def clusters_with_meshes(draw: st.DrawFn) -> tuple[Cluster, tuple[int, ...]]:
     return cluster, (*mesh, left)
 
 
+def direct_slope(cluster: Cluster, groups: Groups) -> float:
+    """Seconds per byte of the full tensor, of an all-to-all on the busiest link."""
+    busiest = max(crossing.seconds_per_byte for crossing in direct_path(cluster, groups))
+    return busiest * ring_bytes("all-to-all", groups.shape[1], 1)
+
+
 def axis_sets(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
     live = [axis for axis, size in enumerate(sizes) if size > 1]
     return [axes for count in range(1, len(live) + 1) for axes in combinations(live, count)]
@@ -278,7 +304,7 @@ def test_links_agree_with_a_recount_of_every_pair(drawn: tuple[Cluster, tuple[in
         reference = groups_of(sizes, axes)
         assert groups.tolist() == reference
         assert ring_link(cluster, groups)[1] == pytest.approx(brute_ring(cluster, reference))
-        assert direct_exchange(cluster, groups)[1] == pytest.approx(brute_exchange(cluster, reference))
+        assert direct_slope(cluster, groups) == pytest.approx(brute_exchange(cluster, reference))
 
 
 @settings(max_examples=100, deadline=None)
@@ -299,8 +325,9 @@ def test_times_grow_with_bytes_and_no_choice_is_worse_than_the_flat_ring(
             assert_each_line_is_best_somewhere(model.lines(kind, axes))
         for kind, rounds in (("all-reduce", 2 * (n - 1)), ("all-gather", n - 1), ("reduce-scatter", n - 1)):
             assert model.time(kind, axes, large) <= (rounds * hop + slope * ring_bytes(kind, n, large)) * (1 + 1e-12)
-        a, b = direct_exchange(cluster, groups)
-        assert model.time("all-to-all", axes, large) <= (a + b * large) * (1 + 1e-12)
+        hop = max(cluster.levels[crossing.level].latency_s for crossing in direct_path(cluster, groups))
+        direct = (n - 1) * hop + direct_slope(cluster, groups) * large
+        assert model.time("all-to-all", axes, large) <= direct * (1 + 1e-12)
 
 
 @settings(max_examples=100, deadline=None)

@@ -82,6 +82,8 @@ def test_every_value_of_every_preset_has_a_source() -> None:
         ("dgx-h100", 8, 989.4e12, 79.1, 450e9, 8, 400e9 / 8),
         ("h200", 8, 989.4e12, 141.0, 450e9, 8, 400e9 / 8),
         ("dgx-b200", 8, 2250e12, 178.4, 900e9, 8, 400e9 / 8),
+        ("gb200-nvl72:36", 4, 2500e12, 184.3, 900e9, 4, 400e9 / 8),
+        ("gb300-nvl72:36", 4, 2500e12, 276.6, 900e9, 4, 800e9 / 8),
     ],
 )
 def test_presets_have_the_values_of_their_datasheets(
@@ -104,7 +106,9 @@ def test_gpu_memory_is_what_xla_plans_with() -> None:
     for name in preset_names():
         cluster = Cluster.load(name)
         target = targets / f"{cluster.device.xla_target}.txtpb"
-        if cluster.device.xla_target != "cpu" and name != "dgx-a100-40g" and target.is_file():
+        # GB200s and GB300s are compiled for as B200s.
+        same = cluster.device.xla_target == cluster.device.kind != "cpu" and name != "dgx-a100-40g"
+        if same and target.is_file():
             assert f"device_memory_size: {cluster.device.memory_bytes}\n" in target.read_text(), name
             checked += 1
     assert checked >= 5
@@ -184,6 +188,20 @@ BAD: list[tuple[str, str, str, str]] = [
     ("2e-6", "-2e-6", ":16:5:", "levels[0].latency_s must be at least 0, got -2e-06"),
     ("nics: 2", "nics: 0", ":20:5:", "levels[1].nics must be at least 1, got 0"),
     ("nics: 2", "duplex: both", ":20:5:", 'levels[1].duplex must be one of "full", "half", got "both"'),
+    ("nics: 2", "protocols: {all-sum: []}", ":20:17:", "levels[1].protocols.all-sum is not known; known: all-reduce"),
+    ("nics: 2", "protocols: {all-reduce: []}", ":20:17:", "levels[1].protocols.all-reduce must not be empty"),
+    (
+        "nics: 2",
+        "protocols:\n      all-gather:\n      - {share: 0.8}\n      - {hops: 1e-6}",
+        ":23:10:",
+        "levels[1].protocols.all-gather[1].hops is not known; did you mean hop_s?",
+    ),
+    (
+        "nics: 2",
+        "protocols:\n      all-gather:\n      - {share: 0}",
+        ":22:10:",
+        "levels[1].protocols.all-gather[0].share must be above 0, got 0; give the part of the level's bandwidth",
+    ),
     ("nics: 2", "size: 4", ":20:5:", "levels[1].size is 4, but the cluster has 8 devices; write `all`"),
     (
         "nics: 2",

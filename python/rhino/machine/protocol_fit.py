@@ -1,0 +1,108 @@
+"""Protocols from measured times: lines whose minimum fits them best in relative error.
+
+Owns the fit, which calibration and `bench.device_model` share. The same samples give the same lines; measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from math import log10
+
+import numpy as np
+import numpy.typing as npt
+
+from rhino.machine.fit import nonnegative
+from rhino.machine.protocols import KINDS, Protocol, own_bytes, ring_bytes, rounds
+
+# (kind, devices of a group, bytes of the full tensor, seconds)
+Sample = tuple[str, int, int, float]
+_Floats = npt.NDArray[np.float64]
+
+# What is measured once may be off by any factor, when something else ran: a sample's error counts up to this.
+_WORST = 0.5
+# Errors below this are noise, which the weights of a robust fit must not chase.
+_NOISE = 0.03
+_TURNS = 12
+# By how much a further line must lower the error.
+_WORTH = 0.95
+
+
+def fit_protocols(
+    samples: Sequence[Sample], bandwidth_bytes_s: float, most: int = 4
+) -> Mapping[str, tuple[Protocol, ...]]:
+    """For each kind that was measured, the protocols of a level of this bandwidth, by rising start.
+
+    Each is a line in the terms of `rhino.machine.protocols`, none faster than the link (an all-reduce may be twice as
+    fast, where a switch adds). Samples are dealt to lines by size, then each line is fitted to its samples by least
+    squares in relative error, reweighted to the absolute error, and every sample goes to the line that is lowest there,
+    until none moves. Of all first deals, and of up to `most` lines, the best mean error counts; a further line must
+    lower it by a twentieth.
+    """
+    found = {}
+    for kind in KINDS:
+        mine = [(n, nbytes, seconds) for of, n, nbytes, seconds in samples if of == kind]
+        if mine:
+            found[kind] = _fit_kind(kind, mine, bandwidth_bytes_s, most)
+    return found
+
+
+def _fit_kind(kind: str, samples: Sequence[tuple[int, int, float]], rate: float, most: int) -> tuple[Protocol, ...]:
+    terms = np.array(
+        [[1, rounds(kind, n), ring_bytes(kind, n, v) / rate, own_bytes(kind, n, v) / rate] for n, v, _ in samples]
+    )
+    if kind == "collective-permute":
+        terms[:, 1] = 0
+    least = 0.5 if kind == "all-reduce" else 1.0  # 1 / share of what is sent
+    times = np.array([seconds for _, _, seconds in samples])
+    sent = terms[:, 2]
+    chosen, error = _lines(terms, times, sent, least, 1)
+    for count in range(2, most + 1):
+        lines, better = _lines(terms, times, sent, least, count)
+        if better <= error * _WORTH ** (len(lines) - len(chosen)):
+            chosen, error = lines, better
+    return tuple(_protocol(line) for line in sorted(map(tuple, chosen)))
+
+
+def _protocol(line: Sequence[float]) -> Protocol:
+    launch, hop, sent, own = (_rounded(value) for value in line)
+    return Protocol(launch_s=launch, hop_s=hop, share=_rounded(1 / sent), own_share=_rounded(1 / own) if own else None)
+
+
+def _rounded(value: float) -> float:
+    """Three digits: more would be noise."""
+    return float(value) if value <= 0 else round(float(value), 2 - int(np.floor(log10(value))))
+
+
+def _lines(terms: _Floats, times: _Floats, sent: _Floats, least: float, count: int) -> tuple[list[_Floats], float]:
+    """The best so many lines (one may be unused and is left out), and their mean error."""
+    best: tuple[list[_Floats], float] = ([], np.inf)
+    cuts = np.quantile(sent, (0.25, 0.4, 0.55, 0.7, 0.85))
+    for chosen in combinations(cuts, count - 1):
+        dealt = np.searchsorted(np.array(chosen), sent)
+        lines: list[_Floats] = []
+        for _ in range(_TURNS):
+            lines = [_line(terms[dealt == i], times[dealt == i], least) for i in np.unique(dealt)]
+            predicted = np.stack([terms @ line for line in lines])
+            errors = np.abs(predicted.min(axis=0) / times - 1)
+            error = float(np.minimum(errors, _WORST).mean())
+            if error < best[1] - 1e-9:
+                best = lines, error
+            moved = predicted.argmin(axis=0)
+            if (moved == dealt).all():
+                break
+            dealt = moved
+    return best
+
+
+def _line(terms: _Floats, times: _Floats, least: float) -> _Floats:
+    """Non-negative coefficients of one line, that of what is sent at least `least`."""
+    fixed = terms[:, 2] * least
+    scaled, target = terms / times[:, None], 1 - fixed / times
+    weights = np.ones(len(times))
+    line = np.zeros(4)
+    for _ in range(3):
+        line = nonnegative(scaled * weights[:, None], target * weights)
+        weights = 1 / np.sqrt(np.maximum(np.abs(scaled @ line - target), _NOISE))
+    line[2] += least
+    return line

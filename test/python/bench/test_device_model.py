@@ -1,0 +1,51 @@
+"""`bench.device_model`: its data against physical limits, what is held out, and the record."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import _device_collectives as collectives
+from rhino.machine import Cluster
+from rhino.machine.protocols import ring_bytes
+
+
+def test_no_row_sends_faster_than_its_link() -> None:
+    counted = 0
+    for device, rows in collectives.samples().items():
+        link = Cluster.load(collectives.PRESETS[device]).levels[0].bandwidth_bytes_s
+        for kind, n, nbytes, seconds in rows:
+            # Where a switch adds, each byte of an all-reduce is sent once and received once.
+            least = nbytes if kind == "all-reduce" and n > 2 else ring_bytes(kind, n, nbytes)
+            assert least / seconds <= link, (device, kind, n, nbytes)
+            counted += 1
+    assert counted == 2848
+
+
+def test_large_ones_use_most_of_the_link() -> None:
+    # Half of it at least: were bytes of a reduce-scatter those of its result, they would be an eighth.
+    for device, rows in collectives.samples().items():
+        link = Cluster.load(collectives.PRESETS[device]).levels[0].bandwidth_bytes_s
+        for kind in ("all-gather", "reduce-scatter", "all-to-all"):
+            n, nbytes, seconds = max((row[1:] for row in rows if row[0] == kind), key=lambda row: (row[0], row[1]))
+            assert ring_bytes(kind, n, nbytes) / seconds > link / 2, (device, kind)
+
+
+def test_a_kind_is_judged_on_what_its_fit_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"gb200": [row for row in collectives.samples()["gb200"] if row[0] == "all-reduce"]}
+    seen: list[int] = []
+    fit = collectives.fit_protocols
+    monkeypatch.setattr(collectives, "fit_protocols", lambda rows, rate: seen.append(len(rows)) or fit(rows, rate))
+    judged = collectives._judge("gb200", "all-reduce", data["gb200"])
+    assert judged.met
+    # Three fits without a third of the sizes each, then one without each size of group (16 and 18 are one).
+    assert sum(264 - count for count in seen[:3]) == sum(264 - count for count in seen[3:]) == 264
+    assert len(seen) == 3 + 5
+    assert judged.preset.median < 0.05 < 0.4 < judged.textbook.median
+    assert judged.record()["met"] is True
+    assert "gb200, all-reduce" in str(collectives.table([judged]))
+
+
+def test_presets_meet_the_target_on_the_rows_of_their_fit() -> None:
+    for device, rows in collectives.samples().items():
+        errors = collectives.Errors.of(collectives._errors(Cluster.load(collectives.PRESETS[device]), rows))
+        assert errors.median <= 0.07 and errors.p90 <= 0.4, device
