@@ -20,6 +20,8 @@ from rhino.machine.collectives import copied_bytes, ring_bytes
 from rhino.machine.fit import Measured, fit_products
 from rhino.machine.local import host_memory_bytes
 from rhino.machine.model import Cluster, Device, Efficiency, Level
+from rhino.machine.protocol_fit import with_protocols
+from rhino.machine.protocols import KINDS
 from rhino.machine.rates import KernelRates
 from rhino.program.element_types import numpy_name
 from rhino.xla import back_end
@@ -92,6 +94,13 @@ def calibrate(name: str, effort: Experiments | None = None, progress: Progress |
         todo += [("launch", bench.launch)]
         todo += [(f"products {d}", partial(bench.products, d)) for d in dtypes]
     todo += [(f"{k} {n} bytes", partial(bench.collective, k, n)) for k in kinds for n in effort.collective_bytes]
+    groups = {} if cpu else {n: _Bench(devices, effort, n) for n in range(2, bench.n + 1) if bench.n % n == 0}
+    todo += [
+        (f"{n} devices, {k} {size} bytes", partial(group.collective, k, size, True))
+        for n, group in groups.items()
+        for k in KINDS
+        for size in effort.collective_bytes
+    ]
     found: dict[str, Any] = {}
     for index, (label, experiment) in enumerate(todo):
         if progress:
@@ -107,7 +116,9 @@ def calibrate(name: str, effort: Experiments | None = None, progress: Progress |
     if cpu:
         return cluster
     shapes = {dtype: measured for dtype in rates if (measured := found[f"products {dtype}"])}
-    return with_products(cluster, shapes, found["launch"], int(getattr(devices[0], "core_count", 1)), by)
+    cluster = with_products(cluster, shapes, found["launch"], int(getattr(devices[0], "core_count", 1)), by)
+    grouped = [(n, sample) for label, sample in found.items() for n in groups if label.startswith(f"{n} devices, ")]
+    return with_protocols(cluster, [(k, n, size, s) for n, (k, size, s) in grouped], by) if groups else cluster
 
 
 def _cluster(
@@ -207,11 +218,12 @@ def _types(dtype: str) -> tuple[Any, str | None, Any]:
 class _Bench:
     """Experiments that run on every device at once, each repeated inside one executable to hide dispatch."""
 
-    def __init__(self, devices: Sequence[Any], effort: Experiments) -> None:
+    def __init__(self, devices: Sequence[Any], effort: Experiments, group: int | None = None) -> None:
+        """`group` is how many devices each collective joins, all groups at once; by default all."""
         import jax
 
-        self.effort, self.n = effort, len(devices)
-        self.mesh = jax.sharding.Mesh(np.array(devices), ("d",))
+        self.effort, self.count, self.n = effort, len(devices), group or len(devices)
+        self.mesh = jax.sharding.Mesh(np.array(devices).reshape(-1, self.n), ("g", "d"))
 
     def _seconds(self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int) -> float:
         """Least seconds of one application of `step` to a [devices, *shape] array, one row per device.
@@ -221,7 +233,7 @@ class _Bench:
         import jax
         import jax.numpy as jnp
 
-        rows = jax.sharding.PartitionSpec("d")
+        rows = jax.sharding.PartitionSpec(("g", "d"))
 
         def body(x: Any) -> Any:
             once = step(x[0]) if repeat == 1 else jax.lax.fori_loop(0, repeat, lambda _, carry: step(carry), x[0])
@@ -229,7 +241,7 @@ class _Bench:
 
         run = jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=rows, out_specs=rows, check_vma=False))
         sharding = jax.sharding.NamedSharding(self.mesh, rows)
-        x = jax.jit(lambda: jnp.ones((self.n, *shape), dtype), out_shardings=sharding)()
+        x = jax.jit(lambda: jnp.ones((self.count, *shape), dtype), out_shardings=sharding)()
         run(x).block_until_ready()
         times: list[float] = []
         start = perf_counter()
@@ -353,23 +365,36 @@ class _Bench:
         except (RuntimeError, ValueError):  # jax's own errors, and not implemented, are RuntimeErrors
             return None
 
-    def collective(self, kind: str, nbytes: int) -> Sample:
-        """Seconds of one collective whose full tensor has about `nbytes` bytes."""
+    def collective(self, kind: str, nbytes: int, adds: bool = False) -> Sample:
+        """Seconds of one collective whose full tensor has about `nbytes` bytes.
+
+        Args:
+          adds: whether an all-reduce is a sum, as in training, which switches may do; else it is a maximum.
+        """
         import jax
 
-        shard, repeat = max(1, nbytes // 4 // self.n), self.effort.repeat(nbytes)
+        n, repeat = self.n, self.effort.repeat(nbytes)
+        shard = max(1, nbytes // 4 // n)
 
         def gather(x: Any) -> Any:
             whole = jax.lax.all_gather(x, "d", tiled=True)
             return jax.lax.dynamic_slice(whole, (jax.lax.axis_index("d") * shard,), (shard,))
 
         def exchange(x: Any) -> Any:
-            return jax.lax.all_to_all(x.reshape(self.n, -1), "d", 0, 0, tiled=True).reshape(-1)
+            return jax.lax.all_to_all(x.reshape(n, -1), "d", 0, 0, tiled=True).reshape(-1)
+
+        def scatter(x: Any) -> Any:
+            return jax.lax.dynamic_update_slice(x, jax.lax.psum_scatter(x, "d", tiled=True), (0,))
 
         if kind == "all-to-all":
-            shard = -(-shard // self.n) * self.n
-            return kind, shard * self.n * 4, self._seconds(exchange, (shard,), np.float32, repeat)
-        # A maximum can be taken again and again without a rescaling pass that would be timed too.
-        step = gather if kind == "all-gather" else (lambda x: jax.lax.pmax(x, "d"))
-        count = shard if kind == "all-gather" else shard * self.n
-        return kind, shard * self.n * 4, self._seconds(step, (count,), np.float32, repeat)
+            shard = -(-shard // n) * n
+        # Neither a maximum nor a sum of ones, eight times over, needs a rescaling pass that would be timed too.
+        step: Callable[[Any], Any] = {
+            "all-gather": gather,
+            "all-to-all": exchange,
+            "reduce-scatter": scatter,
+            "collective-permute": lambda x: jax.lax.ppermute(x, "d", [(i, (i + 1) % n) for i in range(n)]),
+            "all-reduce": lambda x: jax.lax.psum(x, "d") if adds else jax.lax.pmax(x, "d"),
+        }[kind]
+        count = shard if kind in ("all-gather", "all-to-all") else shard * n
+        return kind, shard * n * 4, self._seconds(step, (count,), np.float32, repeat)

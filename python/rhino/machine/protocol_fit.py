@@ -6,6 +6,7 @@ Owns the fit, which calibration and `bench.device_model` share. The same samples
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import log10
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rhino.machine.fit import nonnegative
+from rhino.machine.model import Cluster
 from rhino.machine.protocols import KINDS, Protocol, own_bytes, ring_bytes, rounds
 
 # (kind, devices of a group, bytes of the full tensor, seconds)
@@ -45,6 +47,25 @@ def fit_protocols(
         if mine:
             found[kind] = _fit_kind(kind, mine, bandwidth_bytes_s, most)
     return found
+
+
+def with_protocols(cluster: Cluster, measured: Sequence[Sample], by: str) -> Cluster:
+    """The cluster, its first level's links as fast as any collective but a sum used them, with protocols fitted to all.
+
+    Args:
+      measured: collectives within that level.
+      by: what measured them, for the sources.
+    """
+    rates = [ring_bytes(kind, n, nbytes) / seconds for kind, n, nbytes, seconds in measured if kind != "all-reduce"]
+    level = replace(cluster.levels[0], bandwidth_bytes_s=max(rates))
+    level = replace(level, protocols=fit_protocols(measured, level.bandwidth_bytes_s))
+    path = f"levels.{level.name}"
+    sources = {
+        **cluster.sources,
+        f"{path}.bandwidth_bytes_s": f"{by}, the most that a device sent in any collective",
+        f"{path}.protocols": f"{by}, groups of {', '.join(map(str, sorted({n for _, n, _, _ in measured})))}",
+    }
+    return replace(cluster, levels=(level, *cluster.levels[1:]), sources=sources)
 
 
 def _fit_kind(kind: str, samples: Sequence[tuple[int, int, float]], rate: float, most: int) -> tuple[Protocol, ...]:
