@@ -32,7 +32,8 @@ class BERTConfig:
     `seq_len` is the longest sequence (the size of the position table). `dtype` is the compute type; parameters,
     optimizer state and the loss are float32. `remat` recomputes each layer in the backward pass; `scan` runs the layers
     as one loop over stacked parameters. `attention` is "xla" (products and a softmax) or "cudnn" (one kernel, for which
-    the valid tokens of a sequence must be its first ones).
+    the valid tokens of a sequence must be its first ones). `predicted` is how many tokens of each sequence are
+    predicted, at places that the batch names, as in the paper's own code; 0 is all of them.
     """
 
     layers: int
@@ -45,6 +46,7 @@ class BERTConfig:
     remat: bool = False
     scan: bool = False
     attention: str = "xla"
+    predicted: int = 0
     learning_rate: float = 1e-4
     weight_decay: float = 0.01
     clip_norm: float = 1.0
@@ -97,12 +99,17 @@ class Layer(nn.Module):
 
 
 class BERT(nn.Module):
-    """Tokens, segments int32[B, S] and valid bool[B, S] to logits [B, S, vocab] in the compute type."""
+    """Tokens, segments int32[B, S] and valid bool[B, S] to logits [B, S, vocab] in the compute type.
+
+    With `places` int32[B, P] the logits are of these positions only, [B, P, vocab].
+    """
 
     config: BERTConfig
 
     @nn.compact
-    def __call__(self, tokens: jax.Array, segments: jax.Array, valid: jax.Array) -> jax.Array:
+    def __call__(
+        self, tokens: jax.Array, segments: jax.Array, valid: jax.Array, places: jax.Array | None = None
+    ) -> jax.Array:
         cfg = self.config
         init = nn.initializers.truncated_normal(0.02)
         embed = functools.partial(nn.Embed, features=cfg.width, dtype=cfg.dtype, embedding_init=init)
@@ -114,6 +121,8 @@ class BERT(nn.Module):
         x, _ = stacking.apply_layers(
             Layer, x, valid, count=cfg.layers, name="layer", scan=cfg.scan, remat=cfg.remat, config=cfg
         )
+        if places is not None:
+            x = jnp.take_along_axis(x, places[..., None], axis=1)
         x = nn.Dense(cfg.width, dtype=cfg.dtype, kernel_init=init, name="transform")(x)
         x = norm(name="norm_out")(nn.gelu(x, approximate=False))
         bias = self.param("bias", nn.initializers.zeros_init(), (cfg.vocab,))
@@ -126,8 +135,9 @@ def make_train_step(
     """Build `init_fn(key) -> state` and `train_step(state, batch) -> (state, metrics)`.
 
     `batch` has `tokens` (some of them masked), `segments`, `targets` int32[B, S], `valid` bool[B, S], and `weights`
-    float32[B, S], which is 1 where the target is to be predicted. The optimizer is AdamW; weight decay leaves biases
-    and norms alone.
+    float32[B, S], which is 1 where the target is to be predicted. Where the configuration says how many are
+    `predicted`, `targets` and `weights` are [B, predicted], of the positions `places` int32[B, predicted]. The
+    optimizer is AdamW; weight decay leaves biases and norms alone.
     """
     model = BERT(config)
 
@@ -146,7 +156,8 @@ def make_train_step(
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         def loss_fn(params: Any) -> jax.Array:
-            logits = state.apply_fn({"params": params}, batch["tokens"], batch["segments"], batch["valid"])
+            inputs = batch["tokens"], batch["segments"], batch["valid"], batch.get("places")
+            logits = state.apply_fn({"params": params}, *inputs)
             losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), batch["targets"])
             return (losses * batch["weights"]).sum() / jnp.maximum(batch["weights"].sum(), 1.0)
 
@@ -157,26 +168,39 @@ def make_train_step(
 
 
 def example_batch(config: BERTConfig, batch_size: int, seed: int = 0) -> dict[str, Any]:
-    """Host arrays from a seed: random targets, of which about 15 % are masked by the last word of the vocabulary."""
+    """Host arrays from a seed: random targets, of which about 15 % are masked by the last word of the vocabulary.
+
+    Where the configuration says how many are `predicted`, so many of each sequence are, at sorted places.
+    """
     rng = np.random.default_rng(seed)
     shape = (batch_size, config.seq_len)
     targets = rng.integers(config.vocab - 1, size=shape, dtype=np.int32)
     masked = rng.random(shape) < 0.15
+    wanted: dict[str, Any] = {"targets": targets, "weights": masked.astype(np.float32)}
+    if config.predicted:
+        order = np.argsort(rng.random(shape), axis=1)[:, : config.predicted]
+        places = np.sort(order, axis=1).astype(np.int32)
+        masked = np.zeros(shape, dtype=bool)
+        np.put_along_axis(masked, places, True, axis=1)
+        chosen = np.take_along_axis(targets, places, axis=1)
+        wanted = {"targets": chosen, "weights": np.ones(places.shape, np.float32), "places": places}
     return {
         "tokens": np.where(masked, np.int32(config.vocab - 1), targets),
         "segments": np.broadcast_to(np.arange(config.seq_len, dtype=np.int32) * 2 // config.seq_len, shape).copy(),
-        "targets": targets,
         "valid": np.ones(shape, dtype=bool),
-        "weights": masked.astype(np.float32),
-    }
+    } | wanted
 
 
 def abstract_inputs(config: BERTConfig, batch_size: int) -> tuple[TrainState, Any]:
     """Shapes and types of `(state, batch)` as `jax.ShapeDtypeStruct`s: no parameter is ever materialised."""
     state = jax.eval_shape(make_train_step(config)[0], jax.random.key(0))
     shape = (batch_size, config.seq_len)
-    types = {"tokens": "int32", "segments": "int32", "targets": "int32", "valid": "bool", "weights": "float32"}
-    return state, {name: jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for name, dtype in types.items()}
+    predicted = (batch_size, config.predicted) if config.predicted else shape
+    types = {"tokens": (shape, "int32"), "segments": (shape, "int32"), "targets": (predicted, "int32")}
+    types |= {"valid": (shape, "bool"), "weights": (predicted, "float32")}
+    if config.predicted:
+        types["places"] = (predicted, "int32")
+    return state, {name: jax.ShapeDtypeStruct(*given) for name, given in types.items()}
 
 
 def stack_layers(params: dict[str, Any], config: BERTConfig) -> dict[str, Any]:

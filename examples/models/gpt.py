@@ -6,6 +6,7 @@ Ordinary single-device code: it owns the architecture, the loss and the optimize
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
-from examples.models import attention
+from examples.models import attention, products, stacking
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
@@ -30,6 +31,8 @@ class GPTConfig:
     "bfloat16"); parameters, optimizer state and the loss are always float32. `remat` recomputes each block in the
     backward pass; `scan` runs the layers as one loop over stacked parameters; `fused` makes query, key and value with
     one matrix. `attention` is "xla" (products and a softmax) or "cudnn" (one kernel, without dropout of its weights).
+    `saved` and `recomputed` say what `remat` keeps, as of `stacking.apply_layers`; `remat_scores` recomputes scores and
+    their softmax only. `products` "f8" rounds the operands of dense layers to eight bits.
     """
 
     layers: int
@@ -43,12 +46,17 @@ class GPTConfig:
     scan: bool = False
     fused: bool = False
     attention: str = "xla"
+    saved: str = ""
+    recomputed: int = 0
+    remat_scores: bool = False
+    products: str = ""
     dropout: float = 0.0
     learning_rate: float = 3e-4
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
         attention.check(self.attention)
+        products.check(self.products)
         if self.dropout and self.attention == "cudnn":
             raise ValueError("attention 'cudnn' has no dropout: set dropout to 0, or attention to 'xla'")
 
@@ -110,12 +118,13 @@ class CausalSelfAttention(nn.Module):
         cfg = self.config
         init = nn.initializers.normal(0.02)
         out_init = nn.initializers.normal(0.02 / (2 * cfg.layers) ** 0.5)
+        dense = functools.partial(nn.DenseGeneral, dtype=cfg.dtype, dot_general=products.dot_general(cfg.products))
 
         def project(name: str) -> jax.Array:
-            return nn.DenseGeneral((cfg.heads, cfg.head_dim), dtype=cfg.dtype, kernel_init=init, name=name)(x)
+            return dense((cfg.heads, cfg.head_dim), kernel_init=init, name=name)(x)
 
         if cfg.fused:
-            qkv = nn.Dense(3 * cfg.width, dtype=cfg.dtype, kernel_init=init, name="qkv")(x)
+            qkv = dense(3 * cfg.width, kernel_init=init, name="qkv")(x)
             heads = (*x.shape[:2], cfg.heads, cfg.head_dim)
             query, key, value = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
         else:
@@ -123,8 +132,11 @@ class CausalSelfAttention(nn.Module):
         if cfg.attention == "cudnn":
             mixed = attention.fused(query, key, value, is_causal=True)
         else:
-            mixed = self.attend(query, key, value)
-        return nn.DenseGeneral(cfg.width, axis=(-2, -1), dtype=cfg.dtype, kernel_init=out_init, name="out")(mixed)
+            attend = CausalSelfAttention.attend
+            if cfg.remat_scores:
+                attend = nn.remat(attend, prevent_cse=not cfg.scan)
+            mixed = attend(self, query, key, value)
+        return dense(cfg.width, axis=(-2, -1), kernel_init=out_init, name="out")(mixed)
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """Attention of [B, S, heads, head_dim] with dropout of its weights."""
@@ -146,9 +158,10 @@ class MLP(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         cfg = self.config
         out_init = nn.initializers.normal(0.02 / (2 * cfg.layers) ** 0.5)
-        x = nn.Dense(4 * cfg.width, dtype=cfg.dtype, kernel_init=nn.initializers.normal(0.02), name="up")(x)
+        dense = functools.partial(nn.Dense, dtype=cfg.dtype, dot_general=products.dot_general(cfg.products))
+        x = dense(4 * cfg.width, kernel_init=nn.initializers.normal(0.02), name="up")(x)
         x = nn.gelu(x)
-        return nn.Dense(cfg.width, dtype=cfg.dtype, kernel_init=out_init, name="down")(x)
+        return dense(cfg.width, kernel_init=out_init, name="down")(x)
 
 
 class Block(nn.Module):
@@ -182,20 +195,18 @@ class GPT(nn.Module):
         x = wte(tokens) + wpe[: tokens.shape[1]].astype(cfg.dtype)
         x = nn.Dropout(cfg.dropout, deterministic=deterministic)(x)
 
-        # Inside a scan the loop itself already keeps the compiler from merging the recomputation away.
-        block = nn.remat(Block, prevent_cse=not cfg.scan) if cfg.remat else Block
-        if cfg.scan:
-            layers = nn.scan(
-                block,
-                variable_axes={"params": 0},
-                split_rngs={"params": True, "dropout": True},
-                length=cfg.layers,
-            )
-            x, _ = layers(cfg, deterministic, name="h")(x)
-        else:
-            for i in range(cfg.layers):
-                x, _ = block(cfg, deterministic, name=f"h_{i}")(x)
-
+        x, _ = stacking.apply_layers(
+            Block,
+            x,
+            count=cfg.layers,
+            name="h",
+            scan=cfg.scan,
+            remat=cfg.remat,
+            saved=cfg.saved,
+            recomputed=cfg.recomputed,
+            config=cfg,
+            deterministic=deterministic,
+        )
         x = nn.LayerNorm(dtype=cfg.dtype, name="ln_f")(x)
         if cfg.tied:
             return wte.attend(x)

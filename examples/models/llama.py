@@ -19,7 +19,7 @@ import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
-from examples.models import attention, stacking
+from examples.models import attention, products, stacking
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
@@ -32,7 +32,8 @@ class LlamaConfig:
     `fused` makes keys and values with one matrix, and SwiGLU's gate and up with another. `dtype` is the compute type;
     parameters, optimizer state and the loss are float32. `remat` recomputes each layer in the backward pass; `scan`
     runs the layers as one loop over stacked parameters. `attention` is "xla" (products and a softmax) or "cudnn" (one
-    kernel).
+    kernel). `gated` False leaves the gate out: two matrices with a squared ReLU. `saved` and `recomputed` say what
+    `remat` keeps, as of `stacking.apply_layers`. `products` "f8" rounds the operands of dense layers to eight bits.
     """
 
     layers: int
@@ -49,12 +50,17 @@ class LlamaConfig:
     remat: bool = False
     scan: bool = False
     attention: str = "xla"
+    gated: bool = True
+    saved: str = ""
+    recomputed: int = 0
+    products: str = ""
     learning_rate: float = 3e-4
     weight_decay: float = 0.1
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
         attention.check(self.attention)
+        products.check(self.products)
 
     @property
     def head_dim(self) -> int:
@@ -65,7 +71,8 @@ class LlamaConfig:
         """Number of trained scalars: embedding and output layer, and for each layer attention, SwiGLU and two norms."""
         d = self.width
         attention = 2 * d * d + 2 * d * self.kv_heads * self.head_dim
-        return 2 * self.vocab * d + self.layers * (attention + 3 * d * self.hidden + 2 * d) + d
+        network = (3 if self.gated else 2) * d * self.hidden
+        return 2 * self.vocab * d + self.layers * (attention + network + 2 * d) + d
 
 
 PRESETS: dict[str, LlamaConfig] = {
@@ -89,6 +96,17 @@ def rotate(x: jax.Array, theta: float) -> jax.Array:
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
 
 
+def dense_of(config: LlamaConfig) -> Callable[..., nn.Dense]:
+    """The dense layers of a block, by their width and name: without biases."""
+    return functools.partial(
+        nn.Dense,
+        use_bias=False,
+        dtype=config.dtype,
+        kernel_init=nn.initializers.normal(0.02),
+        dot_general=products.dot_general(config.products),
+    )
+
+
 class Attention(nn.Module):
     """Causal attention with grouped queries over [B, S, width]."""
 
@@ -99,7 +117,7 @@ class Attention(nn.Module):
         cfg = self.config
         batch, length, _ = x.shape
         groups = cfg.heads // cfg.kv_heads
-        dense = functools.partial(nn.Dense, use_bias=False, dtype=cfg.dtype, kernel_init=nn.initializers.normal(0.02))
+        dense = dense_of(cfg)
         kv_width = cfg.kv_heads * cfg.head_dim
         query = dense(cfg.width, name="query")(x)
         if cfg.fused:
@@ -129,7 +147,9 @@ class SwiGLU(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         cfg = self.config
-        dense = functools.partial(nn.Dense, use_bias=False, dtype=cfg.dtype, kernel_init=nn.initializers.normal(0.02))
+        dense = dense_of(cfg)
+        if not cfg.gated:
+            return dense(cfg.width, name="down")(jnp.square(nn.relu(dense(cfg.hidden, name="up")(x))))
         if cfg.fused:
             gate, up = jnp.split(dense(2 * cfg.hidden, name="gate_up")(x), 2, axis=-1)
         else:
@@ -161,7 +181,15 @@ class Llama(nn.Module):
         init = nn.initializers.normal(0.02)
         x = nn.Embed(cfg.vocab, cfg.width, dtype=cfg.dtype, embedding_init=init, name="embed")(tokens)
         x, _ = stacking.apply_layers(
-            Layer, x, count=cfg.layers, name="layer", scan=cfg.scan, remat=cfg.remat, config=cfg
+            Layer,
+            x,
+            count=cfg.layers,
+            name="layer",
+            scan=cfg.scan,
+            remat=cfg.remat,
+            saved=cfg.saved,
+            recomputed=cfg.recomputed,
+            config=cfg,
         )
         x = nn.RMSNorm(epsilon=cfg.norm_epsilon, dtype=cfg.dtype, name="norm")(x)
         return nn.Dense(cfg.vocab, use_bias=False, dtype=cfg.dtype, kernel_init=init, name="lm_head")(x)

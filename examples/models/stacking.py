@@ -21,6 +21,8 @@ def apply_layers(
     name: str,
     scan: bool,
     remat: bool = False,
+    saved: str = "",
+    recomputed: int = 0,
     variables: tuple[str, ...] = ("params",),
     **fields: Any,
 ) -> tuple[Any, Any]:
@@ -28,13 +30,24 @@ def apply_layers(
 
     A block is made with `fields` and maps `(x, *broadcast)` to `(x, output)`, where `output` may be None. Unrolled
     blocks are named `{name}_0`, `{name}_1`, ...; a scan is one module `name` whose `variables` are stacked on axis 0.
-    `remat` recomputes each block in the backward pass.
+    `remat` recomputes each block in the backward pass, or only the first `recomputed` ones, which a scan then runs as
+    `{name}_recomputed` of their own. `saved` names what is not recomputed, one of `jax.checkpoint_policies`; "" is
+    nothing but what blocks are given.
     """
     if count == 0:
         return x, None
+    if remat and 0 < recomputed < count:
+        if not scan:
+            raise ValueError("only a scan recomputes some of its blocks: set scan, or recomputed to 0")
+        both: dict[str, Any] = {"scan": True, "variables": variables, **fields}
+        part = f"{name}_recomputed"
+        x, first = apply_layers(block, x, *broadcast, count=recomputed, name=part, remat=True, saved=saved, **both)
+        x, rest = apply_layers(block, x, *broadcast, count=count - recomputed, name=name, **both)
+        return x, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, rest)
     if remat:
         # Inside a scan the loop itself already keeps the compiler from merging the recomputation away.
-        block = nn.remat(block, prevent_cse=not scan)
+        policy = getattr(jax.checkpoint_policies, saved) if saved else None
+        block = nn.remat(block, prevent_cse=not scan, policy=policy)
     if scan:
         stacked = nn.scan(
             block,

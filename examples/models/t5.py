@@ -19,7 +19,7 @@ import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
-from examples.models import attention, stacking
+from examples.models import attention, products, stacking
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
@@ -31,7 +31,9 @@ class T5Config:
 
     `seq_len` is the length of the input and `target_len` that of the target. `dtype` is the compute type; parameters,
     optimizer state and the loss are float32. `remat` recomputes each layer in the backward pass; `scan` runs each side
-    as one loop over stacked parameters. `attention` is "xla" (products and a softmax) or "cudnn" (one kernel).
+    as one loop over stacked parameters. `attention` is "xla" (products and a softmax) or "cudnn" (one kernel). `gated`
+    is the network of T5 1.1 (Shazeer 2020, arXiv 2002.05202): a GELU gate beside the hidden layer. `products` "f8"
+    rounds the operands of dense layers to eight bits.
     """
 
     layers: int
@@ -48,16 +50,19 @@ class T5Config:
     remat: bool = False
     scan: bool = False
     attention: str = "xla"
+    gated: bool = False
+    products: str = ""
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
         attention.check(self.attention)
+        products.check(self.products)
 
     def num_params(self) -> int:
         """Number of trained scalars: the embedding, position biases, and each layer's attention, network and norms."""
         d = self.width
         attention = 4 * d * self.heads * self.head_dim + d
-        network = 2 * d * self.hidden + d
+        network = (3 if self.gated else 2) * d * self.hidden + d
         sides = self.layers * (attention + network) + self.layers * (2 * attention + network)
         return self.vocab * d + sides + 2 * (self.buckets * self.heads + d)
 
@@ -112,9 +117,12 @@ class Attention(nn.Module):
         cfg = self.config
         heads = (cfg.heads, cfg.head_dim)
 
+        dense = functools.partial(
+            nn.DenseGeneral, use_bias=False, dtype=cfg.dtype, dot_general=products.dot_general(cfg.products)
+        )
+
         def project(name: str, value: jax.Array, deviation: float) -> jax.Array:
-            init = nn.initializers.normal(deviation)
-            return nn.DenseGeneral(heads, use_bias=False, dtype=cfg.dtype, kernel_init=init, name=name)(value)
+            return dense(heads, kernel_init=nn.initializers.normal(deviation), name=name)(value)
 
         query = project("query", x, (cfg.width * cfg.head_dim) ** -0.5)
         key, value = project("key", source, cfg.width**-0.5), project("value", source, cfg.width**-0.5)
@@ -125,9 +133,7 @@ class Attention(nn.Module):
             scores = scores if bias is None else scores + bias.astype(jnp.float32)
             mixed = jnp.einsum("bhqk,bkhd->bqhd", nn.softmax(scores).astype(cfg.dtype), value)
         init = nn.initializers.normal((cfg.heads * cfg.head_dim) ** -0.5)
-        return nn.DenseGeneral(cfg.width, axis=(-2, -1), use_bias=False, dtype=cfg.dtype, kernel_init=init, name="out")(
-            mixed
-        )
+        return dense(cfg.width, axis=(-2, -1), kernel_init=init, name="out")(mixed)
 
 
 class Network(nn.Module):
@@ -138,9 +144,14 @@ class Network(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         cfg = self.config
-        dense = functools.partial(nn.Dense, use_bias=False, dtype=cfg.dtype)
-        hidden = dense(cfg.hidden, kernel_init=nn.initializers.normal(cfg.width**-0.5), name="up")(x)
-        return dense(cfg.width, kernel_init=nn.initializers.normal(cfg.hidden**-0.5), name="down")(nn.relu(hidden))
+        dense = functools.partial(
+            nn.Dense, use_bias=False, dtype=cfg.dtype, dot_general=products.dot_general(cfg.products)
+        )
+        init = nn.initializers.normal(cfg.width**-0.5)
+        hidden = dense(cfg.hidden, kernel_init=init, name="up")(x)
+        gate = nn.gelu(dense(cfg.hidden, kernel_init=init, name="gate")(x)) if cfg.gated else None
+        hidden = nn.relu(hidden) if gate is None else gate * hidden
+        return dense(cfg.width, kernel_init=nn.initializers.normal(cfg.hidden**-0.5), name="down")(hidden)
 
 
 class EncoderLayer(nn.Module):

@@ -24,7 +24,7 @@ Metrics = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ViTConfig:
-    """Architecture and training options; the hidden layer is four times as wide as the model.
+    """Architecture and training options; the hidden layer is `hidden` wide, by default four times the model's width.
 
     `image` and `patch` are sizes in pixels. `dtype` is the compute type; parameters, optimizer state and the loss are
     float32. `remat` recomputes each layer in the backward pass; `scan` runs the layers as one loop over stacked
@@ -41,6 +41,7 @@ class ViTConfig:
     remat: bool = False
     scan: bool = False
     attention: str = "xla"
+    hidden: int = 0
     learning_rate: float = 1e-3
     weight_decay: float = 0.1
     clip_norm: float = 1.0
@@ -53,11 +54,17 @@ class ViTConfig:
         """Patches of an image, and the class token."""
         return (self.image // self.patch) ** 2 + 1
 
+    @property
+    def inner(self) -> int:
+        """Width of the hidden layers."""
+        return self.hidden or 4 * self.width
+
     def num_params(self) -> int:
-        """Number of trained scalars: patches, positions, 12 d^2 + 13 d for each layer, last norm, classifier."""
-        d = self.width
+        """Number of trained scalars: patches, positions, attention and network of each layer, last norm, classifier."""
+        d, h = self.width, self.inner
         embeddings = (3 * self.patch**2 + 1) * d + d + self.tokens * d
-        return embeddings + self.layers * (12 * d * d + 13 * d) + 2 * d + (d + 1) * self.classes
+        layer = 4 * (d + 1) * d + (d + 1) * h + (h + 1) * d + 4 * d
+        return embeddings + self.layers * layer + 2 * d + (d + 1) * self.classes
 
 
 PRESETS: dict[str, ViTConfig] = {
@@ -91,8 +98,8 @@ class Block(nnx.Module):
             config.heads, d, dtype=dtype, decode=False, keep_rngs=False, attention_fn=attend, rngs=rngs
         )
         self.norm_2 = nnx.LayerNorm(d, dtype=dtype, rngs=rngs)
-        self.up = nnx.Linear(d, 4 * d, dtype=dtype, rngs=rngs)
-        self.down = nnx.Linear(4 * d, d, dtype=dtype, rngs=rngs)
+        self.up = nnx.Linear(d, config.inner, dtype=dtype, rngs=rngs)
+        self.down = nnx.Linear(config.inner, d, dtype=dtype, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x + self.attn(self.norm_1(x))

@@ -1,0 +1,130 @@
+"""Options that published architectures need of the example models: what they compute, against the same without them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from examples.models import bert, gpt, llama, t5, vit
+from examples.models.products import dot_general
+
+
+def after_a_step(module: Any, config: Any) -> tuple[Any, Any]:
+    """Metrics and parameters after one step from seed 0."""
+    init, step = module.make_train_step(config)
+    state, metrics = jax.jit(step)(init(jax.random.key(0)), module.example_batch(config, 4))
+    return metrics, state.params
+
+
+def count(params: Any) -> int:
+    """Trained scalars."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize("name", ["gpt", "llama"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"remat": True, "saved": "dots_with_no_batch_dims_saveable"},
+        {"remat": True, "saved": "everything_saveable"},
+    ],
+)
+def test_what_is_saved_changes_no_result(name: str, changes: dict[str, Any]) -> None:
+    module = importlib.import_module(f"examples.models.{name}")
+    config = dataclasses.replace(module.PRESETS["tiny"], scan=True)
+    metrics, params = after_a_step(module, config)
+    other, same = after_a_step(module, dataclasses.replace(config, **changes))
+    assert other["loss"] == pytest.approx(float(metrics["loss"]), rel=1e-5)
+    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(same), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+def test_scores_alone_can_be_recomputed() -> None:
+    config = dataclasses.replace(gpt.PRESETS["tiny"], scan=True)
+    metrics, _ = after_a_step(gpt, config)
+    other, _ = after_a_step(gpt, dataclasses.replace(config, remat_scores=True))
+    assert other["grad_norm"] == pytest.approx(float(metrics["grad_norm"]), rel=1e-4)
+
+    def products(config: gpt.GPTConfig) -> int:
+        return str(jax.make_jaxpr(gpt.make_train_step(config)[1])(*gpt.abstract_inputs(config, 4))).count("dot_general")
+
+    # Of the layer's body, the product of queries and keys once more.
+    assert products(dataclasses.replace(config, remat_scores=True)) == products(config) + 1
+
+
+def test_some_layers_can_be_recomputed() -> None:
+    config = dataclasses.replace(llama.PRESETS["tiny"], layers=3, scan=True, remat=True, recomputed=2)
+    metrics, params = after_a_step(llama, config)
+    assert count(params) == config.num_params()
+    kernel = params["layer_recomputed"]["mlp"]["up"]["kernel"], params["layer"]["mlp"]["up"]["kernel"]
+    assert [k.shape[0] for k in kernel] == [2, 1]
+    assert np.isfinite(metrics["loss"])
+    with pytest.raises(ValueError, match="only a scan recomputes some"):
+        after_a_step(llama, dataclasses.replace(config, scan=False))
+
+
+def test_eight_bits_round_operands_forward_and_backward() -> None:
+    dot = dot_general("f8")
+    assert dot is not None
+    assert dot_general("") is None
+    x, w = (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(4, 8, 32), (32, 2, 16)]))
+    dims = (((2,), (0,)), ((), ()))
+
+    def loss(x: jax.Array, w: jax.Array, product: Any) -> jax.Array:
+        return jnp.sin(product(x, w, dims)).sum()
+
+    exact = jax.grad(loss, (0, 1))(x, w, jax.lax.dot_general)
+    rounded = jax.grad(loss, (0, 1))(x, w, dot)
+    for a, b in zip(exact, rounded, strict=True):
+        assert a.shape == b.shape
+        # Not equal, for it is rounded; and the same direction.
+        cosine = jnp.vdot(a, b) / jnp.linalg.norm(a) / jnp.linalg.norm(b)
+        assert 0.9 < cosine < 0.99999
+    text = str(jax.make_jaxpr(jax.grad(lambda x, w: loss(x, w, dot), (0, 1)))(x, w))
+    assert text.count("dot_general") == 3
+    assert "f8_e4m3fn" in text
+    assert "f8_e5m2" in text
+
+
+@pytest.mark.parametrize("name", ["gpt", "llama", "t5"])
+def test_models_learn_in_eight_bits(name: str) -> None:
+    module = importlib.import_module(f"examples.models.{name}")
+    config = dataclasses.replace(module.PRESETS["tiny"], products="f8")
+    exact, _ = after_a_step(module, module.PRESETS["tiny"])
+    metrics, _ = after_a_step(module, config)
+    assert metrics["loss"] == pytest.approx(float(exact["loss"]), rel=0.05)
+    with pytest.raises(ValueError, match="products is 'f4'"):
+        dataclasses.replace(config, products="f4")
+
+
+def test_networks_without_or_with_a_gate_have_the_parameters_they_say() -> None:
+    for module, config in (
+        (llama, dataclasses.replace(llama.PRESETS["tiny"], gated=False)),
+        (t5, dataclasses.replace(t5.PRESETS["tiny"], gated=True)),
+        (vit, dataclasses.replace(vit.PRESETS["tiny"], hidden=48)),
+    ):
+        metrics, params = after_a_step(module, config)
+        assert np.isfinite(metrics["loss"])
+        assert count(params) == config.num_params()
+
+
+def test_few_predicted_places_are_the_same_as_all_with_no_weight_elsewhere() -> None:
+    few = dataclasses.replace(bert.PRESETS["tiny"], predicted=5)
+    init, step = bert.make_train_step(few)
+    batch = bert.example_batch(few, 4)
+    assert batch["places"].shape == batch["targets"].shape == (4, 5)
+    state = init(jax.random.key(0))
+    spread = {name: np.zeros(batch["tokens"].shape, batch[name].dtype) for name in ("targets", "weights")}
+    for name, full in spread.items():
+        np.put_along_axis(full, batch["places"], batch[name], axis=1)
+    whole = {name: batch[name] for name in ("tokens", "segments", "valid")} | spread
+    _, metrics = step(state, batch)
+    _, other = bert.make_train_step(bert.PRESETS["tiny"])[1](state, whole)
+    assert metrics["loss"] == pytest.approx(float(other["loss"]), rel=1e-5)
+    assert metrics["grad_norm"] == pytest.approx(float(other["grad_norm"]), rel=1e-4)
