@@ -16,12 +16,12 @@ from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.ir.import_graph import import_graph
 from rhino.ir.session import Session
 from rhino.machine import Cluster
-from rhino.machine.roofline import MATMULS
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.registry import PassPipeline, build
 from rhino.program.data import Graph, Op
+from rhino.program.products import MATMULS
 
 # BatchNorm of a micro-batch, as it is in every published run with micro-batches.
 _STATISTICS = {"wide_resnet": "micro-batch", "convnet": "micro-batch"}
