@@ -55,6 +55,8 @@ def product_of(graph: Graph, op: Op) -> Product | None:
     def size(factors: Factors) -> int:
         return prod(rule.factor_sizes[f] for f in factors)
 
-    depth = op.flops / (2 * size(batch) * size(rows) * size(columns))
-    dtype = graph.values[op.operands[0]].dtype
-    return Product(dtype, size(batch), size(rows), size(columns), depth, (batch, rows, columns, (left | right) - made))
+    dtype, elements = graph.values[op.operands[0]].dtype, graph.values[op.results[0]].elements
+    # Rows are what else there is of the result: positions over which a window moves by more than one are in no factor.
+    length = elements // max(1, size(batch) * size(columns))
+    depth = op.flops / (2 * max(1, elements))
+    return Product(dtype, size(batch), length, size(columns), depth, (batch, rows, columns, (left | right) - made))

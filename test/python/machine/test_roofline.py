@@ -177,6 +177,15 @@ def test_batches_and_windows_are_read_off_the_rule() -> None:
     assert share(graph, (2,))[0] == pytest.approx(5e-6 + 640 * 4 / 10 * (1e-6 + depth * 1e-8) + depth * 1e-9)
 
 
+def test_rows_of_a_convolution_are_all_positions_though_its_window_strides() -> None:
+    def convolve(x: jax.Array, k: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, k, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    graph = graph_of(convolve, spec(10, 64, 64, 128), spec(3, 3, 128, 256))
+    depth = 9 * 128
+    assert share(graph, (2,))[0] == pytest.approx(5e-6 + 160 * 4 / 10 * (1e-6 + depth * 1e-8) + depth * 1e-9)
+
+
 def test_products_reach_their_share_of_what_they_reach_alone() -> None:
     graph = graph_of(jnp.matmul, spec(1280, 4096), spec(4096, 640))
     slow = replace(GPU, efficiency=Efficiency(matmul=0.5))
