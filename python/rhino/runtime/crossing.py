@@ -15,7 +15,7 @@ import jax
 from rhino.compile._jax import numpy_dtype
 from rhino.compile._jax_processes import share
 from rhino.errors import RhinoError
-from rhino.passes.stage.edge_messages import EdgeMessages, moved_on
+from rhino.ir.pipeline.messages import EdgeMessages, moved_on
 from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, edges_of, signature_edges
 from rhino.pipeline.program.edges import EVERYWHERE
 from rhino.reshard import MovedTensor

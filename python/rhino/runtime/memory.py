@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rhino.compile.executable import MemoryAnalysis
-from rhino.ir.pipeline import local_bytes
+from rhino.ir.pipeline.program import local_bytes
 from rhino.pipeline.program import PipelineProgram
 from rhino.runtime.script import UNREAD, RunFragment, Script
 

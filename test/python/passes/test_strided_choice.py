@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rhino.passes.normalize.strided_choice import Choice, ClassPiece, DimClass, Reshaped, choose
+from rhino.program.strided import Choice, ClassPiece, DimClass, Reshaped, choose
 
 WHOLE = 1  # the class every piece is all of, where it does not matter which
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 import two_stages
 
 from rhino.dialect.context import make_context, parse_text
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.program import read_program
 from rhino.passes.stage.lower_transfers import lower_transfers
 from rhino.reshard import Network
 

@@ -29,9 +29,9 @@ from search_programs import (
 from rhino.errors import RhinoError
 from rhino.ir.import_graph import import_graph
 from rhino.ir.meshes import given_mesh
+from rhino.ir.read_layouts import read_layouts
 from rhino.machine import Cluster
 from rhino.passes.plan.plan_sharding import annotate
-from rhino.passes.plan.read_layouts import read_layouts
 from rhino.program import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cones import build_problem

@@ -10,13 +10,13 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
+from rhino.ir.annotations.forms import real_axes, run_alone, unify
+from rhino.ir.annotations.refine import finest, recast, recast_annotations, refined
+from rhino.ir.annotations.written import Given, Keeping, Real, rewrite, written
 from rhino.ir.collectives import Axes
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.manual import MANUAL_MESH, mesh_name, outermost
 from rhino.machine import Cluster
-from rhino.passes.manual.annotations import Given, Keeping, Real, rewrite, written
-from rhino.passes.manual.forms import real_axes, run_alone, unify
-from rhino.passes.manual.refine import finest, recast, recast_annotations, refined
 from rhino.passes.registry import Pass, option, register
 from rhino.sharding.meshes import axes_text, read_mesh
 

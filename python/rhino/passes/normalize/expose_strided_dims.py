@@ -13,12 +13,12 @@ from rhino.dialect.attributes import RhinoName, RhinoRole, RhinoStrided
 from rhino.dialect.locations import argument_name
 from rhino.dialect.sdy import SHARDING
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.normalize.strided_choice import Choice, DimClass, choose
 from rhino.passes.normalize.strided_flow import StridedFlow, dim_classes
 from rhino.passes.normalize.strided_program import read_program
 from rhino.passes.normalize.strided_rewrite import Split, StridedRewriter, stored_shape
 from rhino.passes.normalize.strided_rules import trace
 from rhino.passes.registry import Pass, PassLog, option, register
+from rhino.program.strided import Choice, DimClass, choose
 
 ALIAS = "tf.aliasing_output"
 

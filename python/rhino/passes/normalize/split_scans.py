@@ -12,11 +12,11 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.errors import RhinoError
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.scan_loops import LOOP, Scan, Uses, read_scan
+from rhino.ir.scans.flow import ScanFlow, parameter_dims, reads_parameters, trace
+from rhino.ir.scans.loops import LOOP, Scan, Uses, read_scan
+from rhino.ir.scans.pieces import bounds
+from rhino.ir.scans.rewrite import ScanRewriter
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.normalize.scan_flow import ScanFlow, parameter_dims, reads_parameters, trace
-from rhino.passes.normalize.scan_pieces import bounds
-from rhino.passes.normalize.scan_rewrite import ScanRewriter
 from rhino.passes.registry import Pass, PassLog, option, register
 from rhino.program.data import Graph
 

@@ -15,12 +15,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.program.disjoint import DisjointSets
+from rhino.program.elementwise import ELEMENTWISE
 
-_UNARY_AND_BINARY = """abs add and atan2 cbrt ceil clamp compare complex convert copy cosine count_leading_zeros divide
-    exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not
-    or popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select
-    shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor"""
-ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in _UNARY_AND_BINARY.split())
 # Operations that move or cut elements: of a parameter, they still give a parameter.
 _MOVES = frozenset(
     f"stablehlo.{name}" for name in "reshape transpose slice dynamic_slice optimization_barrier concatenate".split()

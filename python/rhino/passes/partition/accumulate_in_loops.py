@@ -10,7 +10,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import is_zeros
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.scan_loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
+from rhino.ir.scans.loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, PassLog, register
 from rhino.program.data import Graph

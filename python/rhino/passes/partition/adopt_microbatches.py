@@ -12,10 +12,10 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, is_zeros, splat
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.scan_loops import LOOP
+from rhino.ir.microbatch.accumulation import Accumulation, NoAccumulation, read_accumulation
+from rhino.ir.microbatch.sink import sink_behind
+from rhino.ir.scans.loops import LOOP
 from rhino.passes.entry import main_function
-from rhino.passes.partition.accumulation import Accumulation, NoAccumulation, read_accumulation
-from rhino.passes.partition.sink import sink_behind
 from rhino.passes.registry import Pass, PassLog, register
 
 # What keeps a zero zero.

@@ -12,13 +12,13 @@ from rhino.dialect.reductions import start_apart
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError
 from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.microbatch.facts import read_facts
+from rhino.ir.microbatch.rewrite import MicrobatchRewriter
+from rhino.ir.microbatch.sink import sink_behind
 from rhino.microbatch import MicrobatchPlan, NeededWhole, Onto, Refusal, split_microbatches
 from rhino.microbatch.remedies import asks, without_asking
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.partition.loop_sums import return_sums
-from rhino.passes.partition.sink import sink_behind
-from rhino.passes.partition.split_microbatch_facts import read_facts
-from rhino.passes.partition.split_microbatch_rewrite import MicrobatchRewriter
 from rhino.passes.registry import Pass, PassLog, asked, option, register
 from rhino.program.data import Graph
 

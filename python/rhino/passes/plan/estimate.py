@@ -13,11 +13,11 @@ from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.meshes import MESH, given_mesh
+from rhino.ir.pipeline.predicted import predict_pipeline
+from rhino.ir.read_layouts import is_conversion, read_layouts
 from rhino.machine import Cluster
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.plan.read_layouts import is_conversion, read_layouts
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.predicted import predict_pipeline
 from rhino.program import Graph
 from rhino.program.fusion import materialised, traffic_bytes
 from rhino.sharding.estimate import Estimated, estimate, estimate_plan

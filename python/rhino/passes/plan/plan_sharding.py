@@ -18,11 +18,11 @@ from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.manual import MANUAL_MESH, outermost
 from rhino.ir.meshes import MESH, attach_cluster, given_mesh, put_away
 from rhino.ir.spread import widen
+from rhino.ir.write_layouts import Writer
 from rhino.machine import Cluster
 from rhino.machine.padding import Unsplit, describe, gains
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
-from rhino.passes.plan.write_layouts import Writer
 from rhino.passes.registry import Pass, asked, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution, plan_sharding

@@ -17,7 +17,7 @@ from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.passes.partition.accumulation import NoAccumulation
+from rhino.ir.microbatch.accumulation import NoAccumulation
 from rhino.passes.partition.adopt_microbatches import adopt
 from rhino.passes.registry import build
 from rhino.pipeline.search.sharded import Prepared, prepare

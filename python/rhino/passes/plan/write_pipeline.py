@@ -17,7 +17,9 @@ from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoMicrobatches, 
 from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.pipeline import fragment_ops, read_program
+from rhino.ir.pipeline.predicted import predict_pipeline, write_schedule
+from rhino.ir.pipeline.priced import read_priced
+from rhino.ir.pipeline.program import fragment_ops, read_program
 from rhino.machine import Cluster
 from rhino.machine.collectives import ring_bytes
 from rhino.passes.plan.plan_sharding import say_unkept, summarise
@@ -25,8 +27,6 @@ from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.stage.lower_transfers import lower_for_cluster
 from rhino.passes.stage.plan_stages import annotate as write_stages
-from rhino.passes.stage.predicted import predict_pipeline, write_schedule
-from rhino.passes.stage.schedule_costs import read_priced
 from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate

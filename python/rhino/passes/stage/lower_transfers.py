@@ -12,12 +12,12 @@ from rhino.deadline import NEVER, Deadline
 from rhino.dialect.attributes import RhinoCluster
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.messages import EdgeMessages, moved_on, multicast_data
+from rhino.ir.pipeline.multicasts import Multicasts
+from rhino.ir.pipeline.program import read_program
 from rhino.machine import Cluster
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.edge_messages import EdgeMessages, moved_on, multicast_data
-from rhino.passes.stage.multicasts import Multicasts
 from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, all_edges
 from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard, senders_of
 

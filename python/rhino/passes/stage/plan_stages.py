@@ -11,11 +11,11 @@ from rhino.dialect.attributes import RhinoStage
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.pipeline.split_sums import regroup_scalars, split_gradients
 from rhino.machine import Cluster
 from rhino.machine.roofline import op_seconds
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.split_sums import regroup_scalars, split_gradients
 from rhino.pipeline.cut import StageMachine, StageOptions, StagePlan, plan_step
 from rhino.pipeline.schedule import warmup_counts
 from rhino.pipeline.search.placement import Placement

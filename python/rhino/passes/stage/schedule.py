@@ -8,11 +8,11 @@ from jaxlib.mlir import ir
 
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.predicted import write_schedule
+from rhino.ir.pipeline.priced import Units, read_priced
+from rhino.ir.pipeline.program import read_program
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.predicted import write_schedule
-from rhino.passes.stage.schedule_costs import Units, read_priced
 from rhino.pipeline.program import PipelineProgram
 
 

@@ -55,7 +55,7 @@ class Fragment:
     """A program for one group, with one executable.
 
     `index` is its position in `PipelineProgram.fragments`, which is also that of its module in
-    `rhino.passes.stage.outline.outline`. Operands and results are values, in the order of that module's signature.
+    `rhino.ir.pipeline.outline.outline`. Operands and results are values, in the order of that module's signature.
     A "prepare" or "update" fragment runs once per step and has a `level`: it needs values of other stages only from
     lower levels, and no other fragment has its kind, stage and level. The others (level 0) run once per micro-batch;
     their operands of scope "step" are the same each time.

@@ -13,10 +13,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, splat
+from rhino.ir.microbatch.ops import Types, make, reshaped
 from rhino.microbatch import CopiedRegion, MicrobatchPlan, OpCopy, Partial, Scaled, Split, Step, TakePart
 from rhino.microbatch.forms import ESTIMATE, WHOLE
 from rhino.microbatch.plan import Ref
-from rhino.passes.partition.split_microbatch_ops import Types, make, reshaped
 from rhino.program.data import Graph
 
 # Sums of these types are kept in float32, so that adding up many micro-batches costs no accuracy.

@@ -18,7 +18,7 @@ from rhino.dialect.attributes import RhinoMulticast
 from rhino.dialect.multicast import Where, edge_problems
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError
-from rhino.passes.stage.multicasts import REMEDY, Multicasts
+from rhino.ir.pipeline.multicasts import REMEDY, Multicasts
 from rhino.pipeline.program import Edge, PipelineProgram, all_edges
 from rhino.pipeline.program.edges import EVERYWHERE
 from rhino.program.element_types import dtype_bytes

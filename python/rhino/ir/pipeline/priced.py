@@ -15,10 +15,10 @@ from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCost, RhinoMulticast
 from rhino.dialect.context import parse_text
 from rhino.ir.import_graph import import_graph
-from rhino.ir.pipeline import fragment_ops, local_bytes, transfer_ops
+from rhino.ir.pipeline.outline import outline
+from rhino.ir.pipeline.program import fragment_ops, local_bytes, transfer_ops
 from rhino.machine import Cluster
 from rhino.machine.roofline import op_seconds
-from rhino.passes.stage.outline import outline
 from rhino.pipeline.program import (
     Fragment,
     FragmentSeconds,

@@ -13,9 +13,9 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.loops import attributes_of
 from rhino.dialect.sdy import SHARDING
-from rhino.ir.scan_loops import LOOP
-from rhino.passes.normalize.scan_flow import BARRIER, ScanCut
-from rhino.passes.normalize.scan_pieces import Pieces
+from rhino.ir.scans.flow import BARRIER, ScanCut
+from rhino.ir.scans.loops import LOOP
+from rhino.ir.scans.pieces import Pieces
 from rhino.program.data import Op
 
 

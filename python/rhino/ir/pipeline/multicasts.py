@@ -15,7 +15,7 @@ from rhino.dialect.attributes import RhinoMulticast
 from rhino.dialect.base import Scene
 from rhino.dialect.multicast import Where
 from rhino.ir.diagnostics import PassError
-from rhino.ir.pipeline import transfer_ops
+from rhino.ir.pipeline.program import transfer_ops
 from rhino.pipeline.program import Edge, PipelineEdge, PipelineProgram, SignatureEdge
 
 REMEDY = "rhino-lower-transfers plans it"

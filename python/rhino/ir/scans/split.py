@@ -12,9 +12,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
 from rhino.dialect.constants import splat
-from rhino.ir.scan_loops import READ, WRITE, Scan
-from rhino.passes.normalize.scan_flow import ScanCut
-from rhino.passes.normalize.scan_pieces import Pieces, bounds
+from rhino.ir.scans.flow import ScanCut
+from rhino.ir.scans.loops import READ, WRITE, Scan
+from rhino.ir.scans.pieces import Pieces, bounds
 from rhino.program.data import Op
 
 

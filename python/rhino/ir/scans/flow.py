@@ -14,9 +14,9 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.ir.scan_loops import LOOP, READ, WRITE, Scan, Stack, is_constant
-from rhino.passes.normalize.strided_program import ELEMENTWISE
+from rhino.ir.scans.loops import LOOP, READ, WRITE, Scan, Stack, is_constant
 from rhino.program.data import Graph, Op, Rule
+from rhino.program.elementwise import ELEMENTWISE
 
 BARRIER = "stablehlo.optimization_barrier"
 # Done piece by piece by another result type, wherever Shardy's rule says the layers are parallel.

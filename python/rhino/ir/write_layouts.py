@@ -1,6 +1,6 @@
 """A solution written into a module: the shardings of arguments and results, and what converts values between them.
 
-Owns what a plan looks like in IR; `rhino.passes.plan.read_layouts` reads it back. Decides nothing.
+Owns what a plan looks like in IR; `rhino.ir.read_layouts` reads it back. Decides nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rhino.dialect.attributes import RhinoConstraint, RhinoKernel
 from rhino.ir.import_graph import number_program
 from rhino.ir.kernel_calls import kernel_of
 from rhino.ir.meshes import MESH
+from rhino.ir.read_layouts import laying_out
 from rhino.ir.spread import spread
-from rhino.passes.plan.read_layouts import laying_out
 from rhino.program.data import CONSTRAINTS, Dims, Graph
 from rhino.sharding import Solution
 

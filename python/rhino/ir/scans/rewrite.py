@@ -13,11 +13,11 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
-from rhino.ir.scan_loops import READ
-from rhino.passes.normalize.scan_flow import BARRIER, Cloning, ScanCut
-from rhino.passes.normalize.scan_pieces import Counts, Pieces, Sum, array, bounds, combined
-from rhino.passes.normalize.scan_regions import Opened, open_region
-from rhino.passes.normalize.scan_split import split_loop
+from rhino.ir.scans.flow import BARRIER, Cloning, ScanCut
+from rhino.ir.scans.loops import READ
+from rhino.ir.scans.pieces import Counts, Pieces, Sum, array, bounds, combined
+from rhino.ir.scans.regions import Opened, open_region
+from rhino.ir.scans.split import split_loop
 from rhino.program.data import Op
 
 

@@ -18,7 +18,7 @@ from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.attributes import RhinoCluster
 from rhino.dialect.validity import check_valid
 from rhino.ir.meshes import MESH
-from rhino.ir.pipeline import fragment_ops
+from rhino.ir.pipeline.program import fragment_ops
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from jaxlib.mlir.dialects import sdy as sdy_dialect
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.locations import argument_name
+from rhino.ir.annotations.forms import over, real_axes
 from rhino.ir.collectives import Axes
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.manual import MANUAL_MESH, around
-from rhino.passes.manual.forms import over, real_axes
 from rhino.program.data import CONSTRAINTS, Dims
 from rhino.sharding.meshes import axes_text
 

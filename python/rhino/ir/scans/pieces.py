@@ -14,8 +14,8 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.ir.scan_loops import LOOP
-from rhino.passes.normalize.scan_flow import ScanCut, ScanFlow
+from rhino.ir.scans.flow import ScanCut, ScanFlow
+from rhino.ir.scans.loops import LOOP
 
 
 def bounds(units: int, count: int) -> list[int]:

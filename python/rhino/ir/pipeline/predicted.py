@@ -11,9 +11,9 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.errors import RhinoError
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.priced import read_priced
+from rhino.ir.pipeline.program import read_program
 from rhino.machine import Cluster
-from rhino.passes.stage.schedule_costs import read_priced
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import PipelineCosts, ScheduledStep, Simulation, check, make_schedule, simulate
 

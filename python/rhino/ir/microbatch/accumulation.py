@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from rhino.ir.scan_loops import LOOP, READ, WRITE, Counted, is_constant, scalar
+from rhino.ir.scans.loops import LOOP, READ, WRITE, Counted, is_constant, scalar
 from rhino.microbatch.linear import KINDS, PRODUCTS
 from rhino.program.data import Graph, Op
 
