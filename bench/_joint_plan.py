@@ -18,10 +18,10 @@ from jaxlib.mlir import ir
 from rhino.errors import RhinoError
 from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
 from rhino.ir.diagnostics import PassLog
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_pipeline import PlanPipeline
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.solution import JointSolution
 from rhino.plan.module import parse_module
 

@@ -20,11 +20,12 @@ from rhino.experts.facts import ProgramFacts, read
 from rhino.experts.solve import ExpertOutcome, consult
 from rhino.ir.import_graph import import_graph
 from rhino.ir.session import Session
+from rhino.ir.summary import summarise
+from rhino.ir.write_layouts import annotate
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
-from rhino.passes.registry import PassPipeline, build
+from rhino.passes.registry import Pass, PassPipeline, build
 from rhino.plan import PlanData
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.module import parse_module, read_plan
@@ -57,7 +58,7 @@ class ExpertProgram:
         auto = build("rhino-auto", [("topology", ""), ("stages", "1")])
         assert isinstance(auto, PassPipeline)
         for part in auto.expand():
-            if isinstance(part, PlanSharding):
+            if isinstance(part, Pass) and part.name == "rhino-plan-sharding":
                 break
             manager.add(part)
         where = cluster if isinstance(cluster, Cluster) else Cluster.load(cluster)

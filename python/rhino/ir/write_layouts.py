@@ -17,11 +17,23 @@ from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoConstraint, RhinoKernel
 from rhino.ir.import_graph import number_program
 from rhino.ir.kernel_calls import kernel_of
-from rhino.ir.meshes import MESH
+from rhino.ir.meshes import MESH, put_away
 from rhino.ir.read_layouts import laying_out
 from rhino.ir.spread import spread
 from rhino.program.data import CONSTRAINTS, Dims, Graph
 from rhino.sharding import Solution
+
+
+def annotate(module: ir.Module, graph: Graph, solution: Solution) -> None:
+    """Writes a solution into the module its graph was imported from: the mesh unless it is there, and all shardings."""
+    main = functions.find(module, "main")
+    assert main is not None
+    if MESH not in sdy_attributes.mesh_axes(module):
+        sdy_attributes.add_mesh(module, MESH, solution.mesh)
+    writer = Writer(module, main, graph, solution)
+    writer.boundary()
+    writer.operations()
+    put_away(module, MESH)
 
 
 class Writer:

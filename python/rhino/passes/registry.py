@@ -17,6 +17,8 @@ from rhino.request import DEFAULTS, OPTIONS
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
 
+    from rhino.ir.session import Session
+
 __all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "PassPipeline", "build", "load", "option", "register"]
 
 # name -> "module:class". A row per pass, in the order of the pipeline.
@@ -55,7 +57,7 @@ class Pass:
     """Base of all passes. A subclass decorated with `register` is frozen; its fields are the options.
 
     `name` is the registered name. `run` reads and rewrites the module in place, reports through the log, and keeps no
-    handle to an operation across a C++ pass it runs.
+    handle to an operation across a C++ pass it runs. It calls no other pass: `run_pipeline` has the manager run them.
     """
 
     name: ClassVar[str] = ""
@@ -63,6 +65,22 @@ class Pass:
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Transform the module; raise PassError to stop."""
         raise NotImplementedError(f"{self.name} does not define run")
+
+    def run_pipeline(
+        self, passes: Sequence[Pass | str], module: ir.Module, log: PassLog, session: Session | None = None
+    ) -> None:
+        """Have the pass manager run passes on the module before this one goes on: all that looks at passes sees them.
+
+        Which they are may depend on what this pass found. Statistics and time are their own.
+
+        Args:
+          session: theirs; by default that of the run.
+
+        Raises:
+          what the first that fails raises; none after it runs.
+        """
+        assert log.pipeline is not None, f"'{self.name}' runs other passes: add it to a PassManager"
+        log.pipeline(passes, module, session or log.session)
 
     def __str__(self) -> str:
         """The textual form, `name{option=value ...}`, with the options that differ from their defaults."""
@@ -170,6 +188,11 @@ def load(name: str) -> type[Pass]:
     module, _, cls = TABLE[name].partition(":")
     found: type[Pass] = getattr(import_module(module), cls)
     return found
+
+
+def made(name: str, **options: Any) -> Pass:
+    """A registered pass with the values of its options, by field."""
+    return load(name)(**options)
 
 
 def build(name: str, given: Sequence[tuple[str, str]]) -> Pass:

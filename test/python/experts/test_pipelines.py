@@ -10,9 +10,9 @@ import pytest
 from examples import export
 from examples.models import gpt
 from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 from rhino.plan.module import parse_module

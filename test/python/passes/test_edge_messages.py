@@ -19,8 +19,8 @@ from rhino.errors import RhinoError
 from rhino.ir.pipeline.messages import EdgeMessages, multicast_data, read_messages
 from rhino.ir.pipeline.multicasts import Multicasts
 from rhino.ir.pipeline.program import read_program, transfer_ops
+from rhino.ir.pipeline.transfers import lower_transfers, plan_edges
 from rhino.machine import Cluster
-from rhino.passes.stage.lower_transfers import lower_transfers, plan_edges
 from rhino.pipeline.program import SignatureEdge, all_edges, signature_edges
 from rhino.reshard import SCHEDULERS, STRATEGIES, Network, check_program
 from rhino.runtime.here import messages_here, planned_here

@@ -17,10 +17,10 @@ from rhino.compile import Collective, collective_bytes, collective_counts, compi
 from rhino.dialect import functions, sdy
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.import_graph import import_graph
+from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster, Device, Level
 from rhino.machine.roofline import MATMULS
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 

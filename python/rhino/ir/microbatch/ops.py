@@ -15,7 +15,7 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect.attributes import RhinoKernel
 from rhino.ir.cut import cut
 from rhino.ir.kernel_calls import rule_of
-from rhino.ir.kernel_programs import suit_rule, suit_shapes
+from rhino.ir.kernel_parts import suit_rule, suit_shapes
 from rhino.microbatch import OpCopy, Split
 from rhino.microbatch.factors import find
 from rhino.microbatch.forms import Form

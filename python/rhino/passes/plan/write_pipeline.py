@@ -1,32 +1,31 @@
 """Writes what the joint search found into the module: shardings, stages, fragments, seconds, task lists, the summary.
 
-Owns the order of these, and the last price: of what is written, with its planned transfers. Decides nothing.
+Owns which passes make it, and the last price: of what is written, with its planned transfers. Decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoMicrobatches, RhinoPlan
-from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.ir.pipeline.predicted import predict_pipeline, write_schedule
 from rhino.ir.pipeline.priced import read_priced
 from rhino.ir.pipeline.program import fragment_ops, read_program
+from rhino.ir.pipeline.stages import write_stages
+from rhino.ir.summary import summarise
 from rhino.machine import Cluster
 from rhino.machine.collectives import ring_bytes
-from rhino.passes.plan.plan_sharding import say_unkept, summarise
-from rhino.passes.plan.split_programs import SplitPrograms, apply
+from rhino.passes.plan.plan_sharding import say_unkept
 from rhino.passes.plan.stage_shardings import annotate_stages
-from rhino.passes.stage.lower_transfers import lower_for_cluster
-from rhino.passes.stage.plan_stages import annotate as write_stages
+from rhino.passes.registry import Pass, made
 from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
@@ -43,35 +42,47 @@ def write_pipeline(
     cluster: Cluster,
     solution: JointSolution,
     log: PassLog,
-    deadline: Deadline = NEVER,
+    run: Callable[[Sequence[Pass]], None],
 ) -> JointSolution:
     """The module's @main becomes the fragments of the best pipeline, with its task lists and summary.
 
-    After the deadline transfers are planned by rule, no better way is searched for.
+    Args:
+      run: has the pass manager run passes on the module. The steps cut for the search were copies.
 
     Returns: the solution, with the best pipeline priced as it is written. The search counts with the bound of each
       transfer, and with the levels of the graph; the module has planned ones, and the fragments that were formed.
     """
     best = solution.best
-    made = programs.module(best.shape.slices)
-    statistics = _statistics(made)
-    _number(made)
-    write_stages(made, best.prepared.graph, best.stages)
-    meshes = _lay_out(made, _numbers(made), best, cluster, log)
-    split = bool(best.schedule.split)
-    apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
-    apply("rhino-replicate-fragments", made, count=best.shape.replicas)
-    lower_for_cluster(made, read_program(made), cluster, "broadcast", "optimal", deadline)
-    _cost(made, best)
-    RhinoMemory.attach(made, [asdict(row) for row in best.pipeline.memory])
+    run(_cut(programs, best.shape.slices))
+    statistics = _statistics(module)
+    _number(module)
+    write_stages(module, best.prepared.graph, best.stages)
+    meshes = _lay_out(module, _numbers(module), best, cluster, log)
+    run(
+        [
+            made("rhino-form-fragments", split_backward=bool(best.schedule.split), meshes=meshes),
+            made("rhino-replicate-fragments", count=best.shape.replicas),
+            made("rhino-lower-transfers"),
+        ]
+    )
+    _cost(module, best)
+    RhinoMemory.attach(module, [asdict(row) for row in best.pipeline.memory])
     searched_s = best.step_time_s
-    best = _as_written(made, cluster, best)
+    best = _as_written(module, cluster, best)
     solution = replace(solution, best=best, bound_s=min(solution.bound_s, best.step_time_s))
-    _summary(made, cluster, solution, searched_s)
+    _summary(module, cluster, solution, searched_s)
     if statistics != "batch":
-        RhinoPlan.attach(made, {**(RhinoPlan.of(made) or {}), "statistics": statistics})
-    replace_contents(module, to_bytecode(made))
+        RhinoPlan.attach(module, {**(RhinoPlan.of(module) or {}), "statistics": statistics})
     return solution
+
+
+def _cut(programs: SplitPrograms, slices: int) -> list[Pass]:
+    """The passes that cut the step into slices as the search had it."""
+    split = made("rhino-split-scans", count=programs.pieces)
+    last = made("rhino-accumulate-in-loops")
+    if programs.own:
+        return [made("rhino-adopt-microbatches"), split, last]
+    return [split, made("rhino-split-microbatch", count=slices, statistics=programs.statistics), last]
 
 
 def _statistics(module: ir.Module) -> str:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoStage
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
-from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.pipeline.split_sums import regroup_scalars, split_gradients
+from rhino.ir.import_graph import import_graph
+from rhino.ir.pipeline.stages import write_stages
 from rhino.machine import Cluster
 from rhino.machine.roofline import op_seconds
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.pipeline.cut import StageMachine, StageOptions, StagePlan, plan_step
+from rhino.pipeline.cut import StageMachine, StageOptions, plan_step
 from rhino.pipeline.schedule import warmup_counts
 from rhino.pipeline.search.placement import Placement
 from rhino.program.data import Graph
@@ -87,7 +85,7 @@ class PlanStages(Pass):
             )
         except RhinoError as error:
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        annotate(module, graph, plan)
+        write_stages(module, graph, plan)
         log.count("stages", plan.stages)
         log.count("units", plan.units)
         log.count("transfers", len(plan.transfers))
@@ -109,23 +107,3 @@ class PlanStages(Pass):
             byte_s=byte_s,
             latency_s=latency_s,
         )
-
-
-def annotate(module: ir.Module, graph: Graph, plan: StagePlan) -> None:
-    """Writes a plan into the module its graph was imported from; parts of sums get accumulators of their own."""
-    main = functions.find(module, "main")
-    assert main is not None
-    values, ops = number_program(main)
-    marks: dict[tuple[int, str], Any] = {}
-
-    def mark(stage: int, phase: str) -> ir.Attribute:
-        if (stage, phase) not in marks:
-            marks[stage, phase] = RhinoStage.to_attr({"stage": stage, "phase": phase}, module.context)
-        return marks[stage, phase]
-
-    for op, record in zip(ops, graph.ops, strict=True):
-        if record.parent in (-1, graph.microbatch_loop) and plan.stage_of_op[record.index] >= 0:
-            op.attributes[RhinoStage.name] = mark(plan.stage_of_op[record.index], plan.phase_of_op[record.index])
-    regroup_scalars(plan.combinations, values, ops, mark)
-    if plan.sums:
-        split_gradients(graph, plan, values, ops, mark)

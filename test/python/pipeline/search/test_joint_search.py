@@ -10,8 +10,8 @@ from joint_programs import programs
 
 from rhino.deadline import Deadline
 from rhino.errors import RhinoError
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.candidates import Shape, shapes
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.planned import Planner

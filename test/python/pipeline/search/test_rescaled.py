@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from joint_programs import programs
 
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.rescaled import RescaledPrograms, rescaled
 from rhino.pipeline.search.search import plan_jointly

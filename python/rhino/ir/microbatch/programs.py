@@ -15,11 +15,13 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassError
 from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.microbatch.accumulate import accumulate_in_loops
 from rhino.ir.microbatch.accumulation import NoAccumulation
-from rhino.passes.partition.adopt_microbatches import adopt
-from rhino.passes.registry import build
+from rhino.ir.microbatch.adopt import adopt
+from rhino.ir.microbatch.split import split_microbatch
+from rhino.ir.scans.layers import split_scans
 from rhino.pipeline.search.sharded import Prepared, prepare
 
 # Loops over layers become at most this many, so that stages can end between any two layers of most models.
@@ -33,13 +35,14 @@ class SplitPrograms:
     """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split.
 
     `own` is the number of micro-batches that the step has a loop over itself, 0 for none: it is cut as often then.
-    `batch`: examples that can be told apart, 1 where they need each other, then `uncut` says why.
-    `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode; the last took
-    `cut_s` seconds of the `clock`.
+    `batch`: examples that can be told apart, 1 where they need each other, then `uncut` says why. `pieces`: what loops
+    over layers are split into. `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode;
+    the last took `cut_s` seconds of the `clock`.
     """
 
     bytecode: bytes
     batch: int
+    pieces: int
     statistics: str = "batch"
     own: int = 0
     cut: dict[int, bytes] = field(default_factory=dict)
@@ -70,15 +73,15 @@ class SplitPrograms:
         copy = parse_bytes(to_bytecode(module), make_context())
         main = functions.find(copy, "main")
         assert main is not None
-        adopted = adopt(main, copy)
+        adopted = adopt(copy)
         # Of a loop that is not taken the reason is given, should the step be refused.
         reason = _not_adopted(main, adopted) if isinstance(adopted, NoAccumulation) else None
-        apply("rhino-split-scans", copy, count=_PIECES[level])
+        split_scans(copy, _PIECES[level])
         main = functions.find(copy, "main")
         assert main is not None
         own = adopted if isinstance(adopted, int) else 0
         batch = own or _batch_size(main)
-        found = cls(to_bytecode(copy), batch, statistics, own, clock=deadline.clock)
+        found = cls(to_bytecode(copy), batch, _PIECES[level], statistics, own, clock=deadline.clock)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(slices) is not None:
@@ -102,10 +105,10 @@ class SplitPrograms:
             return parse_bytes(self.cut[slices], make_context())
         module = parse_bytes(self.bytecode, make_context())
         if not self.own:
-            apply("rhino-split-microbatch", module, count=slices, statistics=self.statistics)
+            split_microbatch(module, slices, self.statistics)
         elif slices != self.own:
             raise _own_loop(module, self.own, slices)
-        apply("rhino-accumulate-in-loops", module)
+        accumulate_in_loops(module)
         self.cut[slices] = to_bytecode(module)
         return module
 
@@ -145,12 +148,6 @@ def _own_loop(module: ir.Module, own: int, slices: int) -> PassError:
     return PassError(
         loop, message, [f"ask for {own} micro-batches of all replicas together, or leave their number open"]
     )
-
-
-def apply(name: str, module: ir.Module, **options: Any) -> None:
-    """Runs a pass whose remarks nobody asked for."""
-    given = [(option.replace("_", "-"), str(value)) for option, value in options.items()]
-    build(name, given).run(module, PassLog(lambda diagnostic: None, module.operation.location))
 
 
 def _batch_size(main: Any) -> int:

@@ -15,8 +15,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
 from rhino.dialect.loops import attributes_of, widen
+from rhino.ir.microbatch.accumulate import only_written
 from rhino.ir.scans.loops import LOOP, READ, Scan, Stack, Uses, read_scan
-from rhino.passes.partition.accumulate_in_loops import only_written
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import is_elementwise
 
