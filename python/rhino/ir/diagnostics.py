@@ -105,6 +105,17 @@ class PassError(RhinoError):
         return error
 
 
+@contextmanager
+def errors_at(where: Where) -> Iterator[None]:
+    """Has what goes wrong while the block runs be an error at an operation, unless it has a place already."""
+    try:
+        yield
+    except PassError:
+        raise
+    except RhinoError as error:
+        raise PassError(where, error.message, [error.remedy] if error.remedy else []) from error
+
+
 def make_diagnostic(
     severity: str, where: Where, message: str, notes: Sequence[str | tuple[Where, str]] = ()
 ) -> Diagnostic:

@@ -33,7 +33,7 @@ from rhino.ir.session import ALONE, Session
 from rhino.passes import guards, native
 from rhino.passes.isolated import run_isolated
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
-from rhino.passes.registry import LIST, TABLE, Pass, PassPipeline, build, suggest
+from rhino.passes.registry import LIST, TABLE, Pass, PassPipeline, build, load, suggest
 from rhino.passes.stderr import captured_stderr
 
 PIPELINE_FILE = "<pass-pipeline>"
@@ -118,6 +118,17 @@ class PassManager:
         manager = cls(context, verify_each, isolate)
         manager._add_text(text, parse_pipeline)
         return manager
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the passes that run, and of those that they may have run, each once."""
+        found: dict[str, None] = {}
+        pending = [(step.name, step.rewrite.runs if step.rewrite else ()) for step in reversed(self._steps)]
+        while pending:
+            name, inner = pending.pop()
+            found[name] = None
+            pending += [(other, load(other).runs if other in TABLE else ()) for other in reversed(inner)]
+        return tuple(found)
 
     def like(self) -> PassManager:
         """An empty one that runs passes as this one does."""
@@ -293,7 +304,8 @@ class _Run:
         timings = self.result.timings_s
         at, start = len(timings), time.perf_counter()
         log = PassLog(self.collect, module.operation.location, session)
-        log.pipeline = partial(self.pipeline, log)
+        if step.rewrite is not None:
+            log.pipeline = partial(self.pipeline, step.rewrite, log)
         cause = self.manager.run_step(step, module, log, self)
         # Without what the passes took that it had run, which follow it.
         inner_s = sum(seconds for _, seconds in timings[at:])
@@ -302,8 +314,10 @@ class _Run:
             hook.after(step, module, bool(self.errors))
         return log, cause
 
-    def pipeline(self, log: PassLog, passes: Sequence[Pass | str], module: ir.Module, session: Session) -> None:
-        """Run passes for the pass that has this log; what ends them is raised to it. See `Pass.run_pipeline`."""
+    def pipeline(
+        self, by: Pass, log: PassLog, passes: Sequence[Pass | str], module: ir.Module, session: Session
+    ) -> None:
+        """Run passes for another that has this log; what ends them is raised to it. See `Pass.run_pipeline`."""
         manager, errors = self.manager.like(), list[Diagnostic]()
 
         def collect(diagnostic: Diagnostic) -> None:
@@ -313,6 +327,7 @@ class _Run:
         for item in passes:
             manager.add(item)
         for step in manager.steps:
+            assert step.name in by.runs, f"'{by.name}' does not say that it runs '{step.name}'"
             inner_log, cause = inner.step(step, module, session)
             if cause is not None:
                 with log.at(inner_log.blame(cause)):

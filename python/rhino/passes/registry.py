@@ -6,7 +6,7 @@ Owns the table of names, loaded on use, and option types. Reading it loads neith
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
@@ -56,11 +56,13 @@ OPTION_TYPES = ("bool", "int", "float", "str", "tuple[str, ...]", "tuple[int, ..
 class Pass:
     """Base of all passes. A subclass decorated with `register` is frozen; its fields are the options.
 
-    `name` is the registered name. `run` reads and rewrites the module in place, reports through the log, and keeps no
-    handle to an operation across a C++ pass it runs. It calls no other pass: `run_pipeline` has the manager run them.
+    `name` is the registered name, `runs` those of the passes that it may have run. `run` reads and rewrites the module
+    in place and reports through the log. It calls no other pass: `run_pipeline` has the manager run them. It keeps no
+    handle to an operation across a C++ one.
     """
 
     name: ClassVar[str] = ""
+    runs: ClassVar[tuple[str, ...]] = ()
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Transform the module; raise PassError to stop."""
@@ -71,7 +73,7 @@ class Pass:
     ) -> None:
         """Have the pass manager run passes on the module before this one goes on: all that looks at passes sees them.
 
-        Which they are may depend on what this pass found. Statistics and time are their own.
+        Which of `runs` they are may depend on what this pass found. Statistics and time are their own.
 
         Args:
           session: theirs; by default that of the run.
@@ -228,6 +230,3 @@ def _to_text(value: object) -> str:
         return ",".join(map(str, value))
     text = str(value)
     return f"'{text}'" if not text or any(c in text for c in " {}'\"=,()") else text
-
-
-PassFactory = Callable[..., Pass]

@@ -1,6 +1,6 @@
 """What a module in fragments is predicted to take: its task lists played with its own seconds, transfers and bytes.
 
-Owns this prediction. The search's answer, rhino-schedule and rhino-estimate make it here.
+Owns this prediction. The search's answer and rhino-estimate make it here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rhino.ir.pipeline.priced import read_priced
 from rhino.ir.pipeline.program import read_program
 from rhino.machine import Cluster
 from rhino.pipeline.program import PipelineProgram
-from rhino.pipeline.schedule import PipelineCosts, ScheduledStep, Simulation, check, make_schedule, simulate
+from rhino.pipeline.schedule import PipelineCosts, ScheduledStep, Simulation, check, simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +61,3 @@ def predict_pipeline(module: ir.Module, cluster: Cluster) -> PredictedPipeline:
     if problems:
         raise RhinoError(f"rhino.schedule is not one of these fragments: {problems[0]}", "run rhino-schedule again")
     return PredictedPipeline(program, costs, schedule, simulate(schedule, costs))
-
-
-def write_schedule(
-    module: ir.Module, program: PipelineProgram, costs: PipelineCosts, name: str, k: int = 0, delay_weight: bool = False
-) -> ScheduledStep:
-    """Writes the task lists of a schedule; fragments whose backward is split are scheduled so under any name.
-
-    Raises:
-      RhinoError: there is no such schedule of these fragments, or it does not fit.
-    """
-    split = any(fragment.kind == "weight" for fragment in program.fragments)
-    delayed = delay_weight or name == "zero-bubble"
-    if delayed and not split and any(f.kind == "backward" for f in program.fragments) and program.stages > 1:
-        raise RhinoError(
-            f"'{name}' delays weight gradients, but no backward fragment is split",
-            "form fragments with split-backward; if they are, no stage has anything to delay",
-        )
-    made = make_schedule(name, costs, program.microbatches, k=k or None, delay_weight=(delayed or split) or None)
-    problems = check(made, costs)
-    if problems:
-        raise RhinoError(f"the schedule is not valid: {problems[0]}", "this is a bug in rhino-schedule")
-    RhinoSchedule.attach(module, made.to_data())
-    return made

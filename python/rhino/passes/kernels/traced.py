@@ -12,8 +12,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.context import parse_bytes
-from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError
+from rhino.ir.diagnostics import PassError, errors_at
 from rhino.ir.inline import inline_calls
 from rhino.kernels.bodies import find_body
 from rhino.passes.kernels.local import Local
@@ -34,10 +33,8 @@ def traced(local: Local) -> Sequence[Any]:
     shapes = [tuple(v.type.shape) for v in op.operands]
     reads = local.reads or [((),) * len(shape) for shape in shapes]
     makes = local.makes or [((),) * len(r.type.shape) for r in op.results]
-    try:
+    with errors_at(op):
         made = body.local(mesh, shapes, reads, makes)
-    except RhinoError as error:
-        raise PassError(op, error.message, [error.remedy] if error.remedy else []) from error
     return _copied(parse_bytes(made, op.context), local.operands)
 
 

@@ -45,6 +45,7 @@ class PlanParallelism(Pass):
     """
 
     name: ClassVar[str] = "rhino-plan-parallelism"
+    runs: ClassVar[tuple[str, ...]] = ("rhino-expose-strided-dims", "rhino-plan-sharding", "rhino-plan-pipeline")
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = asked("level")

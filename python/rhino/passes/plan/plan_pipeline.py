@@ -17,7 +17,7 @@ from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
 from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.microbatch.forms import ONE
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
-from rhino.passes.plan.write_pipeline import write_pipeline
+from rhino.passes.plan.write_pipeline import PASSES, write_pipeline
 from rhino.passes.registry import Pass, asked, option, register
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
@@ -36,8 +36,8 @@ class PlanPipeline(Pass):
     sharding search for each number of devices and micro-batches. Stages have equal numbers of devices wherever these
     divide so; else the first have more. For the best the step is cut by rhino-split-scans, rhino-split-microbatch (or
     rhino-adopt-microbatches) and rhino-accumulate-in-loops. It gets the stages and layouts that the search found, as of
-    rhino-plan-stages and rhino-plan-sharding, is made its fragments by rhino-form-fragments, rhino-replicate-fragments
-    and rhino-lower-transfers, and gets its task lists, as of rhino-schedule.
+    rhino-plan-stages and rhino-plan-sharding, and is made its fragments and their task lists by rhino-form-fragments,
+    rhino-replicate-fragments, rhino-lower-transfers and rhino-schedule.
 
     A step that rhino-split-microbatch refuses is one micro-batch, with a warning, unless more are asked for.
 
@@ -62,6 +62,7 @@ class PlanPipeline(Pass):
     """
 
     name: ClassVar[str] = "rhino-plan-pipeline"
+    runs: ClassVar[tuple[str, ...]] = PASSES
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = asked("level", "how hard to search", ("O1", "O2"))
@@ -119,9 +120,9 @@ class PlanPipeline(Pass):
         )
         try:
             solution = plan_jointly(programs, cluster, options, log.session.progress)
+        except PassError:
+            raise
         except RhinoError as error:
-            if isinstance(error, PassError):
-                raise
             if programs.uncut is not None:
                 # What stands in the way of micro-batches does so here, and its remedies are what helps.
                 raise PassError(why.position, f"{why.message}; {error.message}", [*helps, _ONE_PROGRAM]) from error

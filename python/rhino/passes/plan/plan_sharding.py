@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.manual import MANUAL_MESH, outermost
 from rhino.ir.meshes import MESH, given_mesh, put_away
@@ -20,7 +20,6 @@ from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
 from rhino.machine.padding import describe, gains
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.guards import check
 from rhino.passes.registry import Pass, asked, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution, plan_sharding
@@ -29,7 +28,7 @@ from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read
 from rhino.sharding.padding import unsplit
 from rhino.sharding.pinning import pinned_states
 
-_PROPAGATE = "builtin.module(sdy-propagation-pipeline)"
+_PROPAGATE = "sdy-propagation-pipeline"
 
 
 @register
@@ -64,6 +63,7 @@ class PlanSharding(Pass):
     """
 
     name: ClassVar[str] = "rhino-plan-sharding"
+    runs: ClassVar[tuple[str, ...]] = (_PROPAGATE,)
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = asked("level")
@@ -85,18 +85,16 @@ class PlanSharding(Pass):
         mesh = given_mesh(module) or self._around(module, cluster)
         if not mesh:
             raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
-        check(_PROPAGATE, module)
-        passmanager.PassManager.parse(_PROPAGATE, module.context).run(module.operation)
+        here = main.location
+        self.run_pipeline([_PROPAGATE], module, log)
         graph = import_graph(module, read_op_shardings=True)
-        try:
+        with errors_at(here):
             found = estimate(graph, cluster, mesh, strict=False)
-        except RhinoError as error:
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         if found.clashes:
             first, other = found.clashes[0]
             more = f", and {len(found.clashes) - 1} more such pairs" if len(found.clashes) > 1 else ""
             text = f"predicted as if {other} were laid out like {first}, which it is combined with{more}"
-            log.remark(main, text, ["what changes its layout between them is not in the prediction"])
+            log.remark(here, text, ["what changes its layout between them is not in the prediction"])
         summarise(module, cluster, Propagated("O0", tuple(mesh), found.predicted))
 
     def _around(self, module: ir.Module, cluster: Cluster) -> list[tuple[str, int]]:
@@ -132,10 +130,8 @@ class PlanSharding(Pass):
             memory_limit=self.memory_limit or None,
             deadline=deadline,
         )
-        try:
+        with errors_at(main):
             solution = plan_sharding(graph, cluster, options, log.session.progress)
-        except RhinoError as error:
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
         missed = unsplit(graph, cluster, options, solution, log.session.progress)

@@ -16,8 +16,7 @@ from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoMicrobatches, 
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.microbatch.programs import SplitPrograms
-from rhino.ir.pipeline.predicted import predict_pipeline, write_schedule
-from rhino.ir.pipeline.priced import read_priced
+from rhino.ir.pipeline.predicted import predict_pipeline
 from rhino.ir.pipeline.program import fragment_ops, read_program
 from rhino.ir.pipeline.stages import write_stages
 from rhino.ir.summary import summarise
@@ -32,6 +31,17 @@ from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
 from rhino.program.kernel_use import KernelUse
 from rhino.sharding.kernels import kernel_uses
 
+# What makes the pipeline of the step.
+PASSES = (
+    "rhino-adopt-microbatches",
+    "rhino-split-scans",
+    "rhino-split-microbatch",
+    "rhino-accumulate-in-loops",
+    "rhino-form-fragments",
+    "rhino-replicate-fragments",
+    "rhino-lower-transfers",
+    "rhino-schedule",
+)
 # Of an operation, while a module is rewritten.
 _NUMBER = "rhino.number"
 
@@ -68,6 +78,8 @@ def write_pipeline(
     _cost(module, best)
     RhinoMemory.attach(module, [asdict(row) for row in best.pipeline.memory])
     searched_s = best.step_time_s
+    limit_bytes = max(best.pipeline.costs.limit_bytes, default=0)
+    run([made("rhino-schedule", schedule=best.schedule.name, memory_limit=limit_bytes)])
     best = _as_written(module, cluster, best)
     solution = replace(solution, best=best, bound_s=min(solution.bound_s, best.step_time_s))
     _summary(module, cluster, solution, searched_s)
@@ -139,10 +151,7 @@ def _cost(module: ir.Module, best: PipelineCandidate) -> None:
 
 
 def _as_written(module: ir.Module, cluster: Cluster, best: PipelineCandidate) -> PipelineCandidate:
-    """Writes the task lists; returns the pipeline with the price that rhino-estimate reads off the module."""
-    program = read_program(module)
-    limit_bytes = max(best.pipeline.costs.limit_bytes, default=0)
-    write_schedule(module, program, read_priced(module, program, cluster).costs(limit_bytes), best.schedule.name)
+    """The pipeline with the price that rhino-estimate reads off the module."""
     found = predict_pipeline(module, cluster)
     return replace(
         best,

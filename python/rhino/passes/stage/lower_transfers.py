@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoCluster
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassLog, errors_at
 from rhino.ir.pipeline.program import read_program
 from rhino.ir.pipeline.transfers import lower_transfers
 from rhino.machine import Cluster
@@ -68,14 +68,10 @@ class LowerTransfers(Pass):
         """Write `rhino.multicast`. Raises PassError where the module is not in fragments, or on no cluster."""
         main = main_function(module, self.name)
         program = read_program(module)
-        try:
+        with errors_at(main):
             cluster = Cluster.load(self.topology) if self.topology else log.session.cluster or _cluster(module)
             network, deadline = partial(network_of, cluster), log.session.deadline
             plans, units = lower_transfers(module, program, network, self.strategy, self.scheduler, deadline=deadline)
-        except RhinoError as error:
-            if isinstance(error, PassError):
-                raise
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         log.count("transfers", len(program.transfers))
         log.count("units", units)
         log.count("plans", plans)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxlib.mlir import ir
 
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassLog, errors_at
 from rhino.ir.import_graph import import_graph
 from rhino.ir.pipeline.stages import write_stages
 from rhino.machine import Cluster
@@ -76,15 +76,13 @@ class PlanStages(Pass):
         cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
         graph = import_graph(module)
-        try:
+        with errors_at(main):
             plan = plan_step(
                 graph,
                 op_seconds(graph, cluster),
                 self.machine(graph, cluster),
                 StageOptions(exposure=self.exposure, balance=self.balance),
             )
-        except RhinoError as error:
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         write_stages(module, graph, plan)
         log.count("stages", plan.stages)
         log.count("units", plan.units)

@@ -20,9 +20,41 @@ from math import prod
 
 import numpy as np
 
-from rhino.passes.normalize.argument_flow import ArgumentFlow, ProgramFlow
-
 KEY_WORDS = (2, 4)  # 32-bit words of a threefry or rbg key
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentFlow:
+    """The facts about one argument. `alias` is the output that takes its buffer, or -1.
+
+    `computes`: its elements, at most rescaled or moved, enter a contraction, convolution, gather, or a larger tensor.
+    `first_use`: the first such use in program order: "weight" (right-hand side, kernel, table, broadcast along new
+    leading dimensions), "data" (left-hand side with its leading dimension kept, image, index), "spread" (broadcast that
+    keeps the leading dimension), or "" if there is none.
+    `becomes`: the outputs of its type that are made of its elements.
+    `beside`: where the first use is as the right-hand side of a product that keeps the leading dimension, the arguments
+    whose elements are the left-hand side: `einsum` may write the weight there.
+    `block`: the tree that it is a leaf of, -1 if nobody says; `returned`: the outputs in its place of trees like that.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    alias: int = -1
+    donated: bool = False
+    computes: bool = False
+    first_use: str = ""
+    becomes: frozenset[int] = frozenset()
+    beside: frozenset[int] = frozenset()
+    block: int = -1
+    returned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFlow:
+    """The facts about all arguments, in order, and for each output of @main the set of arguments it depends on."""
+
+    arguments: tuple[ArgumentFlow, ...]
+    outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
