@@ -1,6 +1,6 @@
 """Eight virtual CPU devices for every test, and XLA quick to compile, before anything imports jax; the GPU compiler.
 
-Owns how XLA compiles in tests: quickly, or with `--xla-defaults` as it does for users.
+Owns how XLA compiles in tests, quickly or with `--xla-defaults` as it does for users, and the order of the files.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import os
+from collections import Counter
 
 import pytest
 
@@ -36,6 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--xla-defaults"):
         quick = [f"--{name}={value}" for name, value in QUICK_XLA.items() if name not in flags]
         os.environ["XLA_FLAGS"] = " ".join([flags, *quick])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, then those with many: a long one that began last would leave a worker idle."""
+    count = Counter(item.path for item in items)
+    slow = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "long")))}
+    items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
 
 
 @pytest.fixture(scope="session")
