@@ -14,16 +14,9 @@ from rhino.compile.hlo_groups import Groups, replica_groups, source_target_pairs
 from rhino.compile.hlo_loops import trip_count
 from rhino.program.disjoint import DisjointSets
 from rhino.program.element_types import element_type
+from rhino.program.operations import COLLECTIVES
 
-KINDS = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-    "ragged-all-to-all",
-)
+KINDS = (*COLLECTIVES, "collective-broadcast", "ragged-all-to-all")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

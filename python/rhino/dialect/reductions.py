@@ -13,7 +13,7 @@ from rhino.dialect.functions import walk
 from rhino.dialect.reducers import kinds, starts, starts_neutral
 from rhino.dialect.sdy import SHARDING
 
-_APPLY = {
+APPLY = {
     "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp, "minimum": stablehlo.MinOp,
     "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
 }  # fmt: skip
@@ -59,7 +59,7 @@ def _start_after(op: ir.Operation, i: int, kind: str) -> None:
                 everywhere = stablehlo.ConvertOp(wide, start).result
             if start.type.shape != result.type.shape:
                 everywhere = stablehlo.BroadcastInDimOp(result.type, everywhere, ir.DenseI64ArrayAttr.get([])).result
-            whole = _APPLY[kind](everywhere, result)
+            whole = APPLY[kind](everywhere, result)
             if SHARDING in op.attributes:
                 given = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings[i]
                 whole.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([given])

@@ -33,10 +33,9 @@ from rhino.ir.kernel_calls import RULE, kernel_of, read_rule, rule_of
 from rhino.ir.pins import read_pins
 from rhino.ir.rules import dimension_numbers, offered
 from rhino.machine.model import rate_name
-from rhino.program.data import CONSTRAINTS, Argument, Graph, Kernel, Loose, Op, Rule, Value
+from rhino.program.data import Argument, Graph, Kernel, Loose, Op, Rule, Value
+from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, NESTING, SOURCES
 
-# Their regions are scalar combiners: part of the op, not of the program.
-_REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 _POPULATE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 # What the report calls manual computations.
 MANUAL = "manual-computation"
@@ -84,7 +83,7 @@ def number_block(entry: Any) -> tuple[list[Any], list[Any]]:
                 continue
             ops.append(op)
             values.extend(op.results)
-            if op.name in _REGION_OPS:
+            if op.name in NESTING:
                 blocks = [b for region in op.regions for b in region.blocks]
                 for inner in blocks:
                     values.extend(inner.arguments)
@@ -170,7 +169,7 @@ class _Importer:
         record.results = tuple([self.value(r, index, loop) for r in op.results])
         if name == "stablehlo.constant":
             record.tag = self.constant(op, record)
-        elif name in _REGION_OPS:
+        elif name in NESTING:
             self.regions(op, record, loop, trips)
         elif name == manual.NAME:
             self.manual(op, record)
@@ -178,7 +177,7 @@ class _Importer:
             record.rule = manual.collective_rule(op, record, graph)
         elif name == "stablehlo.optimization_barrier":
             record.ties = tuple(zip(operands, record.results, strict=True))
-        elif name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot"):
+        elif name in CONTRACTIONS:
             record.where = location_text(op.location)
         elif name in ("stablehlo.reduce", "stablehlo.scatter"):
             record.tag = ",".join(kinds(op))
@@ -318,7 +317,7 @@ class _Importer:
                 prod(ir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])) if "lhs_dilation" in op.attributes else 1
             )
             return 2 * out * kernel.elements // max(1, kernel.shape[numbers] * dilation)
-        if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS, *CONSTRAINTS):
+        if name in SOURCES | NESTING | CONSTRAINTS:
             return 0
         return max(out, max((values[v].elements for v in record.operands), default=0))
 

@@ -139,6 +139,10 @@ class Op:
     manual: Manual | None = None
 
 
+# Roles of what a step keeps and returns.
+STATE = ("param", "opt_state")
+
+
 @dataclass(slots=True)
 class Argument:
     """One @main argument.
@@ -151,10 +155,6 @@ class Argument:
     role: str = "other"
     donated: bool = False
     alias: int = -1
-
-
-# Operations that do nothing but lay a value out.
-CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from itertools import pairwise
 from math import isqrt
 
 from rhino.errors import RhinoError
-from rhino.reshard.data import Hop, MessageStep, Network, Phase
+from rhino.reshard.data import STRATEGIES, Hop, MessageStep, Network, Phase
 from rhino.reshard.units import BundleTask
 
-STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")
 # Smaller messages cost a network more in calls than in bytes.
 LEAST_CHUNK_BYTES = 64 * 1024
 # Chunks per further host of a chain where latency does not say how many: it is then (D - 1) / 32(D - 1) over the limit.

@@ -18,7 +18,7 @@ from rhino.errors import RhinoError
 from rhino.passes.stage.edge_messages import EdgeMessages, moved_on
 from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, edges_of, signature_edges
 from rhino.pipeline.program.edges import EVERYWHERE
-from rhino.reshard import MovedTensor
+from rhino.reshard.data import MovedTensor
 from rhino.runtime.edges import ArrayExchange, tensors_of
 from rhino.runtime.lanes import Batch, Lanes
 from rhino.runtime.moves import whole

@@ -22,7 +22,8 @@ from rhino.passes.stage.edge_messages import EdgeMessages, multicast_data, read_
 from rhino.passes.stage.lower_transfers import lower_transfers, plan_edges
 from rhino.passes.stage.multicasts import Multicasts
 from rhino.pipeline.program import SignatureEdge, all_edges, signature_edges
-from rhino.reshard import SCHEDULERS, STRATEGIES, Network, check_program
+from rhino.reshard.checker import check_program
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, Network
 from rhino.runtime.here import messages_here, planned_here
 
 

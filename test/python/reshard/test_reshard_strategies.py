@@ -8,7 +8,10 @@ import pytest
 from reshard_problems import BANDWIDTH, problem
 
 from rhino.errors import RhinoError
-from rhino.reshard import STRATEGIES, plan_reshard, program_time, unit_time
+from rhino.reshard.checker import program_time
+from rhino.reshard.data import STRATEGIES
+from rhino.reshard.plan import plan_reshard
+from rhino.reshard.strategies import unit_time
 
 F = Fraction
 V, B, A = 2**24, F(10**9), F(1, 10**5)

@@ -15,6 +15,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.program.disjoint import DisjointSets
+from rhino.program.operations import BRANCHES
 
 _UNARY_AND_BINARY = """abs add and atan2 cbrt ceil clamp compare complex convert copy cosine count_leading_zeros divide
     exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not
@@ -28,7 +29,6 @@ _MOVES = frozenset(
 # All operands of equal shape and all results have their dimensions in common, but for the one dimension sorted along.
 _SAME_SHAPE = frozenset({"stablehlo.sort", "stablehlo.reverse"})
 _HOST_OFFLOAD = "annotate_device_placement"
-BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 LOOP = "stablehlo.while"
 BARRIER = "stablehlo.optimization_barrier"
 RETURN = "func.return"

@@ -20,7 +20,8 @@ from rhino.ir.kernel_calls import kernel_of
 from rhino.ir.meshes import MESH
 from rhino.ir.spread import spread
 from rhino.passes.plan.read_layouts import laying_out
-from rhino.program.data import CONSTRAINTS, Dims, Graph
+from rhino.program.data import Dims, Graph
+from rhino.program.operations import CONSTRAINTS
 from rhino.sharding import Solution
 
 

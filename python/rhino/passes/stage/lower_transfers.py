@@ -19,7 +19,10 @@ from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.edge_messages import EdgeMessages, moved_on, multicast_data
 from rhino.passes.stage.multicasts import Multicasts
 from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, all_edges
-from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, network_of, plan_reshard, senders_of
+from rhino.reshard.data import MovedTensor, Network, Tile
+from rhino.reshard.networks import network_of
+from rhino.reshard.plan import ReshardPlan, plan_reshard
+from rhino.reshard.sent import senders_of
 
 # The scheduler where there is no time for another. The attribute names it, so that the runtime takes it, too.
 _BY_RULE = "load-balance"

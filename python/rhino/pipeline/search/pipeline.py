@@ -15,6 +15,7 @@ from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
 from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend, delayed_ops
 from rhino.pipeline.schedule.costs import PipelineCosts
+from rhino.pipeline.schedule.tasks import IN_LOOP
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.fragment_lives import Staging
 from rhino.pipeline.search.memory import stage_memory
@@ -145,7 +146,7 @@ def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, dela
             exposed = comm[phase][s] + hideable[phase][s] - hidden
             total_compute[s] += compute[phase][s]
             total_comm[s] += exposed
-            trips = prepared.slices if phase in ("forward", "backward", "weight") else 1
+            trips = prepared.slices if phase in IN_LOOP else 1
             taken[phase].append((compute[phase][s] + exposed) / trips)
     return Loads(
         taken["forward"], taken["backward"], taken["weight"], taken["prepare"], taken["update"],

@@ -21,6 +21,7 @@ from rhino.pipeline.search.planned import Planner
 from rhino.pipeline.search.rescaled import RescaledPrograms
 from rhino.pipeline.search.sharded import Layouts, Sharded
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate, Programs
+from rhino.program.data import STATE
 from rhino.sharding.meshes import axes_text
 from rhino.sharding.solution import LostPlan
 
@@ -270,7 +271,7 @@ class _JointSearch:
     def state_bytes(self) -> int:
         """Bytes of parameters, optimizer state and gradients, undivided."""
         graph = self.programs.example.graph
-        state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in ("param", "opt_state"))
+        state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in STATE)
         sums = sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
         return state + sums
 

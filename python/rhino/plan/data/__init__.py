@@ -12,10 +12,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from rhino.errors import RhinoError
-from rhino.machine.collectives import KINDS
 from rhino.machine.padding import Unsplit
 from rhino.pipeline.schedule import SCHEDULES
 from rhino.program.kernel_use import KernelUse
+from rhino.program.operations import COLLECTIVES
 from rhino.schema.kinds import Fault, Faults, Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, Version
 from rhino.schema.records import described, record, told
 
@@ -78,9 +78,9 @@ class Predicted:
     bubble_s: float = told(Float(0), "seconds a pipeline idles")
     peak_bytes: int = told(Int(0), "the most memory in use at once")
     comm_bytes: Mapping[str, int] = told(
-        MapOf(Int(0), KINDS), "bytes each device sends, by kind of collective, under ring formulas"
+        MapOf(Int(0), COLLECTIVES), "bytes each device sends, by kind of collective, under ring formulas"
     )
-    collectives: Mapping[str, int] = told(MapOf(Int(0), KINDS), "executions by kind", default_factory=dict)
+    collectives: Mapping[str, int] = told(MapOf(Int(0), COLLECTIVES), "executions by kind", default_factory=dict)
     memory: Mapping[str, int] = told(
         MapOf(Int(0)), "parts of the peak: `argument_bytes`, `output_bytes` and `temp_bytes`", default_factory=dict
     )

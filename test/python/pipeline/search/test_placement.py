@@ -16,7 +16,10 @@ from rhino.pipeline.search.candidates import Shape, shapes, widths
 from rhino.pipeline.search.placement import Placement, part_of
 from rhino.pipeline.search.spread import Spread
 from rhino.program.data import Graph
-from rhino.reshard import MovedTensor, Network, bounds_of, spec_tiles, units_of
+from rhino.reshard.bounds import bounds_of
+from rhino.reshard.data import MovedTensor, Network
+from rhino.reshard.tiles import spec_tiles
+from rhino.reshard.units import units_of
 
 V100S = Cluster.load("p3.16xlarge:8")
 NIC_BYTES_S, NVLINK_BYTES_S = 3.125e9, 150e9
