@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from bench._common import CACHE, BenchError, Table, gib, main, measure_all, note, parser, publish, run, select, tool
+from bench._common import CACHE, Table, gib, main, measure_and_publish, note, parser, run, select, tool
 from bench._inputs import GPT, module
 from rhino.program.operations import COLLECTIVES
 
@@ -157,10 +157,7 @@ def body() -> None:
     p.add_argument("--only", nargs="+", metavar="TEXT", help="only the cases whose name contains one of these")
     args = p.parse_args()
     cases = select(QUICK if args.quick else CASES, args.only)
-    results, failures = measure_all(cases, measure)
-    publish("cost_fidelity", args, {"cases": results, "failures": failures}, tables(results) if results else [])
-    if failures:
-        raise BenchError(f"{len(failures)} of {len(cases)} cases failed; see above")
+    measure_and_publish("cost_fidelity", args, cases, measure, tables)
 
 
 if __name__ == "__main__":

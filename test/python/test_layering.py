@@ -137,7 +137,7 @@ def test_dialect_does_not_know_passes_nor_the_library() -> None:
     # What a plan, a task list and a row of memory is, what data is valid, and words are told beneath it.
     allowed = (
         "dialect", "errors", "pipeline.program.stage_memory", "pipeline.schedule.tasks", "plan.data",
-        "program.element_types", "program.operations", "reshard.data", "schema",
+        "program.data", "program.element_types", "program.operations", "reshard.data", "schema",
     )  # fmt: skip
     wrong = [
         f"{where(path, line)}: {name}"

@@ -51,7 +51,6 @@ class Site:
     """One collective instruction: where it is, how often it runs, what one device sends in one execution."""
 
     name: str
-    computation: str
     kind: str
     executions: int
     sent_bytes: int
@@ -179,7 +178,6 @@ def _site(
         return None
     return Site(
         name=instruction.name,
-        computation=computation.name,
         kind=kind,
         executions=executions,
         sent_bytes=sent_bytes(kind, size, group_size),

@@ -22,7 +22,7 @@ _CHOOSING = stablehlo("compare select and or not xor constant")
 _SAME_NUMBER = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim")
 
 
-def kinds(op: ir.Operation) -> tuple[str, ...]:
+def combiners_of(op: ir.Operation) -> tuple[str, ...]:
     """What each result is combined with: "add", "multiply", "maximum", "minimum", "and", "or" or "xor".
 
     All are SELECT for a reducer of several operands that takes one of two elements, and all "" for any other.

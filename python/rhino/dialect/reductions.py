@@ -10,7 +10,7 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 
 from rhino.dialect.constants import has_identity, identity, splat
 from rhino.dialect.functions import walk
-from rhino.dialect.reducers import kinds, starts, starts_neutral
+from rhino.dialect.reducers import combiners_of, starts, starts_neutral
 from rhino.dialect.sdy import SHARDING
 
 APPLY = {
@@ -36,7 +36,7 @@ def start_apart(op: ir.Operation) -> bool:
     """As `start_neutral` for one operation, a scatter too. Whether that changed it."""
     given = [
         (i, kind)
-        for i, (kind, result) in enumerate(zip(kinds(op), op.results, strict=True))
+        for i, (kind, result) in enumerate(zip(combiners_of(op), op.results, strict=True))
         if not starts_neutral(op, i, kind)
         and has_identity(kind, op.operands[starts(op)[i]].type.element_type)
         and result.type.has_static_shape  # the importer refuses others

@@ -6,6 +6,7 @@ Owns every fact the planner takes from IR. Decides nothing, and never changes th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
-from rhino.dialect.reducers import kinds
+from rhino.dialect.reducers import combiners_of
 from rhino.dialect.sdy import (
     SHARDING,
     closed_dims,
@@ -180,7 +181,7 @@ class _Importer:
         elif name in CONTRACTIONS:
             record.where = location_text(op.location)
         elif name in ("stablehlo.reduce", "stablehlo.scatter"):
-            record.tag = ",".join(kinds(op))
+            record.tag = ",".join(combiners_of(op))
         elif name == "stablehlo.custom_call":
             record.tag = ir.StringAttr(op.attributes["call_target_name"]).value
         if RhinoKernel.name in op.attributes:
@@ -191,14 +192,10 @@ class _Importer:
 
     def kernel(self, op: Any, record: Op) -> None:
         """What rhino-describe-kernels wrote; factors that only some results sum Shardy's rule has as any other."""
-        data = kernel_of(op)
-        record.kernel = Kernel(
-            data["name"], data["flops"], data["bytes"], rate_name(data["type"]), data["rate"],
-            data.get("replicated", ""), tuple(data.get("maxima", ())), tuple(data.get("ordered", ())),
-            tuple((tuple(held["factors"]), held["bytes"]) for held in data.get("held", ())),
-        )  # fmt: skip
+        kernel = kernel_of(op)
+        record.kernel = replace(kernel, dtype=rate_name(kernel.dtype))
         record.where = location_text(op.location)
-        if record.rule is not None and data.get("sums"):
+        if record.rule is not None and kernel.sums:
             record.rule = rule_of(op)
 
     def manual(self, op: Any, record: Op) -> None:
@@ -264,9 +261,8 @@ class _Importer:
         for block in blocks:
             per_region.append([self.value(a, -1, inner_loop) for a in block.arguments])
         if is_loop:
-            count = _trip_count(op, ids, self.scalars, record)
-            record.tag = str(count)
-            trips *= count
+            record.iterations = _trip_count(op, ids, self.scalars, record)
+            trips *= record.iterations
             if "rhino.microbatches" in op.attributes:
                 self.graph.microbatch_loop = record.index
         for block in blocks:

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
+from rhino.dialect.reducers import REDUCING, combiners_of, starts_neutral
 from rhino.program.data import Rule
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.partial import combined
@@ -52,7 +52,7 @@ def in_parts(op: Any) -> bool:
     if op.name in CONTRACTIONS:
         return combined(("add",), dtypes)
     if op.name in REDUCING:
-        found = kinds(op)
+        found = combiners_of(op)
         return (
             combined(found, dtypes)
             and not _drops(op)

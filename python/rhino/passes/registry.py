@@ -6,7 +6,7 @@ Owns the table of names, loaded on use, and option types. Reading it loads neith
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
@@ -205,6 +205,3 @@ def _to_text(value: object) -> str:
         return ",".join(map(str, value))
     text = str(value)
     return f"'{text}'" if not text or any(c in text for c in " {}'\"=,()") else text
-
-
-PassFactory = Callable[..., Pass]

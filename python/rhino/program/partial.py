@@ -25,7 +25,7 @@ def combined(kinds: tuple[str, ...], dtypes: tuple[str, ...]) -> bool:
     """Whether all devices' results of a reduction can be made one, on every back end.
 
     Args:
-      kinds: what each result is combined with, as `rhino.dialect.reducers.kinds` names it.
+      kinds: what each result is combined with, as `rhino.dialect.reducers.combiners_of` names it.
       dtypes: MLIR element types of the results.
     """
     if len(kinds) > 1:

@@ -76,7 +76,7 @@ def plan_reshard(
     """Plans the resharding of all tensors together. The same arguments give the same plan on every machine.
 
     Args:
-      strategy: "send-recv", "local-all-gather", "global-all-gather" or "broadcast" (`unit_time`). A unit for several
+      strategy: "send-recv", "local-all-gather", "global-all-gather" or "broadcast". A unit for several
         hosts cannot be gathered inside one, so that local-all-gather sends it to each receiver.
       scheduler: "naive", "load-balance", "greedy", "search" or "optimal".
       chunks: pieces that each broadcast is cut into; the best number where none is given.

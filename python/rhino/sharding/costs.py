@@ -313,8 +313,8 @@ class Costs:
                 continue
             op = self.problem.graph.ops[node.ops[0]]
             inside = self.insides.get(op.index)
-            held = inside.held if inside is not None else op.kernel.held if op.kernel is not None else ()
-            for factors, nbytes in held:
+            own = [(m.factors, m.nbytes) for m in op.kernel.held] if op.kernel is not None else []
+            for factors, nbytes in own if inside is None else inside.held:
                 classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
                 yield Scratch(op.results[0], node.index, classes, nbytes, op.index, op.index)
 

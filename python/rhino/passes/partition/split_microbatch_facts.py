@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.callbacks import is_callback
 from rhino.dialect.constants import is_zeros
-from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
+from rhino.dialect.reducers import REDUCING, combiners_of, starts_neutral
 from rhino.microbatch import BatchFacts, Region
 from rhino.program.data import Graph
 from rhino.program.operations import NESTING
@@ -47,7 +47,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> BatchFacts:
             if is_zeros(op):
                 zeros.add(k)
         elif name in REDUCING:
-            combined = kinds(op)
+            combined = combiners_of(op)
             combiners[k] = f"stablehlo.{combined[0]}" if len(combined) == 1 and combined[0] else ""
             if all(starts_neutral(op, i, kind) for i, kind in enumerate(combined)):
                 neutral.add(k)

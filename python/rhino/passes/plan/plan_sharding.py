@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 from jaxlib.mlir import ir, passmanager
@@ -24,7 +24,9 @@ from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.guards import check
 from rhino.passes.plan.write_layouts import Writer
 from rhino.passes.registry import Pass, asked, option, register
+from rhino.program.alternative import Alternative
 from rhino.program.data import Graph
+from rhino.schema.records import write
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.estimate import estimate
 from rhino.sharding.evaluate import Prediction
@@ -32,7 +34,6 @@ from rhino.sharding.kernels import kernel_uses
 from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
 from rhino.sharding.padding import unsplit
 from rhino.sharding.pinning import pinned_states
-from rhino.sharding.solution import LostPlan
 
 _PROPAGATE = "builtin.module(sdy-propagation-pipeline)"
 
@@ -194,7 +195,7 @@ class Propagated:
     level: str
     mesh: tuple[tuple[str, int], ...]
     predicted: Prediction
-    alternatives: tuple[LostPlan, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     candidates: int = 1
     gap: float = 0.0
 
@@ -203,7 +204,7 @@ def summarise(
     module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
 ) -> None:
     """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
-    kernels = [asdict(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
+    kernels = [write(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
     memory = predicted.memory
     RhinoPlan.attach(
@@ -231,9 +232,9 @@ def summarise(
                 },
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap},
-            "alternatives": [asdict(lost) for lost in solution.alternatives],
+            "alternatives": [write(lost) for lost in solution.alternatives],
             **({"kernels": kernels} if kernels else {}),
-            **({"unsplit": [asdict(one) for one in missed]} if missed else {}),
+            **({"unsplit": [write(one) for one in missed]} if missed else {}),
         },
     )
     attach_cluster(module, cluster)

@@ -6,7 +6,7 @@ Owns the order of these, and the last price: of what is written, with its planne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -31,6 +31,7 @@ from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
 from rhino.program.kernel_use import KernelUse
+from rhino.schema.records import write
 from rhino.sharding.kernels import kernel_uses
 
 # Of an operation, while a module is rewritten.
@@ -53,7 +54,7 @@ def write_pipeline(
       transfer, and with the levels of the graph; the module has planned ones, and the fragments that were formed.
     """
     best = solution.best
-    made = programs.module(best.shape.slices)
+    made = programs.module(best.shape.parts)
     statistics = _statistics(made)
     _number(made)
     write_stages(made, best.prepared.graph, best.stages)
@@ -63,7 +64,7 @@ def write_pipeline(
     apply("rhino-replicate-fragments", made, count=best.shape.replicas)
     lower_for_cluster(made, read_program(made), cluster, "broadcast", "optimal", deadline)
     _cost(made, best)
-    RhinoMemory.attach(made, [asdict(row) for row in best.pipeline.memory])
+    RhinoMemory.attach(made, [write(row) for row in best.pipeline.memory])
     searched_s = best.step_time_s
     best = _as_written(made, cluster, best)
     solution = replace(solution, best=best, bound_s=min(solution.bound_s, best.step_time_s))
@@ -87,7 +88,7 @@ def _lay_out(
     """Writes the layouts that were priced. The sums that stages share were split since."""
     graph = import_graph(module)
     prepared = prepare(graph)
-    widths = best.shape.kinds
+    widths = best.shape.distinct
     solutions = [carried(prepared, cluster, best.shape, width, best.layouts[width], ops) for width in widths]
     main = functions.find(module, "main")
     assert main is not None
@@ -155,11 +156,11 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
     comm = loads.comm[slowest] / best.shape.replicas + replica_s
     replica = [["replica", best.shape.replicas]] if best.shape.replicas > 1 else []
     meshes = [[*replica, *map(list, best.layout_of(s).solution.mesh)] for s in range(best.shape.stages)]
-    differ = {"meshes": meshes} if len(best.shape.kinds) > 1 else {}
+    differ = {"meshes": meshes} if len(best.shape.distinct) > 1 else {}
     memory = best.pipeline.memory
     comm_bytes, collectives = _traffic(best, slowest)
     if "kernels" in data:
-        data["kernels"] = [asdict(_of_replica(use, best.shape.replicas)) for use in _most(best)]
+        data["kernels"] = [write(_of_replica(use, best.shape.replicas)) for use in _most(best)]
     data.update(
         {
             "mesh": meshes[0],
@@ -185,7 +186,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
                 },
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap, "searched_s": searched_s},
-            "alternatives": [asdict(lost) for lost in solution.alternatives],
+            "alternatives": [write(lost) for lost in solution.alternatives],
         }
     )
     RhinoPlan.attach(module, data)

@@ -192,7 +192,7 @@ def _read(program: PipelineProgram, edge: Edge, given: Sequence[tuple[Where, Any
         _prove(read, len(hosts))
     except RhinoError as error:
         raise PassError(first, f"{RhinoMulticast.name}: edge '{edge.name}': {error.message}", [REMEDY]) from error
-    _check_told(read, places)
+    _check_senders(read, places)
     return read
 
 
@@ -203,15 +203,15 @@ def _prove(read: EdgeMessages, hosts: int) -> None:
     check_program(read.program, Network(read.host_of, dict.fromkeys(range(hosts), Fraction(1))))
 
 
-def _check_told(read: EdgeMessages, places: Sequence[tuple[Where, str, int]]) -> None:
-    """What is told of senders and order is what the messages say."""
+def _check_senders(read: EdgeMessages, places: Sequence[tuple[Where, str, int]]) -> None:
+    """What the text says of senders and order is what the messages say."""
     host_of = read.host_of
     position = {unit: order for order, unit in enumerate(order_of(read.program))}
     for unit, sent in enumerate(senders_of(read.program, host_of)):
         op, path, order = places[unit]
-        told = tuple((host_of[device], nbytes) for device, nbytes in read.senders[unit])
-        if tuple(sorted(told)) != sent:
-            raise PassError(op, f"{path}: {_sending(told)}, but by its messages {_sending(sent)}", [REMEDY])
+        named = tuple((host_of[device], nbytes) for device, nbytes in read.senders[unit])
+        if tuple(sorted(named)) != sent:
+            raise PassError(op, f"{path}: {_sending(named)}, but by its messages {_sending(sent)}", [REMEDY])
         if order != position[unit]:
             raise PassError(op, f"{path}: order {order}, but by its first message {position[unit]}", [REMEDY])
 

@@ -61,12 +61,6 @@ class LoopForm:
         pinned = self.graph.stages
         return {k: pinned[a.value] for k, a in enumerate(self.graph.arguments) if a.value in pinned}
 
-    @property
-    def microbatches(self) -> int:
-        """How often the loop runs."""
-        tag = self.graph.ops[self.loop].tag
-        return int(tag) if tag.isdigit() else 1
-
     def staged(self, items: tuple[int, ...]) -> Iterator[int]:
         """The items that are not cloned."""
         return (i for i in items if not self.cloned[i])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rhino.errors import RhinoError
 from rhino.machine.padding import Unsplit
 from rhino.pipeline.schedule import SCHEDULES
+from rhino.program.alternative import Alternative
 from rhino.program.kernel_use import KernelUse
 from rhino.program.operations import COLLECTIVES
 from rhino.schema.kinds import Fault, Faults, Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, Version
@@ -95,20 +96,6 @@ class Search:
     searched_s: float | None = told(
         Float(0), "of a pipeline, the step time by which it was chosen, before its transfers were planned", default=None
     )
-
-
-@described
-class Alternative:
-    """A candidate that lost, and why; its predictions where they were made."""
-
-    name: str = told(String(), "what was tried")
-    why: str = told(String(), "why it lost")
-    step_time_s: float | None = told(
-        Float(0),
-        "its predicted seconds per step; of a pipeline by the price of `search.searched_s`",
-        default=None,
-    )
-    peak_bytes: int | None = told(Int(0), "its predicted peak memory per device", default=None)
 
 
 @described
