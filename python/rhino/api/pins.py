@@ -18,10 +18,10 @@ from rhino.ir.diagnostics import PassLog, Sink
 from rhino.plan import PlanData, Tensor
 from rhino.plan.retype import take_stored
 from rhino.plan.strided import original_sharding
+from rhino.program.data import STATE
 from rhino.sharding.meshes import axes_text
 
 _MESH = "mesh"
-STATE = ("param", "opt_state")
 
 
 def find_pins(trace: Trace, plan: PlanData, source: Trace) -> dict[int, Tensor]:

@@ -9,17 +9,16 @@ from dataclasses import replace
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.attributes import RhinoKernel
 from rhino.ir.kernel_calls import (
     CUSTOM_CALL,
     RULE,
     kernel_of,
     read_call,
+    renumbered,
     rule_attribute,
     rule_of,
-    shared_sums,
-    spelled_numbers,
     write_config,
+    write_kernel,
 )
 from rhino.kernels.table import find
 
@@ -34,9 +33,9 @@ def suit_shapes(op: ir.Operation, made: ir.Operation, parts: int) -> None:
     entry = find(call.target)
     if entry is not None and entry.resize is not None and op.name == CUSTOM_CALL:
         write_config(made, entry.resize(call, now.operands, now.results))
-    data = kernel_of(made)
-    nbytes = data["bytes"] * now.nbytes // max(1, call.nbytes)
-    RhinoKernel.attach(made, {**data, "flops": data["flops"] // parts, "bytes": nbytes})
+    kernel = kernel_of(made)
+    nbytes = kernel.nbytes * now.nbytes // max(1, call.nbytes)
+    write_kernel(made, replace(kernel, flops=kernel.flops // parts, nbytes=nbytes))
 
 
 def suit_rule(op: ir.Operation, made: ir.Operation, factor: int, parts: int) -> None:
@@ -44,17 +43,6 @@ def suit_rule(op: ir.Operation, made: ir.Operation, factor: int, parts: int) -> 
     rule = rule_of(op)
     rule = replace(rule, factor_sizes=tuple(n // parts if f == factor else n for f, n in enumerate(rule.factor_sizes)))
     made.attributes[RULE] = rule_attribute(rule, op.context)
-    numbers, data = spelled_numbers(rule), kernel_of(op)
-    changed = {
-        "sums": shared_sums(rule),
-        "ordered": [numbers[f] for f in data.get("ordered", ()) if f in numbers],
-        "held": [
-            {
-                "bytes": held["bytes"] // (parts if factor in held["factors"] else 1),
-                "factors": [numbers[f] for f in held["factors"] if f in numbers],
-            }
-            for held in data.get("held", ())
-        ],
-    }
-    data = {name: value for name, value in data.items() if name not in changed}
-    RhinoKernel.attach(made, {**data, **{name: value for name, value in changed.items() if value}})
+    kernel = kernel_of(op)
+    held = tuple(replace(m, nbytes=m.nbytes // (parts if factor in m.factors else 1)) for m in kernel.held)
+    write_kernel(made, renumbered(replace(kernel, held=held), rule))

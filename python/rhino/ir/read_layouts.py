@@ -13,7 +13,8 @@ from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoConstraint
 from rhino.dialect.context import to_bytecode
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.program.data import CONSTRAINTS, Dims, Graph
+from rhino.program.data import Dims, Graph
+from rhino.program.operations import CONSTRAINTS
 from rhino.sharding.replay import UnreadableError, Written
 
 

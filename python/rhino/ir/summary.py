@@ -6,7 +6,7 @@ Owns making these of a solution. What the attribute may say is told in `rhino.pl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from jaxlib.mlir import ir
 
@@ -14,10 +14,11 @@ from rhino.dialect.attributes import RhinoPlan
 from rhino.ir.meshes import attach_cluster
 from rhino.machine import Cluster
 from rhino.machine.padding import Unsplit
+from rhino.program.alternative import Alternative
+from rhino.schema.records import write
 from rhino.sharding import Solution
 from rhino.sharding.evaluate import Prediction
 from rhino.sharding.kernels import kernel_uses
-from rhino.sharding.solution import LostPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Propagated:
     level: str
     mesh: tuple[tuple[str, int], ...]
     predicted: Prediction
-    alternatives: tuple[LostPlan, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     candidates: int = 1
     gap: float = 0.0
 
@@ -36,7 +37,7 @@ def summarise(
     module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
 ) -> None:
     """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
-    kernels = [asdict(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
+    kernels = [write(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
     memory = predicted.memory
     RhinoPlan.attach(
@@ -64,9 +65,9 @@ def summarise(
                 },
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap},
-            "alternatives": [asdict(lost) for lost in solution.alternatives],
+            "alternatives": [write(lost) for lost in solution.alternatives],
             **({"kernels": kernels} if kernels else {}),
-            **({"unsplit": [asdict(one) for one in missed]} if missed else {}),
+            **({"unsplit": [write(one) for one in missed]} if missed else {}),
         },
     )
     attach_cluster(module, cluster)

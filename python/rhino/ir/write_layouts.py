@@ -6,6 +6,7 @@ Owns what a plan looks like in IR; `rhino.ir.read_layouts` reads it back. Decide
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,13 +15,14 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
-from rhino.dialect.attributes import RhinoConstraint, RhinoKernel
+from rhino.dialect.attributes import RhinoConstraint
 from rhino.ir.import_graph import number_program
-from rhino.ir.kernel_calls import kernel_of
+from rhino.ir.kernel_calls import kernel_of, write_kernel
 from rhino.ir.meshes import MESH, put_away
 from rhino.ir.read_layouts import laying_out
 from rhino.ir.spread import spread
-from rhino.program.data import CONSTRAINTS, Dims, Graph
+from rhino.program.data import Dims, Graph
+from rhino.program.operations import CONSTRAINTS
 from rhino.sharding import Solution
 
 
@@ -78,8 +80,8 @@ class Writer:
                 ]
                 op.attributes[sdy_attributes.SHARDING] = sdy_attributes.per_value(given, self.module.context)
             if record.kernel is not None and record.rule is not None and self.mine(record.index):
-                split = [list(axes) for axes in self.solution.factors(record.index)]
-                RhinoKernel.attach(op, {**kernel_of(op), "split": split})
+                split = tuple(map(tuple, self.solution.factors(record.index)))
+                write_kernel(op, replace(kernel_of(op), split=split))
         for v, stops in left.items():
             value = self.values[v]
             with self.module.context, value.owner.location, ir.InsertionPoint.after(value.owner):

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.program.data import Rule
+from rhino.program.data import KernelMemory, Rule
 from rhino.program.element_types import dtype_bytes
 
 # What a call does its arithmetic with: "tensor" are the matrix units, at the rate of products; "vector" the ordinary
@@ -113,7 +113,7 @@ class Known:
     whole: Mapping[str, str] = field(default_factory=dict)
     maxima: tuple[int, ...] = ()
     ordered: tuple[int, ...] = ()
-    held: tuple[tuple[tuple[int, ...], int], ...] = ()
+    held: tuple[KernelMemory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from rhino.errors import RhinoError
 from rhino.machine.links import Groups, direct_exchange, mesh_groups, ring_link, shared_memory, splits
+from rhino.program.operations import COLLECTIVES
 
 if TYPE_CHECKING:
     from rhino.machine.model import Cluster
 
-KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 Line = tuple[float, float]  # (seconds, seconds per byte of the full tensor)
 
@@ -75,7 +75,7 @@ class AffineModel(ABC):
         """Seconds of one collective over the devices that differ only along `axes`, all groups at once.
 
         Args:
-          kind: one of `KINDS`.
+          kind: one of `COLLECTIVES`.
           axes: indices into `sizes`; none, or only axes of size 1, costs nothing.
           nbytes_full: bytes of the full tensor, before an all-gather's operand or after a reduce-scatter's result
             is divided; for a collective-permute the bytes of one device's operand.
@@ -182,8 +182,8 @@ def copied_bytes(kind: str, n: int, nbytes_full: float) -> float:
 
 
 def _check_kind(kind: str) -> None:
-    if kind not in KINDS:
-        raise ValueError(f"unknown collective {kind!r}; known: {', '.join(KINDS)}")
+    if kind not in COLLECTIVES:
+        raise ValueError(f"unknown collective {kind!r}; known: {', '.join(COLLECTIVES)}")
 
 
 def envelope(lines: Sequence[Line]) -> tuple[Line, ...]:

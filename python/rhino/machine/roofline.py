@@ -9,8 +9,7 @@ from __future__ import annotations
 from rhino.machine.model import Cluster
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import materialised, traffic_bytes
-
-MATMULS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+from rhino.program.operations import CONTRACTIONS
 
 
 def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
@@ -28,7 +27,7 @@ def matmul_seconds(graph: Graph, cluster: Cluster) -> dict[int, tuple[float, tup
     bytes_s = cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
     found = {}
     for op in graph.ops:
-        if op.name in MATMULS or (op.kernel is not None and op.manual is None):
+        if op.name in CONTRACTIONS or (op.kernel is not None and op.manual is None):
             sizes = [graph.values[v].nbytes for v in (*op.operands, *op.results)]
             times = op.kernel.nbytes / max(1, sum(sizes)) if op.kernel is not None else 1.0
             moved = tuple(op.trips * times * size / bytes_s for size in sizes)
@@ -53,6 +52,6 @@ def _one(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
         return sum(op_seconds(op.manual.body, cluster)) * op.manual.ways(op.rule) * op.trips
     device, efficiency = cluster.device, cluster.efficiency
     memory_s = traffic_bytes(graph, op, real) / (device.memory_bandwidth_bytes_s * efficiency.memory)
-    if op.name in MATMULS or op.kernel is not None:
+    if op.name in CONTRACTIONS or op.kernel is not None:
         return max(_arithmetic(graph, op, cluster), memory_s) * op.trips
     return memory_s * op.trips

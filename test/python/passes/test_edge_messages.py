@@ -22,7 +22,8 @@ from rhino.ir.pipeline.program import read_program, transfer_ops
 from rhino.ir.pipeline.transfers import lower_transfers, plan_edges
 from rhino.machine import Cluster
 from rhino.pipeline.program import SignatureEdge, all_edges, signature_edges
-from rhino.reshard import SCHEDULERS, STRATEGIES, Network, check_program
+from rhino.reshard.checker import check_program
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, Network
 from rhino.runtime.here import messages_here, planned_here
 
 

@@ -21,7 +21,8 @@ from rhino.passes.pass_manager import PassManager, PipelineError
 from rhino.pipeline.program import GroupMesh, GroupValue, PipelineProgram, edges_of
 from rhino.pipeline.schedule import ScheduledStep
 from rhino.pipeline.search.spread import Spread, need_of
-from rhino.reshard import STRATEGIES, MovedTensor, Network, Tile, plan_reshard
+from rhino.reshard.data import STRATEGIES, MovedTensor, Network, Tile
+from rhino.reshard.plan import plan_reshard
 from rhino.runtime.script import MoveValue, make_script
 
 STAGES = 3

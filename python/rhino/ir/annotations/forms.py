@@ -16,7 +16,7 @@ from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.constants import splat
 from rhino.ir.collectives import KINDS, Axes, list_groups
 from rhino.ir.manual import NAME, SIDES, around, manual_axes, mesh_name
-from rhino.program.data import CONSTRAINTS
+from rhino.program.operations import CONSTRAINTS
 
 # They change where a value is, and not what it is; by operation, the attribute that says where it is then.
 _MOVES = {
@@ -67,7 +67,7 @@ def unify(function: ir.Operation, module: ir.Module, meshes: dict[str, Any]) -> 
         if op.name in _MOVES:
             if op in inside:  # hints on axes that a plan decides
                 _skip(op)
-            elif op.name != CONSTRAINTS[0]:
+            elif op.name != "sdy.sharding_constraint":
                 _constrain(op.operands[0], op.results[0], op.attributes[_MOVES[op.name]], op)
                 op.erase()
         elif op.name in _HINTS:

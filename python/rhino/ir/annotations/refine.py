@@ -16,7 +16,7 @@ from rhino.dialect import functions, sdy
 from rhino.ir.collectives import KINDS, Axes, Placed, spread_groups
 from rhino.ir.manual import NAME, SIDES, manual_axes
 from rhino.ir.spread import PLACE, own_place
-from rhino.program.data import CONSTRAINTS
+from rhino.program.operations import CONSTRAINTS
 
 
 @dataclass(frozen=True, slots=True)

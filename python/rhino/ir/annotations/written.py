@@ -19,7 +19,8 @@ from rhino.ir.annotations.forms import over, real_axes
 from rhino.ir.collectives import Axes
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.manual import MANUAL_MESH, around
-from rhino.program.data import CONSTRAINTS, Dims
+from rhino.program.data import Dims
+from rhino.program.operations import CONSTRAINTS
 from rhino.sharding.meshes import axes_text
 
 Meshes = dict[str, Any]

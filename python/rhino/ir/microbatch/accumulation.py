@@ -13,8 +13,8 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from rhino.ir.scans.loops import LOOP, READ, WRITE, Counted, is_constant, scalar
-from rhino.microbatch.linear import KINDS, PRODUCTS
 from rhino.program.data import Graph, Op
+from rhino.program.operations import COMBINERS, CONTRACTIONS
 
 _SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
 # What a loop that is most of the step's work has of it: the optimizer of a small model takes some, too.
@@ -94,7 +94,7 @@ def _data(graph: Graph) -> tuple[set[int], set[int]]:
 def _work_outside(graph: Graph, loop: Op, batch: set[int]) -> bool:
     """Whether examples are also worked on outside the loop, and not only prepared for it."""
     return any(
-        op.parent < 0 and op.index != loop.index and (op.name in PRODUCTS - {"stablehlo.multiply"} or op.name == LOOP)
+        op.parent < 0 and op.index != loop.index and (op.name in CONTRACTIONS or op.name == LOOP)
         for op in graph.ops
         if any(v in batch for v in op.operands)
     )
@@ -189,7 +189,7 @@ class _AccumulationReader:
             if len(readers) != 1 or self.yielded.get(at) or readers[0].parent != self.op.index:
                 return ""
             o = readers[0]
-            name = KINDS.get(o.name, "")
+            name = COMBINERS.get(o.name, "")
             if not name or kind not in ("", name) or o.operands.count(at) != 1:
                 return ""
             kind, at = name, o.results[0]
@@ -253,7 +253,7 @@ class _AccumulationReader:
             if v in own or producer <= op.index or producer >= op.region_end or is_constant(graph, v):
                 continue
             o = graph.ops[producer]
-            if o.parent != op.index or o.name in PRODUCTS - {"stablehlo.multiply"} or o.name == "stablehlo.custom_call":
+            if o.parent != op.index or o.name in CONTRACTIONS or o.name == "stablehlo.custom_call":
                 return None
             for inner in graph.ops[o.index : max(o.index + 1, o.region_end)]:
                 pending += [u for u in inner.operands if graph.values[u].producer < o.index or u in own]

@@ -14,6 +14,7 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, is_zeros, splat
+from rhino.dialect.reductions import APPLY
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.microbatch.accumulation import Accumulation, NoAccumulation, read_accumulation
 from rhino.ir.microbatch.sink import sink_behind
@@ -74,7 +75,7 @@ class _Rewriter:
             self.hoist(block)
             for position, result in zip(carried, list(new.results)[1:], strict=True):
                 if position in found.sums and not self.is_neutral(position):
-                    result = _COMBINE[found.sums[position]](loop.operands[position], result).result
+                    result = APPLY[found.sums[position]](loop.operands[position], result).result
                 elif position in found.decays:
                     left = splat(result.type, found.decays[position] ** found.trips)
                     left = stablehlo.MulOp(loop.operands[position], left).result
@@ -216,7 +217,7 @@ class _Rewriter:
     def total(self, position: int, values: dict[Any, Any]) -> Any:
         """The accumulator and all that the body adds to it, added up in the end."""
         at, end = values[self.argument(position)], values[self.yielded(position)]
-        combine = _COMBINE[self.found.sums[position]]
+        combine = APPLY[self.found.sums[position]]
         chain: list[Any] = []
         part = None
         while at != end:
@@ -267,9 +268,3 @@ class _Rewriter:
         while isinstance(value, ir.OpResult) and value.owner.name in _SPREAD:
             value = value.owner.operands[0]
         return self.found.sums[position] == "add" and isinstance(value, ir.OpResult) and is_zeros(value.owner.operation)
-
-
-_COMBINE = {
-    "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp, "minimum": stablehlo.MinOp,
-    "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
-}  # fmt: skip

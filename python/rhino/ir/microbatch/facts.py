@@ -13,11 +13,10 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.callbacks import is_callback
 from rhino.dialect.constants import is_zeros
-from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
+from rhino.dialect.reducers import REDUCING, combiners_of, starts_neutral
 from rhino.microbatch import BatchFacts, Region
 from rhino.program.data import Graph
-
-REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+from rhino.program.operations import NESTING
 
 
 def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> BatchFacts:
@@ -38,7 +37,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> BatchFacts:
         k, name = record.index, record.name
         if record.parent >= 0:
             children.setdefault((record.parent, op.block), []).append(k)
-        if len(op.regions) and name not in REGIONS:
+        if len(op.regions) and name not in NESTING:
             read = (ids.get(v, -1) for inner in functions.walk(op) for v in inner.operands)
             if found_inside := tuple(dict.fromkeys(v for v in read if v >= 0)):
                 captures[k] = found_inside
@@ -48,7 +47,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> BatchFacts:
             if is_zeros(op):
                 zeros.add(k)
         elif name in REDUCING:
-            combined = kinds(op)
+            combined = combiners_of(op)
             combiners[k] = f"stablehlo.{combined[0]}" if len(combined) == 1 and combined[0] else ""
             if all(starts_neutral(op, i, kind) for i, kind in enumerate(combined)):
                 neutral.add(k)
@@ -65,7 +64,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> BatchFacts:
                 effects.add(at)
                 at = graph.ops[at].parent
     for record, op in zip(graph.ops, ops, strict=True):
-        if record.name in REGIONS:
+        if record.name in NESTING:
             found_regions = []
             for region in op.regions:
                 block = region.blocks[0]

@@ -22,6 +22,7 @@ from rhino.ir.microbatch.accumulation import NoAccumulation
 from rhino.ir.microbatch.adopt import adopt
 from rhino.ir.microbatch.split import split_microbatch
 from rhino.ir.scans.layers import split_scans
+from rhino.microbatch import batch_size
 from rhino.pipeline.search.sharded import Prepared, prepare
 
 # Loops over layers become at most this many, so that stages can end between any two layers of most models.
@@ -32,7 +33,7 @@ _ATTEMPTS = 5
 
 @dataclass
 class SplitPrograms:
-    """The step cut into slices, made when asked for. `bytecode` is of the step with its loops over layers split.
+    """The step cut into parts, made when asked for. `bytecode` is of the step with its loops over layers split.
 
     `own` is the number of micro-batches that the step has a loop over itself, 0 for none: it is cut as often then.
     `batch`: examples that can be told apart, 1 where they need each other, then `uncut` says why. `pieces`: what loops
@@ -61,7 +62,7 @@ class SplitPrograms:
         microbatches: int = 0,
         deadline: Deadline = NEVER,
     ) -> SplitPrograms:
-        """Of a normalised module, which stays as it is. A step that no number of slices suits is one slice.
+        """Of a normalised module, which stays as it is. A step that no number of parts suits is one part.
 
         Args:
           microbatches: those asked for, 0 for any number: with more than one, a step must be cut.
@@ -80,11 +81,11 @@ class SplitPrograms:
         main = functions.find(copy, "main")
         assert main is not None
         own = adopted if isinstance(adopted, int) else 0
-        batch = own or _batch_size(main)
+        batch = own or _examples(main)
         found = cls(to_bytecode(copy), batch, _PIECES[level], statistics, own, clock=deadline.clock)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
-        for slices in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
-            if found.prepared(slices) is not None:
+        for parts in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
+            if found.prepared(parts) is not None:
                 return found
             if deadline.over():
                 break
@@ -99,73 +100,70 @@ class SplitPrograms:
         """The step cut as often as was tried first."""
         return next(p for p in self.known.values() if p is not None)
 
-    def module(self, slices: int) -> ir.Module:
-        """The step as a loop over so many slices."""
-        if slices in self.cut:
-            return parse_bytes(self.cut[slices], make_context())
+    def module(self, parts: int) -> ir.Module:
+        """The step as a loop over so many parts."""
+        if parts in self.cut:
+            return parse_bytes(self.cut[parts], make_context())
         module = parse_bytes(self.bytecode, make_context())
         if not self.own:
-            split_microbatch(module, slices, self.statistics)
-        elif slices != self.own:
-            raise _own_loop(module, self.own, slices)
+            split_microbatch(module, parts, self.statistics)
+        elif parts != self.own:
+            raise _own_loop(module, self.own, parts)
         accumulate_in_loops(module)
-        self.cut[slices] = to_bytecode(module)
+        self.cut[parts] = to_bytecode(module)
         return module
 
-    def make(self, slices: int) -> Prepared:
+    def make(self, parts: int) -> Prepared:
         """The same as data."""
         begin = self.clock()
-        found = prepare(import_graph(self.module(slices)))
+        found = prepare(import_graph(self.module(parts)))
         self.cut_s = self.clock() - begin
         return found
 
-    def prepared(self, slices: int) -> Prepared | None:
+    def prepared(self, parts: int) -> Prepared | None:
         """As `make`, remembered; None if the step cannot be cut so."""
-        if slices not in self.known:
+        if parts not in self.known:
             try:
-                self.known[slices] = self.make(slices)
+                self.known[parts] = self.make(parts)
             except PassError as error:
-                self.refused[slices] = error
-                self.known[slices] = None
-        return self.known[slices]
+                self.refused[parts] = error
+                self.known[parts] = None
+        return self.known[parts]
 
-    def is_cut(self, slices: int) -> bool:
+    def is_cut(self, parts: int) -> bool:
         """Whether it was cut so already."""
-        return slices in self.cut
+        return parts in self.cut
 
-    def refusal(self, slices: int) -> RhinoError | None:
+    def refusal(self, parts: int) -> RhinoError | None:
         """Why it cannot be cut so."""
-        return self.refused.get(slices)
+        return self.refused.get(parts)
 
 
 def _not_adopted(main: Any, found: NoAccumulation) -> PassError:
     return PassError(number_program(main)[1][found.op], found.message, [found.remedy])
 
 
-def _own_loop(module: ir.Module, own: int, slices: int) -> PassError:
+def _own_loop(module: ir.Module, own: int, parts: int) -> PassError:
     loop = next(op for op in functions.walk(module.operation) if RhinoMicrobatches.name in op.attributes)
-    message = f"the step has a loop over {own} micro-batches of its own, and is not cut into {slices}"
+    message = f"the step has a loop over {own} micro-batches of its own, and is not cut into {parts}"
     return PassError(
         loop, message, [f"ask for {own} micro-batches of all replicas together, or leave their number open"]
     )
 
 
-def _batch_size(main: Any) -> int:
-    """The leading size of the batch arguments: that of the largest."""
-    sizes = [
-        (a.type.shape[0], -i)
-        for i, (a, given) in enumerate(
-            zip(main.regions[0].blocks[0].arguments, functions.argument_attributes(main), strict=True)
-        )
-        if "rhino.role" in given and given["rhino.role"].value == "batch" and len(a.type.shape)
-    ]
+def _examples(main: Any) -> int:
+    """The number of examples in the batch arguments."""
+    attributes = functions.argument_attributes(main)
+    size = batch_size(
+        list(a.type.shape)
+        for a, given in zip(main.regions[0].blocks[0].arguments, attributes, strict=True)
+        if "rhino.role" in given and given["rhino.role"].value == "batch"
+    )
     one_program = "plan it as one program (stages=1)"
-    if not sizes:
-        attributes = functions.argument_attributes(main)
+    if size < 0:
         classified = not attributes or any("rhino.role" in given for given in attributes)
         remedy = one_program if classified else "run rhino-classify-args, or give rhino.role"
         raise PassError(main, "no argument of the step is a batch, which micro-batches are cut from", [remedy])
-    size = int(max(sizes)[0])
     if not size:
         raise PassError(main, "the batch has no examples", [f"give some, or {one_program}"])
     return size

@@ -18,9 +18,7 @@ from rhino.microbatch import CopiedRegion, MicrobatchPlan, OpCopy, Partial, Scal
 from rhino.microbatch.forms import ESTIMATE, WHOLE
 from rhino.microbatch.plan import Ref
 from rhino.program.data import Graph
-
-# Sums of these types are kept in float32, so that adding up many micro-batches costs no accuracy.
-_NARROW = ("bf16", "f16")
+from rhino.program.element_types import NARROW_FLOATS
 
 
 class MicrobatchRewriter:
@@ -187,9 +185,9 @@ class MicrobatchRewriter:
         return splat(self.sum_type(v, partial), identity(partial.kind, self.values[v].type.element_type))
 
     def sum_type(self, v: int, partial: Partial) -> Any:
-        """The type in which a value is accumulated."""
+        """The type in which a value is accumulated: many narrow floats are added up in float32, for accuracy."""
         kind = self.values[v].type
-        if partial.kind == "add" and str(kind.element_type) in _NARROW:
+        if partial.kind == "add" and str(kind.element_type) in NARROW_FLOATS:
             return ir.RankedTensorType.get(kind.shape, ir.F32Type.get())
         return kind
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from rhino.dialect import functions
+from rhino.program.operations import NESTING, stablehlo
 
-_EFFECTS = ("stablehlo.custom_call", "stablehlo.while", "stablehlo.if", "stablehlo.case", "stablehlo.rng")
+_EFFECTS = NESTING | stablehlo("custom_call rng")
 
 
 def sink_behind(loop: Any) -> int:

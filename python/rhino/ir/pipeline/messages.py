@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -21,20 +21,10 @@ from rhino.ir.diagnostics import PassError
 from rhino.ir.pipeline.multicasts import REMEDY, Multicasts
 from rhino.pipeline.program import Edge, PipelineProgram, all_edges
 from rhino.pipeline.program.edges import EVERYWHERE
-from rhino.program.element_types import dtype_bytes
-from rhino.reshard import (
-    Hop,
-    MessageProgram,
-    MessageStep,
-    MovedTensor,
-    Network,
-    Phase,
-    Tile,
-    Unit,
-    check_program,
-    order_of,
-    senders_of,
-)
+from rhino.program.element_types import item_bytes
+from rhino.reshard.checker import check_program
+from rhino.reshard.data import Hop, MessageProgram, MessageStep, MovedTensor, Network, Phase, Tile, Unit
+from rhino.reshard.sent import order_of, senders_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +69,7 @@ def moved_on(program: PipelineProgram, edge: Edge) -> list[MovedTensor]:
     for source, target in edge.moves:
         value = program.values[source]
         ends = [_tiles(program, end, value.shape) for end in (source, target)]
-        found.append(MovedTensor(value.shape, _item_bytes(value.dtype), *ends))
+        found.append(MovedTensor(value.shape, item_bytes(value.dtype), *ends))
     return found
 
 
@@ -90,10 +80,6 @@ def _tiles(program: PipelineProgram, value: int, shape: tuple[int, ...]) -> tupl
     mesh = program.meshes[program.values[value].group]
     slices = sdy.slices(shape, program.values[value].sharding, mesh.axes)
     return tuple(Tile(device, where) for device, where in zip(mesh.devices, slices, strict=True))
-
-
-def _item_bytes(dtype: str) -> int:
-    return max(1, ceil(dtype_bytes(dtype)))
 
 
 # --- to text --------------------------------------------------------------------------------------------------------
@@ -173,7 +159,7 @@ def _read(program: PipelineProgram, edge: Edge, given: Sequence[tuple[Where, Any
     senders: list[tuple[tuple[int, int], ...]] = []
     places: list[tuple[Where, str, int]] = []  # of each unit where it stands, its path and its order
     for tensor, ((op, data), (source, _)) in enumerate(zip(given, edge.moves, strict=True)):
-        item = _item_bytes(program.values[source].dtype)
+        item = item_bytes(program.values[source].dtype)
         for i, unit in enumerate(data["units"]):
             where = tuple((start, stop) for start, stop in unit["slice"])
             nbytes = prod(stop - start for start, stop in where) * item
@@ -206,7 +192,7 @@ def _read(program: PipelineProgram, edge: Edge, given: Sequence[tuple[Where, Any
         _prove(read, len(hosts))
     except RhinoError as error:
         raise PassError(first, f"{RhinoMulticast.name}: edge '{edge.name}': {error.message}", [REMEDY]) from error
-    _check_told(read, places)
+    _check_senders(read, places)
     return read
 
 
@@ -217,15 +203,15 @@ def _prove(read: EdgeMessages, hosts: int) -> None:
     check_program(read.program, Network(read.host_of, dict.fromkeys(range(hosts), Fraction(1))))
 
 
-def _check_told(read: EdgeMessages, places: Sequence[tuple[Where, str, int]]) -> None:
-    """What is told of senders and order is what the messages say."""
+def _check_senders(read: EdgeMessages, places: Sequence[tuple[Where, str, int]]) -> None:
+    """What the text says of senders and order is what the messages say."""
     host_of = read.host_of
     position = {unit: order for order, unit in enumerate(order_of(read.program))}
     for unit, sent in enumerate(senders_of(read.program, host_of)):
         op, path, order = places[unit]
-        told = tuple((host_of[device], nbytes) for device, nbytes in read.senders[unit])
-        if tuple(sorted(told)) != sent:
-            raise PassError(op, f"{path}: {_sending(told)}, but by its messages {_sending(sent)}", [REMEDY])
+        named = tuple((host_of[device], nbytes) for device, nbytes in read.senders[unit])
+        if tuple(sorted(named)) != sent:
+            raise PassError(op, f"{path}: {_sending(named)}, but by its messages {_sending(sent)}", [REMEDY])
         if order != position[unit]:
             raise PassError(op, f"{path}: order {order}, but by its first message {position[unit]}", [REMEDY])
 

@@ -14,7 +14,9 @@ from rhino.deadline import NEVER, Deadline
 from rhino.ir.pipeline.messages import EdgeMessages, moved_on, multicast_data
 from rhino.ir.pipeline.multicasts import Multicasts
 from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, all_edges
-from rhino.reshard import MovedTensor, Network, ReshardPlan, Tile, plan_reshard, senders_of
+from rhino.reshard.data import MovedTensor, Network, Tile
+from rhino.reshard.plan import ReshardPlan, plan_reshard
+from rhino.reshard.sent import senders_of
 
 # The scheduler where there is no time for another. The attribute names it, so that the runtime takes it, too.
 _BY_RULE = "load-balance"

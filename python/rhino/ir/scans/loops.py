@@ -14,10 +14,11 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from rhino.program.data import Graph, Op
+from rhino.program.element_types import INTEGERS
 
 READ, WRITE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 LOOP = "stablehlo.while"
-_INTEGERS = ("i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
+_INTEGERS = INTEGERS | {"i1"}
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "stablehlo.add": np.add, "stablehlo.subtract": np.subtract, "stablehlo.multiply": np.multiply,
     "stablehlo.negate": np.negative, "stablehlo.maximum": np.maximum, "stablehlo.minimum": np.minimum,

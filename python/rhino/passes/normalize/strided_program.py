@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.program.disjoint import DisjointSets
 from rhino.program.elementwise import ELEMENTWISE
+from rhino.program.operations import BRANCHES
 
 # Operations that move or cut elements: of a parameter, they still give a parameter.
 _MOVES = frozenset(
@@ -24,7 +25,6 @@ _MOVES = frozenset(
 # All operands of equal shape and all results have their dimensions in common, but for the one dimension sorted along.
 _SAME_SHAPE = frozenset({"stablehlo.sort", "stablehlo.reverse"})
 _HOST_OFFLOAD = "annotate_device_placement"
-BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 LOOP = "stablehlo.while"
 BARRIER = "stablehlo.optimization_barrier"
 RETURN = "func.return"

@@ -6,7 +6,7 @@ Owns which passes make it, and the last price: of what is written, with its plan
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -29,6 +29,7 @@ from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
 from rhino.program.kernel_use import KernelUse
+from rhino.schema.records import write
 from rhino.sharding.kernels import kernel_uses
 
 # What makes the pipeline of the step.
@@ -63,7 +64,7 @@ def write_pipeline(
       transfer, and with the levels of the graph; the module has planned ones, and the fragments that were formed.
     """
     best = solution.best
-    run(_cut(programs, best.shape.slices))
+    run(_cut(programs, best.shape.parts))
     statistics = _statistics(module)
     _number(module)
     write_stages(module, best.prepared.graph, best.stages)
@@ -76,7 +77,7 @@ def write_pipeline(
         ]
     )
     _cost(module, best)
-    RhinoMemory.attach(module, [asdict(row) for row in best.pipeline.memory])
+    RhinoMemory.attach(module, [write(row) for row in best.pipeline.memory])
     searched_s = best.step_time_s
     limit_bytes = max(best.pipeline.costs.limit_bytes, default=0)
     run([made("rhino-schedule", schedule=best.schedule.name, memory_limit=limit_bytes)])
@@ -88,13 +89,13 @@ def write_pipeline(
     return solution
 
 
-def _cut(programs: SplitPrograms, slices: int) -> list[Pass]:
-    """The passes that cut the step into slices as the search had it."""
+def _cut(programs: SplitPrograms, parts: int) -> list[Pass]:
+    """The passes that cut the step into parts as the search had it."""
     split = made("rhino-split-scans", count=programs.pieces)
     last = made("rhino-accumulate-in-loops")
     if programs.own:
         return [made("rhino-adopt-microbatches"), split, last]
-    return [split, made("rhino-split-microbatch", count=slices, statistics=programs.statistics), last]
+    return [split, made("rhino-split-microbatch", count=parts, statistics=programs.statistics), last]
 
 
 def _statistics(module: ir.Module) -> str:
@@ -110,7 +111,7 @@ def _lay_out(
     """Writes the layouts that were priced. The sums that stages share were split since."""
     graph = import_graph(module)
     prepared = prepare(graph)
-    widths = best.shape.kinds
+    widths = best.shape.distinct
     solutions = [carried(prepared, cluster, best.shape, width, best.layouts[width], ops) for width in widths]
     main = functions.find(module, "main")
     assert main is not None
@@ -175,11 +176,11 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
     comm = loads.comm[slowest] / best.shape.replicas + replica_s
     replica = [["replica", best.shape.replicas]] if best.shape.replicas > 1 else []
     meshes = [[*replica, *map(list, best.layout_of(s).solution.mesh)] for s in range(best.shape.stages)]
-    differ = {"meshes": meshes} if len(best.shape.kinds) > 1 else {}
+    differ = {"meshes": meshes} if len(best.shape.distinct) > 1 else {}
     memory = best.pipeline.memory
     comm_bytes, collectives = _traffic(best, slowest)
     if "kernels" in data:
-        data["kernels"] = [asdict(_of_replica(use, best.shape.replicas)) for use in _most(best)]
+        data["kernels"] = [write(_of_replica(use, best.shape.replicas)) for use in _most(best)]
     data.update(
         {
             "mesh": meshes[0],
@@ -205,7 +206,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
                 },
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap, "searched_s": searched_s},
-            "alternatives": [asdict(lost) for lost in solution.alternatives],
+            "alternatives": [write(lost) for lost in solution.alternatives],
         }
     )
     RhinoPlan.attach(module, data)

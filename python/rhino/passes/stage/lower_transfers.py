@@ -15,7 +15,7 @@ from rhino.ir.pipeline.transfers import lower_transfers
 from rhino.machine import Cluster
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, option, register
-from rhino.reshard import network_of
+from rhino.reshard.networks import network_of
 
 
 @register

@@ -93,8 +93,7 @@ class PlanStages(Pass):
     def machine(self, graph: Graph, cluster: Cluster) -> StageMachine:
         """The cluster's devices dealt to stages in order, each stage computing on all of its own at once."""
         n, placement = self.stages, Placement.of(cluster, self.stages)
-        tag = graph.ops[graph.microbatch_loop].tag if graph.microbatch_loop >= 0 else ""
-        m = int(tag) if tag.isdigit() else 1
+        m = graph.microbatches
         latency_s, byte_s = placement.rates()
         return StageMachine(
             n,

@@ -45,8 +45,8 @@ def test_seconds_of_stages_are_those_of_their_ops(found: PipelineCandidate) -> N
     loads, seconds = found.pipeline.loads, found.layout_of(0).seconds
     # Less what every stage computes for itself.
     assert sum(loads.compute) == pytest.approx(sum(seconds.compute), rel=1e-2)
-    slices = found.shape.slices
-    looped = sum(map(sum, zip(loads.forward, loads.backward, loads.weight, strict=True))) * slices
+    parts = found.shape.parts
+    looped = sum(map(sum, zip(loads.forward, loads.backward, loads.weight, strict=True))) * parts
     once = sum(loads.prepare) + sum(loads.update)
     assert looped + once == pytest.approx(sum(loads.compute) + sum(loads.comm))
     whole = found.pipeline.costs.backward_s
