@@ -178,6 +178,24 @@ def measure_all(
     return results, failures
 
 
+def measure_and_publish(
+    name: str,
+    args: argparse.Namespace,
+    cases: Sequence[Named],
+    measure: Callable[[Any], dict[str, Any]],
+    tables: Callable[[list[dict[str, Any]]], Sequence[Table]],
+) -> None:
+    """Measure the cases and publish them as "cases", with their tables.
+
+    Raises:
+      BenchError: some could not be measured; the others are published.
+    """
+    results, failures = measure_all(cases, measure)
+    publish(name, args, {"cases": results, "failures": failures}, tables(results) if results else [])
+    if failures:
+        raise BenchError(f"{len(failures)} of {len(cases)} cases failed: {', '.join(f['case'] for f in failures)}")
+
+
 def spread(samples: Sequence[float]) -> dict[str, Any]:
     """Median, smallest and largest of the samples, and how many there are."""
     return {"median": statistics.median(samples), "min": min(samples), "max": max(samples), "rounds": len(samples)}

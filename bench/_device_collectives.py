@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench._common import Table
-from rhino.machine.collectives import KINDS, RingModel
+from rhino.machine.collectives import RingModel
 from rhino.machine.model import Cluster
 from rhino.machine.protocol_fit import Sample, fit_protocols
 from rhino.machine.protocols import Protocol
+from rhino.program.operations import COLLECTIVES
 
 DATA = Path(__file__).resolve().parent / "data" / "collectives.csv.gz"
 PRESETS = {"h100": "dgx-h100", "b200": "dgx-b200", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72"}
@@ -104,7 +105,7 @@ def judge() -> list[Judged]:
 
 
 def _by_kind(rows: Sequence[Sample]) -> list[tuple[str, list[Sample]]]:
-    return [(kind, [row for row in rows if row[0] == kind]) for kind in KINDS]
+    return [(kind, [row for row in rows if row[0] == kind]) for kind in COLLECTIVES]
 
 
 def _judge(device: str, kind: str, rows: list[Sample]) -> Judged:

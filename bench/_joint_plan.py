@@ -18,10 +18,10 @@ from jaxlib.mlir import ir
 from rhino.errors import RhinoError
 from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
 from rhino.ir.diagnostics import PassLog
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_pipeline import PlanPipeline
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.solution import JointSolution
 from rhino.plan.module import parse_module
 
@@ -80,8 +80,8 @@ def experts(source: Path, cluster: str, level: str, out: Path, statistics: str) 
     """The published shape and Megatron-LM's grid, each with its best number of micro-batches, by the same costs."""
     programs = SplitPrograms.of(read(source), level, statistics)
     where = Cluster.load(cluster)
-    slices = [n for n in (64, 128, 256, 512, 1024) if programs.batch % n == 0]
-    trials = megatron_3d(programs, where, slices=slices)
+    parts = [n for n in (64, 128, 256, 512, 1024) if programs.batch % n == 0]
+    trials = megatron_3d(programs, where, parts=parts)
     published = [t for t in trials if t.shape.stages in _PUBLISHED["stages"] and t.shape.width in _PUBLISHED["tensor"]]
     return {
         "published": row(cheapest(published)),

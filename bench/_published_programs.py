@@ -14,14 +14,15 @@ from bench._published_models import Model
 from examples.export import lower
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.ir.import_graph import import_graph
+from rhino.ir.microbatch.programs import SplitPrograms
+from rhino.ir.scans.layers import split_scans
 from rhino.ir.session import Session
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.plan_sharding import PlanSharding
-from rhino.passes.plan.split_programs import SplitPrograms, apply
 from rhino.passes.registry import PassPipeline, build
 from rhino.program.data import Graph, Op
-from rhino.program.products import MATMULS
+from rhino.program.operations import CONTRACTIONS
 
 # BatchNorm of a micro-batch, as it is in every published run with micro-batches.
 _STATISTICS = {"wide_resnet": "micro-batch", "convnet": "micro-batch"}
@@ -49,8 +50,8 @@ def looped(model: Model, batch: int, slices: int, cluster: Cluster, pieces: int 
     """
     module = _normalised(model, batch, cluster, strided=False)
     if pieces > 1:
-        apply("rhino-split-scans", module, count=pieces)
-    programs = SplitPrograms(to_bytecode(module), batch, _STATISTICS.get(model.module, "batch"))
+        split_scans(module, pieces)
+    programs = SplitPrograms(to_bytecode(module), batch, pieces, _STATISTICS.get(model.module, "batch"))
     return import_graph(programs.module(slices))
 
 
@@ -89,7 +90,7 @@ def kind_of(op: Op) -> str:
     """What an operation is: products, attention, or memory, which is all the rest."""
     if op.kernel is not None:
         return "attention" if op.kernel.rate.startswith("attention") else "products"
-    if op.name not in MATMULS:
+    if op.name not in CONTRACTIONS:
         return "memory"
     if op.rule is None:
         return "products"

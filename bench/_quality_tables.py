@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bench._common import Table, gib
-from bench.cost_fidelity import KINDS, by_kind, ratios
+from bench.cost_fidelity import by_kind, ratios
+from rhino.program.operations import COLLECTIVES
 
 LEVELS = ("O1", "O2")
 # A plan that beats the best expert by this much counts.
@@ -81,7 +82,7 @@ def summary(cases: Sequence[Row]) -> Row:
     found["compiled"] = len(compiled)
     found["peak_ratio"] = _spread([f["peak_ratio"] for _, _, f in compiled])
     found["comm_ratio"] = _spread([f["comm_ratio"] for _, _, f in compiled if f["comm_ratio"] is not None])
-    found["comm_ratio_by_kind"] = {kind: _spread(kinds[kind]) for kind in KINDS if kind in kinds}
+    found["comm_ratio_by_kind"] = {kind: _spread(kinds[kind]) for kind in COLLECTIVES if kind in kinds}
     found["over_memory"] = sorted(f"{case}: {plan}" for case, plan, f in compiled if not f["fits"])
     return found
 
@@ -137,14 +138,18 @@ def _fidelity(cases: Sequence[Row]) -> Iterable[Table]:
         for p in c["plans"]:
             xla, f = p.get("xla"), p.get("fidelity")
             if xla and "error" in xla:
-                rows.append((f"{c['case']} {p['plan']}", *[""] * (3 + len(KINDS)), xla["error"].splitlines()[0][:60]))
+                rows.append(
+                    (f"{c['case']} {p['plan']}", *[""] * (3 + len(COLLECTIVES)), xla["error"].splitlines()[0][:60])
+                )
             elif f:
                 kinds = f["comm_ratios"]
-                cells = [_ratio(kinds[k]) if kinds.get(k) is not None else "ours" if k in kinds else "" for k in KINDS]
+                cells = [
+                    _ratio(kinds[k]) if kinds.get(k) is not None else "ours" if k in kinds else "" for k in COLLECTIVES
+                ]
                 peak = (gib(p["predicted"]["peak_bytes"]), gib(f["xla_peak_bytes"]), _ratio(f["peak_ratio"]))
                 rows.append((f"{c['case']} {p['plan']}", *peak, *cells, "" if f["fits"] else "over memory"))
     if rows:
-        columns = ("plan", "peak GiB", "XLA GiB", "ratio", *KINDS, "")
+        columns = ("plan", "peak GiB", "XLA GiB", "ratio", *COLLECTIVES, "")
         yield Table("Predicted over compiled: peak memory, and bytes by kind of collective", columns, tuple(rows))
 
 

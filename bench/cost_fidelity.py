@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from bench._common import CACHE, BenchError, Table, gib, main, measure_all, note, parser, publish, run, select, tool
+from bench._common import CACHE, Table, gib, main, measure_and_publish, note, parser, run, select, tool
 from bench._inputs import GPT, module
+from rhino.program.operations import COLLECTIVES
 
-KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 # A kind that carries less than this part of all bytes is noise; its ratio is not reported.
 NEGLIGIBLE = 0.01
 _FLOAT32_BYTES = 4
@@ -60,7 +60,7 @@ def ratios(predicted: dict[str, int], measured: dict[str, int]) -> dict[str, flo
     """Predicted over measured by kind, for kinds that matter on either side; None where XLA has none."""
     total = max(sum(measured.values()), sum(predicted.values()), 1)
     found: dict[str, float | None] = {}
-    for kind in dict.fromkeys((*KINDS, *predicted, *measured)):
+    for kind in dict.fromkeys((*COLLECTIVES, *predicted, *measured)):
         ours, theirs = predicted.get(kind, 0), measured.get(kind, 0)
         if max(ours, theirs) >= NEGLIGIBLE * total:
             found[kind] = ours / theirs if theirs else None
@@ -157,10 +157,7 @@ def body() -> None:
     p.add_argument("--only", nargs="+", metavar="TEXT", help="only the cases whose name contains one of these")
     args = p.parse_args()
     cases = select(QUICK if args.quick else CASES, args.only)
-    results, failures = measure_all(cases, measure)
-    publish("cost_fidelity", args, {"cases": results, "failures": failures}, tables(results) if results else [])
-    if failures:
-        raise BenchError(f"{len(failures)} of {len(cases)} cases failed; see above")
+    measure_and_publish("cost_fidelity", args, cases, measure, tables)
 
 
 if __name__ == "__main__":

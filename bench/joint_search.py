@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench._common import CACHE, BenchError, Table, gib, main, measure_all, note, parser, publish, run, select
+from bench._common import CACHE, Table, gib, main, measure_and_publish, note, parser, run, select
 from bench._quality_cases import Case, Model, module
 
 FOLDER = CACHE / "joint"
@@ -110,10 +110,9 @@ def body() -> None:
     p.add_argument("--no-experts", dest="experts", action="store_false", help="only what the search finds")
     args = p.parse_args()
     cases = select(QUICK if args.quick else CASES, args.only)
-    rows, failures = measure_all(cases, lambda case: measure(case, args.level, args.experts, args.compile))
-    publish("joint_search", args, {"cases": rows, "failures": failures}, tables(rows))
-    if failures:
-        raise BenchError(f"{len(failures)} of {len(cases)} cases failed: {', '.join(f['case'] for f in failures)}")
+    measure_and_publish(
+        "joint_search", args, cases, lambda case: measure(case, args.level, args.experts, args.compile), tables
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from bench._common import CACHE, BenchError, Table, gib, main, measure_all, note, parser, publish, run, select, tool
+from bench._common import CACHE, BenchError, Table, gib, main, measure_and_publish, note, parser, run, select, tool
 from bench._kernel_cases import CASES, QUICK, Case
 from bench.cost_fidelity import by_kind
 
@@ -168,10 +168,7 @@ def body() -> None:
     p.add_argument("--only", nargs="+", metavar="TEXT", help="only the cases whose name contains one of these")
     args = p.parse_args()
     cases = select(QUICK if args.quick else CASES, args.only)
-    results, failures = measure_all(cases, measure)
-    publish("kernels", args, {"cases": results, "failures": failures}, tables(results) if results else [])
-    if failures:
-        raise BenchError(f"{len(failures)} of {len(cases)} cases failed; see above")
+    measure_and_publish("kernels", args, cases, measure, tables)
 
 
 if __name__ == "__main__":

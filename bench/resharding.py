@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench._common import Table, interleave, main, measure_all, note, parser, publish, select, spread
+from bench._common import Table, interleave, main, measure_and_publish, note, parser, select, spread
 from bench._crew import Crew, held
 from bench._namespaces import Network, available, network
 from bench._resharding_worker import PEER
@@ -250,12 +250,8 @@ def body() -> None:
         return
     nbytes = (args.mib or (4 if args.quick else 64)) << 20
     rounds = args.rounds or (1 if args.quick else 3)
-    results, failures = measure_all(
-        select(CASES, args.only), lambda case: measure(case, nbytes, rounds, args.mbit * 1e6)
-    )
-    publish("resharding", args, {"cases": results, "failures": failures}, tables(results))
-    if failures:
-        raise SystemExit(1)
+    cases = select(CASES, args.only)
+    measure_and_publish("resharding", args, cases, lambda case: measure(case, nbytes, rounds, args.mbit * 1e6), tables)
 
 
 if __name__ == "__main__":

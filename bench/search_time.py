@@ -21,10 +21,9 @@ from bench._common import (
     Table,
     interleave,
     main,
-    measure_all,
+    measure_and_publish,
     note,
     parser,
-    publish,
     run,
     select,
     spread,
@@ -158,10 +157,7 @@ def body() -> None:
     args = p.parse_args()
     cases = select(QUICK if args.quick else CASES, args.only)
     rounds = args.rounds or (1 if args.quick else 3)
-    results, failures = measure_all(cases, lambda case: measure(case, rounds))
-    publish("search_time", args, {"cases": results, "failures": failures}, tables(results) if results else [])
-    if failures:
-        raise BenchError(f"{len(failures)} of {len(cases)} cases failed; see above")
+    measure_and_publish("search_time", args, cases, lambda case: measure(case, rounds), tables)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench._common import BenchError, Table, main, measure_all, note, parser, publish, select
+from bench._common import BenchError, Table, main, measure_and_publish, note, parser, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,7 @@ def body() -> None:
     args = p.parse_args()
     shuffles = args.orders if args.orders is not None else (2 if args.quick else 17)
     cases = select(QUICK if args.quick else CASES, args.only)
-    results, failures = measure_all(cases, lambda case: measure(case, shuffles))
-    publish("stages", args, {"cases": results, "failures": failures}, tables(results) if results else [])
-    if failures:
-        raise BenchError(f"{len(failures)} of {len(cases)} cases failed; see above")
+    measure_and_publish("stages", args, cases, lambda case: measure(case, shuffles), tables)
 
 
 if __name__ == "__main__":

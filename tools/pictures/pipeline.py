@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from rhino.api.plan import Plan
 from rhino.dialect.attributes import RhinoPlacement, RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.priced import Units, read_priced
+from rhino.ir.pipeline.program import read_program
 from rhino.machine import Cluster
-from rhino.passes.stage.schedule_costs import Units, read_priced
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import PipelineCosts, ScheduledStep
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes, seconds
-from rhino.reshard import MovedTensor, Network, ReshardPlan, network_of, parse_spec, plan_reshard, spec_tiles
+from rhino.reshard.data import MovedTensor, Network
+from rhino.reshard.networks import network_of
+from rhino.reshard.plan import ReshardPlan, plan_reshard
+from rhino.reshard.tiles import parse_spec, spec_tiles
 from tools.pictures.svg import TILES, Svg
 
 NAME = "resharding"

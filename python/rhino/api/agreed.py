@@ -22,7 +22,7 @@ from rhino.machine import Cluster
 from rhino.plan import PlanData
 from rhino.plan.file import dumps, loads
 from rhino.plan.module import fingerprint
-from rhino.program import TOLD_BYTES
+from rhino.program import SMALL_RESULT_BYTES
 from rhino.program.element_types import type_text
 
 
@@ -103,7 +103,7 @@ def _is_split(binding: Binding, i: int, aval: Any) -> bool:
     sharding = binding.flat_out[i]
     if strided or not hasattr(sharding, "is_fully_replicated") or sharding.is_fully_replicated:
         return False
-    return bool(aval.size * aval.dtype.itemsize <= TOLD_BYTES)
+    return bool(aval.size * aval.dtype.itemsize <= SMALL_RESULT_BYTES)
 
 
 # --- the plan's way -------------------------------------------------------------------------------------------------

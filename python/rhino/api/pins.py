@@ -12,16 +12,16 @@ from jaxlib.mlir import ir
 from rhino.api.trace import ArgumentLeaf, Trace, is_key
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoRole
+from rhino.ir.annotations.adopt import adopt
 from rhino.ir.collectives import Axes, find_axes
 from rhino.ir.diagnostics import PassLog, Sink
-from rhino.passes.manual.adopt_mesh import adopt
 from rhino.plan import PlanData, Tensor
 from rhino.plan.retype import take_stored
 from rhino.plan.strided import original_sharding
+from rhino.program.data import STATE
 from rhino.sharding.meshes import axes_text
 
 _MESH = "mesh"
-STATE = ("param", "opt_state")
 
 
 def find_pins(trace: Trace, plan: PlanData, source: Trace) -> dict[int, Tensor]:

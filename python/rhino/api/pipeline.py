@@ -24,6 +24,7 @@ from rhino.distributed.arrays import everywhere
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.plan import PlanData
+from rhino.program.data import STATE
 from rhino.progress import Progress
 
 
@@ -86,7 +87,7 @@ class BuiltPipeline(Built):
         state = {
             result
             for place, argument in zip(self.trace.places, self.plan.arguments, strict=True)
-            if argument.role in ("param", "opt_state")
+            if argument.role in STATE
             for result in place.results
         }
         avals = self.trace.jaxpr.out_avals

@@ -11,7 +11,7 @@ from math import prod
 
 from jaxlib.mlir import ir
 
-from rhino.api.pins import STATE, find_state
+from rhino.api.pins import find_state
 from rhino.api.returned import FlatPlace
 from rhino.api.trace import Trace
 from rhino.dialect import functions
@@ -20,6 +20,7 @@ from rhino.machine.units import nbytes
 from rhino.plan import PlanData, Tensor, is_pipeline
 from rhino.plan.module import parse_module
 from rhino.plan.pipeline import StagePiece, pipeline_pieces
+from rhino.program.data import STATE
 from rhino.program.element_types import dtype_bytes
 
 # Of what moves so many are named.

@@ -123,7 +123,7 @@ class _OptRun:
             for diagnostic in error.diagnostics:
                 Printer(sys.stderr, file, {file: error.source})(diagnostic)
             return None
-        self.check_dumps([step.name for step in manager.steps])
+        self.check_dumps(manager.names)
         if self.arguments.has("dump-pass-pipeline"):
             print(f"Pass Manager with {len(manager.steps)} passes:\n{manager}", file=sys.stderr, flush=True)
         return manager, context

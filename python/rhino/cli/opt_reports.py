@@ -50,7 +50,8 @@ class IRPrinter(Instrumentation):
         self._selection = selection
         self._style = style
         self._out = out
-        self._before_text: str | None = None
+        # Of the passes that are running: one may have others run.
+        self._before: list[str] = []
 
     def native(self, manager: passmanager.PassManager) -> None:
         chosen = self._selection
@@ -72,17 +73,18 @@ class IRPrinter(Instrumentation):
         if step.name in self._selection.before or (self._selection.before_all and step.rewrite is not None):
             self._dump(f"Before {step.name}", module)
         if self._selection.only_changes:
-            self._before_text = module.operation.get_asm(enable_debug_info=True)
+            self._before.append(module.operation.get_asm(enable_debug_info=True))
 
     def after(self, step: PassStep, module: ir.Module, failed: bool) -> None:
         python = step.rewrite is not None
+        before = self._before.pop() if self._selection.only_changes else None
         if failed:
             if self._selection.on_failure and python:
                 self._dump(f"After {step.name} Failed", module)
             return
         if step.name not in self._selection.after and not (self._selection.after_all and python):
             return
-        if not self._selection.only_changes or self._before_text != module.operation.get_asm(enable_debug_info=True):
+        if before is None or before != module.operation.get_asm(enable_debug_info=True):
             self._dump(f"After {step.name}", module)
 
     def _dump(self, title: str, module: ir.Module) -> None:
@@ -95,14 +97,19 @@ class Tasks(Instrumentation):
 
     def __init__(self, input_name: str) -> None:
         self._input_name = input_name
+        self._running: list[str] = []
 
     def before(self, step: PassStep, module: ir.Module) -> None:
         # Where in a file of several parts: at its @main, or its first function.
         found = functions.find(module, "main") or next(iter(functions.all_functions(module)), module.operation)
-        task(f"{placed(position_of(found), self._input_name)}: '{step.name}'")
+        self._running.append(f"{placed(position_of(found), self._input_name)}: '{step.name}'")
+        task(self._running[-1])
 
     def after(self, step: PassStep, module: ir.Module, failed: bool) -> None:
         show_native()
+        self._running.pop()
+        if self._running:  # the pass that had this one run
+            task(self._running[-1])
 
 
 def _banner(title: str) -> str:

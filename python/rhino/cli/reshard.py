@@ -18,18 +18,10 @@ from rhino.cli import files
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.program.element_types import dtype_bytes, element_type, type_text
-from rhino.reshard import (
-    SCHEDULERS,
-    STRATEGIES,
-    MovedTensor,
-    Network,
-    ReshardPlan,
-    Tile,
-    network_of,
-    parse_spec,
-    plan_reshard,
-    spec_tiles,
-)
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, MovedTensor, Network, Tile
+from rhino.reshard.networks import network_of
+from rhino.reshard.plan import ReshardPlan, plan_reshard
+from rhino.reshard.tiles import parse_spec, spec_tiles
 
 if TYPE_CHECKING:
     from rich.table import Table

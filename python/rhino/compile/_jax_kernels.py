@@ -22,9 +22,8 @@ from rhino.compile._jax_pallas import Blocked
 from rhino.compile._jax_partitioning import Partitioned
 from rhino.compile.local_kernels import Mesh, Platform, is_known, local_module, tensor_of
 from rhino.compile.target import DEVICELESS, gpu_versions
-from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError, first_line
-from rhino.ir.kernel_calls import RULE, kernel_data, rule_attribute
+from rhino.ir.kernel_calls import RULE, known_kernel, rule_attribute, write_kernel
 from rhino.kernels.bodies import TARGET, KernelBody
 from rhino.kernels.data import KernelCall, Known
 from rhino.kernels.registered import Registration, registrations
@@ -87,7 +86,7 @@ class Kernels:
         self.bodies[key] = body
         op = _emit(ctx, nodes, key)
         op.attributes[RULE] = rule_attribute(known.rule, op.context)
-        RhinoKernel.attach(op, kernel_data(name, known))
+        write_kernel(op, known_kernel(name, known))
         return op.results
 
 

@@ -14,16 +14,9 @@ from rhino.compile.hlo_groups import Groups, replica_groups, source_target_pairs
 from rhino.compile.hlo_loops import trip_count
 from rhino.program.disjoint import DisjointSets
 from rhino.program.element_types import element_type
+from rhino.program.operations import COLLECTIVES
 
-KINDS = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-    "ragged-all-to-all",
-)
+KINDS = (*COLLECTIVES, "collective-broadcast", "ragged-all-to-all")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +51,6 @@ class Site:
     """One collective instruction: where it is, how often it runs, what one device sends in one execution."""
 
     name: str
-    computation: str
     kind: str
     executions: int
     sent_bytes: int
@@ -202,7 +194,6 @@ def _site(
         return None
     return Site(
         name=instruction.name,
-        computation=computation.name,
         kind=kind,
         executions=executions,
         sent_bytes=sent_bytes(kind, size, group_size),

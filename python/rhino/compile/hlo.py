@@ -10,8 +10,9 @@ import dataclasses
 import math
 import re
 
-_BITS = {"pred": 8, "token": 0, "opaque": 0}
-_NARROW_BITS = {"s2": 2, "u2": 2, "s4": 4, "u4": 4, "f4e2m1fn": 4}  # XLA packs these: two or four to a byte
+from rhino.program.element_types import dtype_bytes, element_type
+
+_NO_DATA = ("token", "opaque")
 _TENSOR = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,<=\s]*)\]")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -183,14 +184,10 @@ def _tensors(text: str) -> tuple[HloTensor, ...]:
 
 
 def _bits(dtype: str) -> int:
-    if dtype in _BITS:
-        return _BITS[dtype]
-    if dtype in _NARROW_BITS:
-        return _NARROW_BITS[dtype]
-    match = re.match(r"[a-z]+(\d+)", dtype)
-    if match is None:
+    element = element_type(dtype)
+    if element is None and dtype not in _NO_DATA:
         raise ValueError(f"unknown HLO element type {dtype}")
-    return int(match.group(1))
+    return int(8 * dtype_bytes(element or ""))
 
 
 def _header_count(header: str, key: str) -> int:

@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from rhino.dialect.functions import walk
-from rhino.dialect.reducers import kinds
+from rhino.dialect.reducers import combiners_of
 from rhino.dialect.reductions import start_neutral
 from rhino.ir.rules import in_parts
 
@@ -34,7 +34,7 @@ def share_reductions(root: ir.Operation, mesh: str) -> None:
 
 def _keep_whole(op: ir.Operation, mesh: str) -> None:
     # Apart from what joins an operand's parts, each of which would begin anew. XLA: start-counts-on-each-device
-    apart = op.name != "stablehlo.dot_general" and "" in kinds(op)
+    apart = op.name != "stablehlo.dot_general" and "" in combiners_of(op)
     with op.context, op.location, ir.InsertionPoint(op):
         for i, reduced in enumerate(_reduced(op)):
             rank = len(op.operands[i].type.shape)

@@ -24,6 +24,7 @@ from rhino.dialect.pipeline_attributes import (
     RhinoStage,
 )
 from rhino.plan.data import SUMMARY, Machine
+from rhino.program.data import Kernel
 from rhino.schema.kinds import Field, Float, Int, ListOf, Record, String
 from rhino.schema.records import record
 
@@ -44,13 +45,8 @@ class RhinoName(RhinoAttribute):
 
     name = "rhino.name"
     places = ("argument", "result")
-    schema = String()
+    schema = String(filled=True)
     example = "rhino.name = \"state['params']['wte']\""
-
-    @classmethod
-    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
-        if not data:
-            yield f"{cls.name} must not be empty"
 
 
 class RhinoReturned(RhinoAttribute):
@@ -133,36 +129,7 @@ class RhinoKernel(RhinoAttribute):
 
     name = "rhino.kernel"
     places = ("op",)
-    schema = Record(
-        {
-            "name": Field(String(), "entry of the table of kernels, or the call's target"),
-            "flops": Field(Int(0), "floating-point operations with whole operands"),
-            "bytes": Field(Int(0), "bytes read and written with whole operands"),
-            "type": Field(String(), "element type whose rate its arithmetic has"),
-            "rate": Field(String(), "what limits its arithmetic: tensor, vector, attention, .."),
-            "sums": Field(
-                ListOf(Int(0)), "factors that some results have, and that are summed in the others", optional=True
-            ),
-            "split": Field(ListOf(ListOf(String())), "axes that split each factor, as a plan has it", optional=True),
-            "maxima": Field(ListOf(Int(0)), "results that are the largest value over everything", optional=True),
-            "ordered": Field(
-                ListOf(Int(0)), "factors of which a device has to know where its part begins", optional=True
-            ),
-            "held": Field(
-                ListOf(
-                    Record(
-                        {
-                            "bytes": Field(Int(0), "bytes besides operands and results, undivided"),
-                            "factors": Field(ListOf(Int(0)), "the factors that divide them"),
-                        }
-                    )
-                ),
-                "memory that it takes while it runs",
-                optional=True,
-            ),
-            "replicated": Field(String(), "why every device computes all of it", optional=True),
-        }
-    )
+    schema = record(Kernel)
     example = (
         'rhino.kernel = {bytes = 67108864 : i64, flops = 17179869184 : i64, name = "cudnn-attention", '
         'rate = "attention", type = "bf16"}'

@@ -5,7 +5,6 @@ Owns this class and what it is checked against: the tiles of both ends' devices.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import count, product
 from math import prod
@@ -16,10 +15,10 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions, mpmd, sdy
 from rhino.dialect.base import RhinoAttribute, Scene, shape_of
 from rhino.dialect.pipeline_attributes import RhinoArgument
+from rhino.program.element_types import item_bytes
+from rhino.reshard.data import SCHEDULERS, STRATEGIES
 from rhino.schema.kinds import Field, Float, Int, ListOf, Record, String, TupleOf
 
-STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")
-SCHEDULERS = ("naive", "load-balance", "greedy", "search", "optimal")
 _SHOWN = 4  # problems of one transfer
 
 _Slice = Sequence[Sequence[int]]
@@ -179,7 +178,10 @@ def _alone(name: str, units: Sequence[Any], shape: list[int], tensor: ir.Type) -
         if not unit["receivers"]:
             yield f"{path} has no receivers"
         if "senders" in unit:
-            sent, nbytes = sum(n for _, n in unit["senders"]), _elements(where) * _item_bytes(tensor)
+            sent, nbytes = (
+                sum(n for _, n in unit["senders"]),
+                _elements(where) * item_bytes(str(ir.RankedTensorType(tensor).element_type)),
+            )
             if sent != nbytes:
                 yield f"{path}: the senders send {sent} bytes, but the slice has {nbytes}"
 
@@ -276,10 +278,3 @@ def _common(a: _Slice, b: _Slice) -> int:
 
 def _inside(a: _Slice, b: _Slice) -> bool:
     return all(start <= low and high <= stop for (low, high), (start, stop) in zip(a, b, strict=True))
-
-
-def _item_bytes(tensor: ir.Type) -> int:
-    """Bytes of an element, a whole one for smaller ones, as transfers move them."""
-    element = str(ir.RankedTensorType(tensor).element_type)
-    bits = int((re.findall(r"\d+", element) or ["8"])[0]) * (2 if element.startswith("complex") else 1)
-    return max(1, -(-bits // 8))

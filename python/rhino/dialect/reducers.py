@@ -11,18 +11,18 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect.constants import is_identity
+from rhino.program.operations import COMBINERS, stablehlo
 
 REDUCING = frozenset(
     {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"}
 )
 # A reducer that takes one of its two (tuples of) elements, as those of argmax do.
 SELECT = "select"
-_BINARY = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-_CHOOSING = frozenset(f"stablehlo.{name}" for name in ("compare", "select", "and", "or", "not", "xor", "constant"))
+_CHOOSING = stablehlo("compare select and or not xor constant")
 _SAME_NUMBER = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim")
 
 
-def kinds(op: ir.Operation) -> tuple[str, ...]:
+def combiners_of(op: ir.Operation) -> tuple[str, ...]:
     """What each result is combined with: "add", "multiply", "maximum", "minimum", "and", "or" or "xor".
 
     All are SELECT for a reducer of several operands that takes one of two elements, and all "" for any other.
@@ -48,7 +48,7 @@ def _kind(v: Any, elements: set[Any], result: Any) -> str:
         return ""
     made = v.owner.operation
     name: str = made.name.removeprefix("stablehlo.")
-    return name if name in _BINARY and set(made.operands) == elements else ""
+    return name if name in COMBINERS.values() and set(made.operands) == elements else ""
 
 
 def _is_chosen(v: Any) -> bool:

@@ -10,10 +10,10 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 
 from rhino.dialect.constants import has_identity, identity, splat
 from rhino.dialect.functions import walk
-from rhino.dialect.reducers import kinds, starts, starts_neutral
+from rhino.dialect.reducers import combiners_of, starts, starts_neutral
 from rhino.dialect.sdy import SHARDING
 
-_APPLY = {
+APPLY = {
     "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp, "minimum": stablehlo.MinOp,
     "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
 }  # fmt: skip
@@ -36,7 +36,7 @@ def start_apart(op: ir.Operation) -> bool:
     """As `start_neutral` for one operation, a scatter too. Whether that changed it."""
     given = [
         (i, kind)
-        for i, (kind, result) in enumerate(zip(kinds(op), op.results, strict=True))
+        for i, (kind, result) in enumerate(zip(combiners_of(op), op.results, strict=True))
         if not starts_neutral(op, i, kind)
         and has_identity(kind, op.operands[starts(op)[i]].type.element_type)
         and result.type.has_static_shape  # the importer refuses others
@@ -59,7 +59,7 @@ def _start_after(op: ir.Operation, i: int, kind: str) -> None:
                 everywhere = stablehlo.ConvertOp(wide, start).result
             if start.type.shape != result.type.shape:
                 everywhere = stablehlo.BroadcastInDimOp(result.type, everywhere, ir.DenseI64ArrayAttr.get([])).result
-            whole = _APPLY[kind](everywhere, result)
+            whole = APPLY[kind](everywhere, result)
             if SHARDING in op.attributes:
                 given = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings[i]
                 whole.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([given])

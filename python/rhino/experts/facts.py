@@ -13,10 +13,9 @@ from functools import cached_property
 
 from rhino.program.data import Argument, Graph, Op, Value
 from rhino.program.disjoint import DisjointSets
+from rhino.program.operations import CONTRACTIONS
 from rhino.sharding.cones import build_problem
 from rhino.sharding.problem import Problem, leading
-
-_HEAVY_READS = ("dot_general", "dot", "convolution", "gather", "scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +141,9 @@ def _uses(graph: Graph, problem: Problem) -> dict[int, Use]:
     index = {argument.value: i for i, argument in enumerate(graph.arguments)}
     found: dict[int, Use] = {}
     for op in graph.ops:
-        kind = op.name.removeprefix("stablehlo.")
-        if kind not in _HEAVY_READS or op.rule is None or kind == "scatter":
+        if op.name not in CONTRACTIONS | {"stablehlo.gather"} or op.rule is None:
             continue
-        kind = "dot" if kind.startswith("dot") else kind
+        kind = "dot" if op.name.startswith("stablehlo.dot") else op.name.removeprefix("stablehlo.")
         for slot, v in enumerate(op.operands):
             for argument in cones.get(problem.node_of[v], ()):
                 i = index[argument.value]

@@ -45,27 +45,27 @@ def megatron_3d(
     programs: Programs,
     cluster: Cluster,
     *,
-    slices: Sequence[int],
+    parts: Sequence[int],
     stages: Sequence[int] = (),
     tensor: Sequence[int] = (),
     memory_limit: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[PipelineTrial]:
-    """Every pipeline of the grid: stages x tensor x data parallel, all devices, for each number of slices of the batch.
+    """Every pipeline of the grid: stages x tensor x data parallel, all devices, for each number of parts of the batch.
 
     Args:
-      slices: parts the batch is cut into, all replicas together.
+      parts: parts the batch is cut into, all replicas together.
       stages, tensor: only these; all that divide the devices, and a host, by default.
       memory_limit: bytes per device; None is nine tenths of the device's memory.
     """
     found = []
     laid_out: dict[tuple[int, int], Sharded | str] = {}
-    for shape in _grid(cluster, slices, stages, tensor):
+    for shape in _grid(cluster, parts, stages, tensor):
         progress(shape.name)
-        prepared = programs.prepared(shape.slices)
+        prepared = programs.prepared(shape.parts)
         if prepared is None:
             continue
-        key = shape.width, shape.slices
+        key = shape.width, shape.parts
         if key not in laid_out:
             laid_out[key] = _megatron(prepared, part_of(cluster, shape.width))
         sharded = laid_out[key]
@@ -86,34 +86,34 @@ def cheapest(trials: Sequence[PipelineTrial]) -> PipelineTrial | None:
     )
 
 
-def _grid(cluster: Cluster, slices: Sequence[int], stages: Sequence[int], tensor: Sequence[int]) -> Iterator[Shape]:
+def _grid(cluster: Cluster, parts: Sequence[int], stages: Sequence[int], tensor: Sequence[int]) -> Iterator[Shape]:
     n, per_host = cluster.num_devices, cluster.devices_per_host
     for width in tensor or [d for d in range(1, per_host + 1) if per_host % d == 0]:
         for count in stages or range(2, n // width + 1):
             replicas = n // (width * count)
-            block = replicas * width
-            if replicas * width * count != n or (per_host % block and block % per_host):
+            group = replicas * width
+            if replicas * width * count != n or (per_host % group and group % per_host):
                 continue
-            for cut in slices:
+            for cut in parts:
                 # Fewer micro-batches than stages leave devices idle for most of a step.
                 if not cut % replicas and cut // replicas >= count:
                     yield Shape((width,) * count, replicas, cut)
 
 
-def _megatron(prepared: Prepared, block: Cluster) -> Sharded | str:
+def _megatron(prepared: Prepared, replica: Cluster) -> Sharded | str:
     """The program with its weights split by columns and rows in turn over one replica of a stage."""
-    if block.num_devices == 1:
-        found = lay_out(prepared, block, "O1")
+    if replica.num_devices == 1:
+        found = lay_out(prepared, replica, "O1")
         assert found is not None
         return found
     try:
-        (proposal,) = propose("megatron", read(prepared.graph), block)
+        (proposal,) = propose("megatron", read(prepared.graph), replica)
     except NotApplicable as why:
         return str(why)
     # The joint search names the only axis x.
     pins = {v: ("megatron", tuple(tuple("x" for _ in axes) for axes in dims)) for v, dims in proposal.pins.items()}
     try:
-        found = lay_out(prepare(replace(prepared.graph, pins=pins)), block, "O1", (block.num_devices,))
+        found = lay_out(prepare(replace(prepared.graph, pins=pins)), replica, "O1", (replica.num_devices,))
     except RhinoError as error:
         return error.message
     assert found is not None

@@ -20,18 +20,19 @@ from rhino.experts.facts import ProgramFacts, read
 from rhino.experts.solve import ExpertOutcome, consult
 from rhino.ir.import_graph import import_graph
 from rhino.ir.session import Session
+from rhino.ir.summary import summarise
+from rhino.ir.write_layouts import annotate
 from rhino.kernels.bodies import given
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.plan_sharding import PlanSharding, annotate, summarise
-from rhino.passes.registry import PassPipeline, build
+from rhino.passes.registry import Pass, PassPipeline, build
 from rhino.plan import PlanData
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.module import parse_module, read_plan
+from rhino.program.alternative import Alternative
 from rhino.program.data import Graph
 from rhino.request import memory_bytes
 from rhino.sharding import Solution
-from rhino.sharding.solution import LostPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class ExpertProgram:
         auto = build("rhino-auto", [("topology", ""), ("stages", "1")])
         assert isinstance(auto, PassPipeline)
         for part in auto.expand():
-            if isinstance(part, PlanSharding):
+            if isinstance(part, Pass) and part.name == "rhino-plan-sharding":
                 break
             manager.add(part)
         where = cluster if isinstance(cluster, Cluster) else Cluster.load(cluster)
@@ -131,7 +132,7 @@ def _plan_module(
     return replace(found, program=program), outcome
 
 
-def _alternatives(outcome: ExpertOutcome) -> tuple[LostPlan, ...]:
+def _alternatives(outcome: ExpertOutcome) -> tuple[Alternative, ...]:
     """The expert's other plans, the fastest first."""
     assert outcome.best is not None
     best_s = outcome.best.step_time_s
@@ -140,8 +141,8 @@ def _alternatives(outcome: ExpertOutcome) -> tuple[LostPlan, ...]:
         if trial is not outcome.best and trial.solution is not None:
             why = trial.why or f"{trial.step_time_s / best_s - 1:.1%} slower"
             peak_bytes = trial.solution.predicted.memory.peak_bytes
-            rows.append(LostPlan(f"{trial.expert} {trial.variant}", trial.step_time_s, peak_bytes, why))
-    return tuple(sorted(rows, key=lambda row: (row.step_time_s, row.name)))
+            rows.append(Alternative(f"{trial.expert} {trial.variant}", why, trial.step_time_s, peak_bytes))
+    return tuple(sorted(rows, key=lambda row: row.rank))
 
 
 def _plan_function(

@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 from rhino.dialect.attributes import RhinoKernel
 from rhino.ir.import_graph import number_block
 from rhino.ir.kernel_calls import RULE, rule_of
-from rhino.ir.kernel_programs import suit_rule, suit_shapes
+from rhino.ir.kernel_parts import suit_rule, suit_shapes
 from rhino.program.data import Manual, Rule
 from rhino.sharding.problem import leading
 

@@ -48,6 +48,8 @@ class Diagnostic:
 
 
 Sink: TypeAlias = Callable[[Diagnostic], None]
+# Runs passes, given as objects or as text, on a module.
+Pipeline: TypeAlias = "Callable[[Sequence[Any], ir.Module, Session], None]"
 
 
 def position_of(where: Where) -> Position:
@@ -95,6 +97,24 @@ class PassError(RhinoError):
         super().__init__(message)
         self.diagnostic = make_diagnostic("error", where, message, notes)
 
+    @classmethod
+    def of(cls, diagnostic: Diagnostic) -> PassError:
+        """The error that a diagnostic tells."""
+        error = cls(diagnostic.position, diagnostic.message)
+        error.diagnostic = diagnostic
+        return error
+
+
+@contextmanager
+def errors_at(where: Where) -> Iterator[None]:
+    """Has what goes wrong while the block runs be an error at an operation, unless it has a place already."""
+    try:
+        yield
+    except PassError:
+        raise
+    except RhinoError as error:
+        raise PassError(where, error.message, [error.remedy] if error.remedy else []) from error
+
 
 def make_diagnostic(
     severity: str, where: Where, message: str, notes: Sequence[str | tuple[Where, str]] = ()
@@ -111,14 +131,16 @@ def make_diagnostic(
 class PassLog:
     """What one run of one pass says: diagnostics, statistics, and the operation it is busy with.
 
-    `session` is that of the whole run.
+    `session` is that of the whole run. `pipeline` runs other passes on the module, with a session; the pass manager
+    that runs this one gives it.
 
     A pass reports many errors with `error` and returns, or stops at the first by raising PassError.
     """
 
-    def __init__(self, sink: Sink, where: Where, session: Session = ALONE) -> None:
+    def __init__(self, sink: Sink, where: Where, session: Session = ALONE, pipeline: Pipeline | None = None) -> None:
         self._sink = sink
         self.session = session
+        self.pipeline = pipeline
         self._here: list[Where] = [where]
         self._blamed: tuple[BaseException, Where] | None = None
         self.statistics: dict[str, int] = {}

@@ -6,6 +6,7 @@ Owns every fact the planner takes from IR. Decides nothing, and never changes th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
-from rhino.dialect.reducers import kinds
+from rhino.dialect.reducers import combiners_of
 from rhino.dialect.sdy import (
     SHARDING,
     closed_dims,
@@ -33,10 +34,9 @@ from rhino.ir.kernel_calls import RULE, kernel_of, read_rule, rule_of
 from rhino.ir.pins import read_pins
 from rhino.ir.rules import dimension_numbers, offered
 from rhino.machine.model import rate_name
-from rhino.program.data import CONSTRAINTS, Argument, Graph, Kernel, Loose, Op, Rule, Value
+from rhino.program.data import Argument, Graph, Kernel, Loose, Op, Rule, Value
+from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, NESTING, SOURCES
 
-# Their regions are scalar combiners: part of the op, not of the program.
-_REGION_OPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 _POPULATE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 # What the report calls manual computations.
 MANUAL = "manual-computation"
@@ -84,7 +84,7 @@ def number_block(entry: Any) -> tuple[list[Any], list[Any]]:
                 continue
             ops.append(op)
             values.extend(op.results)
-            if op.name in _REGION_OPS:
+            if op.name in NESTING:
                 blocks = [b for region in op.regions for b in region.blocks]
                 for inner in blocks:
                     values.extend(inner.arguments)
@@ -170,7 +170,7 @@ class _Importer:
         record.results = tuple([self.value(r, index, loop) for r in op.results])
         if name == "stablehlo.constant":
             record.tag = self.constant(op, record)
-        elif name in _REGION_OPS:
+        elif name in NESTING:
             self.regions(op, record, loop, trips)
         elif name == manual.NAME:
             self.manual(op, record)
@@ -178,10 +178,10 @@ class _Importer:
             record.rule = manual.collective_rule(op, record, graph)
         elif name == "stablehlo.optimization_barrier":
             record.ties = tuple(zip(operands, record.results, strict=True))
-        elif name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot"):
+        elif name in CONTRACTIONS:
             record.where = location_text(op.location)
         elif name in ("stablehlo.reduce", "stablehlo.scatter"):
-            record.tag = ",".join(kinds(op))
+            record.tag = ",".join(combiners_of(op))
         elif name == "stablehlo.custom_call":
             record.tag = ir.StringAttr(op.attributes["call_target_name"]).value
         if RhinoKernel.name in op.attributes:
@@ -192,14 +192,10 @@ class _Importer:
 
     def kernel(self, op: Any, record: Op) -> None:
         """What rhino-describe-kernels wrote; factors that only some results sum Shardy's rule has as any other."""
-        data = kernel_of(op)
-        record.kernel = Kernel(
-            data["name"], data["flops"], data["bytes"], rate_name(data["type"]), data["rate"],
-            data.get("replicated", ""), tuple(data.get("maxima", ())), tuple(data.get("ordered", ())),
-            tuple((tuple(held["factors"]), held["bytes"]) for held in data.get("held", ())),
-        )  # fmt: skip
+        kernel = kernel_of(op)
+        record.kernel = replace(kernel, dtype=rate_name(kernel.dtype))
         record.where = location_text(op.location)
-        if record.rule is not None and data.get("sums"):
+        if record.rule is not None and kernel.sums:
             record.rule = rule_of(op)
 
     def manual(self, op: Any, record: Op) -> None:
@@ -265,9 +261,8 @@ class _Importer:
         for block in blocks:
             per_region.append([self.value(a, -1, inner_loop) for a in block.arguments])
         if is_loop:
-            count = _trip_count(op, ids, self.scalars, record)
-            record.tag = str(count)
-            trips *= count
+            record.iterations = _trip_count(op, ids, self.scalars, record)
+            trips *= record.iterations
             if "rhino.microbatches" in op.attributes:
                 self.graph.microbatch_loop = record.index
         for block in blocks:
@@ -318,7 +313,7 @@ class _Importer:
                 prod(ir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])) if "lhs_dilation" in op.attributes else 1
             )
             return 2 * out * kernel.elements // max(1, kernel.shape[numbers] * dilation)
-        if name in ("stablehlo.constant", "stablehlo.iota", *_REGION_OPS, *CONSTRAINTS):
+        if name in SOURCES | NESTING | CONSTRAINTS:
             return 0
         return max(out, max((values[v].elements for v in record.operands), default=0))
 

@@ -20,7 +20,8 @@ from rhino.ir.diagnostics import PassError
 from rhino.kernels.compiled import TARGETS as COMPILED
 from rhino.kernels.data import KernelCall, KernelTensor, Known
 from rhino.kernels.registered import registered
-from rhino.program.data import Rule
+from rhino.program.data import Kernel, KernelMemory, Rule
+from rhino.schema.records import write
 
 RULE = "sdy.sharding_rule"
 CUSTOM_CALL = "stablehlo.custom_call"
@@ -40,7 +41,7 @@ _LEFT_TO_XLA = (
 _CONFIG = "mhlo.backend_config"
 
 
-def kernel_of(op: ir.Operation) -> dict[str, Any]:
+def kernel_of(op: ir.Operation) -> Kernel:
     """What rhino-describe-kernels wrote on an operation. Raises PassError where that is malformed, or not there."""
     try:
         found = RhinoKernel.of(op)
@@ -48,26 +49,30 @@ def kernel_of(op: ir.Operation) -> dict[str, Any]:
         raise PassError(op, error.message, ["let rhino-describe-kernels write it"]) from None
     if found is None:
         raise PassError(op, "the call is not described", ["run rhino-describe-kernels"])
-    return dict(found)
+    kernel: Kernel = RhinoKernel.schema.read(found)
+    return kernel
 
 
-def kernel_data(name: str, known: Known) -> dict[str, Any]:
-    """What is known of a call, as `rhino.kernel` has it."""
-    data: dict[str, Any] = {"name": name, "flops": known.flops, "bytes": known.nbytes, "type": known.dtype}
-    data["rate"] = known.rate
-    if sums := shared_sums(known.rule):
-        data["sums"] = sums
-    if known.maxima:
-        data["maxima"] = list(known.maxima)
-    numbers = spelled_numbers(known.rule)
-    if known.ordered:
-        data["ordered"] = [numbers[f] for f in known.ordered if f in numbers]
-    if known.held:
-        data["held"] = [
-            {"bytes": nbytes, "factors": [numbers[f] for f in factors if f in numbers]}
-            for factors, nbytes in known.held
-        ]
-    return data
+def write_kernel(op: ir.Operation, kernel: Kernel) -> None:
+    """Writes what `kernel_of` reads."""
+    RhinoKernel.attach(op, write(kernel))
+
+
+def known_kernel(name: str, known: Known) -> Kernel:
+    """What is known of a call, with the factors as `rule_attribute` numbers them."""
+    kernel = Kernel(
+        name, known.flops, known.nbytes, known.dtype, known.rate,
+        maxima=known.maxima, ordered=known.ordered, held=known.held,
+    )  # fmt: skip
+    return renumbered(kernel, known.rule)
+
+
+def renumbered(kernel: Kernel, rule: Rule) -> Kernel:
+    """The kernel with factors of a rule as `rule_attribute` numbers them."""
+    numbers = spelled_numbers(rule)
+    held = (KernelMemory(tuple(numbers[f] for f in m.factors if f in numbers), m.nbytes) for m in kernel.held)
+    ordered = (numbers[f] for f in kernel.ordered if f in numbers)
+    return replace(kernel, sums=tuple(shared_sums(rule)), ordered=tuple(ordered), held=tuple(held))
 
 
 def target_of(op: ir.Operation) -> str:
@@ -263,7 +268,7 @@ def _spelled(rule: Rule) -> Rule:
 def rule_of(op: ir.Operation) -> Rule:
     """The rule of a described call, with what Shardy's cannot say of it."""
     rule = read_rule(op.attributes[RULE])
-    sums = kernel_of(op).get("sums", ())
+    sums = kernel_of(op).sums
     return replace(rule, reduction=(*rule.reduction, *sums)) if sums else rule
 
 

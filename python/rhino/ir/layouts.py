@@ -13,7 +13,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions, mpmd, sdy
-from rhino.program.data import CONSTRAINTS, Dims
+from rhino.program.data import Dims
+from rhino.program.operations import CONSTRAINTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,9 @@ def read_manual(op: ir.Operation, body: Graph, ops: list[Any], meshes: Mapping[s
         for batch, axes in zip(found.places[v], dims, strict=True):
             placed.update({axis: free[batch] for axis in axes if axis not in local and batch >= 0})
     sent = tuple(_sent(body, ops, mesh))
-    text = repr([(o.name, o.operands, o.results, o.rule, o.trips, o.flops, o.tag, o.kernel) for o in body.ops])
+    text = repr(
+        [(o.name, o.operands, o.results, o.rule, o.trips, o.flops, o.tag, o.iterations, o.kernel) for o in body.ops]
+    )
     shapes = repr([(v.shape, v.dtype) for v in body.values])
     key = hashlib.sha256(f"{text}{shapes}{sent}".encode()).hexdigest()
     places = tuple(tuple(free[b] if b >= 0 else -1 for b in dims) for dims in found.places)

@@ -12,12 +12,10 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.reducers import REDUCING, kinds, starts_neutral
+from rhino.dialect.reducers import REDUCING, combiners_of, starts_neutral
 from rhino.program.data import Rule
+from rhino.program.operations import CONTRACTIONS
 from rhino.program.partial import combined
-
-# They add up what they contract.
-_CONTRACTING = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 
 
 def offered(op: Any, rule: Rule) -> Rule:
@@ -51,10 +49,10 @@ def offered(op: Any, rule: Rule) -> Rule:
 def in_parts(op: Any) -> bool:
     """Whether devices may each have a part of what an operation sums, and then combine their results."""
     dtypes = tuple(str(result.type.element_type) for result in op.results)
-    if op.name in _CONTRACTING:
+    if op.name in CONTRACTIONS:
         return combined(("add",), dtypes)
     if op.name in REDUCING:
-        found = kinds(op)
+        found = combiners_of(op)
         return (
             combined(found, dtypes)
             and not _drops(op)

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.program.data import Rule
+from rhino.program.data import KernelMemory, Rule
 from rhino.program.element_types import dtype_bytes
 
 # What a call does its arithmetic with: "tensor" are the matrix units, at the rate of products; "vector" the ordinary
@@ -113,7 +113,7 @@ class Known:
     whole: Mapping[str, str] = field(default_factory=dict)
     maxima: tuple[int, ...] = ()
     ordered: tuple[int, ...] = ()
-    held: tuple[tuple[tuple[int, ...], int], ...] = ()
+    held: tuple[KernelMemory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Entry:
       describe: what is known of a call; raises `Refused`.
       resize: the configuration of the same call with other shapes, as the changes to it by path. By default none: the
         types of operands and results say it all.
-      program: the name, in `rhino.ir.kernel_programs`, of the builder of what a device computes, where that is
+      program: the name, in `rhino.passes.kernels.programs`, of the builder of what a device computes, where that is
         more than the same call with its own shapes.
     """
 

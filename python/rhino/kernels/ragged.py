@@ -11,6 +11,7 @@ from math import prod
 
 from rhino.kernels.data import Entry, KernelCall, Known
 from rhino.kernels.rules import make_rule
+from rhino.program.data import KernelMemory
 
 _LIST = re.compile(r"(\w+) = \[([\d, ]*)\]")
 
@@ -82,14 +83,14 @@ def _describe(call: KernelCall) -> Known:
     copies = 1 if "g" in found.result else 2
     masked = [(found.lhs, call.operands[0]), (found.rhs, call.operands[1])][: 1 + ("g" in found.result)]
     held = tuple(
-        (tuple(names.index(f) for f in (*factors, "g")), copies * groups * tensor.nbytes)
+        KernelMemory(tuple(names.index(f) for f in (*factors, "g")), copies * groups * tensor.nbytes)
         for factors, tensor in (masked if "g" in named else ())
     )
     return Known(
         rule=rule,
         names=names,
         flops=2 * groups * prod(sizes[f] for f in dict.fromkeys(named) if f != "g"),
-        nbytes=call.nbytes + 2 * sum(nbytes for _, nbytes in held),
+        nbytes=call.nbytes + 2 * sum(one.nbytes for one in held),
         dtype=call.operands[0].dtype,
         whole={"q": "where a group begins depends on the sizes of all before it"},
         ordered=tuple(names.index(f) for f in ("r", "g") if f in names),

@@ -21,9 +21,9 @@ from rhino.machine.fit import Measured, fit_products
 from rhino.machine.local import host_memory_bytes
 from rhino.machine.model import Cluster, Device, Efficiency, Level
 from rhino.machine.protocol_fit import with_protocols
-from rhino.machine.protocols import KINDS
 from rhino.machine.rates import KernelRates
 from rhino.program.element_types import numpy_name
+from rhino.program.operations import COLLECTIVES
 from rhino.xla import back_end
 
 # (kind, bytes of the full tensor, seconds)
@@ -98,7 +98,7 @@ def calibrate(name: str, effort: Experiments | None = None, progress: Progress |
     todo += [
         (f"{n} devices, {k} {size} bytes", partial(group.collective, k, size, True))
         for n, group in groups.items()
-        for k in KINDS
+        for k in COLLECTIVES
         for size in effort.collective_bytes
     ]
     found: dict[str, Any] = {}

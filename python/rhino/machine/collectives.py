@@ -16,10 +16,9 @@ import numpy as np
 
 from rhino.errors import RhinoError
 from rhino.machine.links import Crossing, Groups, direct_path, members, mesh_groups, ring_link, ring_path, shared_memory
-from rhino.machine.protocols import KINDS, Line, Protocol, check_kind, ring_bytes, rounds
+from rhino.machine.protocols import Line, Protocol, check_kind, ring_bytes, rounds
 
 __all__ = [
-    "KINDS",
     "AffineModel",
     "AxisLink",
     "CommModel",
@@ -72,7 +71,7 @@ class AffineModel(ABC):
         """Seconds of one collective over the devices that differ only along `axes`, all groups at once.
 
         Args:
-          kind: one of `KINDS`.
+          kind: one of `COLLECTIVES`.
           axes: indices into `sizes`; none, or only axes of size 1, costs nothing.
           nbytes_full: bytes of the full tensor, before an all-gather's operand or after a reduce-scatter's result
             is divided; for a collective-permute the bytes of one device's operand.

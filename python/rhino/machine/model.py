@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rhino.errors import RhinoError
-from rhino.machine.protocols import KINDS, Protocol
+from rhino.machine.protocols import Protocol
 from rhino.machine.rates import DTYPES, KernelRates, ProductRates
 from rhino.program.element_types import element_type
+from rhino.program.operations import COLLECTIVES
 from rhino.schema.kinds import Bool, Float, Int, ListOf, MapOf, String
 from rhino.schema.records import described, record, told, write
 
@@ -145,7 +146,7 @@ class Level:
         default="links",
     )
     protocols: Mapping[str, tuple[Protocol, ...]] = told(
-        MapOf(ListOf(record(Protocol), filled=True), KINDS),
+        MapOf(ListOf(record(Protocol), filled=True), COLLECTIVES),
         "by kind of collective the ways to do it, of which the fastest counts; without, the textbook's rings",
         when="protocols",
         default_factory=dict,

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from rhino.machine.fit import nonnegative
 from rhino.machine.model import Cluster
-from rhino.machine.protocols import KINDS, Protocol, own_bytes, ring_bytes, rounds
+from rhino.machine.protocols import Protocol, own_bytes, ring_bytes, rounds
+from rhino.program.operations import COLLECTIVES
 
 # (kind, devices of a group, bytes of the full tensor, seconds)
 Sample = tuple[str, int, int, float]
@@ -42,7 +43,7 @@ def fit_protocols(
     lower it by a twentieth.
     """
     found = {}
-    for kind in KINDS:
+    for kind in COLLECTIVES:
         mine = [(n, nbytes, seconds) for of, n, nbytes, seconds in samples if of == kind]
         if mine:
             found[kind] = _fit_kind(kind, mine, bandwidth_bytes_s, most)

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from math import inf
 
+from rhino.program.operations import COLLECTIVES
 from rhino.schema.kinds import Float, String
 from rhino.schema.records import described, told
-
-KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 Line = tuple[float, float]  # (seconds, seconds per byte of the full tensor)
 
 
 def check_kind(kind: str) -> None:
     """ValueError for a kind of collective that is none."""
-    if kind not in KINDS:
-        raise ValueError(f"unknown collective {kind!r}; known: {', '.join(KINDS)}")
+    if kind not in COLLECTIVES:
+        raise ValueError(f"unknown collective {kind!r}; known: {', '.join(COLLECTIVES)}")
 
 
 def ring_bytes(kind: str, n: int, nbytes_full: float) -> float:

@@ -13,7 +13,8 @@ from rhino.machine.model import Cluster
 from rhino.machine.rates import ProductRates
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import materialised, traffic_bytes
-from rhino.program.products import MATMULS, Factors, Parts, Product, product_of
+from rhino.program.operations import CONTRACTIONS
+from rhino.program.products import Factors, Parts, Product, product_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def arithmetic_seconds(cluster: Cluster, flops: float, dtype: str, rate: str) ->
 
 
 def _is_light(op: Op) -> bool:
-    return not op.results or (op.name not in MATMULS and op.kernel is None) or op.manual is not None
+    return not op.results or (op.name not in CONTRACTIONS and op.kernel is None) or op.manual is not None
 
 
 def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:

@@ -5,7 +5,7 @@ Owns the analysis; `passes/partition/split_microbatch` reads a module into it an
 
 from __future__ import annotations
 
-from rhino.microbatch.analysis import split_microbatches
+from rhino.microbatch.analysis import batch_size, split_microbatches
 from rhino.microbatch.facts import BatchFacts, Region
 from rhino.microbatch.forms import NeededWhole, Onto, OwnEstimate, Partial, Refusal, Split, Whole
 from rhino.microbatch.plan import CopiedRegion, MicrobatchPlan, OpCopy, Scaled, Step, TakePart
@@ -26,5 +26,6 @@ __all__ = [
     "Step",
     "TakePart",
     "Whole",
+    "batch_size",
     "split_microbatches",
 ]  # fmt: skip

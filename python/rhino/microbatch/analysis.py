@@ -5,7 +5,8 @@ Owns @main itself: which phase each operation runs in, and why a step is refused
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 from rhino.microbatch import localise
 from rhino.microbatch.estimates import Estimates, bits
@@ -74,17 +75,25 @@ def _split(graph: Graph, facts: BatchFacts, batch: Sequence[int], count: int, es
             early[refusal.made] = found
 
 
+def batch_size(shapes: Iterable[Sequence[int]]) -> int:
+    """How many examples a batch of arrays with these shapes has: the leading size of most of its elements.
+
+    -1 where none has a dimension.
+    """
+    elements: dict[int, int] = {}
+    for shape in shapes:
+        if shape:
+            elements[shape[0]] = elements.get(shape[0], 0) + prod(shape)
+    return max(elements, key=lambda n: (elements[n], n), default=-1)
+
+
 def _batch_arguments(graph: Graph) -> list[int]:
     """The arguments that hold a batch: those with the role, and the leading size of most of their elements."""
     given = [a.value for a in graph.arguments if a.role == "batch" and graph.values[a.value].shape]
     if not given:
         remedy = "run rhino-classify-args first, or set rhino.role"
         raise Refusal(-1, "no argument has the role 'batch'", ((None, remedy),))
-    elements: dict[int, int] = {}
-    for v in given:
-        value = graph.values[v]
-        elements[value.shape[0]] = elements.get(value.shape[0], 0) + value.elements
-    size = max(elements, key=lambda n: (elements[n], n))
+    size = batch_size(graph.values[v].shape for v in given)
     return [v for v in given if graph.values[v].shape[0] == size]
 
 

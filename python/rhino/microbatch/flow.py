@@ -27,16 +27,15 @@ from rhino.microbatch.forms import (
     Split,
     Whole,
 )  # fmt: skip
-from rhino.microbatch.linear import KINDS, keeps_partial, keeps_zero
+from rhino.microbatch.linear import keeps_partial, keeps_zero
 from rhino.microbatch.plan import OpCopy
 from rhino.microbatch.runs import of_runs
 from rhino.microbatch.scope import Scope
 from rhino.program.data import Graph, Op
+from rhino.program.operations import BRANCHES, COMBINERS, CONTRACTIONS
 
 LOOP = "stablehlo.while"
-BRANCHES = ("stablehlo.case", "stablehlo.if")
 BARRIER = "stablehlo.optimization_barrier"
-_REDUCING = {"stablehlo.dot_general": "add", "stablehlo.dot": "add", "stablehlo.convolution": "add"}
 # It changes nothing how often they start.
 _REPEATED = ("maximum", "minimum", "and", "or")
 _INDEXED = ("stablehlo.gather", "stablehlo.scatter")
@@ -186,7 +185,7 @@ class BatchFlow:
             if isinstance(form, Partial) and summed and i == 0 and op.name == "stablehlo.scatter" and form == kind:
                 pass  # an accumulating scatter may add to a sum; nothing else takes sums and examples together
             elif isinstance(form, Partial | OwnEstimate):
-                start = kind is not None and op.name not in _REDUCING and i == _start(op) % len(forms)
+                start = kind is not None and op.name not in CONTRACTIONS and i == _start(op) % len(forms)
                 if start or not self.estimates.can(form):
                     raise NeedsSync(k, v)
                 part = place(rule, rule.operands[i], span)
@@ -238,14 +237,14 @@ class BatchFlow:
     def reduction(self, scope: Scope, op: Op, forms: Sequence[Form]) -> Partial:
         """How the parts of a result that is summed over the batch are put together."""
         k = op.index
-        kind = _REDUCING.get(op.name) or KINDS.get(self.facts.combiners.get(k, ""))
+        kind = "add" if op.name in CONTRACTIONS else COMBINERS.get(self.facts.combiners.get(k, ""))
         if kind is None or len(op.results) != 1:
             raise Refusal(
                 k,
                 f"'{op.name}' combines all examples, and not by add, multiply, maximum, minimum, and, or, xor",
                 ((None, REGROUP),),
             )
-        if op.name in _REDUCING:
+        if op.name in CONTRACTIONS:
             return Partial(kind)
         start = _start(op)
         neutral = kind in _REPEATED or k in self.facts.neutral

@@ -41,7 +41,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Of the whole's shape; the whole is the `kind` (one of `linear.KINDS`) over all micro-batches."""
+    """Of the whole's shape; the whole is the `kind` (one of `COMBINERS`) over all micro-batches."""
 
     kind: str
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from rhino.microbatch.facts import BatchFacts
 from rhino.microbatch.forms import Form, Partial, Whole
 from rhino.program.data import Graph, Op
+from rhino.program.element_types import FLOATS, dtype_bytes
+from rhino.program.operations import COMBINERS, CONTRACTIONS
 
-KINDS = {f"stablehlo.{name}": name for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")}
 # They move elements of their first operand about; other operands say where.
 _MOVES = frozenset(
     """stablehlo.transpose stablehlo.reshape stablehlo.broadcast_in_dim stablehlo.slice stablehlo.dynamic_slice
@@ -20,8 +21,7 @@ _MOVES = frozenset(
 )
 _JOINS = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.add_any", "stablehlo.concatenate"})
 # Linear in each of their operands, but not in both at once.
-PRODUCTS = frozenset({"stablehlo.multiply", "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
-_FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+PRODUCTS = CONTRACTIONS | {"stablehlo.multiply"}
 
 
 def keeps_partial(
@@ -40,7 +40,7 @@ def keeps_partial(
     summed = [isinstance(f, Partial) or (z and kind.kind == "add") for f, z in zip(forms, zero, strict=True)]
     if name in _MOVES:
         return kind if first else None
-    if name == "stablehlo.concatenate" or KINDS.get(name) == kind.kind:
+    if name == "stablehlo.concatenate" or COMBINERS.get(name) == kind.kind:
         return kind if all(summed) else None
     if name == "stablehlo.select":
         return kind if isinstance(forms[0], Whole) and all(summed[1:]) else None
@@ -54,7 +54,7 @@ def keeps_partial(
         or (name == "stablehlo.convert" and _converts(graph, op, nested))
         or (name == "stablehlo.pad" and first and zero[1])
         or (name in PRODUCTS and len(partial) == 1)
-        or (name == "stablehlo.divide" and first and graph.values[op.results[0]].dtype in _FLOATS)
+        or (name == "stablehlo.divide" and first and graph.values[op.results[0]].dtype in FLOATS)
         or (_adds(facts, op) and name == "stablehlo.reduce" and first and zero[-1] and len(forms) == 2)
         or (_adds(facts, op) and name == "stablehlo.scatter" and scattered(forms, summed))
     )
@@ -72,8 +72,8 @@ def _adds(facts: BatchFacts, op: Op) -> bool:
 
 def _converts(graph: Graph, op: Op, nested: bool) -> bool:
     """Whether parts may be converted: to a float of more bits or, inside a loop, to any float."""
-    source, target = (_FLOATS.get(graph.values[v].dtype, 0) for v in (op.operands[0], op.results[0]))
-    return bool(source and target) and (nested or source < target)
+    source, target = (graph.values[v].dtype for v in (op.operands[0], op.results[0]))
+    return FLOATS.issuperset((source, target)) and (nested or dtype_bytes(source) < dtype_bytes(target))
 
 
 def is_late(graph: Graph, op: Op, operand: int) -> bool:

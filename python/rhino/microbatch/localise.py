@@ -25,16 +25,13 @@ from rhino.microbatch.forms import (
 from rhino.microbatch.plan import OpCopy, Scaled, TakePart
 from rhino.microbatch.scope import Scope
 from rhino.program.data import Op
+from rhino.program.operations import HEAVY, NESTING, WINDOWED, stablehlo
 
 if TYPE_CHECKING:
     from rhino.microbatch.flow import BatchFlow
 
 # Their results depend on more than the matching part of what they read, or they are dear.
-DEAR = frozenset(
-    f"stablehlo.{name}"
-    for name in """rng rng_bit_generator custom_call fft sort scatter case if while dot dot_general convolution
-    cholesky triangular_solve gather optimization_barrier""".split()
-)
+DEAR = (HEAVY - WINDOWED) | NESTING | stablehlo("rng rng_bit_generator custom_call optimization_barrier")
 
 
 def meet(flow: BatchFlow, scope: Scope, args: frozenset[int]) -> list[tuple[int, Split]]:

@@ -17,6 +17,7 @@ from rhino.dialect import functions, sdy
 from rhino.ir.diagnostics import PassError
 from rhino.ir.layouts import sharding_of
 from rhino.passes.native import PASSES
+from rhino.program.operations import WINDOWED
 
 # They look up the entry function: @main, or the only function there is. Without it a C++ check fails.
 _NEED_ENTRY = frozenset(
@@ -57,7 +58,6 @@ _JAXLIB = tuple(version.__version_info__[:2])
 # Documented, but their checks fail on modules that other passes did not prepare; and options that bring such checks.
 _FRAGILE = frozenset({"sdy-convert-global-to-local", "sdy-insert-explicit-reshards"})
 _FRAGILE_OPTION = re.compile(r"[{ ](debug-|enable-insert-explicit-collectives)")
-_WINDOWED = ("stablehlo.reduce_window", "stablehlo.select_and_scatter")
 _RESHARDS = "sdy-insert-explicit-reshards"
 
 
@@ -272,7 +272,7 @@ def _check_windows(name: str, module: ir.Module) -> None:
     """Refuse windows along sharded dimensions that reach over into another shard."""
     for function in functions.all_functions(module):
         for op in functions.walk(function):
-            if op.name not in _WINDOWED:
+            if op.name not in WINDOWED:
                 continue
             # A scalar start comes last and has no dimensions.
             shardings = [*map(sharding_of, op.operands), *sdy.results_of(op)]

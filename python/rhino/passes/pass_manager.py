@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from jaxlib.mlir import ir, passmanager
 
@@ -32,7 +33,7 @@ from rhino.ir.session import ALONE, Session
 from rhino.passes import guards, native
 from rhino.passes.isolated import run_isolated
 from rhino.passes.pipeline_text import Element, PipelineSyntaxError, parse_elements, parse_options, parse_pipeline
-from rhino.passes.registry import LIST, TABLE, Pass, PassPipeline, build, suggest
+from rhino.passes.registry import LIST, TABLE, Pass, PassPipeline, build, load, suggest
 from rhino.passes.stderr import captured_stderr
 
 PIPELINE_FILE = "<pass-pipeline>"
@@ -119,6 +120,21 @@ class PassManager:
         return manager
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the passes that run, and of those that they may have run, each once."""
+        found: dict[str, None] = {}
+        pending = [(step.name, step.rewrite.runs if step.rewrite else ()) for step in reversed(self._steps)]
+        while pending:
+            name, inner = pending.pop()
+            found[name] = None
+            pending += [(other, load(other).runs if other in TABLE else ()) for other in reversed(inner)]
+        return tuple(found)
+
+    def like(self) -> PassManager:
+        """An empty one that runs passes as this one does."""
+        return PassManager(self._context, self._verify_each, self._isolate)
+
+    @property
     def steps(self) -> tuple[PassStep, ...]:
         """The passes in the order they run, pipelines expanded."""
         return tuple(self._steps)
@@ -171,35 +187,21 @@ class PassManager:
                 sink(diagnostic)
 
         with _without_collector(), native_diagnostics(self._context, collect), self._context:
+            run = _Run(self, collect, errors, result, instrumentations)
             for step in self._steps:
-                for hook in instrumentations:
-                    hook.before(step, module)
-                start = time.perf_counter()
-                log = PassLog(collect, module.operation.location, session)
-                cause = self._run_step(step, module, log, collect, errors, result, instrumentations)
-                result.timings_s.append((step.name, time.perf_counter() - start))
-                for hook in instrumentations:
-                    hook.after(step, module, bool(errors))
+                _, cause = run.step(step, module, session)
                 if errors:
                     raise PipelineError(errors) from cause
         return result
 
-    def _run_step(
-        self,
-        step: PassStep,
-        module: ir.Module,
-        log: PassLog,
-        collect: Sink,
-        errors: list[Diagnostic],
-        result: RunResult,
-        instrumentations: Sequence[Instrumentation],
-    ) -> Exception | None:
-        """Run one step; its errors go to `collect`. Returns the exception that ended it, if one did."""
+    def run_step(self, step: PassStep, module: ir.Module, log: PassLog, run: _Run) -> Exception | None:
+        """Run one step; its errors go to the run. Returns the exception that ended it, if one did."""
+        collect = run.collect
         try:
             if step.rewrite is not None:
                 step.rewrite.run(module, log)
                 if log.statistics:
-                    result.statistics.append((step.name, log.statistics))
+                    run.result.statistics.append((step.name, log.statistics))
                 if self._verify_each and not log.failed:
                     module.operation.verify()
                     verify(module, log)
@@ -210,14 +212,14 @@ class PassManager:
                     return None
                 manager = step.native_manager(self._context)
                 manager.enable_verifier(self._verify_each)
-                for hook in instrumentations:
+                for hook in run.hooks:
                     hook.native(manager)
                 manager.run(module.operation)
         except PassError as error:
             collect(error.diagnostic)
             return error
         except ir.MLIRError as error:
-            if not errors:  # the handler saw nothing: say at least which pass it was
+            if not run.errors:  # the handler saw nothing: say at least which pass it was
                 collect(make_diagnostic("error", log.blame(error), f"'{step.name}' failed: {first_line(error)}"))
             return error
         except Exception as error:  # a pass must never end the process with a traceback
@@ -280,6 +282,58 @@ class PassManager:
             except ValueError as error:
                 text = str(error)
         return native.reason(name, text, said.text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a manager over a module, or within it that of a pipeline which one of its passes has it run.
+
+    `collect` takes each diagnostic; the errors among them are in `errors`.
+    """
+
+    manager: PassManager
+    collect: Sink
+    errors: list[Diagnostic]
+    result: RunResult
+    hooks: Sequence[Instrumentation]
+
+    def step(self, step: PassStep, module: ir.Module, session: Session) -> tuple[PassLog, Exception | None]:
+        """Run one step with all that looks at it; its log, and the exception that ended it, if one did."""
+        for hook in self.hooks:
+            hook.before(step, module)
+        timings = self.result.timings_s
+        at, start = len(timings), time.perf_counter()
+        log = PassLog(self.collect, module.operation.location, session)
+        if step.rewrite is not None:
+            log.pipeline = partial(self.pipeline, step.rewrite, log)
+        cause = self.manager.run_step(step, module, log, self)
+        # Without what the passes took that it had run, which follow it.
+        inner_s = sum(seconds for _, seconds in timings[at:])
+        timings.insert(at, (step.name, time.perf_counter() - start - inner_s))
+        for hook in self.hooks:
+            hook.after(step, module, bool(self.errors))
+        return log, cause
+
+    def pipeline(
+        self, by: Pass, log: PassLog, passes: Sequence[Pass | str], module: ir.Module, session: Session
+    ) -> None:
+        """Run passes for another that has this log; what ends them is raised to it. See `Pass.run_pipeline`."""
+        manager, errors = self.manager.like(), list[Diagnostic]()
+
+        def collect(diagnostic: Diagnostic) -> None:
+            (errors.append if diagnostic.severity == "error" else self.collect)(diagnostic)
+
+        inner = _Run(manager, collect, errors, self.result, self.hooks)
+        for item in passes:
+            manager.add(item)
+        for step in manager.steps:
+            assert step.name in by.runs, f"'{by.name}' does not say that it runs '{step.name}'"
+            inner_log, cause = inner.step(step, module, session)
+            if cause is not None:
+                with log.at(inner_log.blame(cause)):
+                    raise cause
+            if errors:
+                raise PassError.of(errors[0])
 
 
 def _wrap(text: str, nest: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ Owns the table of names, loaded on use, and option types. Reading it loads neith
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
@@ -16,6 +16,8 @@ from rhino.request import DEFAULTS, OPTIONS
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
+
+    from rhino.ir.session import Session
 
 __all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "PassPipeline", "build", "load", "option", "register"]
 
@@ -54,15 +56,33 @@ OPTION_TYPES = ("bool", "int", "float", "str", "tuple[str, ...]", "tuple[int, ..
 class Pass:
     """Base of all passes. A subclass decorated with `register` is frozen; its fields are the options.
 
-    `name` is the registered name. `run` reads and rewrites the module in place, reports through the log, and keeps no
-    handle to an operation across a C++ pass it runs.
+    `name` is the registered name, `runs` those of the passes that it may have run. `run` reads and rewrites the module
+    in place and reports through the log. It calls no other pass: `run_pipeline` has the manager run them. It keeps no
+    handle to an operation across a C++ one.
     """
 
     name: ClassVar[str] = ""
+    runs: ClassVar[tuple[str, ...]] = ()
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Transform the module; raise PassError to stop."""
         raise NotImplementedError(f"{self.name} does not define run")
+
+    def run_pipeline(
+        self, passes: Sequence[Pass | str], module: ir.Module, log: PassLog, session: Session | None = None
+    ) -> None:
+        """Have the pass manager run passes on the module before this one goes on: all that looks at passes sees them.
+
+        Which of `runs` they are may depend on what this pass found. Statistics and time are their own.
+
+        Args:
+          session: theirs; by default that of the run.
+
+        Raises:
+          what the first that fails raises; none after it runs.
+        """
+        assert log.pipeline is not None, f"'{self.name}' runs other passes: add it to a PassManager"
+        log.pipeline(passes, module, session or log.session)
 
     def __str__(self) -> str:
         """The textual form, `name{option=value ...}`, with the options that differ from their defaults."""
@@ -172,6 +192,11 @@ def load(name: str) -> type[Pass]:
     return found
 
 
+def made(name: str, **options: Any) -> Pass:
+    """A registered pass with the values of its options, by field."""
+    return load(name)(**options)
+
+
 def build(name: str, given: Sequence[tuple[str, str]]) -> Pass:
     """A registered pass with the options given as (name, text). Raises RhinoError."""
     cls = load(name)
@@ -205,6 +230,3 @@ def _to_text(value: object) -> str:
         return ",".join(map(str, value))
     text = str(value)
     return f"'{text}'" if not text or any(c in text for c in " {}'\"=,()") else text
-
-
-PassFactory = Callable[..., Pass]

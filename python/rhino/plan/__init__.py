@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from rhino.plan.data import (
     SCHEMA,
-    Alternative,
     Machine,
     PlanData,
     Predicted,
@@ -16,6 +15,7 @@ from rhino.plan.data import (
     Tensor,
     is_pipeline,
 )
+from rhino.program.alternative import Alternative
 from rhino.program.kernel_use import KernelUse
 
 __all__ = [

@@ -82,11 +82,10 @@ def plan_module(
     from rhino.ir.session import Session
     from rhino.passes.pass_manager import Instrumentation, PassManager, PassStep, PipelineError
     from rhino.passes.pipelines import Auto
-    from rhino.passes.plan.plan_sharding import PlanSharding
 
     class BeforeSearch(Instrumentation):
         def before(self, step: PassStep, module: ir.Module) -> None:
-            if before_search is not None and step.name == PlanSharding.name:
+            if before_search is not None and step.name == "rhino-plan-sharding":
                 before_search(module)
 
     session = Session(request.cluster, deadline or NEVER.sooner(request.budget), progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rhino.program.data import TOLD_BYTES, Argument, Graph, Kernel, Manual, Op, Rule, Sent, Value
+from rhino.program.data import SMALL_RESULT_BYTES, Argument, Graph, Kernel, Manual, Op, Rule, Sent, Value
 from rhino.program.element_types import dtype_bytes
 
-__all__ = ["TOLD_BYTES", "Argument", "Graph", "Kernel", "Manual", "Op", "Rule", "Sent", "Value", "dtype_bytes"]
+__all__ = ["SMALL_RESULT_BYTES", "Argument", "Graph", "Kernel", "Manual", "Op", "Rule", "Sent", "Value", "dtype_bytes"]

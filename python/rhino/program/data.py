@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 from rhino.program.element_types import dtype_bytes
+from rhino.schema.kinds import Int, ListOf, String
+from rhino.schema.records import described, record, told
 
+_NUMBERS = ListOf(Int(0))
 # Mesh axes per dimension, outermost first.
 Dims = tuple[tuple[str, ...], ...]
 
@@ -33,7 +36,7 @@ class Rule:
 
 
 # A result up to this size that the next step does not take, such as a loss, is made whole in every process.
-TOLD_BYTES = 2**20
+SMALL_RESULT_BYTES = 2**20
 
 
 @dataclass(slots=True)
@@ -58,25 +61,44 @@ class Value:
         return prod(self.shape)
 
 
-@dataclass(slots=True, frozen=True)
+@described
+class KernelMemory:
+    """Memory that a kernel takes while it runs."""
+
+    factors: tuple[int, ...] = told(_NUMBERS, "the factors that divide them")
+    nbytes: int = told(Int(0), "bytes besides operands and results, undivided", key="bytes")
+
+
+@described
 class Kernel:
-    """What one execution of a call whose insides nobody sees costs, with whole operands.
+    """What one execution of a call whose insides nobody sees costs, with whole operands: `rhino.kernel`."""
 
-    `dtype` is the type whose rate its arithmetic has, `rate` what limits that (`rhino.kernels.data.RATES`);
-    `replicated` says why it cannot be split. `maxima` are results that hold the largest value over everything;
-    `ordered` are factors of which a device has to know where its part begins; `held` are bytes that it takes besides
-    operands and results, and the factors that divide them.
-    """
-
-    name: str
-    flops: int
-    nbytes: int
-    dtype: str
-    rate: str
-    replicated: str = ""
-    maxima: tuple[int, ...] = ()
-    ordered: tuple[int, ...] = ()
-    held: tuple[tuple[tuple[int, ...], int], ...] = ()
+    name: str = told(String(), "entry of the table of kernels, or the call's target")
+    flops: int = told(Int(0), "floating-point operations with whole operands")
+    nbytes: int = told(Int(0), "bytes read and written with whole operands", key="bytes")
+    dtype: str = told(String(), "element type whose rate its arithmetic has", key="type")
+    rate: str = told(String(), "what limits its arithmetic: tensor, vector, attention, ..")
+    sums: tuple[int, ...] = told(
+        _NUMBERS, "factors that some results have, and that are summed in the others", when="sums", default=()
+    )
+    # What a plan says of a call makes it no other kernel.
+    split: tuple[tuple[str, ...], ...] | None = told(
+        ListOf(ListOf(String())),
+        "axes that split each factor, as a plan has it",
+        default=None,
+        compare=False,
+        repr=False,
+    )
+    maxima: tuple[int, ...] = told(
+        _NUMBERS, "results that are the largest value over everything", when="maxima", default=()
+    )
+    ordered: tuple[int, ...] = told(
+        _NUMBERS, "factors of which a device has to know where its part begins", when="ordered", default=()
+    )
+    held: tuple[KernelMemory, ...] = told(
+        ListOf(record(KernelMemory)), "memory that it takes while it runs", when="held", default=()
+    )
+    replicated: str = told(String(), "why every device computes all of it", when="replicated", default="")
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,8 +140,10 @@ class Manual:
 class Op:
     """One operation. Ops of a region follow their parent in `Graph.ops`, up to the parent's `region_end`.
 
-    `trips` is how often the op runs in one step (product of the enclosing loops' trip counts). For a `while`,
-    `ties` lists groups of values that are one buffer: operand, block arguments, yielded value and result.
+    `trips` is how often the op runs in one step: the product of the `iterations` of the enclosing loops. For a `while`,
+    `iterations` is how often its body runs, 1 where that is not known, and `ties` lists groups of values that are one
+    buffer: operand, block arguments, yielded value and result. `tag` is what else tells ops of one name apart: "splat"
+    or "dense", the kinds of a reduction, the target of a call.
     A manual computation is one op, with a rule of its own; what is inside it is in `manual`.
     """
 
@@ -135,8 +159,13 @@ class Op:
     ties: tuple[tuple[int, ...], ...] = ()
     where: str = ""
     tag: str = ""
+    iterations: int = 0
     kernel: Kernel | None = None
     manual: Manual | None = None
+
+
+# Roles of what a step keeps and returns.
+STATE = ("param", "opt_state")
 
 
 @dataclass(slots=True)
@@ -151,10 +180,6 @@ class Argument:
     role: str = "other"
     donated: bool = False
     alias: int = -1
-
-
-# Operations that do nothing but lay a value out.
-CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +204,7 @@ class Graph:
     `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension;
     `loose` what those of them that do not fix everything leave open.
     `stages` are the pipeline stages that state is pinned to, by value; `stage_pins` by stage what is `pins` there.
-    `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1; its trip count is their number.
+    `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1.
     `axes` are those, with their sizes, that a mesh of the program must have, next to each other and in this order.
     """
 
@@ -193,6 +218,11 @@ class Graph:
     stage_pins: dict[int, dict[int, tuple[str, Dims]]] = field(default_factory=dict)
     microbatch_loop: int = -1
     axes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def microbatches(self) -> int:
+        """How often the loop over micro-batches runs; 1 without one."""
+        return max(1, self.ops[self.microbatch_loop].iterations) if self.microbatch_loop >= 0 else 1
 
     def users(self) -> list[list[int]]:
         """For each value, the indices of the ops that read it, in program order."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from math import ceil
 
 # MLIR's spelling -> (bits that an element takes in memory, NumPy's or ml_dtypes' name, HLO's name).
 _TYPES = {
@@ -19,6 +20,9 @@ _TYPES = {
     "complex<f32>": (64, "complex64", "c64"),
     "complex<f64>": (128, "complex128", "c128"),
 }
+FLOATS = frozenset({"bf16", "f16", "f32", "f64"})
+NARROW_FLOATS = frozenset({"bf16", "f16"})
+INTEGERS = frozenset(f"{sign}{bits}" for sign in ("i", "ui") for bits in (8, 16, 32, 64))
 _SPELLED = {name: mlir for mlir, (_, numpy, hlo) in _TYPES.items() for name in (mlir, numpy, hlo) if name}
 # f8E4M3FN to MLIR, float8_e4m3fn to ml_dtypes, f8e4m3fn to HLO; so, too, with four and six bits.
 _SMALL = re.compile(r"(?:f|float)([468])_?(e\d+m\d+[a-z0-9]*)", re.IGNORECASE)
@@ -40,6 +44,11 @@ def dtype_bytes(dtype: str) -> float:
     """Bytes of one element of an MLIR element type; booleans take a byte. 0 for what has none, such as a token."""
     small = _SMALL.fullmatch(dtype)
     return (int(small[1]) if small else _TYPES.get(dtype, (0, "", ""))[0]) / 8
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one element where it lies by itself, as when it is moved: a whole one for smaller types."""
+    return max(1, ceil(dtype_bytes(dtype)))
 
 
 def type_text(dtype: object, shape: Iterable[int]) -> str:

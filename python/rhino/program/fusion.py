@@ -7,19 +7,13 @@ dot, a loop, the caller) reads them. `XLA: elementwise-fused, elementwise-made-a
 from __future__ import annotations
 
 from rhino.program.data import Graph, Op
+from rhino.program.operations import HEAVY, NESTING, SOURCES, stablehlo
 
 # Ops that XLA fuses into their readers. XLA: elementwise-fused, elementwise-made-again
-_FUSIBLE_MISC = frozenset(
-    f"stablehlo.{name}"
-    for name in ("broadcast_in_dim", "reshape", "transpose", "iota", "slice", "pad", "concatenate", "reverse",
-                 "constant", "dynamic_slice")
-)  # fmt: skip
-_UNFUSIBLE = frozenset(
-    f"stablehlo.{name}"
-    for name in ("dot_general", "dot", "convolution", "gather", "scatter", "sort", "reduce", "reduce_window",
-                 "select_and_scatter", "while", "case", "if", "optimization_barrier", "dynamic_update_slice", "fft",
-                 "cholesky", "triangular_solve", "custom_call", "rng_bit_generator", "rng")
-)  # fmt: skip
+_FUSIBLE_MISC = SOURCES | stablehlo("broadcast_in_dim reshape transpose slice pad concatenate reverse dynamic_slice")
+_UNFUSIBLE = (
+    HEAVY | NESTING | stablehlo("reduce optimization_barrier dynamic_update_slice custom_call rng_bit_generator rng")
+)
 # A reduction or a gather fuses its input; these read memory. XLA: dots-read-memory
 _READS_MEMORY = _UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice", "stablehlo.gather"}
 _IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")

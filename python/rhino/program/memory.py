@@ -6,7 +6,7 @@ how many bytes each value takes on a device, and which converted copies exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rhino.program.data import Graph, Op
@@ -24,6 +24,27 @@ class Memory:
     alias_bytes: int
     at: int
     live: tuple[tuple[int, int], ...]
+
+
+class LiveBytes:
+    """Bytes that come and go: between which moments they are there, and when there are most."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, int] = {}
+
+    def add(self, nbytes: int, first: int, last: int) -> None:
+        """So many bytes are there from the first moment to the last one."""
+        self._changes[first] = self._changes.get(first, 0) + nbytes
+        self._changes[last + 1] = self._changes.get(last + 1, 0) - nbytes
+
+    def highest(self, counts: Callable[[int], bool] = lambda moment: True) -> tuple[int, int]:
+        """The most bytes at once, and the first moment of that, of the moments that count."""
+        best = now = when = 0
+        for moment in sorted(self._changes):
+            now += self._changes[moment]
+            if now > best and counts(moment):
+                best, when = now, moment
+        return best, when
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +153,13 @@ def peak(
       local_bytes: bytes of each value on one device.
       copies: (value, bytes, first, last) of converted copies, alive between two op indices.
     """
-    count = len(graph.ops)
-    delta = [0] * (count + 2)
     others = life.others
     spans = [(v, local_bytes[v] * life.weights.get(v, others), a, b) for v, a, b in life.intervals]
     spans.extend((v, nbytes * others, a, b) for v, nbytes, a, b in copies)
+    total = LiveBytes()
     for _, nbytes, a, b in spans:
-        delta[a] += nbytes
-        delta[min(b, count) + 1] -= nbytes
-    best = at = now = 0
-    for i in range(count + 1):
-        now += delta[i]
-        if now > best:
-            best, at = now, i
+        total.add(nbytes, a, b)
+    best, at = total.highest()
     argument_bytes = sum(local_bytes[a.value] for a in graph.arguments)
     alias_bytes = sum(local_bytes[a.value] for a in graph.arguments if a.alias >= 0)
     output_bytes = sum(local_bytes[v] for v in graph.outputs)

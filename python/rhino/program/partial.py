@@ -6,16 +6,16 @@ it must stay whole. `XLA: other-reducers-refused`.
 
 from __future__ import annotations
 
-_INTEGERS = frozenset(f"{sign}{bits}" for sign in ("i", "ui") for bits in (8, 16, 32, 64))
-_FLOATS = frozenset({"bf16", "f16", "f32", "f64"})
+from rhino.program.element_types import FLOATS, INTEGERS
+
 _COMPLEX = frozenset({"complex<f32>", "complex<f64>"})
 
 # Of i1 NCCL would add bytes; it multiplies complex numbers as pairs of real ones; floats of a byte round each sum.
 _COMBINED = {
-    "add": _INTEGERS | _FLOATS | _COMPLEX,
-    "multiply": _INTEGERS | _FLOATS,
-    "maximum": _INTEGERS | _FLOATS,
-    "minimum": _INTEGERS | _FLOATS,
+    "add": INTEGERS | FLOATS | _COMPLEX,
+    "multiply": INTEGERS | FLOATS,
+    "maximum": INTEGERS | FLOATS,
+    "minimum": INTEGERS | FLOATS,
     "and": frozenset({"i1"}),
     "or": frozenset({"i1"}),
 }
@@ -25,7 +25,7 @@ def combined(kinds: tuple[str, ...], dtypes: tuple[str, ...]) -> bool:
     """Whether all devices' results of a reduction can be made one, on every back end.
 
     Args:
-      kinds: what each result is combined with, as `rhino.dialect.reducers.kinds` names it.
+      kinds: what each result is combined with, as `rhino.dialect.reducers.combiners_of` names it.
       dtypes: MLIR element types of the results.
     """
     if len(kinds) > 1:

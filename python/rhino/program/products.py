@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from math import prod
 
 from rhino.program.data import Graph, Op
+from rhino.program.operations import CONTRACTIONS
 
 # Factors of an op's rule, and into how many parts a plan splits what has some of them.
 Factors = frozenset[int]
 Parts = Callable[[Factors], float]
-
-# What runs on the matrix units, kernels apart.
-MATMULS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Product:
 def product_of(graph: Graph, op: Op) -> Product | None:
     """The product that an op is; None if it is none, or has no rule that says so."""
     rule = op.rule
-    if op.name not in MATMULS or rule is None or not op.flops:
+    if op.name not in CONTRACTIONS or rule is None or not op.flops:
         return None
     left, right = (frozenset(f for dim in mapping for f in dim) for mapping in rule.operands[:2])
     made = frozenset(f for mapping in rule.results for dim in mapping for f in dim)

@@ -13,6 +13,7 @@ from pathlib import Path
 from rhino.errors import RhinoError
 from rhino.machine.units import nbytes, seconds
 from rhino.plan import PlanData
+from rhino.program.operations import COLLECTIVES
 from rhino.report import rows
 from rhino.report.measured import Measured
 from rhino.report.units import mesh_text, pipeline_text
@@ -110,7 +111,7 @@ def _memory_bars(plan: PlanData, measured: Measured | None) -> list[tuple[str, f
 
 def _comm_bars(plan: PlanData, measured: Measured | None) -> list[tuple[str, float, float | None]]:
     ours, xla = plan.predicted.comm_bytes, measured.comm_bytes if measured else {}
-    return [(kind, ours.get(kind, 0), xla.get(kind, 0) if measured else None) for kind in rows.KINDS]
+    return [(kind, ours.get(kind, 0), xla.get(kind, 0) if measured else None) for kind in COLLECTIVES]
 
 
 def _compared(title: str, table: Sequence[rows.Compared], amounts: Iterable[tuple[str, float, float | None]]) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from rhino.machine.padding import describe, gains
 from rhino.machine.units import nbytes, seconds
 from rhino.plan import PlanData, Tensor
+from rhino.program.operations import COLLECTIVES
 from rhino.report.groups import group, mirrors
 from rhino.report.measured import Measured
 from rhino.report.units import device_bytes, flops, percent, sharding_text, tensor_type
 
-KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 ROLES = {"param": "parameter", "opt_state": "optimizer state", "batch": "batch", "other": "other"}
 _PARTS = (("argument_bytes", "arguments"), ("output_bytes", "results"), ("temp_bytes", "temporaries"))
 
@@ -55,7 +55,7 @@ def collective_rows(plan: PlanData, measured: Measured | None) -> list[Compared]
     """Bytes that a device sends per step by kind of collective, with the number of executions."""
     predicted = plan.predicted
     rows = []
-    for kind in KINDS:
+    for kind in COLLECTIVES:
         ours, xla = predicted.comm_bytes.get(kind, 0), measured.comm_bytes.get(kind, 0) if measured else 0
         if ours or xla or predicted.collectives.get(kind):
             count = measured.collectives.get(kind, 0) if measured else 0

@@ -5,7 +5,7 @@ Owns what a valid program is. Shares nothing with the makers of programs.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
@@ -13,6 +13,7 @@ from math import lcm
 
 from rhino.errors import RhinoError
 from rhino.reshard.data import Hop, MessageProgram, Network, Phase
+from rhino.reshard.sent import reached
 from rhino.reshard.units import hosts_of
 
 _REMEDY = "plan the transfer again"
@@ -202,19 +203,10 @@ def unit_starts(program: MessageProgram, network: Network) -> dict[int, Fraction
     starts: dict[int, int] = {}
     for phase, (begun, shift) in zip(program.phases, went, strict=True):
         for number, hop in enumerate(hop for step in phase.steps for hop in step.hops):
-            bundle, stops = program.bundles[hop.bundle], ends[hop.bundle]
-            past = hop.start + hop.stride * (phase.chunks - 1) + hop.length
-            for at in range(bisect_right(stops, hop.start), len(bundle)):
-                low, high = stops[at] - program.units[bundle[at]].nbytes, stops[at]
-                if low >= past:
-                    break
-                chunk = max(0, -(-(low - hop.start - hop.length + 1) // hop.stride)) if hop.stride else 0
-                period = chunk + hop.lag
-                if hop.start + hop.stride * chunk >= high or period >= phase.periods:
-                    continue
+            for unit, period in reached(program, phase, hop, ends[hop.bundle]):
                 known = min(period, len(begun) - 1)
                 time = begun[known][number] + shift * (period - known)
-                starts[bundle[at]] = min(time, starts.get(bundle[at], time))
+                starts[unit] = min(time, starts.get(unit, time))
     return {unit: Fraction(time, scale) for unit, time in starts.items()}
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
+STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")  # how a unit travels
+SCHEDULERS = ("naive", "load-balance", "greedy", "search", "optimal")  # who chooses senders and order
 # [start, stop) per dimension.
 Slice = tuple[tuple[int, int], ...]
 

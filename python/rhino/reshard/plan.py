@@ -12,7 +12,7 @@ from fractions import Fraction
 from rhino.errors import RhinoError
 from rhino.reshard.bounds import Bounds, bounds_of_tasks
 from rhino.reshard.checker import check_program, program_time, unit_starts
-from rhino.reshard.data import MessageProgram, MovedTensor, Network, Phase, Unit
+from rhino.reshard.data import SCHEDULERS, MessageProgram, MovedTensor, Network, Phase, Unit
 from rhino.reshard.lists import ListSchedule, greedy, load_balance, naive, timed
 from rhino.reshard.optimal import limit_time, optimal_program
 from rhino.reshard.programs import made_program
@@ -20,8 +20,6 @@ from rhino.reshard.search import search
 from rhino.reshard.sent import ports_of, sender_on, senders_of
 from rhino.reshard.strategies import check_strategy, fluid_chunks, task_chunks, task_phases, task_time
 from rhino.reshard.units import BundleTask, bundled, tasks_of, units_of
-
-SCHEDULERS = ("naive", "load-balance", "greedy", "search", "optimal")
 
 # (host, device, bytes): a device of a host sends so many bytes of a unit.
 Sender = tuple[int, int, int]
@@ -78,7 +76,7 @@ def plan_reshard(
     """Plans the resharding of all tensors together. The same arguments give the same plan on every machine.
 
     Args:
-      strategy: "send-recv", "local-all-gather", "global-all-gather" or "broadcast" (`unit_time`). A unit for several
+      strategy: "send-recv", "local-all-gather", "global-all-gather" or "broadcast". A unit for several
         hosts cannot be gathered inside one, so that local-all-gather sends it to each receiver.
       scheduler: "naive", "load-balance", "greedy", "search" or "optimal".
       chunks: pieces that each broadcast is cut into; the best number where none is given.

@@ -45,13 +45,13 @@ def order_of(program: MessageProgram) -> tuple[int, ...]:
     for number, phase in enumerate(program.phases):
         for at, step in enumerate(phase.steps):
             for hop in step.hops:
-                for unit, period in _reached(program, phase, hop, ends[hop.bundle]):
+                for unit, period in reached(program, phase, hop, ends[hop.bundle]):
                     when = (number, period, at)
                     first[unit] = when if first[unit][0] < 0 else min(first[unit], when)
     return tuple(sorted(first, key=lambda unit: (first[unit], unit)))
 
 
-def _reached(program: MessageProgram, phase: Phase, hop: Hop, stops: Sequence[int]) -> Iterator[tuple[int, int]]:
+def reached(program: MessageProgram, phase: Phase, hop: Hop, stops: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The units of which a hop has bytes, with the first period in which it has."""
     bundle = program.bundles[hop.bundle]
     past = hop.start + hop.stride * (phase.chunks - 1) + hop.length

@@ -1,6 +1,6 @@
-"""How one unit gets from one sender to its receivers: the time of each strategy, and its messages.
+"""How one unit gets from one sender to its receivers, by each strategy of 2211.05322 §3.1: its chunks and messages.
 
-Owns the closed forms of 2211.05322 §3.1 and the phases that take that long. Knows nothing about other units.
+Owns the phases, and how long these take. Knows nothing about other units.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from itertools import pairwise
 from math import isqrt
 
 from rhino.errors import RhinoError
-from rhino.reshard.data import Hop, MessageStep, Network, Phase
+from rhino.reshard.data import STRATEGIES, Hop, MessageStep, Network, Phase
 from rhino.reshard.units import BundleTask
 
-STRATEGIES = ("send-recv", "local-all-gather", "global-all-gather", "broadcast")
 # Smaller messages cost a network more in calls than in bytes.
 LEAST_CHUNK_BYTES = 64 * 1024
 # Chunks per further host of a chain where latency does not say how many: it is then (D - 1) / 32(D - 1) over the limit.
@@ -29,44 +28,6 @@ def check_strategy(strategy: str) -> None:
     """RhinoError unless it is one of `STRATEGIES`."""
     if strategy not in STRATEGIES:
         raise RhinoError(f"strategy {strategy!r} is unknown", f"use one of {', '.join(STRATEGIES)}")
-
-
-def unit_time(
-    strategy: str,
-    nbytes: int,
-    receiver_hosts: int,
-    receivers_per_host: int,
-    bandwidth: Fraction,
-    latency: Fraction = Fraction(0),
-    chunks: int | None = None,
-) -> Fraction:
-    """Seconds of one unit of V bytes to A hosts with B receivers each, at bandwidth b and latency a per message.
-
-    - send-recv: A B (a + V/b).
-    - local-all-gather: A (B a + V/b). Gathers inside hosts are taken as free; it cannot gather across hosts.
-    - global-all-gather: (2A - 1) (a + V/(A b)): A parts are scattered, then A - 1 rounds of a ring. About 2 V/b.
-    - broadcast: (K + A - 1) (a + V/(K b)) in K chunks; the best K where none is given, and V/b, its limit, without
-      latency.
-
-    Raises:
-      RhinoError: an unknown strategy, or fewer than one chunk.
-    """
-    check_strategy(strategy)
-    if chunks is not None and chunks < 1:
-        raise RhinoError(f"chunks: {chunks} is not a positive number", "give 1 or more, or leave it out")
-    if not nbytes or not receiver_hosts:
-        return Fraction(0)
-    hosts, once = receiver_hosts, nbytes / Fraction(bandwidth)
-    if strategy == "send-recv":
-        return hosts * receivers_per_host * (latency + once)
-    if strategy == "local-all-gather":
-        return hosts * (receivers_per_host * latency + once)
-    if strategy == "global-all-gather":
-        return (2 * hosts - 1) * (latency + once / hosts)
-    if chunks is None and not latency:
-        return once
-    count = chunks or best_chunks(once, hosts, latency)
-    return (count + hosts - 1) * (latency + once / count)
 
 
 def best_chunks(once: Fraction, hosts: int, latency: Fraction) -> int:

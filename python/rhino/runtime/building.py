@@ -15,10 +15,10 @@ from rhino.compile.module import parse
 from rhino.compile.target import DEVICELESS, check_target
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.errors import RhinoError
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.messages import EdgeMessages
+from rhino.ir.pipeline.outline import outline
+from rhino.ir.pipeline.program import read_program
 from rhino.machine import Cluster
-from rhino.passes.stage.edge_messages import EdgeMessages
-from rhino.passes.stage.outline import outline
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import ScheduledStep
 from rhino.runtime.compile import compile_fragments, pipeline_devices

@@ -15,10 +15,10 @@ import jax
 from rhino.compile._jax import numpy_dtype
 from rhino.compile._jax_processes import share
 from rhino.errors import RhinoError
-from rhino.passes.stage.edge_messages import EdgeMessages, moved_on
+from rhino.ir.pipeline.messages import EdgeMessages, moved_on
 from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, edges_of, signature_edges
 from rhino.pipeline.program.edges import EVERYWHERE
-from rhino.reshard import MovedTensor
+from rhino.reshard.data import MovedTensor
 from rhino.runtime.edges import ArrayExchange, tensors_of
 from rhino.runtime.lanes import Batch, Lanes
 from rhino.runtime.moves import whole
@@ -73,7 +73,7 @@ class Crossing:
         pairs = [(name, *pair) for name, pairs in self._signature.items() for pair in pairs]
         self.crossings = {target: source for _, source, target in pairs if source != target}
         self._arriving = {target: name for name, source, target in pairs if source != target}
-        self._told = list(dict.fromkeys(name for name, source, target in pairs if source == target))
+        self._returned = list(dict.fromkeys(name for name, source, target in pairs if source == target))
 
     @property
     def is_alone(self) -> bool:
@@ -130,7 +130,7 @@ class Crossing:
 
     def tell(self, table: list[Any]) -> None:
         """Sends everyone the results that all are told, in place."""
-        for name in self._told:
+        for name in self._returned:
             self._send(self._edges[name], self._signature[name], table)
 
     def concerns(self, *groups: int) -> bool:

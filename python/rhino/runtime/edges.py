@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from rhino.compile._jax import key_implementation
-from rhino.reshard import ReshardPlan, plan_reshard, ports_of
 from rhino.reshard.data import MessageProgram, MovedTensor, Network, Tile
+from rhino.reshard.plan import ReshardPlan, plan_reshard
+from rhino.reshard.sent import ports_of
 from rhino.runtime.hops import lay_out, messages, rows
 from rhino.runtime.packing import Host, Senders, Shards, Tiles, Unpacker, packer
-from rhino.runtime.words import item_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def tensors_of(sources: Sequence[Any], targets: Sequence[Any], avals: Sequence[A
     """The ways of arrays as `rhino.reshard` describes them."""
     bits = [_bits(aval) for aval in avals]
     return [
-        MovedTensor(tuple(a.shape), item_bytes(a.dtype), tiles_of(source, a.shape), tiles_of(target, a.shape))
+        MovedTensor(tuple(a.shape), a.dtype.itemsize, tiles_of(source, a.shape), tiles_of(target, a.shape))
         for a, source, target in zip(bits, sources, targets, strict=True)
     ]
 

@@ -19,7 +19,7 @@ from rhino.compile._jax import numpy_dtype
 from rhino.compile.collectives import Collective
 from rhino.compile.target import DEVICELESS
 from rhino.errors import RhinoError, first_line
-from rhino.passes.stage.edge_messages import EdgeMessages
+from rhino.ir.pipeline.messages import EdgeMessages
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import ScheduledStep
 from rhino.runtime.arrays import put as put_array

@@ -13,11 +13,11 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.messages import EdgeMessages, moved_on, read_messages
+from rhino.ir.pipeline.program import read_program
+from rhino.ir.pipeline.transfers import lower_transfers, plan_edges
 from rhino.machine import Cluster
 from rhino.machine.local import host_of
-from rhino.passes.stage.edge_messages import EdgeMessages, moved_on, read_messages
-from rhino.passes.stage.lower_transfers import lower_transfers, plan_edges
 from rhino.pipeline.program import Edge, PipelineProgram, SignatureEdge, all_edges
 from rhino.reshard.data import Network
 from rhino.runtime.compile import check_count

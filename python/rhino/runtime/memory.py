@@ -1,18 +1,22 @@
 """Memory of a pipelined step per device group: what the list of actions keeps, and what XLA needs while one runs.
 
-Owns the sum. The fragments' own numbers are XLA's: the rows of `rhino.pipeline.program.StageMemory` predict what this
-adds up. Knows neither jax nor how anything is run.
+Owns what is there when; the sweep is `rhino.program.memory.LiveBytes`. The fragments' own numbers are XLA's: the rows
+of `rhino.pipeline.program.StageMemory` predict what this adds up. Knows neither jax nor how anything is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rhino.compile.executable import MemoryAnalysis
-from rhino.ir.pipeline import local_bytes
+from rhino.ir.pipeline.program import local_bytes
 from rhino.pipeline.program import PipelineProgram
+from rhino.program.memory import LiveBytes
 from rhino.runtime.script import UNREAD, RunFragment, Script
+
+_Span = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +61,35 @@ def pipeline_memory(
     """
     size = [local_bytes(program, program.values[value]) for value in script.values]
     where = [program.values[value].group for value in script.values]
-    groups = range(len(program.meshes))
-    arguments, kept = [0] * len(groups), [0] * len(groups)
-    given: set[int] = set()
-    held: set[int] = set()
+    moments = [*enumerate(script.actions, 1)]  # 0 is between steps
+    end = len(moments)
+    dies = {slot: moment for moment, action in moments for slot in action.dead}
+    # (bytes, first moment, last moment) by group, of arguments, of what is kept, and of what runs
+    spans: list[tuple[list[_Span], ...]] = [([], [], []) for _ in program.meshes]
     for argument, slot in zip(program.arguments, script.arguments, strict=True):
-        arguments[where[slot]] += size[slot]
-        (given if argument.donated else held).add(slot)
-    worst = [GroupMemory(g, arguments[g], arguments[g], 0, 0, "between steps") for g in groups]
-
-    def note(group: int, running: int, task: str) -> None:
-        total = arguments[group] + kept[group] + running
-        if total > worst[group].peak_bytes:
-            worst[group] = GroupMemory(group, total, arguments[group], kept[group], running, task)
-
-    def drop(slots: Sequence[int]) -> None:
-        for slot in slots:
-            if slot in given:
-                arguments[where[slot]] -= size[slot]
-            elif slot not in held:
-                kept[where[slot]] -= size[slot]
-
-    for action in script.actions:
+        spans[where[slot]][0].append((size[slot], 0, dies.get(slot, end) if argument.donated else end))
+    own: list[dict[int, str]] = [{0: "between steps"} for _ in program.meshes]
+    for moment, action in moments:
         if isinstance(action, RunFragment):
             stats = fragments[action.fragment]
             if stats is not None:
-                note(action.group, stats.temp_bytes + stats.output_bytes - stats.alias_bytes, str(action.task))
-            drop(action.dead)
-            for slot in action.results:
-                if slot != UNREAD:
-                    kept[action.group] += size[slot]
+                running = stats.temp_bytes + stats.output_bytes - stats.alias_bytes
+                spans[action.group][2].append((running, moment, moment))
+                own[action.group][moment] = str(action.task)
+            made = [(slot, moment + 1) for slot in action.results if slot != UNREAD]
         else:
-            group = where[action.target]
-            kept[group] += size[action.target]
-            note(group, 0, str(action.task))
-            drop(action.dead)
-    return PipelineMemory(tuple(worst))
+            own[where[action.target]][moment] = str(action.task)
+            made = [(action.target, moment)]
+        for slot, born in made:
+            spans[where[slot]][1].append((size[slot], born, dies.get(slot, end)))
+    return PipelineMemory(tuple(_at_most(group, spans[group], own[group]) for group in range(len(own))))
+
+
+def _at_most(group: int, spans: Sequence[Sequence[_Span]], own: Mapping[int, str]) -> GroupMemory:
+    """A group at the moment, of those when something of its own happens, at which it holds most."""
+    held = LiveBytes()
+    for span in chain.from_iterable(spans):
+        held.add(*span)
+    peak, when = held.highest(own.__contains__)
+    arguments, kept, running = (sum(n for n, first, last in each if first <= when <= last) for each in spans)
+    return GroupMemory(group, peak, arguments, kept, running, own[when])

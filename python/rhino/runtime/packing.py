@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from rhino.reshard import sender_on
 from rhino.reshard.data import MovedTensor, Slice, Unit
+from rhino.reshard.sent import sender_on
 from rhino.runtime.hops import Buffers
 from rhino.runtime.words import bits_of, from_bits, from_words, to_bits, to_words
 

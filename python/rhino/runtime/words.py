@@ -20,11 +20,6 @@ _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
 _WIDEST = 4  # bytes; eight would need jax's 64-bit mode
 
 
-def item_bytes(dtype: Any) -> int:
-    """Bytes that an element takes in words: those of the dtype, and a whole one for those of less than a byte."""
-    return int(jnp.dtype(dtype).itemsize)
-
-
 def word_bytes(sizes: Iterable[int]) -> int:
     """The widest word that divides all these numbers of bytes."""
     common = math.gcd(*sizes, _WIDEST)

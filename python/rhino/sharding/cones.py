@@ -9,23 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from rhino.program.data import CONSTRAINTS, Graph, Op
+from rhino.program.data import Graph, Op
 from rhino.program.disjoint import DisjointSets
 from rhino.program.fusion import is_invariant
+from rhino.program.operations import CONSTRAINTS, HEAVY, SOURCES
 from rhino.sharding.problem import Node, Problem, leading
 from rhino.sharding.uneven import mark
 from rhino.sharding.views import join_views
 from rhino.sharding.wiring import wire
 
 # Ops whose factors contract or index: each gets a decision of its own.
-_HEAVY = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "dot_general", "dot", "convolution", "gather", "scatter", "sort", "reduce_window", "select_and_scatter",
-        "fft", "cholesky", "triangular_solve", "dynamic_gather",
-    )
-) | frozenset(CONSTRAINTS)  # fmt: skip
-_SOURCES = ("stablehlo.constant", "stablehlo.iota")
+_OWN = HEAVY | CONSTRAINTS | {"stablehlo.dynamic_gather"}
 
 
 def build_problem(graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: bool = False) -> Problem:
@@ -68,11 +62,11 @@ class _ProblemBuilder:
         values = graph.values
         free = [not value.elements for value in values]
         for op in graph.ops:
-            if op.name in _SOURCES:
+            if op.name in SOURCES:
                 free[op.results[0]] = True
             elif (
                 op.rule is not None
-                and op.name not in _HEAVY
+                and op.name not in _OWN
                 and op.kernel is None
                 and op.operands
                 and len(op.results) == 1
@@ -103,9 +97,9 @@ class _ProblemBuilder:
 
     def _role(self, op: Op) -> str:
         values = self.graph.values
-        if op.ties or op.name in _SOURCES:
+        if op.ties or op.name in SOURCES:
             return "none"
-        if op.name in _HEAVY or op.rule is None or op.kernel is not None:
+        if op.name in _OWN or op.rule is None or op.kernel is not None:
             return "heavy"
         if op.name == "stablehlo.reduce" and not op.rule.replicate:
             return "reduce"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rhino.machine.collectives import CommModel
 from rhino.machine.roofline import HeavyTimes, perfect_s
 from rhino.program.data import Manual
+from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, route
 from rhino.sharding.manual import Inside, open_states, parts
@@ -241,7 +242,7 @@ class Costs:
         outer = self.problem.graph.ops[o].trips
         for kind, names, nbytes, trips, dtype, factors in self.insides[o].sent:
             axes = tuple(a for a, name in enumerate(self.names) if name in names)
-            wide = 2 if self.back_end.wire_widened and dtype in ("bf16", "f16") else 1
+            wide = 2 if self.back_end.wire_widened and dtype in NARROW_FLOATS else 1
             step = RouteStep(kind, axes, wide * nbytes / parts(node, states, self.sizes, factors))
             yield self.comm.time(kind, axes, step.nbytes), (step,), outer * trips
 
@@ -277,7 +278,7 @@ class Costs:
     def sent(self, v: int) -> int:
         """Bytes of a value on the wire. `XLA: wire-widened`."""
         value = self.problem.graph.values[v]
-        return value.nbytes * (2 if self.back_end.wire_widened and value.dtype in ("bf16", "f16") else 1)
+        return value.nbytes * (2 if self.back_end.wire_widened and value.dtype in NARROW_FLOATS else 1)
 
     def once(self, transfer: LayoutTransfer, source: Layout, target: Layout) -> bool:
         """Whether equal conversions by several ends of a transfer are made once. `XLA: sums-merge`."""
@@ -313,8 +314,8 @@ class Costs:
                 continue
             op = self.problem.graph.ops[node.ops[0]]
             inside = self.insides.get(op.index)
-            held = inside.held if inside is not None else op.kernel.held if op.kernel is not None else ()
-            for factors, nbytes in held:
+            own = [(m.factors, m.nbytes) for m in op.kernel.held] if op.kernel is not None else []
+            for factors, nbytes in own if inside is None else inside.held:
                 classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
                 yield Scratch(op.results[0], node.index, classes, nbytes, op.index, op.index)
 

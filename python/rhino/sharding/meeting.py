@@ -87,25 +87,16 @@ def prices(
         several, alone, target.node < 0, source.view, target.view, ours, theirs,
     )  # fmt: skip
     found = costs.prices.get(key)
-    if found is None:
-        found = costs.prices[key] = Prices.of(_prices(costs, transfer, source, target, ours, theirs))
-    return found
-
-
-def _prices(
-    costs: Costs,
-    transfer: LayoutTransfer,
-    source: End,
-    target: End,
-    ours: tuple[States, ...],
-    theirs: tuple[States, ...],
-) -> Iterator[Price]:
-    several = len(transfer.sources) * len(transfer.targets) > 1
+    if found is not None:
+        return found
+    entries: list[Price] = []
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
         seconds = costs.transfer(transfer, start, end)[0]
         if seconds:
             shared = transfer.kind == "use" or (several and costs.once(transfer, start, end))
-            yield i, j, (start, end), seconds, shared
+            entries.append((i, j, (start, end), seconds, shared))
+    found = costs.prices[key] = Prices.of(entries)
+    return found
 
 
 def written(

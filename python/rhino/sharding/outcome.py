@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from math import inf
 
+from rhino.program.alternative import Alternative
 from rhino.sharding.costs import States
 from rhino.sharding.descent import Descent, Setting
 from rhino.sharding.evaluate import Prediction
 from rhino.sharding.levels import LEVELS
 from rhino.sharding.meshes import Mesh, mesh_name, named
-from rhino.sharding.solution import LostPlan
 
 Progress = Callable[[int, int, str], None]
 
@@ -44,7 +44,7 @@ class Outcome:
 
     same: float = 0.0
     ranked: dict[str, tuple[Prediction, MeshCandidate]] = field(default_factory=dict)
-    losers: dict[str, LostPlan] = field(default_factory=dict)
+    losers: dict[str, Alternative] = field(default_factory=dict)
     failed: dict[str, MeshCandidate] = field(default_factory=dict)
     met: dict[Mesh, MeshCandidate] = field(default_factory=dict)
 
@@ -72,15 +72,15 @@ class Outcome:
         if name not in self.ranked or predicted.step_time_s < self.ranked[name][0].step_time_s:
             self.ranked[name] = (predicted, candidate)
 
-    def alternatives(self) -> tuple[LostPlan, ...]:
+    def alternatives(self) -> tuple[Alternative, ...]:
         """Every mesh but the best plan's, the fastest first."""
         predicted, chosen = self.best
         found = [a for name, a in self.losers.items() if name not in self.ranked]
         for other, candidate in self.ranked.values():
             if candidate is not chosen:
                 slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
-                found.append(LostPlan(candidate.name, other.step_time_s, other.memory.peak_bytes, _slower(slower)))
-        return tuple(sorted(found, key=lambda a: (a.step_time_s, a.name)))
+                found.append(Alternative(candidate.name, _slower(slower), other.step_time_s, other.memory.peak_bytes))
+        return tuple(sorted(found, key=lambda a: a.rank))
 
     def refined(self) -> Iterator[tuple[Mesh, list[States]]]:
         """The meshes that split an axis of the best one of two axes, each with that plan as it is on them."""
@@ -122,7 +122,7 @@ class Outcome:
 class Steps:
     """Progress over several rounds, each of which adds its steps to the total."""
 
-    told: Progress
+    progress: Progress
     before: int = 0
     total: int = 0
 
@@ -130,7 +130,7 @@ class Steps:
         self.before, self.total = self.total, self.total + count
 
     def tell(self, done: int, label: str) -> None:
-        self.told(self.before + done, self.total, label)
+        self.progress(self.before + done, self.total, label)
 
 
 def _slower(share: float) -> str:

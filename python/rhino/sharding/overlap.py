@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from rhino.machine import Cluster
 from rhino.program.data import Graph, Op
-from rhino.program.products import MATMULS
+from rhino.program.operations import CONTRACTIONS
 from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import back_end
@@ -74,7 +74,7 @@ def _edges(graph: Graph) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:
     for op in graph.ops:
         yield from _ends(ends.pop(op.index, []))
         if not op.ties:
-            heavy = op.name in MATMULS or op.kernel is not None or op.manual is not None
+            heavy = op.name in CONTRACTIONS or op.kernel is not None or op.manual is not None
             yield heavy, op.operands, op.results
         elif op.name == "stablehlo.while":
             for given, cond, body, _, _ in op.ties:

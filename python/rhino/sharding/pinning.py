@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rhino.errors import RhinoError
-from rhino.program.data import CONSTRAINTS, Dims, Graph, Loose, Op
+from rhino.program.data import Dims, Graph, Loose, Op
+from rhino.program.operations import CONSTRAINTS
 from rhino.sharding.problem import Node, Problem, leading
 from rhino.sharding.symmetry import Quotient
 

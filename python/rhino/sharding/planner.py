@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
 from rhino.machine.roofline import perfect_s
+from rhino.program.alternative import Alternative
 from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes, lifetimes
 from rhino.sharding.cones import build_problem
@@ -36,7 +37,7 @@ from rhino.sharding.outcome import MeshCandidate, Outcome, Progress, Steps
 from rhino.sharding.pinning import pinned_states
 from rhino.sharding.problem import Problem
 from rhino.sharding.program import Solved
-from rhino.sharding.solution import LostPlan, Solution
+from rhino.sharding.solution import Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats, untied
 from rhino.sharding.time_model import ProgramTimes, TimeModel
 
@@ -235,7 +236,7 @@ class _MeshSearch:
             first = jointly(setting, first)
             why = "slower even without the memory limit" if first.bound > setting.cutoff else ""
         if why:
-            outcome.losers[name] = LostPlan(name, first.objective, 0, why)
+            outcome.losers[name] = Alternative(name, why, first.objective, 0)
             return
         fitted = within(setting, limit, first, candidate.known)
         known = fitted.states if fitted.fits else candidate.known
@@ -249,7 +250,7 @@ class _MeshSearch:
         why = "slower" if slow else f"needs {_gib(fitted.peak_bytes)} of {_gib(limit.nbytes)}"
         if deadline.over(found=False):
             why = OUT_OF_TIME
-        outcome.losers[name] = LostPlan(name, fitted.objective, fitted.peak_bytes, why)
+        outcome.losers[name] = Alternative(name, why, fitted.objective, fitted.peak_bytes)
 
 
 def _gib(nbytes: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from rhino.program.alternative import Alternative
 from rhino.program.data import Dims
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.evaluate import ConvertedCopy, Prediction, copies, outputs
@@ -16,16 +17,6 @@ from rhino.sharding.nesting import nest
 from rhino.sharding.problem import Node, Problem
 from rhino.sharding.routes import placements
 from rhino.sharding.uneven import even_operands
-
-
-@dataclass(frozen=True, slots=True)
-class LostPlan:
-    """A candidate that lost, and why."""
-
-    name: str
-    step_time_s: float
-    peak_bytes: int
-    why: str
 
 
 @dataclass
@@ -39,7 +30,7 @@ class Solution:
     mesh: tuple[tuple[str, int], ...]
     level: str
     predicted: Prediction
-    alternatives: tuple[LostPlan, ...]
+    alternatives: tuple[Alternative, ...]
     candidates: int
     gap: float
     seconds: float

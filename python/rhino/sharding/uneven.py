@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from rhino.program.data import CONSTRAINTS, Graph, Op
+from rhino.program.data import Graph, Op
 from rhino.program.fusion import is_elementwise
+from rhino.program.operations import CONSTRAINTS, WINDOWED, stablehlo
 
 if TYPE_CHECKING:
     from rhino.sharding.problem import Problem
@@ -22,17 +23,13 @@ Odd = tuple[tuple[int, int], ...]
 # Of what all devices hold, at most a quarter is padding.
 _MOST = 4 / 3
 # Ops with decisions of their own that XLA splits so and is right: `test/python/sharding/test_uneven.py`.
-_OWN = frozenset(CONSTRAINTS) | frozenset(
-    f"stablehlo.{name}"
-    for name in ("dot_general", "convolution", "gather", "sort", "reduce_window", "select_and_scatter")
-)
+_OWN = CONSTRAINTS | WINDOWED | stablehlo("dot_general convolution gather sort")
 _SCATTER = "stablehlo.scatter"
 # Ops of a cone that move elements, and along other dimensions only.
-_MOVING = frozenset(
-    f"stablehlo.{name}"
-    for name in ("broadcast_in_dim", "transpose", "reshape", "reduce", "slice", "concatenate", "pad", "reverse",
-                 "dynamic_slice", "dynamic_update_slice", "optimization_barrier")
-)  # fmt: skip
+_MOVING = stablehlo(
+    "broadcast_in_dim transpose reshape reduce slice concatenate pad reverse dynamic_slice dynamic_update_slice "
+    "optimization_barrier"
+)
 
 
 def pays(size: int, n: int) -> bool:

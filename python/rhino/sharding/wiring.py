@@ -153,7 +153,7 @@ class _Wiring:
             return trips
         for _, tested, carried, yielded, _ in loop.ties:
             if yielded == v and carried in ops[o].operands and users[carried] == [o] and not users[tested]:
-                return trips // max(1, int(loop.tag))
+                return trips // max(1, loop.iterations)
         return trips
 
     def _sums(self) -> list[bool]:

@@ -5,8 +5,6 @@ Owns the order of the catalogue, and the page that tells it.
 
 from __future__ import annotations
 
-import re
-
 from rhino.errors import RhinoError, nearest
 from rhino.xla.behaviour import TRIED, Behaviour
 from rhino.xla.collectives import COLLECTIVES
@@ -30,12 +28,6 @@ def behaviour(name: str) -> Behaviour:
     raise RhinoError(
         f"no behaviour of XLA is named {name!r}", f"did you mean {near}?" if near else "see rhino xla --list"
     )
-
-
-def names_in(text: str) -> list[str]:
-    """The behaviours that a source file says it rests on, as `XLA: name` or `XLA: name, name`, in order."""
-    name = r"[a-z0-9]+(?:-[a-z0-9]+)+"
-    return [n for said in re.findall(rf"XLA: ({name}(?:,\s+{name})*)", text) for n in re.split(r",\s+", said)]
 
 
 def page() -> str:

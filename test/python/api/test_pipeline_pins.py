@@ -19,7 +19,7 @@ from rhino.api.stage_pins import moves, stage_pins
 MODELS = {
     "towers": lambda: towers((256, 128), (128, 128, 512)),
     "transformer": lambda: transformer(3, scan=False),
-    "scanned": lambda: transformer(8, scan=True),
+    "scanned": lambda: transformer(4, scan=True),
 }
 
 
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
     # Two replicas of each stage, which do not divide the batch: a stage is one then, on the devices of both.
     "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), "slow"),
     "transformer": ("transformer", {"stages": 2}, (16, 12, 16), "long"),
-    "scanned": ("scanned", {"stages": 4}, (16, 12, 16), "slow"),
+    "scanned": ("scanned", {"stages": 2}, (12, 16), "slow"),
 }
 
 

@@ -15,7 +15,7 @@ from flax.training.train_state import TrainState
 import rhino
 from rhino.api.trace import import_module, trace
 from rhino.dialect import functions
-from rhino.passes.plan.split_programs import apply
+from rhino.passes.pass_manager import PassManager
 
 # As large as the batch: sizes say nothing.
 SIZE, LAYERS = 8, 3
@@ -114,7 +114,7 @@ STEPS: dict[str, tuple[tuple[Callable[..., Any], tuple[Any, ...], dict[str, str]
 def roles_of(step: Callable[..., Any], args: tuple[Any, ...], donated: tuple[int, ...]) -> dict[str, str]:
     signature = rhino.parallelize(step, donate_argnums=donated)._signature
     module = import_module(trace(step, signature, signature.bind(args, {})))
-    apply("rhino-classify-args", module)
+    PassManager(module.context).add("rhino-classify-args").run(module)
     given = functions.argument_attributes(functions.find(module, "main"))
     return {g["rhino.name"].value: g["rhino.role"].value for g in given}
 

@@ -86,7 +86,8 @@ def test_plans_are_what_the_design_says(case: resharding.Case) -> None:
     from fractions import Fraction
     from math import prod
 
-    from rhino.reshard import MovedTensor, Network, Tile, plan_reshard
+    from rhino.reshard.data import MovedTensor, Network, Tile
+    from rhino.reshard.plan import plan_reshard
 
     def tiles(side: resharding.Side, first: int) -> tuple[Tile, ...]:
         found = []

@@ -30,9 +30,9 @@ from jaxlib.mlir import ir
 from examples.export import lower
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.outline import outline
+from rhino.ir.pipeline.program import read_program
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.stage.outline import outline
 from rhino.pipeline.schedule import ScheduledStep
 from rhino.runtime import PipelineExecutable, make_script
 from rhino.runtime.compile import CompiledPipeline, compile_fragments

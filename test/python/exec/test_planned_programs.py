@@ -19,7 +19,7 @@ from search_programs import adam_step, attention, host, module_of, spec
 
 from rhino.compile import Executable, compile_module
 from rhino.ir.import_graph import import_graph
-from rhino.passes.plan.plan_sharding import annotate
+from rhino.ir.write_layouts import annotate
 from rhino.program import Graph
 from rhino.sharding import Options, plan_sharding
 

@@ -10,9 +10,9 @@ import pytest
 from examples import export
 from examples.models import gpt
 from rhino.experts.pipelines import PipelineTrial, cheapest, megatron_3d
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 from rhino.plan.module import parse_module
@@ -34,17 +34,17 @@ def programs() -> SplitPrograms:
 
 @pytest.fixture(scope="module")
 def trials(programs: SplitPrograms) -> list[PipelineTrial]:
-    return megatron_3d(programs, CLUSTER, slices=(8, 16))
+    return megatron_3d(programs, CLUSTER, parts=(8, 16))
 
 
 def test_the_grid_is_every_product_of_stages_tensor_and_data_parallelism(trials: list[PipelineTrial]) -> None:
-    shapes = {(t.shape.stages, t.shape.width, t.shape.replicas, t.shape.slices) for t in trials}
+    shapes = {(t.shape.stages, t.shape.width, t.shape.replicas, t.shape.parts) for t in trials}
     every = {
-        (stages, width, 8 // (stages * width), slices)
+        (stages, width, 8 // (stages * width), parts)
         for stages in (2, 4, 8)
         for width in (1, 2, 4, 8)
-        for slices in (8, 16)
-        if stages * width <= 8 and slices // (8 // (stages * width)) >= stages
+        for parts in (8, 16)
+        if stages * width <= 8 and parts // (8 // (stages * width)) >= stages
     }
     assert shapes == every
     assert len(trials) == len(every)
@@ -63,7 +63,7 @@ def test_each_fits_or_says_why_not(programs: SplitPrograms, trials: list[Pipelin
             assert (trial.step_time_s, trial.fits) == (inf, False)
             assert trial.why
     least = min(t.candidate.peak_bytes for t in planned if t.candidate)
-    small = megatron_3d(programs, CLUSTER, slices=(8,), stages=(2,), tensor=(4,), memory_limit=least // 8)
+    small = megatron_3d(programs, CLUSTER, parts=(8,), stages=(2,), tensor=(4,), memory_limit=least // 8)
     (none,) = small
     assert none.candidate is not None
     assert not none.fits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,9 +17,8 @@ from jax import lax
 import rhino
 from rhino.compile import collective_bytes, compile_module
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import make_context, parse_text
-from rhino.ir.kernel_calls import kernel_of, read_call
+from rhino.ir.kernel_calls import kernel_of, read_call, write_kernel
 from rhino.kernels.table import describe
 from rhino.passes.pass_manager import PassManager
 
@@ -101,7 +101,8 @@ def partitioned(step: Callable[..., Any], split: tuple[tuple[str, tuple[str, ...
     known = describe(read_call(op))
     assert known is not None
     with module.context:
-        RhinoKernel.attach(op, {**kernel_of(op), "split": [list(dict(split).get(n, ())) for n in known[1].names]})
+        split_by = tuple(tuple(dict(split).get(n, ())) for n in known[1].names)
+        write_kernel(op, replace(kernel_of(op), split=split_by))
     manager = PassManager(module.context).add("rhino-partition-kernels")
     manager.add("func.func(chlo-legalize-to-stablehlo)").run(module)
     return compile_module(str(module), "cpu", devices=8)

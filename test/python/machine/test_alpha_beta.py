@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from lines import assert_each_line_is_best_somewhere
 
 from rhino.errors import RhinoError
-from rhino.machine.collectives import KINDS, ring_bytes
+from rhino.machine.collectives import ring_bytes
+from rhino.program.operations import COLLECTIVES
 
 
 def ar(n: int, nbytes: float, alpha: float = 1, beta: float = 1) -> float:
@@ -71,7 +72,7 @@ def test_alpha_beta_over_several_axes_is_never_worse_than_one_ring(
     axes = tuple(range(len(mesh)))
     n = prod(mesh)
     live = [axis for axis in axes if mesh[axis] > 1]
-    for kind in KINDS:
+    for kind in COLLECTIVES:
         worst = max((alpha[a] for a in live), default=0) + max((beta[a] for a in live), default=0) * ring_bytes(
             kind, n, nbytes
         )

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from rhino.machine import Cluster
 from rhino.machine.calibrate import Sample, fit_link
-from rhino.machine.collectives import KINDS, RingModel, ring_bytes
+from rhino.machine.collectives import RingModel, ring_bytes
 from rhino.machine.protocol_fit import with_protocols
+from rhino.program.operations import COLLECTIVES
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 
@@ -76,23 +77,24 @@ import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
 from rhino.machine.calibrate import Experiments, _Bench
-from rhino.machine.protocols import KINDS
 bench = _Bench(jax.devices(), Experiments(32, 1 << 16, (), 0.0), 2)
-print([bench.collective(kind, 1 << 12, True)[:2] for kind in KINDS])
+print([bench.collective(kind, 1 << 12, True)[:2] for kind in COLLECTIVES])
 """
 
 
 def test_collectives_of_all_kinds_run_in_groups() -> None:
     # Calibration times them on GPUs; the experiments run here, too.
     done = subprocess.run([sys.executable, "-c", GROUPS], check=True, timeout=120, capture_output=True, text=True)
-    assert done.stdout.strip() == repr([(kind, 1 << 12) for kind in KINDS])
+    assert done.stdout.strip() == repr([(kind, 1 << 12) for kind in COLLECTIVES])
 
 
 def test_measured_collectives_become_protocols() -> None:
     before = Cluster.load("dgx-h100")
     ring = replace(before, levels=tuple(replace(level, protocols={}) for level in before.levels))
     sizes = [4**i for i in range(6, 15)]
-    measured = [(k, n, v, RingModel(before, (n,)).time(k, (0,), v)) for k in KINDS for n in (2, 4, 8) for v in sizes]
+    measured = [
+        (k, n, v, RingModel(before, (n,)).time(k, (0,), v)) for k in COLLECTIVES for n in (2, 4, 8) for v in sizes
+    ]
     found = with_protocols(ring, measured, "measured here")
     assert 300e9 < found.levels[0].bandwidth_bytes_s < 450e9
     for kind, n, nbytes, seconds in measured:

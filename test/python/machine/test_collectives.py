@@ -15,8 +15,9 @@ from lines import assert_each_line_is_best_somewhere
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster, Device, Level
-from rhino.machine.collectives import KINDS, CommModel, RingModel, ring_bytes
+from rhino.machine.collectives import CommModel, RingModel, ring_bytes
 from rhino.machine.links import Groups, direct_path, mesh_groups, ring_link
+from rhino.program.operations import COLLECTIVES
 
 DEVICE = Device("x1", "x1", {"f32": 1e12}, 2**30, 1e12)
 V = 1e9
@@ -163,7 +164,7 @@ def test_axis_that_straddles_hosts_unevenly_is_a_flat_ring() -> None:
 
 def test_one_device_costs_nothing_and_axes_are_a_set() -> None:
     model = RingModel(Cluster.load("dgx-h100:2"), (1, 2, 8))
-    for kind in KINDS:
+    for kind in COLLECTIVES:
         assert model.time(kind, (), V) == 0
         assert model.time(kind, (0,), V) == 0
         assert model.affine(kind, (0,)) == (0.0, 0.0)
@@ -319,7 +320,7 @@ def test_times_grow_with_bytes_and_no_choice_is_worse_than_the_flat_ring(
         groups = mesh_groups(sizes, axes)
         n = groups.shape[1]
         hop, slope, _ = ring_link(cluster, groups)
-        for kind in KINDS:
+        for kind in COLLECTIVES:
             low, high = model.time(kind, axes, small), model.time(kind, axes, large)
             assert 0 <= low <= high
             assert_each_line_is_best_somewhere(model.lines(kind, axes))
@@ -350,6 +351,6 @@ def test_more_bandwidth_never_hurts(drawn: tuple[Cluster, tuple[int, ...]]) -> N
         cluster, levels=tuple(replace(v, bandwidth_bytes_s=2 * v.bandwidth_bytes_s) for v in cluster.levels)
     )
     for axes in axis_sets(sizes):
-        for kind in KINDS:
+        for kind in COLLECTIVES:
             slow = RingModel(cluster, sizes).time(kind, axes, V)
             assert slow / 2 * (1 - 1e-9) <= RingModel(faster, sizes).time(kind, axes, V) <= slow * (1 + 1e-9)

@@ -13,10 +13,11 @@ from lines import assert_each_line_is_best_somewhere
 from rhino.errors import RhinoError
 from rhino.machine import Cluster, Device, Level
 from rhino.machine.catalog import preset_names
-from rhino.machine.collectives import KINDS, RingModel
+from rhino.machine.collectives import RingModel
 from rhino.machine.links import mesh_groups, ring_path
 from rhino.machine.protocol_fit import Sample, fit_protocols
 from rhino.machine.protocols import Protocol, own_bytes, ring_bytes, rounds
+from rhino.program.operations import COLLECTIVES
 
 DEVICE = Device("x1", "x1", {"f32": 1e12}, 2**30, 1e12)
 GPUS = tuple(name for name in preset_names() if name != "cpu")
@@ -77,10 +78,10 @@ def test_a_tree_has_one_link_between_two_hosts_and_two_among_more() -> None:
 def test_every_preset_has_protocols_of_all_kinds_and_few_lines(name: str) -> None:
     for hosts in (1, 2, 36):
         cluster = Cluster.load(f"{name}:{hosts}")
-        assert all(set(level.protocols) == set(KINDS) for level in cluster.levels)
+        assert all(set(level.protocols) == set(COLLECTIVES) for level in cluster.levels)
         for sizes in ((hosts, cluster.devices_per_host), (cluster.num_devices,)):
             model = RingModel(cluster, sizes)
-            for kind in KINDS:
+            for kind in COLLECTIVES:
                 for axis in range(len(sizes)):
                     lines = model.lines(kind, (axis,))
                     assert len(lines) <= 6

@@ -28,7 +28,7 @@ def test_the_graph_knows_the_loop_and_its_trips(count: int) -> None:
     assert import_graph(steps.module_after(text)).microbatch_loop == -1
     graph = import_graph(steps.module_after(steps.split(text, count)))
     loop = graph.ops[graph.microbatch_loop]
-    assert (loop.name, loop.tag, loop.trips) == ("stablehlo.while", str(count), 1)
+    assert (loop.name, loop.iterations, loop.trips) == ("stablehlo.while", count, 1)
     inside = [op for op in graph.ops if op.parent == loop.index and op.name == "stablehlo.dot_general"]
     assert [op.trips for op in inside] == [count] * 2
     shapes = [graph.values[v].shape for v in loop.results]

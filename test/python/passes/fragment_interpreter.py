@@ -13,8 +13,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
-from rhino.ir.pipeline import read_program
-from rhino.passes.stage.outline import outline
+from rhino.ir.pipeline.outline import outline
+from rhino.ir.pipeline.program import read_program
 from rhino.pipeline.program import Fragment, PipelineProgram, Transfer
 
 Arrays = list[np.ndarray]

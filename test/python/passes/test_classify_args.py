@@ -14,9 +14,8 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.dialect.locations import argument_name
-from rhino.passes.normalize.argument_flow import ArgumentFlow, ProgramFlow
-from rhino.passes.normalize.argument_roles import decide
 from rhino.passes.pass_manager import PassManager
+from rhino.program.roles import ArgumentFlow, ProgramFlow, decide
 
 
 def load_programs() -> ModuleType:

@@ -16,13 +16,14 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoMulticast, RhinoPlacement
 from rhino.dialect.context import parse_text
 from rhino.errors import RhinoError
-from rhino.ir.pipeline import read_program, transfer_ops
+from rhino.ir.pipeline.messages import EdgeMessages, multicast_data, read_messages
+from rhino.ir.pipeline.multicasts import Multicasts
+from rhino.ir.pipeline.program import read_program, transfer_ops
+from rhino.ir.pipeline.transfers import lower_transfers, plan_edges
 from rhino.machine import Cluster
-from rhino.passes.stage.edge_messages import EdgeMessages, multicast_data, read_messages
-from rhino.passes.stage.lower_transfers import lower_transfers, plan_edges
-from rhino.passes.stage.multicasts import Multicasts
 from rhino.pipeline.program import SignatureEdge, all_edges, signature_edges
-from rhino.reshard import SCHEDULERS, STRATEGIES, Network, check_program
+from rhino.reshard.checker import check_program
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, Network
 from rhino.runtime.here import messages_here, planned_here
 
 

@@ -13,9 +13,9 @@ from staged_programs import staged_step, with_shardings
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoSchedule
 from rhino.dialect.context import make_context, parse_text
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.outline import outline
+from rhino.ir.pipeline.program import read_program
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.stage.outline import outline
 from rhino.passes.stage.replicate_fragments import ReplicateFragments
 from rhino.pipeline.program import FRAGMENT_KINDS, Transfer
 from rhino.pipeline.schedule import SCHEDULES, ScheduledStep

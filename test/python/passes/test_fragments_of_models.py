@@ -20,7 +20,7 @@ from jaxlib.mlir import ir
 from examples.export import lower
 from rhino.compile import Executable, compile_module
 from rhino.dialect.context import make_context, parse_text
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.program import read_program
 from rhino.passes.pass_manager import PassManager
 
 NORMALISE = "rhino-inline,symbol-dce,canonicalize,rhino-classify-args"

@@ -14,14 +14,15 @@ from rhino.dialect.attributes import RhinoMulticast, RhinoPlacement, RhinoSchedu
 from rhino.dialect.context import make_context, parse_text
 from rhino.dialect.multicast import tiles_of
 from rhino.dialect.verify import verify
-from rhino.ir.pipeline import read_program, transfer_ops
+from rhino.ir.pipeline.priced import Units, planned_seconds, priced_program, spread_of
+from rhino.ir.pipeline.program import read_program, transfer_ops
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
-from rhino.passes.stage.schedule_costs import Units, planned_seconds, priced_program, spread_of
 from rhino.pipeline.program import GroupMesh, GroupValue, PipelineProgram, edges_of
 from rhino.pipeline.schedule import ScheduledStep
 from rhino.pipeline.search.spread import Spread, need_of
-from rhino.reshard import STRATEGIES, MovedTensor, Network, Tile, plan_reshard
+from rhino.reshard.data import STRATEGIES, MovedTensor, Network, Tile
+from rhino.reshard.plan import plan_reshard
 from rhino.runtime.script import MoveValue, make_script
 
 STAGES = 3

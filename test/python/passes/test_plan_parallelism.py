@@ -43,7 +43,7 @@ def raising(error: Exception) -> Any:
         "rhino.pipeline.search.planned.make_schedule",
         "rhino.pipeline.search.planned.stage_step",
         "rhino.pipeline.search.sharded.plan_sharding",
-        "rhino.passes.plan.split_programs.prepare",
+        "rhino.ir.microbatch.programs.prepare",
         "rhino.passes.plan.plan_pipeline.write_pipeline",
     ],
 )

@@ -13,12 +13,12 @@ from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoMulticast, Rhi
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import Diagnostic, PassLog
-from rhino.ir.pipeline import fragment_ops, read_program, transfer_ops
+from rhino.ir.pipeline.predicted import predict_pipeline
+from rhino.ir.pipeline.program import fragment_ops, read_program, transfer_ops
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.plan.estimate import Estimate
 from rhino.passes.plan.plan_pipeline import PlanPipeline
-from rhino.passes.stage.predicted import predict_pipeline
 from rhino.passes.stage.schedule import Schedule
 from rhino.pipeline.search.solution import JointSolution
 

@@ -16,10 +16,10 @@ from rhino.dialect.attributes import RhinoConstraint
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.meshes import given_mesh
+from rhino.ir.read_layouts import read_layouts
+from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.plan_sharding import annotate
-from rhino.passes.plan.read_layouts import read_layouts
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.estimate import estimate_plan
 from rhino.sharding.replay import UnreadableError

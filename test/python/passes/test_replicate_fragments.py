@@ -13,7 +13,7 @@ from staged_programs import staged_step, with_shardings
 
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.program import read_program
 from rhino.passes.pass_manager import PassManager
 from rhino.runtime import build
 

@@ -20,7 +20,7 @@ from rhino.compile import collective_bytes, compile_module
 from rhino.dialect import functions, sdy
 from rhino.dialect.locations import argument_name
 from rhino.ir.import_graph import import_graph
-from rhino.passes.plan.plan_sharding import annotate
+from rhino.ir.write_layouts import annotate
 from rhino.sharding import Options, plan_sharding
 
 MOVING = {"collective-permute", "all-to-all"}

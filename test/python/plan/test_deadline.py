@@ -18,13 +18,13 @@ from rhino.dialect.attributes import RhinoMulticast, RhinoPlan
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import NothingFits, RhinoError
 from rhino.ir.import_graph import import_graph
+from rhino.ir.microbatch import programs
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.ir.session import Session
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager, PipelineError
-from rhino.passes.plan import split_programs
 from rhino.passes.plan.plan_parallelism import PlanParallelism
 from rhino.passes.plan.plan_pipeline import PlanPipeline
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.cut.problem import Net, StageOptions, StageProblem, StageUnit
 from rhino.pipeline.cut.solve import plan_stages
 from rhino.pipeline.search.planned import Planner
@@ -59,10 +59,10 @@ def named(seen: set[str]) -> Callable[[], float]:
 
 ONE_PROGRAM = {"sharding.planner", "sharding.descent"}
 PIPELINE = {
-    "passes.plan.split_programs",  # how long cutting takes, by which time is left for writing
+    "ir.microbatch.programs",  # how long cutting takes, by which time is left for writing
     "pipeline.search.search",
     "pipeline.search.pipeline",  # the integer program of the cut
-    "passes.stage.lower_transfers",
+    "ir.pipeline.transfers",
     *ONE_PROGRAM,
 }
 
@@ -156,7 +156,7 @@ def test_time_is_left_for_writing_and_not_for_more(monkeypatch: pytest.MonkeyPat
         return run
 
     # Cutting the step takes a second each time, and planning a pipeline.
-    monkeypatch.setattr(split_programs, "import_graph", taking(1.0, import_graph))
+    monkeypatch.setattr(programs, "import_graph", taking(1.0, import_graph))
     monkeypatch.setattr(Planner, "planned", taking(1.0, Planner.planned))
 
     def candidates(budget: float) -> int:

@@ -6,7 +6,8 @@ from fractions import Fraction
 from math import prod
 from random import Random
 
-from rhino.reshard import MovedTensor, Network, parse_spec, spec_tiles
+from rhino.reshard.data import MovedTensor, Network
+from rhino.reshard.tiles import parse_spec, spec_tiles
 
 BANDWIDTH = Fraction(10**9)
 MESHES = ((1, 4), (2, 4), (4, 2), (2, 2), (3, 2), (2, 3), (4, 4), (8,), (6,), (2, 2, 2))

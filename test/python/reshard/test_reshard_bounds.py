@@ -9,7 +9,9 @@ from random import Random
 
 from reshard_problems import BANDWIDTH, drawn, problem
 
-from rhino.reshard import Network, Unit, bounds_of, units_of
+from rhino.reshard.bounds import bounds_of
+from rhino.reshard.data import Network, Unit
+from rhino.reshard.units import units_of
 
 
 def random_units(seed: int) -> tuple[tuple[Unit, ...], Network]:

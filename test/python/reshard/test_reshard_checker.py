@@ -11,20 +11,9 @@ import pytest
 from reshard_problems import BANDWIDTH, drawn, network, problem
 
 from rhino.errors import RhinoError
-from rhino.reshard import (
-    SCHEDULERS,
-    STRATEGIES,
-    Hop,
-    MessageProgram,
-    MessageStep,
-    Network,
-    Phase,
-    Unit,
-    check_program,
-    plan_reshard,
-    program_time,
-)
-from rhino.reshard.checker import unit_starts
+from rhino.reshard.checker import check_program, program_time, unit_starts
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, Hop, MessageProgram, MessageStep, Network, Phase, Unit
+from rhino.reshard.plan import plan_reshard
 
 F = Fraction
 

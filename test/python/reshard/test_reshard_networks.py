@@ -10,7 +10,7 @@ import pytest
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.reshard import network_of
+from rhino.reshard.networks import network_of
 
 
 def test_network_of_a_preset() -> None:

@@ -8,20 +8,11 @@ from random import Random
 import pytest
 from reshard_problems import BANDWIDTH, drawn, drawn_spec, problem
 
-from rhino.reshard import (
-    SCHEDULERS,
-    STRATEGIES,
-    MessageProgram,
-    MovedTensor,
-    Network,
-    ReshardPlan,
-    Tile,
-    plan_reshard,
-    program_time,
-    units_of,
-)
+from rhino.reshard.checker import program_time
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, MessageProgram, MovedTensor, Network, Tile
 from rhino.reshard.optimal import optimal_program
-from rhino.reshard.units import bundled, tasks_of
+from rhino.reshard.plan import ReshardPlan, plan_reshard
+from rhino.reshard.units import bundled, tasks_of, units_of
 
 LATENCY = Fraction(2, 10**5)
 

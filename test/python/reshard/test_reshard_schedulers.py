@@ -11,8 +11,10 @@ from random import Random
 import pytest
 from reshard_problems import BANDWIDTH, drawn, problem
 
-from rhino.reshard import SCHEDULERS, STRATEGIES, Network, plan_reshard, program_time
+from rhino.reshard.checker import program_time
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, Network
 from rhino.reshard.lists import Order, load_balance, naive, timed
+from rhino.reshard.plan import plan_reshard
 from rhino.reshard.search import search
 from rhino.reshard.strategies import task_time
 from rhino.reshard.units import BundleTask, tasks_of
@@ -110,7 +112,8 @@ def test_every_plan_is_no_better_than_the_bound_and_takes_the_time_it_says(strat
 
 PLAN = """
 from reshard_problems import drawn
-from rhino.reshard import SCHEDULERS, plan_reshard
+from rhino.reshard.data import (SCHEDULERS)
+from rhino.reshard.plan import (plan_reshard)
 for seed in range(8):
     tensor, network = drawn(seed, overlap=seed % 2 == 0)
     for scheduler in SCHEDULERS:

@@ -5,21 +5,9 @@ from __future__ import annotations
 import pytest
 from reshard_problems import drawn
 
-from rhino.reshard import (
-    SCHEDULERS,
-    STRATEGIES,
-    Hop,
-    MessageProgram,
-    MessageStep,
-    MovedTensor,
-    Phase,
-    Tile,
-    Unit,
-    order_of,
-    plan_reshard,
-    ports_of,
-    senders_of,
-)
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, Hop, MessageProgram, MessageStep, MovedTensor, Phase, Tile, Unit
+from rhino.reshard.plan import plan_reshard
+from rhino.reshard.sent import order_of, ports_of, senders_of
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

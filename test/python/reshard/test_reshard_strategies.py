@@ -8,10 +8,45 @@ import pytest
 from reshard_problems import BANDWIDTH, problem
 
 from rhino.errors import RhinoError
-from rhino.reshard import STRATEGIES, plan_reshard, program_time, unit_time
+from rhino.reshard.checker import program_time
+from rhino.reshard.data import STRATEGIES
+from rhino.reshard.plan import plan_reshard
+from rhino.reshard.strategies import best_chunks
 
 F = Fraction
 V, B, A = 2**24, F(10**9), F(1, 10**5)
+
+
+def unit_time(
+    strategy: str,
+    nbytes: int,
+    receiver_hosts: int,
+    receivers_per_host: int,
+    bandwidth: Fraction,
+    latency: Fraction = Fraction(0),
+    chunks: int | None = None,
+) -> Fraction:
+    """Seconds of one unit of V bytes to A hosts with B receivers each, at bandwidth b and latency a per message.
+
+    - send-recv: A B (a + V/b).
+    - local-all-gather: A (B a + V/b). Gathers inside hosts are taken as free; it cannot gather across hosts.
+    - global-all-gather: (2A - 1) (a + V/(A b)): A parts are scattered, then A - 1 rounds of a ring. About 2 V/b.
+    - broadcast: (K + A - 1) (a + V/(K b)) in K chunks; the best K where none is given, and V/b, its limit, without
+      latency.
+    """
+    if not nbytes or not receiver_hosts:
+        return Fraction(0)
+    hosts, once = receiver_hosts, nbytes / Fraction(bandwidth)
+    if strategy == "send-recv":
+        return hosts * receivers_per_host * (latency + once)
+    if strategy == "local-all-gather":
+        return hosts * (receivers_per_host * latency + once)
+    if strategy == "global-all-gather":
+        return (2 * hosts - 1) * (latency + once / hosts)
+    if chunks is None and not latency:
+        return once
+    count = chunks or best_chunks(once, hosts, latency)
+    return (count + hosts - 1) * (latency + once / count)
 
 
 def test_closed_forms() -> None:
@@ -56,5 +91,3 @@ def test_unknown_names_are_refused() -> None:
         plan_reshard([tensor], network, "broadcast", "best")
     with pytest.raises(RhinoError, match="chunks: 0 is not a positive number"):
         plan_reshard([tensor], network, chunks=0)
-    with pytest.raises(RhinoError, match="chunks: 0 is not a positive number"):
-        unit_time("broadcast", V, 2, 2, B, A, 0)

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 from reshard_problems import BANDWIDTH, problem
 
-from rhino.reshard import plan_reshard, program_time
+from rhino.reshard.checker import program_time
+from rhino.reshard.plan import plan_reshard
 
 SHAPE = (1024, 1024, 512)
 F = Fraction

@@ -8,7 +8,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rhino.errors import RhinoError
-from rhino.reshard import Tile, parse_spec, spec_tiles
+from rhino.reshard.data import Tile
+from rhino.reshard.tiles import parse_spec, spec_tiles
 
 
 @pytest.mark.parametrize("spec", ["S0,R", "R,S1", "S01,R", "S10,R", "S1,S0", "R,R", "R,S10"])

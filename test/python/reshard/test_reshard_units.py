@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from reshard_problems import drawn, problem
 
 from rhino.errors import RhinoError
-from rhino.reshard import MovedTensor, Tile, Unit, units_of
+from rhino.reshard.data import MovedTensor, Tile, Unit
+from rhino.reshard.units import units_of
 
 
 def cells(box: tuple[tuple[int, int], ...]) -> set[tuple[int, ...]]:

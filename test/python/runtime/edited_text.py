@@ -11,9 +11,9 @@ from fractions import Fraction
 import two_stages
 
 from rhino.dialect.context import make_context, parse_text
-from rhino.ir.pipeline import read_program
-from rhino.passes.stage.lower_transfers import lower_transfers
-from rhino.reshard import Network
+from rhino.ir.pipeline.program import read_program
+from rhino.ir.pipeline.transfers import lower_transfers
+from rhino.reshard.data import Network
 
 # What goes from the first stage's devices 0 and 1, or the second's 2 and 3: a transfer, the batch, the loss.
 EDGES = {"forward 0 -> 1": (0, 1), "argument 3": (0, 1), "results 1": (2, 3)}

@@ -16,7 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rhino.reshard import SCHEDULERS, STRATEGIES, MovedTensor, Network, check_program, plan_reshard, spec_tiles
+from rhino.reshard.checker import check_program
+from rhino.reshard.data import SCHEDULERS, STRATEGIES, MovedTensor, Network
+from rhino.reshard.plan import plan_reshard
+from rhino.reshard.tiles import spec_tiles
 from rhino.runtime.edges import ArrayExchange, TileExchange, plan_arrays
 from rhino.runtime.words import item_bytes
 

@@ -14,8 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import RhinoError
-from rhino.ir.pipeline import read_program
-from rhino.passes.stage.edge_messages import read_messages
+from rhino.ir.pipeline.messages import read_messages
+from rhino.ir.pipeline.program import read_program
 from rhino.pipeline.schedule import PipelineCosts, make_schedule
 from rhino.runtime import build
 from rhino.runtime.edges import ArrayExchange

@@ -13,7 +13,8 @@ import numpy as np
 import processes
 import pytest
 
-from rhino.reshard import Hop, MessageProgram, MessageStep, MovedTensor, Network, Phase, Tile, Unit, plan_reshard
+from rhino.reshard.data import Hop, MessageProgram, MessageStep, MovedTensor, Network, Phase, Tile, Unit
+from rhino.reshard.plan import plan_reshard
 from rhino.runtime.edges import TileExchange
 from rhino.runtime.words import from_bits, from_words, item_bytes, to_bits, to_words
 

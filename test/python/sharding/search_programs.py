@@ -17,11 +17,11 @@ from rhino.compile import Collective, collective_bytes, collective_counts, compi
 from rhino.dialect import functions, sdy
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.import_graph import import_graph
+from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster, Device, Level
-from rhino.machine.roofline import MATMULS
 from rhino.passes.pass_manager import PassManager
-from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
+from rhino.program.operations import CONTRACTIONS
 from rhino.sharding import Options, Solution, plan_sharding
 
 F32 = jnp.float32
@@ -62,7 +62,7 @@ def solve(graph: Graph, mesh: tuple[int, ...], alpha: Sequence[float], beta: Seq
     """
     links = AlphaBeta(mesh, alpha, beta)
     dear = 4 * links.time("all-reduce", tuple(range(len(mesh))), max(v.nbytes for v in graph.values))
-    work = [dear if op.name in MATMULS else 0.0 for op in graph.ops]
+    work = [dear if op.name in CONTRACTIONS else 0.0 for op in graph.ops]
     cluster = host(prod(mesh))
     model = Textbook(cluster, lambda _: links, lambda _: work)
     return plan_sharding(graph, cluster, Options(mesh=mesh), model=model)

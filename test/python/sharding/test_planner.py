@@ -29,9 +29,9 @@ from search_programs import (
 from rhino.errors import RhinoError
 from rhino.ir.import_graph import import_graph
 from rhino.ir.meshes import given_mesh
+from rhino.ir.read_layouts import read_layouts
+from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
-from rhino.passes.plan.plan_sharding import annotate
-from rhino.passes.plan.read_layouts import read_layouts
 from rhino.program import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cones import build_problem
@@ -216,7 +216,7 @@ import sys
 sys.path[:0] = [{folder!r}, {folder!r} + "/.."]
 from search_programs import adam_step, module_of, host
 from rhino.ir.import_graph import import_graph
-from rhino.passes.plan.plan_sharding import annotate
+from rhino.ir.write_layouts import annotate
 from rhino.sharding import Options, plan_sharding
 function, arguments = adam_step(3, 512, 512)
 module = module_of(function, *arguments, donate=(0,), roles=True)

@@ -15,7 +15,7 @@ from search_programs import host, module_of, spec
 from rhino.compile import compile_module
 from rhino.errors import RhinoError
 from rhino.ir.import_graph import import_graph
-from rhino.passes.plan.plan_sharding import annotate
+from rhino.ir.write_layouts import annotate
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import Options, Solution, plan_sharding

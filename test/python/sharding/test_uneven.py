@@ -19,8 +19,8 @@ import rhino
 from rhino import Plan
 from rhino.compile import collective_bytes, compile_module
 from rhino.ir.import_graph import import_graph
+from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster, Device, Level
-from rhino.passes.plan.plan_sharding import annotate
 from rhino.program import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cones import build_problem

@@ -17,7 +17,7 @@ from rhino.machine import Cluster
 from rhino.machine.catalog import preset_names
 from rhino.xla import BACK_ENDS, BackEnd, back_end
 from rhino.xla.behaviour import TRIED, Behaviour, Probe, program
-from rhino.xla.catalogue import CATALOGUE, behaviour, names_in
+from rhino.xla.catalogue import CATALOGUE, behaviour
 from rhino.xla.collectives import M, dot
 from rhino.xla.memory import L
 
@@ -111,6 +111,12 @@ def test_what_changed_is_said() -> None:
     resharded = behaviour("resharded-once")
     assert status(replace(resharded, until="0.1"), "cpu") == "changed"
     assert status(replace(resharded, probe=None, unprobed="why"), "cpu") == "not probed"
+
+
+def names_in(text: str) -> list[str]:
+    """The behaviours that a source file says it rests on, as `XLA: name` or `XLA: name, name`, in order."""
+    name = r"[a-z0-9]+(?:-[a-z0-9]+)+"
+    return [n for said in re.findall(rf"XLA: ({name}(?:,\s+{name})*)", text) for n in re.split(r",\s+", said)]
 
 
 def test_every_rule_in_a_comment_exists_and_every_rule_is_used() -> None:

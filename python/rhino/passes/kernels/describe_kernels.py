@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoKernel
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.kernel_calls import (
@@ -15,7 +15,7 @@ from rhino.ir.kernel_calls import (
     PARTITIONED_BY_JAX,
     RULE,
     is_opaque,
-    kernel_data,
+    known_kernel,
     own_name,
     read_call,
     read_rule,
@@ -23,12 +23,14 @@ from rhino.ir.kernel_calls import (
     safe,
     target_of,
     without_tuple,
+    write_kernel,
 )
 from rhino.kernels.bodies import TARGET
 from rhino.kernels.data import KernelCall, Known, Refused
 from rhino.kernels.table import describe, find
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, register
+from rhino.program.data import Kernel
 
 
 @register
@@ -91,25 +93,24 @@ class DescribeKernels(Pass):
             raise PassError(op, error.message, [error.remedy] if error.remedy else []) from error
         if found is not None:
             entry, known = found
-            described = kernel_data(entry.name, known)
-            if whole := _nothing_to_split(known):
-                described["replicated"] = whole
+            whole = _nothing_to_split(known)
+            if whole:
                 log.remark(op, f"{entry.name} is computed whole by every device: {whole}")
-            RhinoKernel.attach(op, described)
+            write_kernel(op, replace(known_kernel(entry.name, known), replicated=whole))
             op.attributes[RULE] = rule_attribute(known.rule, op.context)
             log.count("described")
             return
         rate = "tensor" if flops else "vector"
         name = own_name(op) if op.name == CUSTOM_CALL else ""
-        data = {"name": name or target, "flops": flops, "bytes": nbytes, "type": _type(call), "rate": rate}
+        kernel = Kernel(name or target, flops, nbytes, _type(call), rate)
         if not why and RULE in op.attributes:
             op.attributes[RULE] = rule_attribute(safe(read_rule(op.attributes[RULE])), op.context)
             log.count("own-rule")
         else:
-            data["replicated"] = why or _unknown(target)
+            kernel = replace(kernel, replicated=why or _unknown(target))
             log.count("unknown")
-            log.remark(op, f"@{target} is computed whole by every device: {data['replicated']}")
-        RhinoKernel.attach(op, data)
+            log.remark(op, f"@{target} is computed whole by every device: {kernel.replicated}")
+        write_kernel(op, kernel)
 
 
 def _nothing_to_split(known: Known) -> str:

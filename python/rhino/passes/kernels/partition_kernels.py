@@ -16,9 +16,10 @@ from rhino.dialect.constants import splat
 from rhino.ir.collectives import number_channels
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.kernel_calls import RULE, kernel_of, rule_of
-from rhino.ir.kernel_programs import Local, program_of
 from rhino.ir.layouts import ModuleLayouts, NamedMesh
 from rhino.ir.manual import around, manual_axes, mesh_name
+from rhino.passes.kernels.local import Local
+from rhino.passes.kernels.programs import program_of
 from rhino.passes.registry import Pass, register
 from rhino.program.data import Dims, Rule
 from rhino.sharding.problem import leading
@@ -122,7 +123,7 @@ def _parts(op: ir.Operation, layouts: ModuleLayouts) -> _Parts | None:
 
     What the rule refuses is whole. None where there is no mesh.
     """
-    rule, split = rule_of(op), kernel_of(op).get("split")
+    rule, split = rule_of(op), kernel_of(op).split
     values = [*op.results, *op.operands]
     known = [layouts.of(v) for v in values]
     name = next((k[0] for k in known if k is not None), "")
@@ -131,7 +132,7 @@ def _parts(op: ir.Operation, layouts: ModuleLayouts) -> _Parts | None:
         return None
     found = _Parts(layouts.meshes[name], rule, {}, _manual_axes(op))
     if split is not None:
-        found.axes.update({f: tuple(axes) for f, axes in enumerate(split) if axes})
+        found.axes.update({f: axes for f, axes in enumerate(split) if axes})
         return found
     for layout, mapping in zip(known, (*rule.results, *rule.operands), strict=True):
         for factors, axes in zip(mapping, layout[1], strict=True) if layout is not None else ():
@@ -170,7 +171,7 @@ def _manual(op: ir.Operation, parts: _Parts) -> list[Any]:
     """The call as a manual computation in front of it; returns what takes the place of its results."""
     rule, mesh = parts.rule, parts.mesh
     used = [next(iter(r.uses), None) is not None for r in op.results]  # of scratch nobody needs the sum
-    maxima = [i for i in kernel_of(op).get("maxima", ()) if used[i]]
+    maxima = [i for i in kernel_of(op).maxima if used[i]]
     in_dims = [parts.dims(m) for m in rule.operands]
     out_dims = [parts.dims(m) for m in rule.results]
     local_out = [parts.local(r.type, dims) for r, dims in zip(op.results, out_dims, strict=True)]
@@ -219,7 +220,7 @@ def _places(op: ir.Operation, parts: _Parts) -> dict[int, Any]:
     i32 = ir.IntegerType.get_signless(32)
     return {
         f: stablehlo.IotaOp(ir.RankedTensorType.get([parts.rule.factor_sizes[f]], i32), 0).result
-        for f in kernel_of(op).get("ordered", ())
+        for f in kernel_of(op).ordered
         if parts.mesh.ways(parts.axes.get(f, ())) > 1
     }
 

@@ -12,11 +12,10 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.context import parse_bytes
-from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
-from rhino.ir.kernel_programs import Local
+from rhino.ir.diagnostics import PassError, errors_at
+from rhino.ir.inline import inline_calls
 from rhino.kernels.bodies import find_body
-from rhino.passes.normalize.inline import Inline
+from rhino.passes.kernels.local import Local
 
 
 def traced(local: Local) -> Sequence[Any]:
@@ -34,16 +33,14 @@ def traced(local: Local) -> Sequence[Any]:
     shapes = [tuple(v.type.shape) for v in op.operands]
     reads = local.reads or [((),) * len(shape) for shape in shapes]
     makes = local.makes or [((),) * len(r.type.shape) for r in op.results]
-    try:
+    with errors_at(op):
         made = body.local(mesh, shapes, reads, makes)
-    except RhinoError as error:
-        raise PassError(op, error.message, [error.remedy] if error.remedy else []) from error
     return _copied(parse_bytes(made, op.context), local.operands)
 
 
 def _copied(module: ir.Module, operands: Sequence[Any]) -> list[Any]:
     """The operations of @main, or of the manual computation that it is, on other operands."""
-    Inline().run(module, PassLog(lambda diagnostic: None, module.operation.location))
+    inline_calls(module)
     main = functions.find(module, "main")
     assert main is not None
     block = main.regions[0].blocks[0]

@@ -8,7 +8,6 @@ step of time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoReturned
+from rhino.program.roles import ArgumentFlow, ProgramFlow
 
 # Results keep the elements of operand 0 (and what is merged in), possibly moved, cut or converted.
 _LAYOUT = frozenset(
@@ -37,40 +37,6 @@ _TRANSPARENT_CALLS = frozenset(
     {"Sharding", "annotate_device_placement", "LayoutConstraint", "xla.sdy.FuncResultSharding"}
 )
 _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd.return"})
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentFlow:
-    """The facts about one argument. `alias` is the output that takes its buffer, or -1.
-
-    `computes`: its elements, at most rescaled or moved, enter a contraction, convolution, gather, or a larger tensor.
-    `first_use`: the first such use in program order: "weight" (right-hand side, kernel, table, broadcast along new
-    leading dimensions), "data" (left-hand side with its leading dimension kept, image, index), "spread" (broadcast that
-    keeps the leading dimension), or "" if there is none.
-    `becomes`: the outputs of its type that are made of its elements.
-    `beside`: where the first use is as the right-hand side of a product that keeps the leading dimension, the arguments
-    whose elements are the left-hand side: `einsum` may write the weight there.
-    `block`: the tree that it is a leaf of, -1 if nobody says; `returned`: the outputs in its place of trees like that.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    alias: int = -1
-    donated: bool = False
-    computes: bool = False
-    first_use: str = ""
-    becomes: frozenset[int] = frozenset()
-    beside: frozenset[int] = frozenset()
-    block: int = -1
-    returned: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramFlow:
-    """The facts about all arguments, in order, and for each output of @main the set of arguments it depends on."""
-
-    arguments: tuple[ArgumentFlow, ...]
-    outputs: tuple[int, ...]
 
 
 def program_flow(module: ir.Module, main: ir.Operation) -> ProgramFlow:

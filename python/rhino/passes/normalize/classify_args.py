@@ -10,8 +10,8 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoReturned, RhinoRole
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.normalize.argument_flow import program_flow
-from rhino.passes.normalize.argument_roles import decide
 from rhino.passes.registry import Pass, PassLog, option, register
+from rhino.program.roles import decide
 
 
 @register

@@ -14,10 +14,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.functions import walk
 from rhino.passes.registry import Pass, PassLog, option, register
+from rhino.program.operations import CONTRACTIONS, SOURCES
 
-_PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution")
 _MIXES = "stablehlo.xor"
-_CONSTANT = ("stablehlo.constant", "stablehlo.iota")
 # What is made again wherever it is read; a call or a loop is not looked through. XLA: elementwise-made-again
 _MOVES = frozenset(
     f"stablehlo.{name}"
@@ -103,10 +102,10 @@ class _Block:
         """What is known of an operation's results."""
         operands = list(op.operands)
         last = max((self.product.get(v, -1) for v in operands), default=-1)
-        last = i if op.name in _PRODUCTS else last
+        last = i if op.name in CONTRACTIONS else last
         held = op.name == "stablehlo.optimization_barrier" and any(map(self._large, operands))
         waiting = held or any(v in self.waiting for v in operands)
-        constant = op.name in _CONSTANT or (bool(operands) and all(v in self.constant for v in operands))
+        constant = op.name in SOURCES or (bool(operands) and all(v in self.constant for v in operands))
         known = op.name in _MOVES and all(
             not self._large(v) or v in self.constant or v in self.seeded for v in operands
         )

@@ -13,12 +13,13 @@ from rhino.dialect.attributes import RhinoName, RhinoRole, RhinoStrided
 from rhino.dialect.locations import argument_name
 from rhino.dialect.sdy import SHARDING
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.normalize.strided_choice import Choice, DimClass, choose
 from rhino.passes.normalize.strided_flow import StridedFlow, dim_classes
 from rhino.passes.normalize.strided_program import read_program
 from rhino.passes.normalize.strided_rewrite import Split, StridedRewriter, stored_shape
 from rhino.passes.normalize.strided_rules import trace
 from rhino.passes.registry import Pass, PassLog, option, register
+from rhino.program.data import STATE
+from rhino.program.strided import Choice, DimClass, choose
 
 ALIAS = "tf.aliasing_output"
 
@@ -117,7 +118,7 @@ class _Signature:
 
     def storable(self) -> list[int]:
         """The arguments whose type may change: floating-point parameters and state that are not split already."""
-        state = self.having(("param", "opt_state"))
+        state = self.having(STATE)
         return [
             i
             for i, (kind, given) in enumerate(zip(self.inputs, self.arguments, strict=True))

@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.loops import narrow
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.scan_loops import LOOP, READ, WRITE, Scan, Uses, read_scan
+from rhino.ir.scans.loops import LOOP, READ, WRITE, Scan, Uses, read_scan
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, PassLog, register
 from rhino.program.data import Graph, Op

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import functions
 from rhino.errors import RhinoError
-from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.scan_loops import LOOP, Scan, Uses, read_scan
+from rhino.ir.scans.layers import split_scans
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.normalize.scan_flow import ScanFlow, parameter_dims, reads_parameters, trace
-from rhino.passes.normalize.scan_pieces import bounds
-from rhino.passes.normalize.scan_rewrite import ScanRewriter
 from rhino.passes.registry import Pass, PassLog, option, register
-from rhino.program.data import Graph
 
 
 @register
@@ -66,67 +57,6 @@ class SplitScans(Pass):
             raise RhinoError(f"'{self.name}' needs a count of at least 1, got {self.count}", "give count=2 or more")
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
-        if not any(op.name == LOOP for op in functions.walk(main)):
-            return
-        graph = import_graph(module)
-        values, ops = number_program(main)
-        uses = Uses.of(graph)
-        found = {op.index: read_scan(graph, ops, uses, op) for op in graph.ops if op.name == LOOP}
-        if graph.microbatch_loop >= 0:
-            found[graph.microbatch_loop] = "its trips are micro-batches"
-        scans = [scan for scan in found.values() if isinstance(scan, Scan) and scan.trips > 1]
-        dims = parameter_dims(graph)
-        seeds = [scan for scan in scans if self.force or reads_parameters(scan, dims)]
-        candidates = _outermost(graph, scans, seeds)
-        flow = ScanFlow(graph, ops, {scan.op: scan for scan in candidates})
-        if self.count > 1:
-            trace(flow, [scan for scan in seeds if scan.op in flow.scans])
-        if self.explain:
-            for index, scan in found.items():
-                log.remark(ops[index], self.fate(flow, index, scan))
-        log.count("loops", len(flow.active))
-        log.count("left", len(found) - len(flow.active))
-        if flow.active:
-            counts = ScanRewriter(flow, values, self.count).run(main)
-            log.count("arguments", len(counts.arguments))
-            log.count("results", counts.results)
-            log.count("joined", counts.joined)
-            log.count("cut", counts.cut)
-
-    def fate(self, flow: ScanFlow, index: int, scan: Scan | str) -> str:
-        """What becomes of a loop, as a sentence."""
-        if isinstance(scan, str):
-            return f"stays whole: {scan}"
-        if index in flow.active:
-            edges = bounds(scan.trips, self.count)
-            sizes = " + ".join(str(b - a) for a, b in pairwise(edges))
-            read = sum(not stack.written for stack in scan.stacks)
-            how = "in reverse, " if scan.reverse else ""
-            return (
-                f"{scan.trips} trips become {sizes}: {how}{read} stacked arrays read, {len(scan.stacks) - read} written"
-            )
-        if scan.trips == 1:
-            return "stays whole: it runs once"
-        if self.count == 1:
-            return "stays whole: one loop is asked for"
-        if index in flow.scans:
-            return "stays whole: it reads no stacked parameter"
-        last = flow.graph.ops[index].region_end
-        if any(index < other < last for other in flow.active):
-            return "stays whole: a loop inside it reads the stacked parameters"
-        return "stays whole: it is inside a loop that is considered instead"
-
-
-def _outermost(graph: Graph, scans: Sequence[Scan], seeds: Sequence[Scan]) -> list[Scan]:
-    """The loops that may be split: of nested ones the outer, unless only the inner reads stacked parameters."""
-    wanted = [scan.op for scan in seeds]
-    is_wanted = set(wanted)
-    found: list[Scan] = []
-    end = 0
-    for scan in scans:
-        stop = graph.ops[scan.op].region_end
-        inner = bisect(wanted, stop) > bisect(wanted, scan.op)
-        if scan.op >= end and (scan.op in is_wanted or not inner):
-            found.append(scan)
-            end = stop
-    return found
+        tell = log.remark if self.explain else None
+        for what, n in split_scans(module, self.count, self.force, tell).items():
+            log.count(what, n)

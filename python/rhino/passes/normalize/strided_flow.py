@@ -11,9 +11,9 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.passes.normalize.strided_choice import ClassPiece, DimClass, Reshaped
 from rhino.passes.normalize.strided_program import StridedProgram
 from rhino.program.disjoint import DisjointSets
+from rhino.program.strided import ClassPiece, DimClass, Reshaped
 
 
 class StridedFlow:

@@ -15,12 +15,9 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.program.disjoint import DisjointSets
+from rhino.program.elementwise import ELEMENTWISE
+from rhino.program.operations import BRANCHES
 
-_UNARY_AND_BINARY = """abs add and atan2 cbrt ceil clamp compare complex convert copy cosine count_leading_zeros divide
-    exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not
-    or popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select
-    shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor"""
-ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in _UNARY_AND_BINARY.split())
 # Operations that move or cut elements: of a parameter, they still give a parameter.
 _MOVES = frozenset(
     f"stablehlo.{name}" for name in "reshape transpose slice dynamic_slice optimization_barrier concatenate".split()
@@ -28,7 +25,6 @@ _MOVES = frozenset(
 # All operands of equal shape and all results have their dimensions in common, but for the one dimension sorted along.
 _SAME_SHAPE = frozenset({"stablehlo.sort", "stablehlo.reverse"})
 _HOST_OFFLOAD = "annotate_device_placement"
-BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 LOOP = "stablehlo.while"
 BARRIER = "stablehlo.optimization_barrier"
 RETURN = "func.return"

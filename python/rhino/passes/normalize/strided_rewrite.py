@@ -14,8 +14,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.passes.normalize.strided_flow import StridedFlow
-from rhino.passes.normalize.strided_program import BRANCHES, LOOP, RETURN, OpRecord
+from rhino.passes.normalize.strided_program import LOOP, RETURN, OpRecord
 from rhino.passes.normalize.strided_rules import WINDOW_ATTRIBUTES, dot_dims, gather_dims, scatter_dims
+from rhino.program.operations import BRANCHES
 
 # Per dimension of the original shape, the number of chunks it is split into; 0 where it stays.
 Split = tuple[int, ...]

@@ -15,7 +15,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.sdy import SHARDING
 from rhino.passes.normalize.strided_flow import StridedFlow
-from rhino.passes.normalize.strided_program import BRANCHES, LOOP, RETURN, OpRecord, StridedProgram
+from rhino.passes.normalize.strided_program import LOOP, RETURN, OpRecord, StridedProgram
+from rhino.program.operations import BRANCHES
 
 # Whatever they make can be reshaped where it is made.
 _SOURCES = frozenset(f"stablehlo.{name}" for name in "constant iota rng rng_bit_generator create_token".split())

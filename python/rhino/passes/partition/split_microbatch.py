@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoMicrobatches
-from rhino.dialect.reductions import start_apart
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError
-from rhino.ir.import_graph import import_graph, number_program
-from rhino.microbatch import MicrobatchPlan, NeededWhole, Onto, Refusal, split_microbatches
-from rhino.microbatch.remedies import asks, without_asking
+from rhino.ir.microbatch.split import split_microbatch
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.partition.loop_sums import return_sums
-from rhino.passes.partition.sink import sink_behind
-from rhino.passes.partition.split_microbatch_facts import read_facts
-from rhino.passes.partition.split_microbatch_rewrite import MicrobatchRewriter
 from rhino.passes.registry import Pass, PassLog, asked, option, register
-from rhino.program.data import Graph
 
 
 @register
@@ -82,54 +71,5 @@ class SplitMicrobatch(Pass):
             raise RhinoError(f"count {self.count} is not a number of micro-batches", "give 1 or more")
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
-        graph, values, ops, plan = self._split(module, main, self.statistics == "micro-batch")
-        MicrobatchRewriter(main, graph, values, ops, plan).run()
-        log.count("ops-behind-loop", sink_behind(_loop(main)))
-        log.count("sums", len(plan.sums))
-        log.count("stacked-results", len(plan.stacks))
-        log.count("ops-in-loop", len(plan.loop))
-
-    def _split(
-        self, module: ir.Module, main: Any, estimates: bool
-    ) -> tuple[Graph, list[Any], list[Any], MicrobatchPlan]:
-        """The program, its values and operations, and how it is split; sums go where the loop can have them."""
-        while True:
-            graph = import_graph(module)
-            values, ops = number_program(main)
-            if graph.microbatch_loop >= 0:
-                at = ops[graph.microbatch_loop]
-                raise PassError(at, "the step is split into micro-batches already", ["run this pass once"])
-            facts = read_facts(graph, values, ops)
-            try:
-                return graph, values, ops, split_microbatches(graph, facts, self.count, estimates)
-            except NeededWhole as loose:
-                if not return_sums(graph, values, ops, loose.values):
-                    raise _error(loose, main, values, ops) from None
-            except Onto as onto:
-                if not start_apart(ops[onto.op]):
-                    raise _error(onto, main, values, ops) from None
-            except Refusal as refusal:
-                error = _error(refusal, main, values, ops)
-                if asks(refusal):
-                    alone = _error(without_asking(refusal), main, values, ops)
-                    error = error if self._would_help(module, main) else alone
-                raise error from None
-
-    def _would_help(self, module: ir.Module, main: Any) -> bool:
-        """Whether statistics of micro-batches let a step that is refused without them be split."""
-        try:
-            self._split(module, main, estimates=True)
-        except PassError:
-            return False
-        return True
-
-
-def _loop(main: Any) -> Any:
-    return next(op for op in functions.walk(main) if RhinoMicrobatches.name in op.attributes)
-
-
-def _error(refusal: Refusal, main: Any, values: list[Any], ops: list[Any]) -> PassError:
-    """The refusal at its place in the module."""
-    where = ops[refusal.op] if refusal.op >= 0 else values[refusal.value].location if refusal.value >= 0 else main
-    notes = [text if k is None else (ops[k], text) for k, text in refusal.notes]
-    return PassError(where, refusal.message, notes)
+        for what, n in split_microbatch(module, self.count, self.statistics).items():
+            log.count(what, n)

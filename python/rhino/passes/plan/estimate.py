@@ -9,15 +9,14 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import mpmd
 from rhino.dialect.attributes import RhinoCost, RhinoPlan
-from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.meshes import MESH, given_mesh
+from rhino.ir.pipeline.predicted import predict_pipeline
+from rhino.ir.read_layouts import is_conversion, read_layouts
 from rhino.machine import Cluster
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.plan.read_layouts import is_conversion, read_layouts
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.predicted import predict_pipeline
 from rhino.program import Graph
 from rhino.program.fusion import materialised, traffic_bytes
 from rhino.sharding.estimate import Estimated, estimate, estimate_plan
@@ -74,10 +73,8 @@ class Estimate(Pass):
         if not mesh:
             raise PassError(module, f"module has no sdy.mesh @{MESH}", ["plan it first: --rhino-plan-sharding"])
         _, ops = number_program(main)
-        try:
+        with errors_at(main):
             graph, found = _read(module, main, cluster, mesh, log)
-        except RhinoError as error:
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         if len(graph.ops) < len(ops):
             ops = [op for op in ops if not is_conversion(op)]
         real = materialised(graph)
@@ -104,12 +101,8 @@ class Estimate(Pass):
 
 def _pipeline(module: ir.Module, main: ir.Operation, cluster: Cluster, log: PassLog) -> None:
     """The remarks of a module in fragments."""
-    try:
+    with errors_at(main):
         found = predict_pipeline(module, cluster)
-    except PassError:
-        raise
-    except RhinoError as error:
-        raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
     played, costs, name = found.simulation, found.costs, found.schedule.name
     peak = max(found.peak_bytes)
     log.remark(

@@ -14,7 +14,6 @@ from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.errors import NoPlan, NothingFits, first_line
 from rhino.ir.diagnostics import Diagnostic, PassError, PassLog
 from rhino.ir.meshes import given_mesh
-from rhino.passes.normalize.expose_strided_dims import ExposeStridedDims
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import Pass, asked, option, register
@@ -24,7 +23,9 @@ from rhino.passes.registry import Pass, asked, option, register
 class PlanParallelism(Pass):
     """Plan one program over all devices if that fits, else a pipeline; or search both, and take the faster.
 
-    Requires: as rhino-plan-sharding, before rhino-expose-strided-dims, which this pass runs for the first of the two.
+    Has rhino-expose-strided-dims and rhino-plan-sharding run, and rhino-plan-pipeline where pipelines are looked for.
+
+    Requires: as rhino-plan-sharding, before rhino-expose-strided-dims.
 
     Ensures: what rhino-plan-sharding or rhino-plan-pipeline ensures. A module that has a mesh is not made a pipeline.
     What lost is among the plan's alternatives, also where there is no such plan: nothing fits, or the step cannot be
@@ -44,6 +45,7 @@ class PlanParallelism(Pass):
     """
 
     name: ClassVar[str] = "rhino-plan-parallelism"
+    runs: ClassVar[tuple[str, ...]] = ("rhino-expose-strided-dims", "rhino-plan-sharding", "rhino-plan-pipeline")
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = asked("level")
@@ -59,12 +61,10 @@ class PlanParallelism(Pass):
         deadline = log.session.deadline.sooner(self.budget)
         kept = to_bytecode(module) if pipelines else b""
         try:
-            ExposeStridedDims().run(module, log)
-            if self.level == "O0":
-                self._sharding().run(module, log)
-            else:
-                one = deadline.half(self.pipelines == "compare") if pipelines else deadline
-                self._sharding().plan(module, log, one)
+            one = deadline.half(self.pipelines == "compare") if pipelines else deadline
+            self.run_pipeline(
+                ["rhino-expose-strided-dims", self._sharding()], module, log, replace(log.session, deadline=one)
+            )
             if not pipelines or self.pipelines == "if-needed":
                 return
         except PassError as error:
@@ -78,7 +78,7 @@ class PlanParallelism(Pass):
         """A pipeline where nothing fits without; the first error if there is none, with what was found besides."""
         replace_contents(module, kept)
         try:
-            self._pipeline().plan(module, log, deadline)
+            self.run_pipeline([self._pipeline()], module, log, replace(log.session, deadline=deadline))
         except PassError as other:
             if not isinstance(other.__cause__, NoPlan):
                 raise
@@ -95,7 +95,7 @@ class PlanParallelism(Pass):
         sharded = to_bytecode(module)
         replace_contents(module, kept)
         try:
-            self._pipeline().plan(module, log, deadline)
+            self.run_pipeline([self._pipeline()], module, log, replace(log.session, deadline=deadline))
         except PassError as error:
             if not isinstance(error.__cause__, NoPlan):
                 raise

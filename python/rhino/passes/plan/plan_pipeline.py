@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from jaxlib.mlir import ir
@@ -12,10 +14,10 @@ from rhino.errors import NotPipelined, RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.manual import MANUAL_MESH
 from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.microbatch.forms import ONE
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
-from rhino.passes.plan.split_programs import SplitPrograms
-from rhino.passes.plan.write_pipeline import write_pipeline
+from rhino.passes.plan.write_pipeline import PASSES, write_pipeline
 from rhino.passes.registry import Pass, asked, option, register
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
@@ -32,9 +34,10 @@ class PlanPipeline(Pass):
 
     The search goes over stages, replicas of a stage, the mesh of a replica, micro-batches and schedules, with one
     sharding search for each number of devices and micro-batches. Stages have equal numbers of devices wherever these
-    divide so; else the first have more. The best is written as rhino-split-scans, rhino-split-microbatch,
-    rhino-plan-sharding, rhino-plan-stages, rhino-form-fragments, rhino-replicate-fragments and rhino-schedule would,
-    one after the other.
+    divide so; else the first have more. For the best the step is cut by rhino-split-scans, rhino-split-microbatch (or
+    rhino-adopt-microbatches) and rhino-accumulate-in-loops. It gets the stages and layouts that the search found, as of
+    rhino-plan-stages and rhino-plan-sharding, and is made its fragments and their task lists by rhino-form-fragments,
+    rhino-replicate-fragments, rhino-lower-transfers and rhino-schedule.
 
     A step that rhino-split-microbatch refuses is one micro-batch, with a warning, unless more are asked for.
 
@@ -59,6 +62,7 @@ class PlanPipeline(Pass):
     """
 
     name: ClassVar[str] = "rhino-plan-pipeline"
+    runs: ClassVar[tuple[str, ...]] = PASSES
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = asked("level", "how hard to search", ("O1", "O2"))
@@ -79,6 +83,7 @@ class PlanPipeline(Pass):
         """As `run`, until a deadline; returns the search's answer, priced as it is written."""
         cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
+        here = main.location
         if given_mesh(module):
             remedy = "drop it and the shardings over it, or run rhino-plan-sharding"
             raise PassError(
@@ -115,18 +120,20 @@ class PlanPipeline(Pass):
         )
         try:
             solution = plan_jointly(programs, cluster, options, log.session.progress)
+        except PassError:
+            raise
         except RhinoError as error:
-            if isinstance(error, PassError):
-                raise
             if programs.uncut is not None:
                 # What stands in the way of micro-batches does so here, and its remedies are what helps.
                 raise PassError(why.position, f"{why.message}; {error.message}", [*helps, _ONE_PROGRAM]) from error
             raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         try:
-            written = write_pipeline(module, programs, cluster, solution, log, deadline)
+            session = replace(log.session, cluster=cluster, deadline=deadline)
+            run = partial(self.run_pipeline, module=module, log=log, session=session)
+            written = write_pipeline(module, programs, cluster, solution, log, run)
         except (RhinoError, ir.MLIRError) as error:
             # These passes check annotations that were written by the search: what they say is not about the step.
-            where = error.diagnostic.position if isinstance(error, PassError) else main
+            where = error.diagnostic.position if isinstance(error, PassError) else here
             message = f"the pipeline of {solution.best.shape.stages} stages that was found cannot be cut here"
             raise PassError(where, message, [_UNWRITTEN]) from error
         log.count("candidates", solution.candidates)

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
-from rhino.dialect.attributes import RhinoPlan
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.manual import MANUAL_MESH, outermost
-from rhino.ir.meshes import MESH, attach_cluster, given_mesh, put_away
+from rhino.ir.meshes import MESH, given_mesh, put_away
 from rhino.ir.spread import widen
+from rhino.ir.summary import Propagated, summarise
+from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
-from rhino.machine.padding import Unsplit, describe, gains
+from rhino.machine.padding import describe, gains
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.guards import check
-from rhino.passes.plan.write_layouts import Writer
 from rhino.passes.registry import Pass, asked, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.estimate import estimate
-from rhino.sharding.evaluate import Prediction
-from rhino.sharding.kernels import kernel_uses
 from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
 from rhino.sharding.padding import unsplit
 from rhino.sharding.pinning import pinned_states
-from rhino.sharding.solution import LostPlan
 
-_PROPAGATE = "builtin.module(sdy-propagation-pipeline)"
+_PROPAGATE = "sdy-propagation-pipeline"
 
 
 @register
@@ -69,6 +63,7 @@ class PlanSharding(Pass):
     """
 
     name: ClassVar[str] = "rhino-plan-sharding"
+    runs: ClassVar[tuple[str, ...]] = (_PROPAGATE,)
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = asked("level")
@@ -90,18 +85,16 @@ class PlanSharding(Pass):
         mesh = given_mesh(module) or self._around(module, cluster)
         if not mesh:
             raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
-        check(_PROPAGATE, module)
-        passmanager.PassManager.parse(_PROPAGATE, module.context).run(module.operation)
+        here = main.location
+        self.run_pipeline([_PROPAGATE], module, log)
         graph = import_graph(module, read_op_shardings=True)
-        try:
+        with errors_at(here):
             found = estimate(graph, cluster, mesh, strict=False)
-        except RhinoError as error:
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         if found.clashes:
             first, other = found.clashes[0]
             more = f", and {len(found.clashes) - 1} more such pairs" if len(found.clashes) > 1 else ""
             text = f"predicted as if {other} were laid out like {first}, which it is combined with{more}"
-            log.remark(main, text, ["what changes its layout between them is not in the prediction"])
+            log.remark(here, text, ["what changes its layout between them is not in the prediction"])
         summarise(module, cluster, Propagated("O0", tuple(mesh), found.predicted))
 
     def _around(self, module: ir.Module, cluster: Cluster) -> list[tuple[str, int]]:
@@ -137,10 +130,8 @@ class PlanSharding(Pass):
             memory_limit=self.memory_limit or None,
             deadline=deadline,
         )
-        try:
+        with errors_at(main):
             solution = plan_sharding(graph, cluster, options, log.session.progress)
-        except RhinoError as error:
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
         say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
         missed = unsplit(graph, cluster, options, solution, log.session.progress)
@@ -173,67 +164,3 @@ def say_unkept(main: ir.Operation, graph: Graph, solution: Solution, log: PassLo
         what = "x".join(map(str, shape))
         message = f"the constraint is not kept: there is no way to split a value of {what} so here ({asked})"
         log.warning(ops[graph.values[v].producer], message, ["constrain a dimension that divides"])
-
-
-def annotate(module: ir.Module, graph: Graph, solution: Solution) -> None:
-    """Writes a solution into the module its graph was imported from: the mesh unless it is there, and all shardings."""
-    main = functions.find(module, "main")
-    assert main is not None
-    if MESH not in sdy_attributes.mesh_axes(module):
-        sdy_attributes.add_mesh(module, MESH, solution.mesh)
-    writer = Writer(module, main, graph, solution)
-    writer.boundary()
-    writer.operations()
-    put_away(module, MESH)
-
-
-@dataclass(frozen=True, slots=True)
-class Propagated:
-    """What level O0 comes to, with the fields a `Solution` has for the report."""
-
-    level: str
-    mesh: tuple[tuple[str, int], ...]
-    predicted: Prediction
-    alternatives: tuple[LostPlan, ...] = ()
-    candidates: int = 1
-    gap: float = 0.0
-
-
-def summarise(
-    module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
-) -> None:
-    """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
-    kernels = [asdict(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
-    predicted = solution.predicted
-    memory = predicted.memory
-    RhinoPlan.attach(
-        module,
-        {
-            "schema": 1,
-            "level": solution.level,
-            "cluster": cluster.name,
-            "mesh": [[axis, size] for axis, size in solution.mesh],
-            "stages": 1,
-            "microbatches": 1,
-            "schedule": "none",
-            "predicted": {
-                "step_time_s": predicted.step_time_s,
-                "compute_s": predicted.compute_s,
-                "comm_s": predicted.comm_s,
-                "bubble_s": 0.0,
-                "peak_bytes": memory.peak_bytes,
-                "comm_bytes": predicted.comm_bytes,
-                "collectives": predicted.collectives,
-                "memory": {
-                    "argument_bytes": memory.argument_bytes,
-                    "output_bytes": memory.output_bytes,
-                    "temp_bytes": memory.temp_bytes,
-                },
-            },
-            "search": {"candidates": solution.candidates, "gap": solution.gap},
-            "alternatives": [asdict(lost) for lost in solution.alternatives],
-            **({"kernels": kernels} if kernels else {}),
-            **({"unsplit": [asdict(one) for one in missed]} if missed else {}),
-        },
-    )
-    attach_cluster(module, cluster)

@@ -13,8 +13,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts, RhinoStage
 from rhino.ir.meshes import MESH, put_away
-from rhino.passes.plan.plan_sharding import annotate
-from rhino.passes.plan.write_layouts import Writer
+from rhino.ir.write_layouts import Writer, annotate
 from rhino.program.data import Graph
 from rhino.sharding import Solution
 

@@ -1,38 +1,48 @@
 """Writes what the joint search found into the module: shardings, stages, fragments, seconds, task lists, the summary.
 
-Owns the order of these, and the last price: of what is written, with its planned transfers. Decides nothing.
+Owns which passes make it, and the last price: of what is written, with its planned transfers. Decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoMicrobatches, RhinoPlan
-from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.pipeline import fragment_ops, read_program
+from rhino.ir.microbatch.programs import SplitPrograms
+from rhino.ir.pipeline.predicted import predict_pipeline
+from rhino.ir.pipeline.program import fragment_ops, read_program
+from rhino.ir.pipeline.stages import write_stages
+from rhino.ir.summary import summarise
 from rhino.machine import Cluster
 from rhino.machine.collectives import ring_bytes
-from rhino.passes.plan.plan_sharding import say_unkept, summarise
-from rhino.passes.plan.split_programs import SplitPrograms, apply
+from rhino.passes.plan.plan_sharding import say_unkept
 from rhino.passes.plan.stage_shardings import annotate_stages
-from rhino.passes.stage.lower_transfers import lower_for_cluster
-from rhino.passes.stage.plan_stages import annotate as write_stages
-from rhino.passes.stage.predicted import predict_pipeline, write_schedule
-from rhino.passes.stage.schedule_costs import read_priced
+from rhino.passes.registry import Pass, made
 from rhino.pipeline.search.breakdown import stage_traffic
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
 from rhino.program.kernel_use import KernelUse
+from rhino.schema.records import write
 from rhino.sharding.kernels import kernel_uses
 
+# What makes the pipeline of the step.
+PASSES = (
+    "rhino-adopt-microbatches",
+    "rhino-split-scans",
+    "rhino-split-microbatch",
+    "rhino-accumulate-in-loops",
+    "rhino-form-fragments",
+    "rhino-replicate-fragments",
+    "rhino-lower-transfers",
+    "rhino-schedule",
+)
 # Of an operation, while a module is rewritten.
 _NUMBER = "rhino.number"
 
@@ -43,35 +53,49 @@ def write_pipeline(
     cluster: Cluster,
     solution: JointSolution,
     log: PassLog,
-    deadline: Deadline = NEVER,
+    run: Callable[[Sequence[Pass]], None],
 ) -> JointSolution:
     """The module's @main becomes the fragments of the best pipeline, with its task lists and summary.
 
-    After the deadline transfers are planned by rule, no better way is searched for.
+    Args:
+      run: has the pass manager run passes on the module. The steps cut for the search were copies.
 
     Returns: the solution, with the best pipeline priced as it is written. The search counts with the bound of each
       transfer, and with the levels of the graph; the module has planned ones, and the fragments that were formed.
     """
     best = solution.best
-    made = programs.module(best.shape.slices)
-    statistics = _statistics(made)
-    _number(made)
-    write_stages(made, best.prepared.graph, best.stages)
-    meshes = _lay_out(made, _numbers(made), best, cluster, log)
-    split = bool(best.schedule.split)
-    apply("rhino-form-fragments", made, split_backward=split, meshes=",".join(meshes))
-    apply("rhino-replicate-fragments", made, count=best.shape.replicas)
-    lower_for_cluster(made, read_program(made), cluster, "broadcast", "optimal", deadline)
-    _cost(made, best)
-    RhinoMemory.attach(made, [asdict(row) for row in best.pipeline.memory])
+    run(_cut(programs, best.shape.parts))
+    statistics = _statistics(module)
+    _number(module)
+    write_stages(module, best.prepared.graph, best.stages)
+    meshes = _lay_out(module, _numbers(module), best, cluster, log)
+    run(
+        [
+            made("rhino-form-fragments", split_backward=bool(best.schedule.split), meshes=meshes),
+            made("rhino-replicate-fragments", count=best.shape.replicas),
+            made("rhino-lower-transfers"),
+        ]
+    )
+    _cost(module, best)
+    RhinoMemory.attach(module, [write(row) for row in best.pipeline.memory])
     searched_s = best.step_time_s
-    best = _as_written(made, cluster, best)
+    limit_bytes = max(best.pipeline.costs.limit_bytes, default=0)
+    run([made("rhino-schedule", schedule=best.schedule.name, memory_limit=limit_bytes)])
+    best = _as_written(module, cluster, best)
     solution = replace(solution, best=best, bound_s=min(solution.bound_s, best.step_time_s))
-    _summary(made, cluster, solution, searched_s)
+    _summary(module, cluster, solution, searched_s)
     if statistics != "batch":
-        RhinoPlan.attach(made, {**(RhinoPlan.of(made) or {}), "statistics": statistics})
-    replace_contents(module, to_bytecode(made))
+        RhinoPlan.attach(module, {**(RhinoPlan.of(module) or {}), "statistics": statistics})
     return solution
+
+
+def _cut(programs: SplitPrograms, parts: int) -> list[Pass]:
+    """The passes that cut the step into parts as the search had it."""
+    split = made("rhino-split-scans", count=programs.pieces)
+    last = made("rhino-accumulate-in-loops")
+    if programs.own:
+        return [made("rhino-adopt-microbatches"), split, last]
+    return [split, made("rhino-split-microbatch", count=parts, statistics=programs.statistics), last]
 
 
 def _statistics(module: ir.Module) -> str:
@@ -87,7 +111,7 @@ def _lay_out(
     """Writes the layouts that were priced. The sums that stages share were split since."""
     graph = import_graph(module)
     prepared = prepare(graph)
-    widths = best.shape.kinds
+    widths = best.shape.distinct
     solutions = [carried(prepared, cluster, best.shape, width, best.layouts[width], ops) for width in widths]
     main = functions.find(module, "main")
     assert main is not None
@@ -128,10 +152,7 @@ def _cost(module: ir.Module, best: PipelineCandidate) -> None:
 
 
 def _as_written(module: ir.Module, cluster: Cluster, best: PipelineCandidate) -> PipelineCandidate:
-    """Writes the task lists; returns the pipeline with the price that rhino-estimate reads off the module."""
-    program = read_program(module)
-    limit_bytes = max(best.pipeline.costs.limit_bytes, default=0)
-    write_schedule(module, program, read_priced(module, program, cluster).costs(limit_bytes), best.schedule.name)
+    """The pipeline with the price that rhino-estimate reads off the module."""
     found = predict_pipeline(module, cluster)
     return replace(
         best,
@@ -155,11 +176,11 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
     comm = loads.comm[slowest] / best.shape.replicas + replica_s
     replica = [["replica", best.shape.replicas]] if best.shape.replicas > 1 else []
     meshes = [[*replica, *map(list, best.layout_of(s).solution.mesh)] for s in range(best.shape.stages)]
-    differ = {"meshes": meshes} if len(best.shape.kinds) > 1 else {}
+    differ = {"meshes": meshes} if len(best.shape.distinct) > 1 else {}
     memory = best.pipeline.memory
     comm_bytes, collectives = _traffic(best, slowest)
     if "kernels" in data:
-        data["kernels"] = [asdict(_of_replica(use, best.shape.replicas)) for use in _most(best)]
+        data["kernels"] = [write(_of_replica(use, best.shape.replicas)) for use in _most(best)]
     data.update(
         {
             "mesh": meshes[0],
@@ -185,7 +206,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
                 },
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap, "searched_s": searched_s},
-            "alternatives": [asdict(lost) for lost in solution.alternatives],
+            "alternatives": [write(lost) for lost in solution.alternatives],
         }
     )
     RhinoPlan.attach(module, data)

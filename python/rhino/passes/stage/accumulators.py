@@ -11,19 +11,11 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.constants import is_zeros
 from rhino.ir.diagnostics import PassError
+from rhino.program.operations import COMBINERS
 
 _WRITE = "stablehlo.dynamic_update_slice"
 # What an accumulator's last operation says about how accumulators of several replicas come together.
-_KINDS = {
-    "stablehlo.add": "add",
-    _WRITE: "write",
-    "stablehlo.multiply": "multiply",
-    "stablehlo.maximum": "maximum",
-    "stablehlo.minimum": "minimum",
-    "stablehlo.and": "and",
-    "stablehlo.or": "or",
-    "stablehlo.xor": "xor",
-}
+_KINDS = {**COMBINERS, _WRITE: "write"}
 _THROUGH = ("stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose", "sdy.sharding_constraint")
 
 

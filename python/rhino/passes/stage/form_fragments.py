@@ -12,7 +12,7 @@ from rhino.dialect.attributes import RhinoCluster
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.meshes import MESH, attach_cluster, given_mesh
-from rhino.ir.pipeline import read_program
+from rhino.ir.pipeline.program import read_program
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.registry import Pass, option, register
 from rhino.passes.stage.fragment_build import build_fragments

@@ -20,7 +20,8 @@ from rhino.passes.stage.fragment_data import Export, FragmentDraft, FragmentPlan
 from rhino.passes.stage.fragment_layouts import Dims
 from rhino.passes.stage.fragment_meshes import keep_mesh
 from rhino.passes.stage.staged_program import Source, StagedOp, StepInput
-from rhino.program.data import CONSTRAINTS
+from rhino.pipeline.schedule.tasks import IN_LOOP
+from rhino.program.operations import CONSTRAINTS
 
 MICROBATCH = "microbatch"
 _TRANSPOSED = ("backward", "weight")
@@ -216,7 +217,7 @@ class _FragmentBuilder:
     def loop(self, main: Any) -> None:
         """@microbatch with the fragments of the loop, and the loop that calls it."""
         plan, loop = self.plan, self.program.loop
-        drafts = [draft for draft in plan.drafts if draft.place.kind in ("forward", "backward", "weight")]
+        drafts = [draft for draft in plan.drafts if draft.place.kind in IN_LOOP]
         carried = [self.find(plan.initial[k], plan.carry_stage(k)) for k in plan.carries]
         outside: dict[Any, None] = {}
         groups: dict[int, None] = {}
@@ -240,7 +241,7 @@ class _FragmentBuilder:
         self.captured = {value: inside.pop(0) for value in outside}
         self.counters = {group: inside.pop(0) for group in counters}
         with ir.InsertionPoint(block):
-            self.fragments("forward", "backward", "weight")
+            self.fragments(*IN_LOOP)
             func.ReturnOp([self.made[plan.next[k]] for k in plan.carries])
         self.captured = {}
         self.call(carried, list(outside), list(counters.values()))

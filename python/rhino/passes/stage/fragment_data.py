@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from rhino.passes.stage.fragment_layouts import Dims, GroupLayouts
 from rhino.passes.stage.staged_program import BODY, Home, Source, StagedProgram, StepInput
-
-IN_LOOP = ("forward", "backward", "weight")
+from rhino.pipeline.schedule.tasks import IN_LOOP
 
 
 @dataclass(frozen=True, slots=True)

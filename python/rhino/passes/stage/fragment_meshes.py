@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts
 from rhino.passes.stage.fragment_layouts import layout_on
-from rhino.program.data import CONSTRAINTS
+from rhino.program.operations import CONSTRAINTS
 
 
 def keep_mesh(op: Any, mesh: str) -> None:

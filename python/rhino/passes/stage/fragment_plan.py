@@ -14,7 +14,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole
 from rhino.ir.diagnostics import PassError
 from rhino.ir.pins import pinned_stage
-from rhino.passes.stage.fragment_data import IN_LOOP, Export, FragmentDraft, FragmentPlace, FragmentPlan, Returned
+from rhino.passes.stage.fragment_data import Export, FragmentDraft, FragmentPlace, FragmentPlan, Returned
 from rhino.passes.stage.fragment_layouts import Dims, GroupLayouts, Meshes
 from rhino.passes.stage.staged_program import (
     BEFORE,
@@ -30,8 +30,8 @@ from rhino.passes.stage.staged_program import (
 )
 from rhino.passes.stage.stored_slices import store_slices
 from rhino.pipeline.program import awaited_ops, delayed_ops
-
-_STATE = ("param", "opt_state")
+from rhino.pipeline.schedule.tasks import IN_LOOP
+from rhino.program.data import STATE
 
 
 def plan_fragments(main: Any, groups: int, split_backward: bool, meshes: Meshes) -> FragmentPlan:
@@ -156,7 +156,7 @@ class _Planner:
                 owner = pinned
             elif made is not None and not isinstance(made, StepInput) and (home := self.home_of(made)) is not None:
                 owner = home.stage
-            elif made is not None or role in _STATE:
+            elif made is not None or role in STATE:
                 owner = first
             self.plan.owners[source] = owner
             if owner is not None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoStage
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
-from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.diagnostics import PassLog, errors_at
+from rhino.ir.import_graph import import_graph
+from rhino.ir.pipeline.stages import write_stages
 from rhino.machine import Cluster
 from rhino.machine.roofline import launch_seconds, op_seconds
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.split_sums import regroup_scalars, split_gradients
-from rhino.pipeline.cut import StageMachine, StageOptions, StagePlan, plan_step
+from rhino.pipeline.cut import StageMachine, StageOptions, plan_step
 from rhino.pipeline.schedule import warmup_counts
 from rhino.pipeline.search.placement import Placement
 from rhino.program.data import Graph
@@ -81,16 +79,14 @@ class PlanStages(Pass):
         # No device of a stage launches less than all of it.
         width = cluster.num_devices / self.stages
         launched = [width * seconds for seconds in launch_seconds(graph, cluster)]
-        try:
+        with errors_at(main):
             plan = plan_step(
                 graph,
                 [work + start for work, start in zip(op_seconds(graph, cluster), launched, strict=True)],
                 self.machine(graph, cluster),
                 StageOptions(exposure=self.exposure, balance=self.balance),
             )
-        except RhinoError as error:
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-        annotate(module, graph, plan)
+        write_stages(module, graph, plan)
         log.count("stages", plan.stages)
         log.count("units", plan.units)
         log.count("transfers", len(plan.transfers))
@@ -100,8 +96,7 @@ class PlanStages(Pass):
     def machine(self, graph: Graph, cluster: Cluster) -> StageMachine:
         """The cluster's devices dealt to stages in order, each stage computing on all of its own at once."""
         n, placement = self.stages, Placement.of(cluster, self.stages)
-        tag = graph.ops[graph.microbatch_loop].tag if graph.microbatch_loop >= 0 else ""
-        m = int(tag) if tag.isdigit() else 1
+        m = graph.microbatches
         latency_s, byte_s = placement.rates()
         return StageMachine(
             n,
@@ -112,23 +107,3 @@ class PlanStages(Pass):
             byte_s=byte_s,
             latency_s=latency_s,
         )
-
-
-def annotate(module: ir.Module, graph: Graph, plan: StagePlan) -> None:
-    """Writes a plan into the module its graph was imported from; parts of sums get accumulators of their own."""
-    main = functions.find(module, "main")
-    assert main is not None
-    values, ops = number_program(main)
-    marks: dict[tuple[int, str], Any] = {}
-
-    def mark(stage: int, phase: str) -> ir.Attribute:
-        if (stage, phase) not in marks:
-            marks[stage, phase] = RhinoStage.to_attr({"stage": stage, "phase": phase}, module.context)
-        return marks[stage, phase]
-
-    for op, record in zip(ops, graph.ops, strict=True):
-        if record.parent in (-1, graph.microbatch_loop) and plan.stage_of_op[record.index] >= 0:
-            op.attributes[RhinoStage.name] = mark(plan.stage_of_op[record.index], plan.phase_of_op[record.index])
-    regroup_scalars(plan.combinations, values, ops, mark)
-    if plan.sums:
-        split_gradients(graph, plan, values, ops, mark)

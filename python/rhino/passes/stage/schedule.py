@@ -6,14 +6,15 @@ from typing import ClassVar
 
 from jaxlib.mlir import ir
 
+from rhino.dialect.attributes import RhinoSchedule
 from rhino.errors import RhinoError
-from rhino.ir.diagnostics import PassError, PassLog
-from rhino.ir.pipeline import read_program
+from rhino.ir.diagnostics import PassLog, errors_at
+from rhino.ir.pipeline.priced import Units, read_priced
+from rhino.ir.pipeline.program import read_program
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.predicted import write_schedule
-from rhino.passes.stage.schedule_costs import Units, read_priced
 from rhino.pipeline.program import PipelineProgram
+from rhino.pipeline.schedule import PipelineCosts, ScheduledStep, check, make_schedule
 
 
 @register
@@ -34,7 +35,7 @@ class Schedule(Pass):
       schedule: which schedule.
       k: micro-batches that go together; of kfkb.
       weight-delay: insist that weight gradients are computed after the others have been sent.
-      topology: the cluster, for seconds of what has no rhino.cost and of transfers.
+      topology: the cluster, for seconds of what has no rhino.cost and of transfers; by default that of the run, if any.
       memory-limit: bytes per device; 0 for no limit.
       forward, backward, transfer: seconds of a stage and of a transfer, where nothing else says.
 
@@ -64,17 +65,26 @@ class Schedule(Pass):
         """Write `rhino.schedule`. Raises PassError at @main when there is no such schedule."""
         main = main_function(module, self.name)
         program = read_program(module)
-        try:
-            self._write(module, program, log)
-        except PassError:
-            raise
-        except RhinoError as error:
-            raise PassError(main, error.message, [error.remedy] if error.remedy else []) from error
-
-    def _write(self, module: ir.Module, program: PipelineProgram, log: PassLog) -> None:
-        cluster = topology_cluster(self.topology, log, self.name) if self.topology else None
-        units = Units(self.forward, self.backward, self.transfer)
-        costs = read_priced(module, program, cluster, units).costs(self.memory_limit)
-        made = write_schedule(module, program, costs, self.schedule, self.k, self.weight_delay)
+        with errors_at(main):
+            cluster = topology_cluster(self.topology, log, self.name) if self.topology else log.session.cluster
+            units = Units(self.forward, self.backward, self.transfer)
+            made = self._made(program, read_priced(module, program, cluster, units).costs(self.memory_limit))
+        RhinoSchedule.attach(module, made.to_data())
         log.count("tasks", sum(map(len, made.tasks)))
         log.count("transfers", sum(task.kind == "send" for tasks in made.tasks for task in tasks))
+
+    def _made(self, program: PipelineProgram, costs: PipelineCosts) -> ScheduledStep:
+        """The task lists. Fragments whose backward is split are scheduled so under any name."""
+        split = any(fragment.kind == "weight" for fragment in program.fragments)
+        delayed = self.weight_delay or self.schedule == "zero-bubble"
+        if delayed and not split and any(f.kind == "backward" for f in program.fragments) and program.stages > 1:
+            raise RhinoError(
+                f"'{self.schedule}' delays weight gradients, but no backward fragment is split",
+                "form fragments with split-backward; if they are, no stage has anything to delay",
+            )
+        late = (delayed or split) or None
+        made = make_schedule(self.schedule, costs, program.microbatches, k=self.k or None, delay_weight=late)
+        problems = check(made, costs)
+        if problems:
+            raise RhinoError(f"the schedule is not valid: {problems[0]}", "this is a bug in rhino-schedule")
+        return made

@@ -14,20 +14,16 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoMicrobatches, RhinoStage
+from rhino.ir.collectives import KINDS
 from rhino.ir.diagnostics import PassError
-from rhino.program.data import CONSTRAINTS
+from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
 
 BEFORE, BODY, AFTER = range(3)
 _PHASES = {BEFORE: ("prepare",), BODY: ("forward", "backward"), AFTER: ("update",)}
 _ORDER = ("prepare", "forward", "backward", "update")
 _REMEDY = "rhino-plan-stages gives operations their stage"
 # Too dear to run in every fragment, or not the same each time.
-_NEVER_CLONED = (
-    "stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution", "stablehlo.rng", "stablehlo.sort",
-    "stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv",
-    "stablehlo.all_reduce", "stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.reduce_scatter",
-    "stablehlo.collective_permute", "stablehlo.collective_broadcast",
-)  # fmt: skip
+_NEVER_CLONED = CONTRACTIONS | frozenset(KINDS) | stablehlo("rng sort infeed outfeed send recv")
 
 
 @dataclass(frozen=True, slots=True)

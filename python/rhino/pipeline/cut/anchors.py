@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from rhino.pipeline.cut.phases import Phases
 from rhino.pipeline.cut.step import LoopForm, bits
-from rhino.program.products import MATMULS
+from rhino.program.data import STATE
+from rhino.program.operations import CONTRACTIONS
 
 
 def captured_parameters(step: LoopForm) -> dict[int, int]:
     """For each value from before the loop, the arguments it was made of, as a bit set: parameters and other state."""
     graph = step.graph
-    found = {a.value: 1 << k for k, a in enumerate(graph.arguments) if a.role in ("param", "opt_state")}
+    found = {a.value: 1 << k for k, a in enumerate(graph.arguments) if a.role in STATE}
     for i in step.staged(step.before):
         mask = 0
         for v in step.reads[i]:
@@ -110,7 +111,7 @@ class _Anchors:
         read = step.reads[item]
         kept = [v for v in read if v in self.made]
         found = [_nearest(readers.of_value[v], least) for v in read if v in readers.captured and v in readers.of_value]
-        heavy = step.graph.ops[item].name in MATMULS
+        heavy = step.graph.ops[item].name in CONTRACTIONS
         reaches = self.phases.reaches[item]
         if reaches and not reaches & (reaches - 1):
             units = readers.of_parameter.get(next(bits(reaches)), [])

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rhino.pipeline.cut.step import LoopForm, bits
+from rhino.program.data import STATE
 from rhino.program.fusion import is_fusible
 
 _BARRIER = "stablehlo.optimization_barrier"
@@ -113,7 +114,7 @@ class _Flow:
         """The carries that meet parameters or the optimizer's state after the loop: no metrics, whatever they are."""
         step, graph = self.step, self.step.graph
         sums = {c.result: 1 << k for k, c in enumerate(step.carries)}
-        state = {a.value for a in graph.arguments if a.role in ("param", "opt_state") and graph.values[a.value].shape}
+        state = {a.value for a in graph.arguments if a.role in STATE and graph.values[a.value].shape}
         found = 0
         for i in step.staged(step.after):
             mask = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rhino.program.data import Argument, Graph
+from rhino.program.data import STATE, Argument, Graph
 
 _SLICE, _JOIN = "stablehlo.slice", "stablehlo.concatenate"
 
@@ -23,7 +23,7 @@ def with_pieces(graph: Graph) -> Graph:
     for argument in graph.arguments:
         ops = [graph.ops[i] for i in readers.get(argument.value, [])]
         sliced = bool(ops) and all(op.name == _SLICE and op.parent < 0 for op in ops)
-        if not sliced or argument.role not in ("param", "opt_state") or argument.value in graph.outputs:
+        if not sliced or argument.role not in STATE or argument.value in graph.outputs:
             arguments.append(argument)
             continue
         whole = joined.get(graph.outputs[argument.alias]) if argument.alias >= 0 else None

@@ -1,4 +1,4 @@
-"""The stages of a whole step: every op's stage and phase, what travels, and what each stage takes in time and memory.
+"""The stages of a whole step: every op's stage and phase, and what travels between stages.
 
 Owns the order of the decisions: phases, units, the cut, the rest. Knows neither MLIR nor how a schedule is made.
 """
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rhino.errors import NotPipelined
-from rhino.pipeline.cut.anchors import captured_parameters
 from rhino.pipeline.cut.cuts import all_ideals
 from rhino.pipeline.cut.phases import Phases, find_phases
 from rhino.pipeline.cut.problem import StageOptions, StageProblem, StageSolution
@@ -46,7 +45,6 @@ class StageTransfer:
     src: int
     dst: int
     phase: str
-    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +55,16 @@ class StagePlan:
       stage_of_op, phase_of_op: by op; -1 and "" for what is cloned, for the loop and its condition. Ops of other
         regions are where their parent is.
       stage_of_argument: by argument; -1 for the batch and scalars, which are read where they are needed.
-      forward_s, backward_s: by stage, of one micro-batch at speed 1; prepare_s, update_s of a step.
-      activation_bytes: by stage, what one micro-batch keeps from forward to backward; static_bytes what always stays.
       sums: by carry of the loop, parts of a gradient that stages accumulate on their own and send once (transfers of
         phase "update").
       combinations: scalars that all stages contribute to, to be regrouped by stage.
     """
 
     stages: int
-    microbatches: int
     stage_of_op: tuple[int, ...]
     phase_of_op: tuple[str, ...]
     stage_of_argument: tuple[int, ...]
-    forward_s: tuple[float, ...]
-    backward_s: tuple[float, ...]
-    prepare_s: tuple[float, ...]
-    update_s: tuple[float, ...]
     transfers: tuple[StageTransfer, ...]
-    activation_bytes: tuple[int, ...]
-    static_bytes: tuple[int, ...]
     sums: dict[int, tuple[int, ...]]
     combinations: tuple[Combination, ...]
     units: int
@@ -117,12 +106,12 @@ def plan_step(
     """
     ready = graph if isinstance(graph, PreparedStep) else prepare_step(graph)
     step = ready.step
-    trips = max(1, step.microbatches)
+    trips = step.graph.microbatches
     given = [s / trips if step.loop < i < step.graph.ops[step.loop].region_end else s for i, s in enumerate(seconds)]
     sizes = nbytes if nbytes is not None else [v.nbytes for v in step.graph.values]
     units, problem = stage_problem(ready, given, sizes, machine, options, sent)
     solution = plan_stages(problem, options)
-    return _Report(step, ready.phases, units, solution, given, sizes).run(problem)
+    return _Report(step, ready.phases, units, solution, sizes).run(problem)
 
 
 def stage_problem(
@@ -145,7 +134,7 @@ def stage_problem(
             units.precedences,
             units.nets,
             machine.stages,
-            machine.microbatches or ready.step.microbatches,
+            machine.microbatches or ready.step.graph.microbatches,
             machine.speeds,
             machine.in_flight,
             machine.memory_limits,
@@ -165,11 +154,9 @@ class _Report:
     """From stages of units to the plan."""
 
     def __init__(
-        self, step: LoopForm, phases: Phases, units: UnitGraph, solution: StageSolution,
-        seconds: Sequence[float], nbytes: Sequence[int],
-    ) -> None:  # fmt: skip
+        self, step: LoopForm, phases: Phases, units: UnitGraph, solution: StageSolution, nbytes: Sequence[int]
+    ) -> None:
         self.step, self.phases, self.units, self.solution = step, phases, units, solution
-        self.seconds, self.nbytes = seconds, nbytes
         stage = solution.stage_of_unit
         self.stage_of = {i: stage[u] for i, u in units.unit_of.items()}
         owners = {k: stage[u] for k, u in units.owner.items()}
@@ -188,9 +175,8 @@ class _Report:
         }
 
     def run(self, problem: StageProblem) -> StagePlan:
-        step, graph, n = self.step, self.step.graph, problem.stages
+        step, graph = self.step, self.step.graph
         stage_of_op, phase_of_op = [-1] * len(graph.ops), [""] * len(graph.ops)
-        spent = {phase: [0.0] * n for phase in ("prepare", "forward", "backward", "update")}
         for phase, items in (
             ("prepare", step.staged(step.before)),
             ("forward", iter(self.phases.forward)),
@@ -201,22 +187,12 @@ class _Report:
                 s = self.stage_of[i]
                 for k in range(i, max(i + 1, graph.ops[i].region_end)):
                     stage_of_op[k], phase_of_op[k] = s, phase
-                    spent[phase][s] += self.seconds[k]
-        transfers = self._transfers()
-        static, active = self._memory(n, transfers)
         return StagePlan(
-            n,
-            problem.microbatches,
+            problem.stages,
             tuple(stage_of_op),
             tuple(phase_of_op),
             tuple(self.arguments.get(k, -1) for k in range(len(graph.arguments))),
-            tuple(spent["forward"]),
-            tuple(spent["backward"]),
-            tuple(spent["prepare"]),
-            tuple(spent["update"]),
-            transfers,
-            tuple(active),
-            tuple(static),
+            self._transfers(),
             self.sums,
             self.combinations,
             len(self.units.units),
@@ -248,34 +224,7 @@ class _Report:
         for c in self.combinations:
             for s in sorted(set(c.stages) - {c.home}):
                 found.setdefault((c.leaves[c.stages.index(s)], c.home, "update"), s)
-        return tuple(StageTransfer(v, src, dst, phase, self.nbytes[v]) for (v, dst, phase), src in found.items())
+        return tuple(StageTransfer(v, src, dst, phase) for (v, dst, phase), src in found.items())
 
     def _adds(self, item: int) -> bool:
         return self.step.graph.ops[item].name == "stablehlo.add"
-
-    def _memory(self, n: int, transfers: Sequence[StageTransfer]) -> tuple[list[int], list[int]]:
-        """Bytes that always stay, and that one micro-batch keeps, by stage."""
-        step, graph = self.step, self.step.graph
-        static, active = [0] * n, [0] * n
-        for k, s in self.arguments.items():
-            static[s] += self.nbytes[graph.arguments[k].value]
-        for carry in step.carries:
-            if carry.yielded in self.home:
-                static[self.home[carry.yielded]] += self.nbytes[carry.result]
-        for carry_index, parts in self.sums.items():
-            owner = self.home[step.carries[carry_index].result]
-            for s in sorted({self.home[v] for v in parts} - {owner}):
-                static[s] += self.nbytes[step.carries[carry_index].result]
-        captured = captured_parameters(step)
-        read = dict.fromkeys(v for i in step.staged(step.body) for v in step.reads[i])
-        for v in read:
-            if v in captured and graph.values[v].producer >= 0 and v in self.home:
-                static[self.home[v]] += self.nbytes[v]
-        for t in transfers:
-            if t.phase == "prepare" and t.value in read:
-                static[t.dst] += t.nbytes
-        made = {v for i in self.phases.forward for v in graph.ops[i].results}
-        kept = {(v, self.stage_of[i]): None for i in self.phases.backward for v in step.reads[i] if v in made}
-        for v, s in kept:
-            active[s] += self.nbytes[v]
-        return static, active

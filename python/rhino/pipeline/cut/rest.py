@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rhino.pipeline.cut.step import LoopForm
-
-# Their order does not matter but for rounding.
-_COMBINERS = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "maximum", "minimum"))
+from rhino.program.data import STATE
+from rhino.program.operations import COMBINERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +78,8 @@ class _Placement:
         for i in self.items:
             self.stage_of.pop(i, None)
         self._settle(fixed)
-        state = ("param", "opt_state")
         for k, argument in enumerate(self.graph.arguments):
-            if argument.role in state and k not in self.arguments:
+            if argument.role in STATE and k not in self.arguments:
                 self.arguments[k] = self._by_readers([argument.value], 0)
         return self.arguments, combinations
 
@@ -123,7 +121,7 @@ class _Placement:
         scalar = {
             i
             for i in after
-            if graph.ops[i].name in _COMBINERS
+            if graph.ops[i].name in COMBINERS
             and len(graph.ops[i].operands) == 2
             and all(not graph.values[v].shape for v in (*graph.ops[i].operands, *graph.ops[i].results))
         }

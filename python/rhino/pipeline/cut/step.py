@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from rhino.errors import RhinoError
 from rhino.pipeline.cut.pieces import boundary, with_pieces
-from rhino.program.data import Graph, Op
+from rhino.program.data import STATE, Graph, Op
 from rhino.program.fusion import is_fusible
+from rhino.program.operations import SOURCES, stablehlo
 
 # Views of the batch: every stage can take its own.
-_VIEWS = frozenset(f"stablehlo.{name}" for name in ("reshape", "slice", "dynamic_slice", "broadcast_in_dim"))
-_SOURCES = ("stablehlo.constant", "stablehlo.iota")
-_STATE_ROLES = ("param", "opt_state")
+_VIEWS = stablehlo("reshape slice dynamic_slice broadcast_in_dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,6 @@ class LoopForm:
         """By index of an argument, the stage that it is pinned to."""
         pinned = self.graph.stages
         return {k: pinned[a.value] for k, a in enumerate(self.graph.arguments) if a.value in pinned}
-
-    @property
-    def microbatches(self) -> int:
-        """How often the loop runs."""
-        tag = self.graph.ops[self.loop].tag
-        return int(tag) if tag.isdigit() else 1
 
     def staged(self, items: tuple[int, ...]) -> Iterator[int]:
         """The items that are not cloned."""
@@ -157,14 +150,14 @@ class _LoopFormReader:
         for argument in graph.arguments:
             if not graph.values[argument.value].shape and argument.role != "param":
                 scalars.add(argument.value)
-            elif argument.role not in _STATE_ROLES:
+            elif argument.role not in STATE:
                 batch.add(argument.value)
         for i in items:
             op, given = graph.ops[i], reads[i]
             if not op.results or op.region_end > i + 1:
                 continue
             small = all(not graph.values[v].shape for v in (*op.results, *given))
-            from_free = op.name in _SOURCES or (is_fusible(op) and free.issuperset(given))
+            from_free = op.name in SOURCES or (is_fusible(op) and free.issuperset(given))
             if from_free or (small and scalars.issuperset(given)):
                 free.update(op.results)
                 if small:

@@ -1,6 +1,6 @@
 """A training step cut into per-stage programs, as plain data: what the runtime executes and the scheduler orders.
 
-Owns the dataclasses. Imports neither jax nor MLIR; `rhino.ir.pipeline` makes them from IR.
+Owns the dataclasses. Imports neither jax nor MLIR; `rhino.ir.pipeline.program` makes them from IR.
 """
 
 from __future__ import annotations

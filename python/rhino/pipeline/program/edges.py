@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rhino.pipeline.program.program import PipelineProgram, Result, StageArgument, Transfer
-from rhino.program import TOLD_BYTES
+from rhino.program import SMALL_RESULT_BYTES
 
 EVERYWHERE = -1  # in the place of a value: whole on every device of the step
 
@@ -119,7 +119,7 @@ def signature_edges(program: PipelineProgram) -> tuple[SignatureEdge, ...]:
     told: dict[int, list[tuple[int, Result]]] = {}
     for position, result in enumerate(program.results):
         value = program.values[result.value]
-        if pieces[result.index] == 1 and position not in state and value.nbytes <= TOLD_BYTES:
+        if pieces[result.index] == 1 and position not in state and value.nbytes <= SMALL_RESULT_BYTES:
             told.setdefault(value.group, []).append((position, result))
     for group, results in sorted(told.items()):
         moves = tuple((result.value, EVERYWHERE) for _, result in results)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from math import prod
 
 from rhino.pipeline.program.stage_memory import StageMemory
+from rhino.pipeline.schedule.tasks import IN_LOOP
 from rhino.program.element_types import dtype_bytes
 
-FRAGMENT_KINDS = ("prepare", "forward", "backward", "weight", "update")
+FRAGMENT_KINDS = ("prepare", *IN_LOOP, "update")
 # The kind of task that runs a fragment is the fragment's kind, except for this one.
 TASKS = {"update": "apply"}
 
@@ -55,7 +56,7 @@ class Fragment:
     """A program for one group, with one executable.
 
     `index` is its position in `PipelineProgram.fragments`, which is also that of its module in
-    `rhino.passes.stage.outline.outline`. Operands and results are values, in the order of that module's signature.
+    `rhino.ir.pipeline.outline.outline`. Operands and results are values, in the order of that module's signature.
     A "prepare" or "update" fragment runs once per step and has a `level`: it needs values of other stages only from
     lower levels, and no other fragment has its kind, stage and level. The others (level 0) run once per micro-batch;
     their operands of scope "step" are the same each time.
@@ -84,7 +85,7 @@ class Transfer:
     fragment that makes the source, or, for what the loop over micro-batches leaves, the kind of the fragment that makes
     `StageCarry.next`. An argument counts as made by prepare, level 0; no fragment need exist there.
     A send of kind `of` and `level` from `from_stage` to `to_stage` is all transfers with these four, in order.
-    `strategy` and `scheduler` are those of `rhino.reshard.plan_reshard`, the same for all of these.
+    `strategy` and `scheduler` are those of `rhino.reshard.plan.plan_reshard`, the same for all of these.
     """
 
     index: int

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rhino.pipeline.schedule.costs import PipelineCosts
-from rhino.pipeline.schedule.tasks import KINDS, ScheduledStep, Task
+from rhino.pipeline.schedule.tasks import IN_LOOP, KINDS, ScheduledStep, Task
 from rhino.pipeline.schedule.wiring import Wiring, once
 
-_LOOP = ("forward", "backward", "weight")
 _MOST = 20  # problems reported
 
 
@@ -63,7 +62,7 @@ def _complete(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str]:
     for group in range(costs.group_count):
         compute = [*once(costs, group, "prepare"), *once(costs, group, "apply")]
         for stage in costs.stages_of(group):
-            kinds = _LOOP if stage in schedule.split else _LOOP[:2]
+            kinds = IN_LOOP if stage in schedule.split else IN_LOOP[:2]
             compute += [Task(kind, stage, i) for kind in kinds for i in range(m)]
         needed.update(wiring.around(compute))
     found: Counter[Task] = Counter()
@@ -115,14 +114,14 @@ def _dependencies(schedule: ScheduledStep, costs: PipelineCosts) -> Iterator[str
     for group, tasks in enumerate(schedule.tasks):
         done: dict[tuple[str, int], int] = {}
         for at, task in enumerate(tasks):
-            if task.kind not in _LOOP:
+            if task.kind not in IN_LOOP:
                 continue
             i = done.get((task.kind, task.stage), 0)
             if task.microbatch != i:
                 yield f"{_place(group, at, task)}: micro-batch {i} comes first"
-            rank = _LOOP.index(task.kind)
-            if rank and done.get((_LOOP[rank - 1], task.stage), 0) <= (task.microbatch or 0):
-                yield f"{_place(group, at, task)}: before its {_LOOP[rank - 1]}"
+            rank = IN_LOOP.index(task.kind)
+            if rank and done.get((IN_LOOP[rank - 1], task.stage), 0) <= (task.microbatch or 0):
+                yield f"{_place(group, at, task)}: before its {IN_LOOP[rank - 1]}"
             done[task.kind, task.stage] = i + 1
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from rhino.errors import RhinoError
-
-_LOOP = ("forward", "backward", "weight")
+from rhino.pipeline.schedule.tasks import IN_LOOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +232,13 @@ def _validate_edges(costs: PipelineCosts) -> None:
 def _validate_exchange(costs: PipelineCosts, exchange: Exchange) -> None:
     src, dst, of, level = exchange.src, exchange.dst, exchange.of, exchange.level
     where = f"exchange of {of} {src} -> {dst}"
-    if of not in ("prepare", "apply", *_LOOP):
-        raise RhinoError(f"{where} is of an unknown kind", f"known are prepare, apply, {', '.join(_LOOP)}")
+    if of not in ("prepare", "apply", *IN_LOOP):
+        raise RhinoError(f"{where} is of an unknown kind", f"known are prepare, apply, {', '.join(IN_LOOP)}")
     if not (0 <= src < costs.stages and 0 <= dst < costs.stages) or src == dst:
         raise RhinoError(f"{where} must be between two of {costs.stages} stages", "give two different stages")
     if exchange.seconds < 0 or not isfinite(exchange.seconds):
         raise RhinoError(f"{where} takes {exchange.seconds} seconds", "give a number that is not negative")
-    if of in _LOOP:
+    if of in IN_LOOP:
         if level or not costs.apply_levels[dst]:
             raise RhinoError(f"{where} needs level 0, and an apply on stage {dst}", "give stage dst an apply level")
         return

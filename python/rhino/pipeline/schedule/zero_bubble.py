@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 
 from rhino.errors import NothingFits
 from rhino.pipeline.schedule.costs import PipelineCosts
+from rhino.pipeline.schedule.tasks import IN_LOOP
 from rhino.pipeline.schedule.wiring import Step
 
 
@@ -81,7 +82,7 @@ class _Play:
         # Per kind, stage and micro-batch: inputs still to be sent, and when the last that was sent arrives.
         self.missing = {kind: [[waits[kind][s]] * microbatches for s in range(n)] for kind in outs}
         self.arrives = {kind: [[0.0] * microbatches for _ in range(n)] for kind in outs}
-        self.next = {kind: [0] * n for kind in ("forward", "backward", "weight")}
+        self.next = {kind: [0] * n for kind in IN_LOOP}
         self.in_flight = [0] * n
         self.busy = [0.0] * len(self.stages)
         self.orders: list[list[Step]] = [[] for _ in self.stages]

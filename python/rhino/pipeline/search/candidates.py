@@ -20,12 +20,12 @@ class Shape:
     Attributes:
       widths: by stage, devices of one replica: what the sharding search lays a program out on.
       replicas: copies of each stage, which take different micro-batches; their gradients are summed once a step.
-      slices: parts the batch is cut into, all replicas together.
+      parts: parts the batch is cut into, all replicas together.
     """
 
     widths: tuple[int, ...]
     replicas: int
-    slices: int
+    parts: int
 
     @property
     def stages(self) -> int:
@@ -38,7 +38,7 @@ class Shape:
         return max(self.widths)
 
     @property
-    def kinds(self) -> tuple[int, ...]:
+    def distinct(self) -> tuple[int, ...]:
         """The different widths, in the order of their first stages; one where all stages are alike."""
         return tuple(dict.fromkeys(self.widths))
 
@@ -50,7 +50,7 @@ class Shape:
     @property
     def microbatches(self) -> int:
         """Micro-batches that each replica runs in a step."""
-        return self.slices // self.replicas
+        return self.parts // self.replicas
 
     @property
     def in_flight(self) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class Shape:
     @property
     def name(self) -> str:
         """For people: "4 stages of 2x4, 32 micro-batches", "3 stages of 3+3+2, 32 micro-batches"."""
-        each = str(self.width) if len(self.kinds) == 1 else "+".join(map(str, self.widths))
+        each = str(self.width) if len(self.distinct) == 1 else "+".join(map(str, self.widths))
         shape = f"{self.replicas}x{each}" if self.replicas > 1 else each
         return f"{self.stages} stages of {shape}, {self.microbatches} micro-batches"
 
@@ -81,7 +81,7 @@ def shapes(
     """All shapes that use every device, in a fixed order. Stages are equal, unless the number asked for cannot be.
 
     Args:
-      batch: examples in a step; slices divide it.
+      batch: examples in a step; parts divide it.
       stages, microbatches: asked for by the user; 0 leaves them open.
       fewer: instead of so many micro-batches, the most up to these that divide the batch.
       uneven: instead, those with other numbers of stages than equal ones can have.
@@ -93,13 +93,13 @@ def shapes(
         wanted = [stages] if stages else range(2, cluster.num_devices)
         found = [(deal(cluster, n), 1) for n in wanted if n not in equal and n <= cluster.num_devices]
     for given, replicas in found:
-        possible = [slices for slices in counts if slices % replicas == 0]
+        possible = [parts for parts in counts if parts % replicas == 0]
         if microbatches and fewer:
-            possible = [slices for slices in possible if slices // replicas <= microbatches][-1:]
+            possible = [parts for parts in possible if parts // replicas <= microbatches][-1:]
         elif microbatches:
-            possible = [slices for slices in possible if slices // replicas == microbatches]
-        for slices in possible:
-            yield Shape(given, replicas, slices)
+            possible = [parts for parts in possible if parts // replicas == microbatches]
+        for parts in possible:
+            yield Shape(given, replicas, parts)
 
 
 def _equal(cluster: Cluster, stages: int) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -108,7 +108,7 @@ def _equal(cluster: Cluster, stages: int) -> Iterator[tuple[tuple[int, ...], int
     for width in widths(cluster, stages):
         for count in [s for s in range(1, n // width + 1) if n % (width * s) == 0]:
             replicas = n // (width * count)
-            block = replicas * width
-            if (stages and count != stages) or (per_host % block and block % per_host):
+            group = replicas * width
+            if (stages and count != stages) or (per_host % group and group % per_host):
                 continue
             yield (width,) * count, replicas

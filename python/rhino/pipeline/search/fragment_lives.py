@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import buffers, is_fusible, materialised
-from rhino.program.memory import overwritten
+from rhino.program.memory import LiveBytes, overwritten
 
 # (value or stage, bytes on one device, first op, last op): when a buffer lives.
 Span = tuple[int, int, int, int]
@@ -51,7 +51,7 @@ class FragmentLives:
         self.ends = self._ends()
         self.readers = self._readers()
         self.reads = self._reads()
-        self.deltas = self._deltas(copies)
+        self.live = self._live_bytes(copies)
 
     def saved_bytes(self, stage: int) -> int:
         """What one micro-batch's forward leaves for its backward, on its own stage, received values included."""
@@ -71,7 +71,7 @@ class FragmentLives:
                 # Of another stage. The next micro-batch's arrives while this one runs.
                 if 2 * stage + backward in readers and self.made_in(v) >> 1 != stage:
                     received[backward] += self.local[v]
-        forward, backward = (_highest(self.deltas.get(2 * stage + k, {})) for k in (0, 1))
+        forward, backward = (self.live.get(2 * stage + k, LiveBytes()).highest()[0] for k in (0, 1))
         return max(forward + 2 * received[0], self.saved_bytes(stage) + backward + 2 * received[1])
 
     def fragment(self, op: int) -> int:
@@ -128,8 +128,8 @@ class FragmentLives:
             parent = self.graph.ops[parent].parent
         return when
 
-    def _deltas(self, copies: Sequence[Span]) -> dict[int, dict[int, int]]:
-        """By fragment, by op, how many bytes come and go."""
+    def _live_bytes(self, copies: Sequence[Span]) -> dict[int, LiveBytes]:
+        """By fragment, what lives in it between which ops."""
         graph = self.graph
         lives: dict[tuple[int, int], list[int]] = {}
         for o in self.inside:
@@ -148,7 +148,7 @@ class FragmentLives:
                 if live and live[2] == o and live[1] < o:
                     live[2] -= 1
                     break
-        found: dict[int, dict[int, int]] = {}
+        found: dict[int, LiveBytes] = {}
         spans = [(here, *live) for (_, here), live in lives.items()]
         for _, nbytes, born, dies in copies:
             here = self.fragment(born)
@@ -156,15 +156,5 @@ class FragmentLives:
                 until = dies if self.fragment(min(dies, self.inside[-1])) == here else self.ends[here]
                 spans.append((here, nbytes, born, until))
         for here, nbytes, born, dies in spans:
-            deltas = found.setdefault(here, {})
-            deltas[born] = deltas.get(born, 0) + nbytes
-            deltas[dies + 1] = deltas.get(dies + 1, 0) - nbytes
+            found.setdefault(here, LiveBytes()).add(nbytes, born, dies)
         return found
-
-
-def _highest(deltas: dict[int, int]) -> int:
-    best = now = 0
-    for at in sorted(deltas):
-        now += deltas[at]
-        best = max(best, now)
-    return best

@@ -12,7 +12,7 @@ from rhino.pipeline.cut.pieces import boundary
 from rhino.pipeline.program.stage_memory import StageMemory
 from rhino.pipeline.search.fragment_lives import FragmentLives, Span, Staging
 from rhino.program.data import Graph
-from rhino.program.memory import Lifetimes
+from rhino.program.memory import Lifetimes, LiveBytes
 
 
 def stage_memory(
@@ -32,7 +32,7 @@ def stage_memory(
         for s in range(stages) if home < 0 else (home,):
             arguments[s] += local[v]
     kept = [0] * stages
-    outside: list[dict[int, int]] = [{} for _ in range(stages)]
+    outside = [LiveBytes() for _ in range(stages)]
     # Rows of an argument, and those of the result that takes its buffer, are the argument's.
     owned = _boundary_values(graph, [v for v, _ in staging.arguments])
     held = [(where.get(v, -1), local[v], born, dies) for v, born, dies in life.intervals if v not in owned]
@@ -43,12 +43,16 @@ def stage_memory(
         if born <= first and dies >= last:
             kept[s] += nbytes
         if born <= first or dies > last:
-            outside[s][born] = outside[s].get(born, 0) + nbytes
-            outside[s][dies + 1] = outside[s].get(dies + 1, 0) - nbytes
+            outside[s].add(nbytes, born, dies)
     parts = FragmentLives(graph, staging, local, copies, owned)
-    rest = (range(first), range(last + 1, len(graph.ops) + 1))
     return [
-        StageMemory(arguments[s], kept[s], parts.saved_bytes(s), parts.running_bytes(s), _highest(outside[s], rest))
+        StageMemory(
+            arguments[s],
+            kept[s],
+            parts.saved_bytes(s),
+            parts.running_bytes(s),
+            outside[s].highest(lambda op: not first <= op <= last)[0],
+        )
         for s in range(stages)
     ]
 
@@ -59,16 +63,6 @@ def _boundary_values(graph: Graph, arguments: Sequence[int]) -> frozenset[int]:
         found.update(graph.ops[o].operands)
         found.update(graph.ops[o].results)
     return frozenset(found)
-
-
-def _highest(deltas: dict[int, int], ranges: Sequence[range]) -> int:
-    """The most bytes alive at any op of the ranges."""
-    best = now = 0
-    for at in sorted(deltas):
-        now += deltas[at]
-        if any(at in r for r in ranges):
-            best = max(best, now)
-    return best
 
 
 def _homes(graph: Graph, staging: Staging) -> dict[int, int]:

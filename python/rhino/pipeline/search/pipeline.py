@@ -15,6 +15,7 @@ from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
 from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend, delayed_ops
 from rhino.pipeline.schedule.costs import PipelineCosts
+from rhino.pipeline.schedule.tasks import IN_LOOP
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.fragment_lives import Staging
 from rhino.pipeline.search.memory import stage_memory
@@ -54,19 +55,19 @@ def stage_step(
     Raises:
       RhinoError: it has fewer parts than stages, or nothing is within the limits.
     """
-    totals = {width: _total_seconds(layouts[width]) for width in shape.kinds}
+    totals = {width: _total_seconds(layouts[width]) for width in shape.distinct}
     total = totals[shape.width]
     # A step that only hands on what it is given takes no time anywhere.
     speeds = tuple(sum(total) / sum(totals[width]) if any(totals[width]) else 1.0 for width in shape.widths)
     memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.widths, strict=False))
     n, m = shape.stages, microbatches or shape.microbatches
-    # Of a value split over a block each device counts its part, and all parts travel.
+    # Of a value split over a group each device counts its part, and all parts travel.
     start_s, byte_s = placement.rates(float(shape.width * shape.replicas))
     if not exact:
         # With one kind of link all cuts of a chain are tried in no time.
         start_s, byte_s = _alike(start_s), _alike(byte_s)
     machine = StageMachine(
-        n, m, speeds=speeds, in_flight=replace(shape, slices=m * shape.replicas).in_flight, memory_limits=memory_limits,
+        n, m, speeds=speeds, in_flight=replace(shape, parts=m * shape.replicas).in_flight, memory_limits=memory_limits,
         byte_s=byte_s, latency_s=start_s,
     )  # fmt: skip
     options = StageOptions(time_limit_s=deadline.at_most(_CUT_S), gap=_CUT_GAP)
@@ -145,7 +146,7 @@ def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, dela
             exposed = comm[phase][s] + hideable[phase][s] - hidden
             total_compute[s] += compute[phase][s]
             total_comm[s] += exposed
-            trips = prepared.slices if phase in ("forward", "backward", "weight") else 1
+            trips = graph.microbatches if phase in IN_LOOP else 1
             taken[phase].append((compute[phase][s] + exposed) / trips)
     return Loads(
         taken["forward"], taken["backward"], taken["weight"], taken["prepare"], taken["update"],
@@ -200,7 +201,7 @@ def pipeline(
     """The costs of a pipeline.
 
     Args:
-      prepared: of the program cut into `shape.slices` parts.
+      prepared: of the program cut into `shape.parts` parts.
       limit_bytes: per device, for activations and the rest.
     """
     graph = prepared.graph
@@ -217,7 +218,7 @@ def pipeline(
     )
     held_by = {
         width: stage_memory(graph, staging, prepared.life, layouts[width].local, layouts[width].copies)
-        for width in shape.kinds
+        for width in shape.distinct
     }
     memory = [held_by[width][s] for s, width in enumerate(shape.widths)]
     replica_bytes = _accumulated(prepared, by_stage, plan, staging)
@@ -269,7 +270,7 @@ def _replica_seconds(held: Sequence[int], shape: Shape, cluster: Cluster) -> lis
     """Seconds a stage takes to sum its replicas' accumulators, once a step."""
     if shape.replicas == 1:
         return [0.0] * shape.stages
-    models = {w: TimeModel(part_of(cluster, shape.replicas * w)).comm((shape.replicas, w)) for w in shape.kinds}
+    models = {w: TimeModel(part_of(cluster, shape.replicas * w)).comm((shape.replicas, w)) for w in shape.distinct}
     # Each device of a replica sums its part with the same part of the others.
     timed = zip(held, shape.widths, strict=True)
     return [models[w].time("all-reduce", (0,), nbytes) if nbytes else 0.0 for nbytes, w in timed]

@@ -1,6 +1,6 @@
 """Where the stages of a pipeline stand in a cluster, and what the links between them carry.
 
-Owns the blocks of consecutive devices, the cluster that one block sees, and the time of transfers between blocks.
+Owns the groups of consecutive devices, the cluster that one group sees, and the time of transfers between groups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Matrix = tuple[tuple[float, ...], ...]
 class Placement:
     """Blocks of consecutive devices, of `widths` one after the other. Device d is on host d div devices_per_host.
 
-    A block is part of a host or some whole hosts, so that all blocks of a width see the same links. Blocks that are
+    A group is part of a host or some whole hosts, so that all groups of a width see the same links. Groups that are
     elsewhere have `starts`, the first device of each.
     """
 
@@ -29,7 +29,7 @@ class Placement:
 
     @staticmethod
     def of(cluster: Cluster, groups: int) -> Placement:
-        """The blocks of a pipeline over all devices of the cluster, as `deal` gives them.
+        """The groups of a pipeline over all devices of the cluster, as `deal` gives them.
 
         Raises:
           RhinoError: fewer devices than groups.
@@ -38,25 +38,25 @@ class Placement:
 
     @property
     def groups(self) -> int:
-        """How many blocks."""
+        """How many groups."""
         return len(self.widths)
 
     def devices_of(self, group: int) -> range:
-        """The devices of a block."""
+        """The devices of a group."""
         first = self.starts[group] if self.starts else sum(self.widths[:group])
         return range(first, first + self.widths[group])
 
     def hosts_of(self, group: int) -> range:
-        """The hosts a block has devices on."""
+        """The hosts a group has devices on."""
         devices, per_host = self.devices_of(group), self.cluster.devices_per_host
         return range(devices.start // per_host, ceil(devices.stop / per_host))
 
     def same_host(self, a: int, b: int) -> bool:
-        """Whether two different blocks are parts of one host."""
+        """Whether two different groups are parts of one host."""
         return self.hosts_of(a) == self.hosts_of(b)
 
     def transfer_s(self, src: int, dst: int, nbytes: float, target: Spread | None = None) -> float:
-        """Seconds to bring a value from one block to another, nothing else on the way: the resharding's bound.
+        """Seconds to bring a value from one group to another, nothing else on the way: the resharding's bound.
 
         That is `max(send, recv)` of 2211.05322's unit tasks, whose holders share out what they all have: all parts of
         the source send an equal share, and every part of the target receives what it needs, once. Parts are hosts, by
@@ -65,7 +65,7 @@ class Placement:
 
         Args:
           nbytes: bytes of the value, all shards together.
-          target: how it lies on the block that needs it; None where it is split over all devices.
+          target: how it lies on the group that needs it; None where it is split over all devices.
         """
         if src == dst or not nbytes:
             return 0.0
@@ -83,20 +83,20 @@ class Placement:
         return bound_s + (level.latency_s if inside else _chain_s(bound_s, need.readers, level.latency_s))
 
     def start_s(self, src: int, dst: int) -> float:
-        """Seconds before the first byte of a transfer between two blocks arrives."""
+        """Seconds before the first byte of a transfer between two groups arrives."""
         if src == dst:
             return 0.0
         level = self.cluster.intra_host if self.same_host(src, dst) else self.cluster.inter_host
         return level.latency_s if level is not None else 0.0
 
     def rates(self, nbytes: float = 1.0) -> tuple[Matrix, Matrix]:
-        """Between every two blocks, `start_s`, and the further seconds of so many bytes, split over all devices."""
+        """Between every two groups, `start_s`, and the further seconds of so many bytes, split over all devices."""
         n = range(self.groups)
         start_s = tuple(tuple(self.start_s(a, b) for b in n) for a in n)
         return start_s, tuple(tuple(self.transfer_s(a, b, nbytes) - start_s[a][b] for b in n) for a in n)
 
     def links(self, src: int, dst: int) -> tuple[str, ...]:
-        """What a transfer occupies: the NICs of both blocks' hosts, one way; within a host nothing that others do."""
+        """What a transfer occupies: the NICs of both groups' hosts, one way; within a host nothing that others do."""
         a, b = self.hosts_of(src), self.hosts_of(dst)
         if self.same_host(src, dst):
             return (f"host{a[0]}:{src}>{dst}",)

@@ -7,7 +7,6 @@ Owns the order of these decisions, and layouts that pipelines share. Which pipel
 from __future__ import annotations
 
 import time
-from math import inf
 
 from rhino.errors import NoPlan, RhinoError
 from rhino.machine import Cluster
@@ -17,9 +16,9 @@ from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.options import SCHEDULES, JointOptions
 from rhino.pipeline.search.pipeline import Pipeline, pipeline, stage_step
 from rhino.pipeline.search.placement import Placement
-from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded, crowd, lay_out_within
+from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded, lay_out_within, sharing
 from rhino.pipeline.search.solution import PipelineCandidate, Programs
-from rhino.sharding.solution import LostPlan
+from rhino.program.alternative import Alternative
 
 
 def plan_shape(
@@ -27,7 +26,7 @@ def plan_shape(
 ) -> PipelineCandidate | None:
     """One pipeline with a layout that was found elsewhere; None if its stages do not fit."""
     options = JointOptions(schedule=schedule, memory_limit=memory_limit)
-    return Planner(programs, cluster, options, memory_limit).scheduled(shape, dict.fromkeys(shape.kinds, sharded))
+    return Planner(programs, cluster, options, memory_limit).scheduled(shape, dict.fromkeys(shape.distinct, sharded))
 
 
 # Of GPT-39B, writing the fragments took 1.0 to 1.3 times the seconds of cutting the step; and the tasks of a stage and
@@ -47,23 +46,23 @@ class Planner:
         self.programs, self.cluster, self.options, self.limit = programs, cluster, options, limit
         self.deadline = options.deadline
         self.laid_out: dict[tuple[int, ...], Sharded | None] = {}
-        self.losers: list[LostPlan] = []
+        self.losers: list[Alternative] = []
         self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
 
     def writing_s(self, shape: Shape) -> float:
         """Seconds that writing a pipeline takes, by those that cutting took: its fragments and its task lists."""
-        cuts = _WRITTEN + (not self.programs.is_cut(shape.slices))
+        cuts = _WRITTEN + (not self.programs.is_cut(shape.parts))
         op_s = self.options.cut_s / max(1, len(self.programs.example.graph.ops))
         return cuts * self.options.cut_s + _LISTED * op_s * shape.stages * shape.microbatches
 
     def lay_out(self, shape: Shape, within: int = 0) -> Layouts | None:
         """The program on the stages of each width, `within` so many bytes if not 0; None if it cannot be."""
         found = {}
-        for width in shape.kinds:
-            key = width, shape.slices, *((*crowd(shape, width), within) if within else ())
+        for width in shape.distinct:
+            key = width, shape.parts, *((*sharing(shape, width), within) if within else ())
             if key not in self.laid_out:
                 start = time.perf_counter()
-                prepared = self.programs.prepared(shape.slices)
+                prepared = self.programs.prepared(shape.parts)
                 mesh, axes = self.options.mesh_of(width)
                 self.laid_out[key] = (
                     lay_out_within(prepared, self.cluster, shape, width, mesh, within, axes, self.deadline)
@@ -87,7 +86,7 @@ class Planner:
 
     def scheduled(self, shape: Shape, layouts: Layouts | None) -> PipelineCandidate | None:
         """The best schedule of a laid-out program; None if its stages do not fit."""
-        prepared = self.programs.prepared(shape.slices)
+        prepared = self.programs.prepared(shape.parts)
         if layouts is None or prepared is None:
             return None
         piped = self.staged(shape, prepared, layouts, ())
@@ -98,9 +97,8 @@ class Planner:
             return best
         # Cut again, for what each stage has besides arguments and saved activations.
         plan, costs = piped
-        held = zip(plan.static_bytes, plan.activation_bytes, shape.in_flight, strict=True)
-        counted = [a + k * b for a, b, k in held]
-        counted = [c * shape.width // w for c, w in zip(counted, shape.widths, strict=True)]
+        held = zip(plan.solution.evaluation.memory_bytes, shape.widths, strict=True)
+        counted = [nbytes * shape.width // w for nbytes, w in held]
         besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, shape.in_flight, counted, strict=True)]
         limits = tuple(max(1, self.limit - max(0, b)) for b in besides)
         piped = self.staged(shape, prepared, layouts, limits)
@@ -116,7 +114,7 @@ class Planner:
             exact = self.options.level == "O2"
             plan = stage_step(prepared, layouts, shape, placement, limits, exact, cut_for, self.deadline)
         except NoPlan as error:
-            self.losers.append(LostPlan(shape.name, inf, 0, error.message))
+            self.losers.append(Alternative(shape.name, error.message))
             return None
         finally:
             self.spent["stages_s"] += time.perf_counter() - start
@@ -143,12 +141,12 @@ class Planner:
         except NoPlan as error:
             peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, shape.in_flight, strict=True))
             fits = peak <= self.limit
-            self.losers.append(LostPlan(f"{shape.name}, {name}", inf, 0 if fits else peak, error.message))
+            self.losers.append(Alternative(f"{shape.name}, {name}", error.message, peak_bytes=None if fits else peak))
             return None
         simulation = simulate(schedule, piped.costs)
         peak = max(simulation.memory_peak_bytes)
         if peak > self.limit:
-            self.losers.append(LostPlan(f"{shape.name}, {name}", simulation.step_time_s, peak, "does not fit"))
+            self.losers.append(Alternative(f"{shape.name}, {name}", "does not fit", simulation.step_time_s, peak))
             return None
         problems = check(schedule, piped.costs)
         if problems:

@@ -1,6 +1,6 @@
-"""Steps cut into some number of slices, told from the same step cut into fewer and into more, which takes less time.
+"""Steps cut into some number of parts, derived from the same step cut into fewer and into more, which takes less time.
 
-Owns how sizes follow the number of slices, and when two programs are too unlike to tell. What was told is only made
+Owns how sizes follow the number of parts, and when two programs are too unlike for that. What was derived is only made
 when the search has chosen it.
 """
 
@@ -16,12 +16,12 @@ from rhino.program.data import Graph, Op, Rule, Value
 
 
 class RescaledPrograms:
-    """Programs of which few are made: the others are told from those where that can be."""
+    """Programs of which few are made: the others are derived from those where that can be."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs = programs
-        self.made: dict[int, Prepared] = {programs.example.slices: programs.example}
-        self.told: dict[int, Prepared] = {}
+        self.made: dict[int, Prepared] = {programs.example.graph.microbatches: programs.example}
+        self.derived: dict[int, Prepared] = {}
 
     @property
     def batch(self) -> int:
@@ -30,69 +30,69 @@ class RescaledPrograms:
 
     @property
     def example(self) -> Prepared:
-        """The step cut into some number of slices."""
+        """The step cut into some number of parts."""
         return self.programs.example
 
-    def prepared(self, slices: int) -> Prepared | None:
-        """The step as a loop over so many slices; None if it cannot be cut so."""
-        if slices not in self.made and slices not in self.told:
-            graph = self._tell(slices)
+    def prepared(self, parts: int) -> Prepared | None:
+        """The step as a loop over so many parts; None if it cannot be cut so."""
+        if parts not in self.made and parts not in self.derived:
+            graph = self._derive(parts)
             if graph is not None:
-                self.told[slices] = prepare(graph)
-        return self.told.get(slices) or self._make(slices)
+                self.derived[parts] = prepare(graph)
+        return self.derived.get(parts) or self._make(parts)
 
-    def is_cut(self, slices: int) -> bool:
-        """Whether it was cut so already, not only told."""
-        return self.programs.is_cut(slices)
+    def is_cut(self, parts: int) -> bool:
+        """Whether it was cut so already, not only derived."""
+        return self.programs.is_cut(parts)
 
-    def refusal(self, slices: int) -> RhinoError | None:
+    def refusal(self, parts: int) -> RhinoError | None:
         """Why it cannot be cut so."""
-        return self.programs.refusal(slices)
+        return self.programs.refusal(parts)
 
-    def told_truly(self, slices: int) -> bool:
-        """Whether a program is as it was told."""
-        told = self.told.get(slices)
-        made = told and self._make(slices)
-        return not told or (made is not None and made.graph == told.graph)
+    def derived_truly(self, parts: int) -> bool:
+        """Whether a program is as it was derived."""
+        derived = self.derived.get(parts)
+        made = derived and self._make(parts)
+        return not derived or (made is not None and made.graph == derived.graph)
 
-    def _make(self, slices: int) -> Prepared | None:
-        found = self.programs.prepared(slices)
+    def _make(self, parts: int) -> Prepared | None:
+        found = self.programs.prepared(parts)
         if found is not None:
-            self.made[slices] = found
+            self.made[parts] = found
         return found
 
-    def _tell(self, slices: int) -> Graph | None:
-        """From the nearest programs with fewer and with more slices that are alike."""
-        fewer = max((n for n in self.made if n < slices), default=0)
-        for more in sorted(n for n in self.made if n > slices and fewer):
-            found = rescaled(self.made[fewer].graph, self.made[more].graph, slices)
+    def _derive(self, parts: int) -> Graph | None:
+        """From the nearest programs with fewer and with more parts that are alike."""
+        fewer = max((n for n in self.made if n < parts), default=0)
+        for more in sorted(n for n in self.made if n > parts and fewer):
+            found = rescaled(self.made[fewer].graph, self.made[more].graph, parts)
             if found is not None:
                 return found
         return None
 
 
-def rescaled(fewer: Graph, more: Graph, slices: int) -> Graph | None:
-    """The program with `slices` trips of its micro-batch loop, from two with fewer and with more trips.
+def rescaled(fewer: Graph, more: Graph, parts: int) -> Graph | None:
+    """The program with `parts` trips of its micro-batch loop, from two with fewer and with more trips.
 
     Every size is the same in both, or inversely as the trips, or as the trips, and so it is between them.
 
     Returns: None where the two differ in anything else, or a dimension becomes one: programs are then simplified.
     """
     try:
-        return _Telling(fewer, more, slices).graph()
+        return _Rescaling(fewer, more, parts).graph()
     except _UnlikeError:
         return None
 
 
 class _UnlikeError(Exception):
-    """Two programs differ in more than their number of slices."""
+    """Two programs differ in more than their number of parts."""
 
 
-class _Telling:
-    def __init__(self, fewer: Graph, more: Graph, slices: int) -> None:
+class _Rescaling:
+    def __init__(self, fewer: Graph, more: Graph, parts: int) -> None:
         self.fewer, self.more = fewer, more
-        self.trips = tuple(int(g.ops[g.microbatch_loop].tag) for g in (fewer, more))
-        self.slices = slices
+        self.trips = (fewer.microbatches, more.microbatches)
+        self.parts = parts
         self.sizes: dict[tuple[int, int], int] = {}
         self.rules: dict[tuple[int, int], Rule] = {}
 
@@ -107,23 +107,18 @@ class _Telling:
         return replace(fewer, values=values, ops=ops)
 
     def op(self, a: Op, b: Op, values: Sequence[Value]) -> Op:
-        if (a.name, a.operands, a.results, a.parent, a.region_end, a.ties) != (
-            b.name, b.operands, b.results, b.parent, b.region_end, b.ties,
+        if (a.name, a.operands, a.results, a.parent, a.region_end, a.ties, a.tag) != (
+            b.name, b.operands, b.results, b.parent, b.region_end, b.ties, b.tag,
         ):  # fmt: skip
             raise _UnlikeError
         if a.manual is not None or b.manual is not None:
             raise _UnlikeError
-        tag = a.tag
-        if a.tag != b.tag:
-            if a.name != "stablehlo.while":
-                raise _UnlikeError
-            tag = str(self.size(int(a.tag), int(b.tag)))
         # Most count their largest tensor, which need not be the same one in both.
         largest = a.flops == _largest(a, self.fewer.values) and b.flops == _largest(b, self.more.values)
         flops = _largest(a, values) if largest else self.size(a.flops, b.flops)
         return Op(
             a.index, a.name, a.operands, a.results, self.rule(a.rule, b.rule), flops, self.size(a.trips, b.trips),
-            a.parent, a.region_end, a.ties, a.where, tag,
+            a.parent, a.region_end, a.ties, a.where, a.tag, self.size(a.iterations, b.iterations),
         )  # fmt: skip
 
     def value(self, a: Value, b: Value) -> Value:
@@ -152,16 +147,16 @@ class _Telling:
         return tuple([self.size(x, y) for x, y in zip(a, b, strict=True)])
 
     def size(self, a: int, b: int) -> int:
-        """A number that is a with fewer slices and b with more."""
+        """A number that is a with fewer parts and b with more."""
         if a == b:
             return a
         found = self.sizes.get((a, b))
         if found is None:
             fewer, more = self.trips
             if a * fewer == b * more:
-                found, rest = divmod(a * fewer, self.slices)
+                found, rest = divmod(a * fewer, self.parts)
             elif a * more == b * fewer:
-                found, rest = divmod(a * self.slices, fewer)
+                found, rest = divmod(a * self.parts, fewer)
             else:
                 raise _UnlikeError
             if rest or min(a, b, found) == 1:

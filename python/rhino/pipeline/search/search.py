@@ -21,8 +21,9 @@ from rhino.pipeline.search.planned import Planner
 from rhino.pipeline.search.rescaled import RescaledPrograms
 from rhino.pipeline.search.sharded import Layouts, Sharded
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate, Programs
+from rhino.program.alternative import Alternative
+from rhino.program.data import STATE
 from rhino.sharding.meshes import axes_text
-from rhino.sharding.solution import LostPlan
 
 Progress = Callable[[int, int, str], None]
 
@@ -32,12 +33,12 @@ class SearchEffort:
     """How hard a level searches.
 
     Attributes:
-      slices: how many counts of slices are tried, and `ratio` from one to the next.
+      parts: how many counts of parts are tried, and `ratio` from one to the next.
       wide: whether a replica may have devices on several hosts.
       exact: pipelines planned in full after the estimates.
     """
 
-    slices: int
+    parts: int
     ratio: int
     wide: bool
     exact: int
@@ -59,16 +60,16 @@ def plan_jointly(
     """
     check_options(options)
     tell = progress or (lambda done, total, label: None)
-    told = RescaledPrograms(programs)
+    derived = RescaledPrograms(programs)
     try:
-        found = _JointSearch(told, cluster, options, tell).run()
+        found = _JointSearch(derived, cluster, options, tell).run()
     except NoPlan:
-        if not told.told:
+        if not derived.derived:
             raise
     else:
-        if told.told_truly(found.best.shape.slices):
+        if derived.derived_truly(found.best.shape.parts):
             return found
-    # Nothing is refused, or chosen, by a program that was only told.
+    # Nothing is refused, or chosen, by a program that was only derived.
     return _JointSearch(programs, cluster, options, tell).run()
 
 
@@ -83,7 +84,7 @@ class _Draft:
     slow: bool
     bound_s: float
     stages: int
-    slices: int
+    parts: int
     shape: Shape = field(compare=False)
     own: bool = field(compare=False)
 
@@ -152,18 +153,18 @@ class _JointSearch:
         )
 
     def refined(self, best: PipelineCandidate) -> tuple[PipelineCandidate, int]:
-        """The best with half or twice as many slices, and so on while that is faster; and how many were planned."""
-        done, tried = 0, {best.shape.slices}
+        """The best with half or twice as many parts, and so on while that is faster; and how many were planned."""
+        done, tried = 0, {best.shape.parts}
         improved = not self.options.microbatches
         while improved:
             improved = False
             shape = best.shape
-            for slices in (shape.slices // 2, shape.slices * 2):
-                fits = slices >= shape.replicas and not slices % shape.replicas and not self.programs.batch % slices
-                near = replace(shape, slices=slices)
-                if slices in tried or not fits or self.late(near, shape):
+            for parts in (shape.parts // 2, shape.parts * 2):
+                fits = parts >= shape.replicas and not parts % shape.replicas and not self.programs.batch % parts
+                near = replace(shape, parts=parts)
+                if parts in tried or not fits or self.late(near, shape):
                     continue
-                tried.add(slices)
+                tried.add(parts)
                 if self.planner.lay_out(near) is None:
                     continue
                 found = self.planner.planned(near)
@@ -200,12 +201,12 @@ class _JointSearch:
         for shape in shapes(cluster, self.programs.batch, **asked, fewer=options.fewer, uneven=self.uneven):
             if shape.stages == 1 and not options.stages:
                 continue  # one stage is no pipeline: `plan_sharding` searches those
-            if options.mesh and sorted(shape.kinds) != sorted(map(prod, options.mesh)):
+            if options.mesh and sorted(shape.distinct) != sorted(map(prod, options.mesh)):
                 continue
-            if any(width % taken for width in shape.kinds):
+            if any(width % taken for width in shape.distinct):
                 continue
             wide = shape.width > cluster.devices_per_host
-            if wide and len(shape.kinds) == 1 and not (self.effort.wide or options.mesh):
+            if wide and len(shape.distinct) == 1 and not (self.effort.wide or options.mesh):
                 continue
             # However they are divided, parameters and optimizer state are somewhere in each replica.
             each = kept // sum(shape.widths)
@@ -215,49 +216,49 @@ class _JointSearch:
             by_width.setdefault((shape.width, shape.stages, shape.replicas), []).append(shape)
         wanted = [shape for choices in by_width.values() for shape in self.spaced(choices)]
         # The coarsest cut of each width stands for the others until they are promising: finer ones send no less.
-        for shape in sorted(wanted, key=lambda s: (s.width, s.slices)):
-            if shape.kinds not in known:
+        for shape in sorted(wanted, key=lambda s: (s.width, s.parts)):
+            if shape.distinct not in known:
                 layouts = self.planner.lay_out(shape)
                 if layouts is not None:
-                    known[shape.kinds] = layouts, shape.slices
+                    known[shape.distinct] = layouts, shape.parts
         for shape in wanted:
-            if shape.kinds in known:
-                layouts, slices = known[shape.kinds]
-                found.append(self.draft(shape, layouts, slices))
+            if shape.distinct in known:
+                layouts, parts = known[shape.distinct]
+                found.append(self.draft(shape, layouts, parts))
         heapify(found)
         return found
 
-    def draft(self, shape: Shape, layouts: Layouts, slices: int = 0) -> _Draft:
-        """A pipeline with the layout of its program, or of the same cut into another number of slices."""
-        bound_s = min(self.bound(shape, layouts[width], slices or shape.slices) for width in shape.kinds)
+    def draft(self, shape: Shape, layouts: Layouts, parts: int = 0) -> _Draft:
+        """A pipeline with the layout of its program, or of the same cut into another number of parts."""
+        bound_s = min(self.bound(shape, layouts[width], parts or shape.parts) for width in shape.distinct)
         slow = self.planner.writing_s(shape) > self.half_s
-        return _Draft(slow, bound_s, shape.stages, shape.slices, shape, slices in (0, shape.slices))
+        return _Draft(slow, bound_s, shape.stages, shape.parts, shape, parts in (0, shape.parts))
 
     def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
-        """The finest slices, those `ratio` times as large, and so on: the same for all, for each takes time to read."""
-        ordered = sorted(choices, key=lambda s: -s.slices)
+        """The finest parts, those `ratio` times as large, and so on: the same for all, for each takes time to read."""
+        ordered = sorted(choices, key=lambda s: -s.parts)
         if self.options.microbatches:
             return ordered
         picked = ordered[:1]
         for shape in ordered[1:]:
-            if picked[-1].slices >= self.effort.ratio * shape.slices:
+            if picked[-1].parts >= self.effort.ratio * shape.parts:
                 picked.append(shape)
-        return picked[: self.effort.slices]
+        return picked[: self.effort.parts]
 
-    def bound(self, shape: Shape, sharded: Sharded, slices: int) -> float:
+    def bound(self, shape: Shape, sharded: Sharded, parts: int) -> float:
         """Seconds of a step with equal stages that wait for the first micro-batch, or for the least that links take.
 
         Args:
-          sharded: the layout of the program cut into `slices` slices.
+          sharded: the layout of the program cut into so many.
         """
-        prepared = self.programs.prepared(slices)
+        prepared = self.programs.prepared(parts)
         assert prepared is not None
         loop = prepared.graph.microbatch_loop
         end = prepared.graph.ops[loop].region_end
         seconds = sharded.seconds
         inside = sum(seconds.compute[loop:end]) + sum(seconds.comm[loop:end])
         every = sum(seconds.compute) + sum(seconds.comm)
-        micro_s, send_s = inside / shape.slices, self.send_s(shape)
+        micro_s, send_s = inside / shape.parts, self.send_s(shape)
         first_s = micro_s + (shape.stages - 1) * send_s
         rest_s = (shape.microbatches - 1) * max(micro_s / shape.stages, send_s)
         return first_s + rest_s + (every - inside) / shape.stages
@@ -270,23 +271,23 @@ class _JointSearch:
     def state_bytes(self) -> int:
         """Bytes of parameters, optimizer state and gradients, undivided."""
         graph = self.programs.example.graph
-        state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in ("param", "opt_state"))
+        state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in STATE)
         sums = sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
         return state + sums
 
     # --- what lost ----------------------------------------------------------------------------------------------------
 
     def lose(self, candidate: PipelineCandidate) -> None:
-        self.losers.append(LostPlan(candidate.name, candidate.step_time_s, candidate.peak_bytes, ""))
+        self.losers.append(Alternative(candidate.name, "", candidate.step_time_s, candidate.peak_bytes))
 
-    def alternatives(self, best: PipelineCandidate) -> tuple[LostPlan, ...]:
+    def alternatives(self, best: PipelineCandidate) -> tuple[Alternative, ...]:
         """Those that lost, the fastest first, each once."""
-        found: dict[str, LostPlan] = {}
+        found: dict[str, Alternative] = {}
         for a in self.losers:
-            why = a.why or f"{a.step_time_s / best.step_time_s - 1:.1%} slower"
-            if a.name != best.name and a.step_time_s < inf:
+            if a.name != best.name and a.step_time_s is not None:
+                why = a.why or f"{a.step_time_s / best.step_time_s - 1:.1%} slower"
                 found.setdefault(a.name, replace(a, why=why))
-        return tuple(sorted(found.values(), key=lambda a: (a.step_time_s, a.name)))
+        return tuple(sorted(found.values(), key=lambda a: a.rank))
 
     def nothing(self) -> NoPlan:
         """Why no pipeline is worth a search."""
@@ -318,10 +319,10 @@ class _JointSearch:
                 f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",
                 "ask for a number that divides the batch, or take another batch",
             )
-        for _, slices, *_ in self.planner.laid_out:
-            refusal = self.programs.refusal(slices)
+        for _, parts, *_ in self.planner.laid_out:
+            refusal = self.programs.refusal(parts)
             if refusal is not None:
-                return NotPipelined(f"the step cannot be cut into {slices} parts: {refusal.message}", refusal.remedy)
+                return NotPipelined(f"the step cannot be cut into {parts} parts: {refusal.message}", refusal.remedy)
         own = self.programs.example.graph.axes
         if (taken := prod(n for _, n in own)) > 1:
             these = f"of {options.stages} stages" if options.stages else "of two stages or more"
@@ -356,14 +357,15 @@ class _JointSearch:
         )
 
     def too_large(self, drafts: Sequence[_Draft]) -> NoPlan:
-        refused = next((a for a in self.losers if not a.peak_bytes), None)
-        if refused is not None and not any(a.peak_bytes for a in self.losers):
+        needed = [(a.peak_bytes, a.name) for a in self.losers if a.peak_bytes]
+        if self.losers and not needed:
+            refused = self.losers[0]
             return NotPipelined(
                 f"no pipeline is possible on {self.cluster.name}: {refused.name}: {refused.why}",
                 "ask for another number of stages or micro-batches, or plan it as one program (stages=1)",
             )
-        tight = min((a for a in self.losers if a.peak_bytes), key=lambda a: a.peak_bytes, default=None)
-        needs = f": {tight.name} needs {nbytes(tight.peak_bytes)}" if tight else ""
+        tight = min(needed, key=lambda entry: entry[0], default=None)
+        needs = f": {tight[1]} needs {nbytes(tight[0])}" if tight else ""
         return NothingFits(
             f"no pipeline fits in {nbytes(self.limit)} per device on {self.cluster.name}{needs}",
             "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",

@@ -44,11 +44,6 @@ class Prepared:
     ready: stages.PreparedStep
     backward: Sequence[bool]
 
-    @property
-    def slices(self) -> int:
-        """Trips of the micro-batch loop."""
-        return max(1, int(self.graph.ops[self.graph.microbatch_loop].tag))
-
 
 def prepare(graph: Graph) -> Prepared:
     """Reads the decisions of a program once for all meshes and stages.
@@ -95,7 +90,7 @@ Layouts = Mapping[int, Sharded]
 
 def lay_out(
     prepared: Prepared,
-    block: Cluster,
+    replica: Cluster,
     level: str,
     mesh: tuple[int, ...] | None = None,
     count: int = 1,
@@ -107,7 +102,7 @@ def lay_out(
     """The best plan of the program on the devices of one replica.
 
     Args:
-      block: the devices of one replica.
+      replica: the devices of one replica.
       mesh: its shape, if the user gave one.
       count, in_flight: with a limit, how many stages share the program, and how many micro-batches each saves for.
       memory_limit: bytes per device; 0 leaves memory to be judged by stage.
@@ -131,7 +126,7 @@ def lay_out(
         deadline=deadline,
     )
     try:
-        solution = plan_sharding(prepared.graph, block, options)
+        solution = plan_sharding(prepared.graph, replica, options)
     except NothingFits:
         if not memory_limit:
             raise
@@ -158,11 +153,11 @@ def lay_out_within(
 
     The program is then that of as many stages of this width as the devices would make.
     """
-    block = part_of(cluster, width)
+    replica = part_of(cluster, width)
     prepared = _pinned(prepared, [s for s, w in enumerate(shape.widths) if w == width])
     if not memory_limit:
-        return lay_out(prepared, block, "O1", mesh, axes=axes, deadline=deadline)
-    return lay_out(prepared, block, "O1", mesh, *crowd(shape, width), memory_limit, axes, deadline)
+        return lay_out(prepared, replica, "O1", mesh, axes=axes, deadline=deadline)
+    return lay_out(prepared, replica, "O1", mesh, *sharing(shape, width), memory_limit, axes, deadline)
 
 
 def carried(
@@ -190,7 +185,7 @@ def _pinned(prepared: Prepared, stages: Sequence[int]) -> Prepared:
     return replace(prepared, graph=graph, problem=problem, quotient=tie_repeats(problem))
 
 
-def crowd(shape: Shape, width: int) -> tuple[int, int]:
+def sharing(shape: Shape, width: int) -> tuple[int, int]:
     """How many stages of a width would share the program, and how many micro-batches each saves for."""
     return -(-sum(shape.widths) // width), max(shape.in_flight)
 

@@ -1,4 +1,4 @@
-"""What the joint search is given and what it answers: programs by number of slices, a pipeline planned in full.
+"""What the joint search is given and what it answers: programs by number of parts, a pipeline planned in full.
 
 Owns the types. Decides nothing.
 """
@@ -14,11 +14,11 @@ from rhino.pipeline.schedule import ScheduledStep, Simulation
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.pipeline import Pipeline
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
-from rhino.sharding.solution import LostPlan
+from rhino.program.alternative import Alternative
 
 
 class Programs(Protocol):
-    """The step cut into any number of slices."""
+    """The step cut into any number of parts."""
 
     @property
     def batch(self) -> int:
@@ -26,15 +26,15 @@ class Programs(Protocol):
 
     @property
     def example(self) -> Prepared:
-        """The step cut into some number of slices."""
+        """The step cut into some number of parts."""
 
-    def prepared(self, slices: int) -> Prepared | None:
-        """The step as a loop over so many slices; None if it cannot be cut so."""
+    def prepared(self, parts: int) -> Prepared | None:
+        """The step as a loop over so many parts; None if it cannot be cut so."""
 
-    def is_cut(self, slices: int) -> bool:
+    def is_cut(self, parts: int) -> bool:
         """Whether the step was cut so already."""
 
-    def refusal(self, slices: int) -> RhinoError | None:
+    def refusal(self, parts: int) -> RhinoError | None:
         """Why it cannot be cut so."""
 
 
@@ -70,7 +70,7 @@ class JointSolution:
     """The best pipeline, why others lost, and how the search went. `bound_s` is below every pipeline tried."""
 
     best: PipelineCandidate
-    alternatives: tuple[LostPlan, ...]
+    alternatives: tuple[Alternative, ...]
     candidates: int
     bound_s: float
     seconds: float

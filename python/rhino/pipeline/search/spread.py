@@ -1,4 +1,4 @@
-"""How a value lies on a block of devices: which axes of the block's mesh split it, and what each host then needs of it.
+"""How a value lies on a group of devices: which axes of the group's mesh split it, and what each host then needs of it.
 
 Owns that count. Knows neither clusters nor seconds.
 """
@@ -12,9 +12,9 @@ from math import ceil, prod
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A value on a block: `mesh` has the sizes of the block's axes, outermost first, `split` whether each splits it.
+    """A value on a group: `mesh` has the sizes of the group's axes, outermost first, `split` whether each splits it.
 
-    Axes that do not split it hold copies. Devices of the block are consecutive, row-major over the axes.
+    Axes that do not split it hold copies. Devices of the group are consecutive, row-major over the axes.
     """
 
     mesh: tuple[int, ...]
@@ -32,7 +32,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What parts of a block need of a value: the largest share, and the most parts that need one and the same tile."""
+    """What parts of a group need of a value: the largest share, and the most parts that need one and the same tile."""
 
     share: float
     readers: int
@@ -40,7 +40,7 @@ class Need:
 
 @cache
 def need_of(spread: Spread, width: int) -> Need:
-    """Of the parts of a block of so many consecutive devices each, such as hosts."""
+    """Of the parts of a group of so many consecutive devices each, such as hosts."""
     parts: list[dict[int, None]] = []
     for device in range(prod(spread.mesh)):
         if device % width == 0:

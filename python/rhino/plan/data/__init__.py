@@ -12,10 +12,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from rhino.errors import RhinoError
-from rhino.machine.collectives import KINDS
 from rhino.machine.padding import Unsplit
 from rhino.pipeline.schedule import SCHEDULES
+from rhino.program.alternative import Alternative
 from rhino.program.kernel_use import KernelUse
+from rhino.program.operations import COLLECTIVES
 from rhino.schema.kinds import Fault, Faults, Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, Version
 from rhino.schema.records import described, record, told
 
@@ -78,9 +79,9 @@ class Predicted:
     bubble_s: float = told(Float(0), "seconds a pipeline idles")
     peak_bytes: int = told(Int(0), "the most memory in use at once")
     comm_bytes: Mapping[str, int] = told(
-        MapOf(Int(0), KINDS), "bytes each device sends, by kind of collective, under ring formulas"
+        MapOf(Int(0), COLLECTIVES), "bytes each device sends, by kind of collective, under ring formulas"
     )
-    collectives: Mapping[str, int] = told(MapOf(Int(0), KINDS), "executions by kind", default_factory=dict)
+    collectives: Mapping[str, int] = told(MapOf(Int(0), COLLECTIVES), "executions by kind", default_factory=dict)
     memory: Mapping[str, int] = told(
         MapOf(Int(0)), "parts of the peak: `argument_bytes`, `output_bytes` and `temp_bytes`", default_factory=dict
     )
@@ -95,20 +96,6 @@ class Search:
     searched_s: float | None = told(
         Float(0), "of a pipeline, the step time by which it was chosen, before its transfers were planned", default=None
     )
-
-
-@described
-class Alternative:
-    """A candidate that lost, and why; its predictions where they were made."""
-
-    name: str = told(String(), "what was tried")
-    why: str = told(String(), "why it lost")
-    step_time_s: float | None = told(
-        Float(0),
-        "its predicted seconds per step; of a pipeline by the price of `search.searched_s`",
-        default=None,
-    )
-    peak_bytes: int | None = told(Int(0), "its predicted peak memory per device", default=None)
 
 
 @described

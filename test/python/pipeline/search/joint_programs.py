@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rhino.dialect.context import make_context, parse_text
-from rhino.passes.plan.split_programs import SplitPrograms
+from rhino.ir.microbatch.programs import SplitPrograms
 
 
 def chain(layers: int, batch: int = 32, width: int = 64) -> str:

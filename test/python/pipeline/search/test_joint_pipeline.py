@@ -49,8 +49,8 @@ def test_seconds_of_stages_are_those_of_their_ops(found: PipelineCandidate) -> N
            if stage < 0 or not phase]  # fmt: skip
     assert sum(loads.compute) == pytest.approx(sum(seconds.compute) - sum(own), rel=1e-6)
     assert sum(own) < 0.02 * sum(seconds.compute)
-    slices = found.shape.slices
-    looped = sum(map(sum, zip(loads.forward, loads.backward, loads.weight, strict=True))) * slices
+    parts = found.shape.parts
+    looped = sum(map(sum, zip(loads.forward, loads.backward, loads.weight, strict=True))) * parts
     once = sum(loads.prepare) + sum(loads.update)
     assert looped + once == pytest.approx(sum(loads.compute) + sum(loads.comm))
     whole = found.pipeline.costs.backward_s

@@ -10,8 +10,8 @@ from joint_programs import programs
 
 from rhino.deadline import Deadline
 from rhino.errors import RhinoError
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.candidates import Shape, shapes
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.planned import Planner
@@ -42,7 +42,7 @@ def test_the_same_answer_twice(best: JointSolution) -> None:
 
 def test_nothing_it_could_be_asked_for_is_much_faster(step: SplitPrograms, best: JointSolution) -> None:
     asked = 0
-    # Not every number of slices is tried: transfers of so small a step take most of it, a few slices are best.
+    # Not every number of parts is tried: transfers of so small a step take most of it, a few parts are best.
     for stages in (2, 4):
         for microbatches in (1, 2, 4, 8, 32, 128):
             try:
@@ -154,7 +154,7 @@ def test_unequal_stages_where_equal_ones_are_too_many() -> None:
     data["devices_per_host"] = data["levels"][0]["size"] = 11
     eleven = Cluster.from_dict(data)
     best = plan_jointly(programs(2, batch=64, width=1024), eleven, JointOptions()).best
-    assert len(best.shape.kinds) == 2 and best.shape.devices == 11
+    assert len(best.shape.distinct) == 2 and best.shape.devices == 11
 
 
 @pytest.mark.parametrize(("batch", "found"), [(8, 4), (6, 3), (7, 1), (1, 1)])
@@ -164,14 +164,14 @@ def test_fewer_microbatches_are_the_most_that_divide_the_batch(batch: int, found
 
 
 def test_writing_is_told_by_what_was_cut_and_by_the_tasks(step: SplitPrograms) -> None:
-    def writing_s(stages: int, slices: int, cut_s: float) -> float:
-        shape = Shape((1,) * stages, 1, slices)
+    def writing_s(stages: int, parts: int, cut_s: float) -> float:
+        shape = Shape((1,) * stages, 1, parts)
         return Planner(step, CLUSTER, JointOptions(cut_s=cut_s), 1).writing_s(shape)
 
-    cut, uncut = step.example.slices, 3
+    cut, uncut = step.example.graph.microbatches, 3
     assert step.is_cut(cut) and not step.is_cut(uncut)
     assert writing_s(2, cut, 0.0) == 0.0
-    # A program that was only told is cut once more.
+    # A program that was only derived is cut once more.
     fragments_s = writing_s(0, cut, 8.0)
     assert writing_s(0, uncut, 8.0) == fragments_s + 8.0
     lists_s = writing_s(1, cut, 8.0) - fragments_s

@@ -16,7 +16,10 @@ from rhino.pipeline.search.candidates import Shape, shapes, widths
 from rhino.pipeline.search.placement import Placement, part_of
 from rhino.pipeline.search.spread import Spread
 from rhino.program.data import Graph
-from rhino.reshard import MovedTensor, Network, bounds_of, spec_tiles, units_of
+from rhino.reshard.bounds import bounds_of
+from rhino.reshard.data import MovedTensor, Network
+from rhino.reshard.tiles import spec_tiles
+from rhino.reshard.units import units_of
 
 V100S = Cluster.load("p3.16xlarge:8")
 NIC_BYTES_S, NVLINK_BYTES_S = 3.125e9, 150e9
@@ -202,7 +205,7 @@ def test_shapes_use_every_device_and_divide_the_batch() -> None:
     assert len(set(found)) == len(found)
     for shape in found:
         assert shape.stages * shape.replicas * shape.width == 64
-        assert 32 % shape.slices == 0 and shape.slices % shape.replicas == 0
+        assert 32 % shape.parts == 0 and shape.parts % shape.replicas == 0
 
 
 def test_what_the_user_asks_for_is_kept() -> None:
@@ -215,9 +218,9 @@ def test_stages_are_unequal_only_where_their_number_must_be() -> None:
     assert {s.widths for s in shapes(host, 8, stages=4)} == {(1,) * 4, (2,) * 4}
     found = list(shapes(host, 8, stages=3))
     assert {(s.widths, s.replicas) for s in found} == {((3, 3, 2), 1)}
-    assert {s.slices for s in found} == {1, 2, 4, 8}
-    assert (found[-1].devices, found[-1].kinds, found[-1].width) == (8, (3, 2), 3)
+    assert {s.parts for s in found} == {1, 2, 4, 8}
+    assert (found[-1].devices, found[-1].distinct, found[-1].width) == (8, (3, 2), 3)
     assert found[-1].name == "3 stages of 3+3+2, 8 micro-batches"
-    assert all(len(s.kinds) == 1 for s in shapes(host, 8))
+    assert all(len(s.distinct) == 1 for s in shapes(host, 8))
     assert {s.stages for s in shapes(host, 8, uneven=True)} == {3, 5, 6, 7}
     assert list(shapes(host, 8, stages=9)) == []

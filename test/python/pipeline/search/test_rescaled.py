@@ -1,4 +1,4 @@
-"""What is told of a program cut into some number of slices is what is made."""
+"""What is told of a program cut into some number of parts is what is made."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from joint_programs import programs
 
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.rescaled import RescaledPrograms, rescaled
 from rhino.pipeline.search.search import plan_jointly
@@ -22,19 +22,19 @@ def step() -> SplitPrograms:
     return programs(4, batch=64, width=16)
 
 
-def graph(step: SplitPrograms, slices: int) -> Graph:
-    prepared = step.prepared(slices)
+def graph(step: SplitPrograms, parts: int) -> Graph:
+    prepared = step.prepared(parts)
     assert prepared is not None
     return prepared.graph
 
 
-@pytest.mark.parametrize("slices", [4, 8, 16])
-def test_between_two_programs_it_is_the_one_that_is_made(step: SplitPrograms, slices: int) -> None:
-    assert rescaled(graph(step, 2), graph(step, 32), slices) == graph(step, slices)
+@pytest.mark.parametrize("parts", [4, 8, 16])
+def test_between_two_programs_it_is_the_one_that_is_made(step: SplitPrograms, parts: int) -> None:
+    assert rescaled(graph(step, 2), graph(step, 32), parts) == graph(step, parts)
 
 
 def test_what_is_too_unlike_is_not_told(step: SplitPrograms) -> None:
-    # Slices of one example are written in another way, and three slices do not divide the batch.
+    # Parts of one example are written in another way, and three parts do not divide the batch.
     assert rescaled(graph(step, 2), graph(step, 64), 8) is None
     assert rescaled(graph(step, 2), graph(step, 32), 3) is None
     other = graph(programs(5, batch=64, width=16), 32)
@@ -45,12 +45,12 @@ def test_what_is_too_unlike_is_not_told(step: SplitPrograms) -> None:
 
 def test_few_programs_are_made() -> None:
     step = programs(4, batch=64, width=16)
-    told = RescaledPrograms(step)
-    assert all(told.prepared(n) is not None for n in (2, 32, 4, 8, 16))
-    assert (sorted(told.made), sorted(told.told)) == ([2, 32, 64], [4, 8, 16])
-    assert told.told_truly(8)
-    assert told.prepared(3) is None
-    assert told.refusal(3) is not None
+    derived = RescaledPrograms(step)
+    assert all(derived.prepared(n) is not None for n in (2, 32, 4, 8, 16))
+    assert (sorted(derived.made), sorted(derived.derived)) == ([2, 32, 64], [4, 8, 16])
+    assert derived.derived_truly(8)
+    assert derived.prepared(3) is None
+    assert derived.refusal(3) is not None
 
 
 class Untrue(RescaledPrograms):
@@ -58,17 +58,17 @@ class Untrue(RescaledPrograms):
 
     def __init__(self, programs: Programs) -> None:
         super().__init__(programs)
-        for slices in (2, 256):
-            assert super().prepared(slices) is not None
+        for parts in (2, 256):
+            assert super().prepared(parts) is not None
 
-    def prepared(self, slices: int) -> Prepared | None:
+    def prepared(self, parts: int) -> Prepared | None:
         """As it is, but for what ops count."""
-        found = super().prepared(slices)
-        if found is not None and slices in self.told:
+        found = super().prepared(parts)
+        if found is not None and parts in self.derived:
             idle = [replace(op, flops=0, rule=None) for op in found.graph.ops]
             graph = replace(found.graph, ops=idle)
             problem = replace(found.problem, graph=graph)
-            found = self.told[slices] = replace(found, graph=graph, problem=problem)
+            found = self.derived[parts] = replace(found, graph=graph, problem=problem)
         return found
 
 
@@ -78,5 +78,5 @@ def test_a_plan_of_what_was_told_wrongly_is_not_taken(monkeypatch: pytest.Monkey
     monkeypatch.setattr("rhino.pipeline.search.search.RescaledPrograms", Untrue)
     assert plan_jointly(programs(4, batch=512, width=1024), cluster, options).best.step_time_s == expected
     # Unchecked it would be.
-    monkeypatch.setattr(Untrue, "told_truly", lambda self, slices: True)
+    monkeypatch.setattr(Untrue, "derived_truly", lambda self, parts: True)
     assert plan_jointly(programs(4, batch=512, width=1024), cluster, options).best.step_time_s != expected

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rhino.dialect.context import make_context, parse_text
+from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
-from rhino.passes.plan.split_programs import SplitPrograms
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.search import plan_jointly
 

@@ -1,0 +1,169 @@
+"""The step cut into micro-batches, for the joint search: `SplitPrograms` makes and remembers what it asks for.
+
+Owns how often loops over layers and the batch are cut. Plans nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.deadline import NEVER, Clock, Deadline
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoMicrobatches
+from rhino.dialect.context import make_context, parse_bytes, to_bytecode
+from rhino.errors import RhinoError
+from rhino.ir.diagnostics import PassError
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.microbatch.accumulate import accumulate_in_loops
+from rhino.ir.microbatch.accumulation import NoAccumulation
+from rhino.ir.microbatch.adopt import adopt
+from rhino.ir.microbatch.split import split_microbatch
+from rhino.ir.scans.layers import split_scans
+from rhino.microbatch import batch_size
+from rhino.pipeline.search.sharded import Prepared, prepare
+
+# Loops over layers become at most this many, so that stages can end between any two layers of most models.
+_PIECES = {"O1": 16, "O2": 48}
+# Of the finest cuts of the batch, the coarser ones are tried if those are refused: examples may be routed in groups.
+_ATTEMPTS = 5
+
+
+@dataclass
+class SplitPrograms:
+    """The step cut into parts, made when asked for. `bytecode` is of the step with its loops over layers split.
+
+    `own` is the number of micro-batches that the step has a loop over itself, 0 for none: it is cut as often then.
+    `batch`: examples that can be told apart, 1 where they need each other, then `uncut` says why. `pieces`: what loops
+    over layers are split into. `statistics`: as of rhino-split-microbatch. `cut` has the steps cut so far, as bytecode;
+    the last took `cut_s` seconds of the `clock`.
+    """
+
+    bytecode: bytes
+    batch: int
+    pieces: int
+    statistics: str = "batch"
+    own: int = 0
+    cut: dict[int, bytes] = field(default_factory=dict)
+    known: dict[int, Prepared | None] = field(default_factory=dict)
+    refused: dict[int, PassError] = field(default_factory=dict)
+    uncut: PassError | None = None
+    clock: Clock = NEVER.clock
+    cut_s: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        module: ir.Module,
+        level: str,
+        statistics: str = "batch",
+        microbatches: int = 0,
+        deadline: Deadline = NEVER,
+    ) -> SplitPrograms:
+        """Of a normalised module, which stays as it is. A step that no number of parts suits is one part.
+
+        Args:
+          microbatches: those asked for, 0 for any number: with more than one, a step must be cut.
+          deadline: after which no coarser cut is tried for one that was refused.
+
+        Raises:
+          PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
+        """
+        copy = parse_bytes(to_bytecode(module), make_context())
+        main = functions.find(copy, "main")
+        assert main is not None
+        adopted = adopt(copy)
+        # Of a loop that is not taken the reason is given, should the step be refused.
+        reason = _not_adopted(main, adopted) if isinstance(adopted, NoAccumulation) else None
+        split_scans(copy, _PIECES[level])
+        main = functions.find(copy, "main")
+        assert main is not None
+        own = adopted if isinstance(adopted, int) else 0
+        batch = own or _examples(main)
+        found = cls(to_bytecode(copy), batch, _PIECES[level], statistics, own, clock=deadline.clock)
+        # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
+        for parts in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
+            if found.prepared(parts) is not None:
+                return found
+            if deadline.over():
+                break
+        # Of fewer, larger parts: the finer ones may only not have divided.
+        uncut = reason or list(found.refused.values())[-1]
+        if microbatches > 1 or found.prepared(1) is None:
+            raise uncut
+        return replace(found, batch=1, known={1: found.known[1]}, uncut=uncut)
+
+    @property
+    def example(self) -> Prepared:
+        """The step cut as often as was tried first."""
+        return next(p for p in self.known.values() if p is not None)
+
+    def module(self, parts: int) -> ir.Module:
+        """The step as a loop over so many parts."""
+        if parts in self.cut:
+            return parse_bytes(self.cut[parts], make_context())
+        module = parse_bytes(self.bytecode, make_context())
+        if not self.own:
+            split_microbatch(module, parts, self.statistics)
+        elif parts != self.own:
+            raise _own_loop(module, self.own, parts)
+        accumulate_in_loops(module)
+        self.cut[parts] = to_bytecode(module)
+        return module
+
+    def make(self, parts: int) -> Prepared:
+        """The same as data."""
+        begin = self.clock()
+        found = prepare(import_graph(self.module(parts)))
+        self.cut_s = self.clock() - begin
+        return found
+
+    def prepared(self, parts: int) -> Prepared | None:
+        """As `make`, remembered; None if the step cannot be cut so."""
+        if parts not in self.known:
+            try:
+                self.known[parts] = self.make(parts)
+            except PassError as error:
+                self.refused[parts] = error
+                self.known[parts] = None
+        return self.known[parts]
+
+    def is_cut(self, parts: int) -> bool:
+        """Whether it was cut so already."""
+        return parts in self.cut
+
+    def refusal(self, parts: int) -> RhinoError | None:
+        """Why it cannot be cut so."""
+        return self.refused.get(parts)
+
+
+def _not_adopted(main: Any, found: NoAccumulation) -> PassError:
+    return PassError(number_program(main)[1][found.op], found.message, [found.remedy])
+
+
+def _own_loop(module: ir.Module, own: int, parts: int) -> PassError:
+    loop = next(op for op in functions.walk(module.operation) if RhinoMicrobatches.name in op.attributes)
+    message = f"the step has a loop over {own} micro-batches of its own, and is not cut into {parts}"
+    return PassError(
+        loop, message, [f"ask for {own} micro-batches of all replicas together, or leave their number open"]
+    )
+
+
+def _examples(main: Any) -> int:
+    """The number of examples in the batch arguments."""
+    attributes = functions.argument_attributes(main)
+    size = batch_size(
+        list(a.type.shape)
+        for a, given in zip(main.regions[0].blocks[0].arguments, attributes, strict=True)
+        if "rhino.role" in given and given["rhino.role"].value == "batch"
+    )
+    one_program = "plan it as one program (stages=1)"
+    if size < 0:
+        classified = not attributes or any("rhino.role" in given for given in attributes)
+        remedy = one_program if classified else "run rhino-classify-args, or give rhino.role"
+        raise PassError(main, "no argument of the step is a batch, which micro-batches are cut from", [remedy])
+    if not size:
+        raise PassError(main, "the batch has no examples", [f"give some, or {one_program}"])
+    return size

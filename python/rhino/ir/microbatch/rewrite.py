@@ -1,0 +1,234 @@
+"""Writes a plan of micro-batches into @main: the loop, its sums and stacked results, and the order around it.
+
+Owns the structure; single operations are made by `split_microbatch_ops`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from rhino.dialect.attributes import RhinoMicrobatches
+from rhino.dialect.constants import identity, splat
+from rhino.ir.microbatch.ops import Types, make, reshaped
+from rhino.microbatch import CopiedRegion, MicrobatchPlan, OpCopy, Partial, Scaled, Split, Step, TakePart
+from rhino.microbatch.forms import ESTIMATE, WHOLE
+from rhino.microbatch.plan import Ref
+from rhino.program.data import Graph
+from rhino.program.element_types import NARROW_FLOATS
+
+
+class MicrobatchRewriter:
+    """One plan written into one function, whose values and ops are given in the graph's numbering."""
+
+    def __init__(self, main: Any, graph: Graph, values: list[Any], ops: list[Any], plan: MicrobatchPlan) -> None:
+        self.main, self.graph, self.values, self.ops, self.plan = main, graph, values, ops, plan
+        self.types = Types(plan.count, graph)
+        self.scopes: list[dict[Ref, Any]] = []
+        self.apart: dict[Ref, tuple[Any, int]] = {}
+
+    def run(self) -> None:
+        """Rewrites the function."""
+        block = self.main.regions[0].blocks[0]
+        self.end = block.operations[len(block.operations) - 1].operation
+        with self.main.location:
+            with ir.InsertionPoint(self.end):
+                self.zero = splat(ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), 0)
+            self.pieces(after=False)
+            results = self.loop()
+            moved = [self.ops[k] for k in self.plan.after]
+            for op in moved:
+                op.move_before(self.end)
+            with ir.InsertionPoint(moved[0] if moved else self.end):
+                self.finish(results)
+            self.pieces(after=True)
+        self.erase()
+
+    def pieces(self, after: bool) -> None:
+        """The parts of optimization barriers outside of the loop."""
+        for copy, late in self.plan.barriers:
+            if late != after:
+                continue
+            op = self.ops[copy.op]
+            operands = [op.operands[i] for i in copy.positions]
+            # What comes after the loop has been moved; the barrier goes before its first reader there.
+            with ir.InsertionPoint(self.first_reader(copy) if after else op):
+                made = make(self.types, op, copy, operands, None)
+            for (v, _), result in zip(copy.results, made, strict=True):
+                self.values[v].replace_all_uses_with(result)
+                self.values[v] = result
+
+    def first_reader(self, copy: OpCopy) -> Any:
+        """The first op after the loop that comes after a barrier in the original program."""
+        return next((self.ops[k] for k in self.plan.after if k > copy.op), self.end)
+
+    # The loop.
+
+    def loop(self) -> Sequence[Any]:
+        """Makes the loop before the end of @main; returns its results but for the counter."""
+        plan = self.plan
+        i32 = self.zero.type
+        with ir.InsertionPoint(self.end):
+            inits = [self.zero, *(self.start(v, partial) for v, partial in plan.sums)]
+            inits += [self.buffer(v, split) for v, split in plan.stacks]
+            made = {ref for step in plan.loop for ref in step.makes()}
+            for step in plan.loop:
+                if isinstance(step, TakePart) and (step.value, WHOLE) not in made:
+                    self.prepare(step)
+            kinds = [v.type for v in inits]
+            loop = ir.Operation.create("stablehlo.while", results=kinds, operands=inits, regions=2)
+            estimates = {"statistics": "micro-batch"} if plan.estimates else {}
+            RhinoMicrobatches.attach(loop, {"count": plan.count, **estimates})
+        locations = [ir.Location.current] * len(inits)
+        cond = loop.regions[0].blocks.append(*kinds, arg_locs=locations)
+        with ir.InsertionPoint(cond):
+            less = stablehlo.ComparisonDirectionAttr.get("LT")
+            stablehlo.ReturnOp([stablehlo.CompareOp(cond.arguments[0], splat(i32, plan.count), less).result])
+        body = loop.regions[1].blocks.append(*kinds, arg_locs=locations)
+        self.index = body.arguments[0]
+        with ir.InsertionPoint(body):
+            self.scopes.append({})
+            rest = list(body.arguments)[1:]
+            waiting = {ref: n for n, ref in enumerate(plan.sums)}
+            totals: dict[int, Any] = {}
+            for step in plan.loop:
+                self.step(step)
+                # A part that is added up as soon as it is made takes memory no longer.
+                for ref in step.results if isinstance(step, OpCopy) else ():
+                    if ref in waiting:
+                        totals[waiting[ref]] = self.add(rest[waiting[ref]], self.value(ref), ref[1])
+            carried = [stablehlo.AddOp(self.index, splat(i32, 1)).result]
+            for n, (v, partial) in enumerate(plan.sums):
+                carried.append(totals[n] if n in totals else self.add(rest[n], self.value((v, partial)), partial))
+            for buffer, (v, split) in zip(rest[len(plan.sums) :], plan.stacks, strict=True):
+                carried.append(self.put(buffer, self.value((v, split)), v, split))
+            stablehlo.ReturnOp(carried)
+            self.scopes.pop()
+        return list(loop.results)[1:]
+
+    def prepare(self, cut: TakePart) -> None:
+        """Before the loop: the whole value with a dimension for the micro-batches."""
+        value = self.values[cut.value]
+        shape, at = self.types.apart(value.type.shape, cut.split)
+        with value.location:
+            self.apart[cut.value, cut.split] = (reshaped(value, shape), at)
+
+    def step(self, step: Step) -> None:
+        """One step, at the insertion point."""
+        if isinstance(step, TakePart):
+            with self.values[step.value].location:
+                self.scopes[-1][step.value, step.split] = self.cut(step)
+            return
+        if isinstance(step, Scaled):
+            part = self.value((step.value, step.form))
+            with self.values[step.value].location:
+                self.scopes[-1][step.value, ESTIMATE] = stablehlo.MulOp(part, splat(part.type, self.plan.count)).result
+            return
+        op = self.ops[step.op]
+        operands = [self.value(ref) for ref in step.operands]
+        with op.location:
+            made = self.regions(op, step, operands) if step.bodies else make(self.types, op, step, operands, self.index)
+        self.scopes[-1].update(zip(step.results, made, strict=True))
+
+    def value(self, ref: Ref) -> Any:
+        """A value in a form; what is whole and was not made in the loop is read from outside."""
+        for scope in reversed(self.scopes):
+            if ref in scope:
+                return scope[ref]
+        assert ref[1] == WHOLE, f"value {ref} was not made"
+        return self.values[ref[0]]
+
+    def cut(self, cut: TakePart) -> Any:
+        """The micro-batch's part of a whole value."""
+        known = self.apart.get((cut.value, cut.split))
+        if known is None:
+            value = self.value((cut.value, WHOLE))
+            shape, at = self.types.apart(value.type.shape, cut.split)
+            known = (reshaped(value, shape), at)
+        source, at = known
+        sizes = list(source.type.shape)
+        sizes[at] = 1
+        starts = [self.zero] * len(sizes)
+        starts[at] = self.index
+        part = stablehlo.DynamicSliceOp(source, starts, ir.DenseI64ArrayAttr.get(sizes)).result
+        return reshaped(part, self.types.of(self.values[cut.value].type, cut.split).shape)
+
+    def regions(self, op: Any, step: OpCopy, operands: Sequence[Any]) -> Sequence[Any]:
+        """A loop or branch with its bodies made again."""
+        types = [self.types.of(self.values[v].type, form) for v, form in step.results]
+        attributes = {name: op.attributes[name] for name in _names(op)}
+        new = ir.Operation.create(
+            op.name, results=types, operands=list(operands), attributes=attributes, regions=len(step.bodies)
+        )
+        for region, body in zip(new.regions, step.bodies, strict=True):
+            self.body(region, body)
+        return list(new.results)
+
+    def body(self, region: Any, body: CopiedRegion) -> None:
+        """One region."""
+        kinds = [self.types.of(self.values[v].type, form) for v, form in body.args]
+        block = region.blocks.append(*kinds, arg_locs=[self.values[v].location for v, _ in body.args])
+        self.scopes.append(dict(zip(body.args, block.arguments, strict=True)))
+        with ir.InsertionPoint(block):
+            for step in body.steps:
+                self.step(step)
+            stablehlo.ReturnOp([self.value(ref) for ref in body.yields])
+        self.scopes.pop()
+
+    # Sums and stacked results.
+
+    def start(self, v: int, partial: Partial) -> Any:
+        """Where an accumulation begins."""
+        return splat(self.sum_type(v, partial), identity(partial.kind, self.values[v].type.element_type))
+
+    def sum_type(self, v: int, partial: Partial) -> Any:
+        """The type in which a value is accumulated: many narrow floats are added up in float32, for accuracy."""
+        kind = self.values[v].type
+        if partial.kind == "add" and str(kind.element_type) in NARROW_FLOATS:
+            return ir.RankedTensorType.get(kind.shape, ir.F32Type.get())
+        return kind
+
+    def add(self, total: Any, part: Any, partial: Partial) -> Any:
+        """One more micro-batch's part."""
+        if part.type != total.type:
+            part = stablehlo.ConvertOp(total.type, part).result
+        combine = {
+            "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp,
+            "minimum": stablehlo.MinOp, "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
+        }[partial.kind]  # fmt: skip
+        return combine(total, part).result
+
+    def buffer(self, v: int, split: Split) -> Any:
+        """Where the parts of a result are collected."""
+        kind = self.values[v].type
+        shape, _ = self.types.apart(kind.shape, split)
+        return splat(ir.RankedTensorType.get(shape, kind.element_type), 0)
+
+    def put(self, buffer: Any, part: Any, v: int, split: Split) -> Any:
+        """One micro-batch's part in its place."""
+        shape, at = self.types.apart(self.values[v].type.shape, split, 1)
+        starts = [self.zero] * len(shape)
+        starts[at] = self.index
+        return stablehlo.DynamicUpdateSliceOp(buffer, reshaped(part, shape), starts).result
+
+    def finish(self, results: Sequence[Any]) -> None:
+        """After the loop: sums and collected results take the places of the original values."""
+        for result, (v, _) in zip(results, [*self.plan.sums, *self.plan.stacks], strict=True):
+            old = self.values[v]
+            if result.type.element_type != old.type.element_type:
+                result = stablehlo.ConvertOp(old.type, result).result
+            old.replace_all_uses_with(reshaped(result, old.type.shape))
+
+    def erase(self) -> None:
+        """Removes the ops that are now in the loop, and those that nothing needs."""
+        kept = {*self.plan.before, *self.plan.after}
+        for record in reversed(self.graph.ops):
+            if record.parent < 0 and record.index not in kept:
+                self.ops[record.index].erase()
+
+
+def _names(op: Any) -> list[str]:
+    return [attribute if isinstance(attribute, str) else attribute.name for attribute in op.attributes]

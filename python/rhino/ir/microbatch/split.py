@@ -1,0 +1,83 @@
+"""A training step rewritten as a loop over micro-batches: analysed as data, refused at its place, or rewritten.
+
+Owns the order of these. What can be split is decided by `rhino.microbatch`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoMicrobatches
+from rhino.dialect.reductions import start_apart
+from rhino.ir.diagnostics import PassError
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.microbatch.facts import read_facts
+from rhino.ir.microbatch.loop_sums import return_sums
+from rhino.ir.microbatch.rewrite import MicrobatchRewriter
+from rhino.ir.microbatch.sink import sink_behind
+from rhino.microbatch import MicrobatchPlan, NeededWhole, Onto, Refusal, split_microbatches
+from rhino.microbatch.remedies import asks, without_asking
+from rhino.program.data import Graph
+
+
+def split_microbatch(module: ir.Module, count: int, statistics: str = "batch") -> dict[str, int]:
+    """As rhino-split-microbatch, in place; returns its statistics. Raises PassError where the step cannot be split."""
+    main = functions.find(module, "main")
+    graph, values, ops, plan = _split(module, main, count, statistics == "micro-batch")
+    MicrobatchRewriter(main, graph, values, ops, plan).run()
+    return {
+        "ops-behind-loop": sink_behind(_loop(main)),
+        "sums": len(plan.sums),
+        "stacked-results": len(plan.stacks),
+        "ops-in-loop": len(plan.loop),
+    }
+
+
+def _split(
+    module: ir.Module, main: Any, count: int, estimates: bool
+) -> tuple[Graph, list[Any], list[Any], MicrobatchPlan]:
+    """The program, its values and operations, and how it is split; sums go where the loop can have them."""
+    while True:
+        graph = import_graph(module)
+        values, ops = number_program(main)
+        if graph.microbatch_loop >= 0:
+            at = ops[graph.microbatch_loop]
+            raise PassError(at, "the step is split into micro-batches already", ["run this pass once"])
+        facts = read_facts(graph, values, ops)
+        try:
+            return graph, values, ops, split_microbatches(graph, facts, count, estimates)
+        except NeededWhole as loose:
+            if not return_sums(graph, values, ops, loose.values):
+                raise _error(loose, main, values, ops) from None
+        except Onto as onto:
+            if not start_apart(ops[onto.op]):
+                raise _error(onto, main, values, ops) from None
+        except Refusal as refusal:
+            error = _error(refusal, main, values, ops)
+            if asks(refusal):
+                alone = _error(without_asking(refusal), main, values, ops)
+                error = error if _would_help(module, main, count) else alone
+            raise error from None
+
+
+def _would_help(module: ir.Module, main: Any, count: int) -> bool:
+    """Whether statistics of micro-batches let a step that is refused without them be split."""
+    try:
+        _split(module, main, count, estimates=True)
+    except PassError:
+        return False
+    return True
+
+
+def _loop(main: Any) -> Any:
+    return next(op for op in functions.walk(main) if RhinoMicrobatches.name in op.attributes)
+
+
+def _error(refusal: Refusal, main: Any, values: list[Any], ops: list[Any]) -> PassError:
+    """The refusal at its place in the module."""
+    where = ops[refusal.op] if refusal.op >= 0 else values[refusal.value].location if refusal.value >= 0 else main
+    notes = [text if k is None else (ops[k], text) for k, text in refusal.notes]
+    return PassError(where, refusal.message, notes)

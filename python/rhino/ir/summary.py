@@ -1,0 +1,73 @@
+"""`rhino.plan` and `rhino.cluster` of a plan over one mesh: what was chosen, what it is predicted to take, what lost.
+
+Owns making these of a solution. What the attribute may say is told in `rhino.plan.data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxlib.mlir import ir
+
+from rhino.dialect.attributes import RhinoPlan
+from rhino.ir.meshes import attach_cluster
+from rhino.machine import Cluster
+from rhino.machine.padding import Unsplit
+from rhino.program.alternative import Alternative
+from rhino.schema.records import write
+from rhino.sharding import Solution
+from rhino.sharding.evaluate import Prediction
+from rhino.sharding.kernels import kernel_uses
+
+
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """What level O0 comes to, with the fields a `Solution` has for the report."""
+
+    level: str
+    mesh: tuple[tuple[str, int], ...]
+    predicted: Prediction
+    alternatives: tuple[Alternative, ...] = ()
+    candidates: int = 1
+    gap: float = 0.0
+
+
+def summarise(
+    module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
+) -> None:
+    """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
+    kernels = [write(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
+    predicted = solution.predicted
+    memory = predicted.memory
+    RhinoPlan.attach(
+        module,
+        {
+            "schema": 1,
+            "level": solution.level,
+            "cluster": cluster.name,
+            "mesh": [[axis, size] for axis, size in solution.mesh],
+            "stages": 1,
+            "microbatches": 1,
+            "schedule": "none",
+            "predicted": {
+                "step_time_s": predicted.step_time_s,
+                "compute_s": predicted.compute_s,
+                "comm_s": predicted.comm_s,
+                "bubble_s": 0.0,
+                "peak_bytes": memory.peak_bytes,
+                "comm_bytes": predicted.comm_bytes,
+                "collectives": predicted.collectives,
+                "memory": {
+                    "argument_bytes": memory.argument_bytes,
+                    "output_bytes": memory.output_bytes,
+                    "temp_bytes": memory.temp_bytes,
+                },
+            },
+            "search": {"candidates": solution.candidates, "gap": solution.gap},
+            "alternatives": [write(lost) for lost in solution.alternatives],
+            **({"kernels": kernels} if kernels else {}),
+            **({"unsplit": [write(one) for one in missed]} if missed else {}),
+        },
+    )
+    attach_cluster(module, cluster)
