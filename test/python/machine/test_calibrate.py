@@ -77,6 +77,7 @@ import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
 from rhino.machine.calibrate import Experiments, _Bench
+from rhino.program.operations import COLLECTIVES
 bench = _Bench(jax.devices(), Experiments(32, 1 << 16, (), 0.0), 2)
 print([bench.collective(kind, 1 << 12, True)[:2] for kind in COLLECTIVES])
 """
