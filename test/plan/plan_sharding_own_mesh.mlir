@@ -44,10 +44,10 @@ module @contradicting {
 // CHECK: sdy.sharding_constraint %{{.*}} <@mesh, [{"a"}, {"b"}]>
 module @open {
   sdy.mesh @mesh = <["a"=2, "b"=4]>
-  func.func @main(%x: tensor<4x8192xbf16>, %up: tensor<8192x32768xbf16>, %down: tensor<32768x8192xbf16>) -> tensor<4x8192xbf16> {
-    %0 = stablehlo.dot_general %x, %up, contracting_dims = [1] x [0] : (tensor<4x8192xbf16>, tensor<8192x32768xbf16>) -> tensor<4x32768xbf16>
-    %1 = sdy.sharding_constraint %0 <@mesh, [{"a"}, {?}]> : tensor<4x32768xbf16>
-    %2 = stablehlo.dot_general %1, %down, contracting_dims = [1] x [0] : (tensor<4x32768xbf16>, tensor<32768x8192xbf16>) -> tensor<4x8192xbf16>
-    return %2 : tensor<4x8192xbf16>
+  func.func @main(%x: tensor<4096x8192xbf16>, %up: tensor<8192x32768xbf16>, %down: tensor<32768x8192xbf16>) -> tensor<4096x8192xbf16> {
+    %0 = stablehlo.dot_general %x, %up, contracting_dims = [1] x [0] : (tensor<4096x8192xbf16>, tensor<8192x32768xbf16>) -> tensor<4096x32768xbf16>
+    %1 = sdy.sharding_constraint %0 <@mesh, [{"a"}, {?}]> : tensor<4096x32768xbf16>
+    %2 = stablehlo.dot_general %1, %down, contracting_dims = [1] x [0] : (tensor<4096x32768xbf16>, tensor<32768x8192xbf16>) -> tensor<4096x8192xbf16>
+    return %2 : tensor<4096x8192xbf16>
   }
 }

@@ -1,7 +1,7 @@
 // A vocabulary that no axis divides: stored whole along it, split inside into parts that differ, and what padding gives.
-// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=2x4" --verify-diagnostics | filecheck %s
+// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=2x4 memory-limit=300000000" --verify-diagnostics | filecheck %s
 
-// The product and its readers are split over 50257; so is the argument, but along its other dimension.
+// The product and its readers are split over 50257; so is the argument, of 412 MB, but along its other dimension.
 // CHECK: unsplit = [{dim = 1 : i64, name = "arg1", padded = 50264 : i64
 // CHECK: func.func @main(
 // CHECK-SAME: %[[W:[a-z0-9]+]]: tensor<2048x50257xf32> {{.*}}[{"x"}, {}]>}

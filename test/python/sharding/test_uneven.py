@@ -211,7 +211,7 @@ def test_gpus_send_what_was_predicted(mesh: tuple[int, ...], gpu_compiler: None)
 
         return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params))
 
-    params, x, y = (spec(4096, 8192), spec(8192, 1003)), spec(7503, 4096), spec(7503, dtype=jnp.int32)
+    params, x, y = (spec(4096, 8192), spec(8192, 4003)), spec(7503, 4096), spec(7503, dtype=jnp.int32)
     module = module_of(step, params, x, y, donate=(0,))
     graph = import_graph(module)
     solution = plan_sharding(graph, Cluster.load("dgx-h100:1"), Options(mesh=mesh))
