@@ -15,7 +15,7 @@ from typing import Protocol as Interface
 import numpy as np
 
 from rhino.errors import RhinoError
-from rhino.machine.links import Crossing, Groups, direct_path, members, mesh_groups, ring_link, ring_path, shared_memory
+from rhino.machine.links import Crossed, Groups, direct_path, members, mesh_groups, ring_link, ring_path, shared_memory
 from rhino.machine.protocols import Line, Protocol, check_kind, ring_bytes, rounds
 
 __all__ = [
@@ -239,7 +239,7 @@ def _ways(level: Level, kind: str) -> tuple[Protocol, ...]:
     return (ring, Protocol(algorithm="tree", hop_s=level.latency_s)) if kind == "all-reduce" else (ring,)
 
 
-def _inner_lines(cluster: Cluster, kind: str, n: int, even: tuple[int, ...], path: tuple[Crossing, ...]) -> list[Line]:
+def _inner_lines(cluster: Cluster, kind: str, n: int, even: tuple[int, ...], path: tuple[Crossed, ...]) -> list[Line]:
     """What levels below the outermost leave: no sooner than in a block alone, no faster than the busiest of them."""
     lines = [(0.0, 0.0)]
     for crossing in path:
@@ -258,7 +258,7 @@ def _inner_lines(cluster: Cluster, kind: str, n: int, even: tuple[int, ...], pat
 
 
 def _outer(
-    cluster: Cluster, kind: str, n: int, inside: int, path: tuple[Crossing, ...], way: Protocol
+    cluster: Cluster, kind: str, n: int, inside: int, path: tuple[Crossed, ...], way: Protocol
 ) -> tuple[float, float, float]:
     """One protocol of the outermost level: seconds of its start; those that it adds to a block's own; per byte."""
     top, level = path[-1], cluster.levels[path[-1].level]

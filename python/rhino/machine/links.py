@@ -27,7 +27,7 @@ def mesh_groups(sizes: tuple[int, ...], axes: tuple[int, ...]) -> Groups:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossed:
     """What a collective of several groups at once asks of one level of links.
 
     Attributes:
@@ -73,7 +73,7 @@ def _units(cluster: Cluster) -> list[tuple[int, int, bool]]:
     return [(index, size, size >= cluster.devices_per_host) for index, size in enumerate(below)]
 
 
-def ring_path(cluster: Cluster, groups: Groups, channels: bool = True) -> tuple[Crossing, ...]:
+def ring_path(cluster: Cluster, groups: Groups, channels: bool = True) -> tuple[Crossed, ...]:
     """The levels that rings in ascending device order cross in all groups at once, the fastest first.
 
     A ring leaves a host once however many members it has there, and the rings that leave a host share its NICs: the
@@ -98,7 +98,7 @@ def ring_path(cluster: Cluster, groups: Groups, channels: bool = True) -> tuple[
         slope = ceil(rings * opened / level.nics) / opened / level.exchange_bytes_s
         inside, within = (even[index - 1] if index else 1, even[index]) if even else (1, n)
         steps = n // inside - n // within if index < top else n // inside - 1
-        found.append(Crossing(index, steps if even or index == top else 0, slope))
+        found.append(Crossed(index, steps if even or index == top else 0, slope))
     return tuple(found)
 
 
@@ -118,7 +118,7 @@ def shared_memory(cluster: Cluster, groups: Groups) -> Level | None:
     return None
 
 
-def direct_path(cluster: Cluster, groups: Groups) -> tuple[Crossing, ...]:
+def direct_path(cluster: Cluster, groups: Groups) -> tuple[Crossed, ...]:
     """As `ring_path` of an all-to-all, of pairwise messages of V/n^2; seconds per byte are of all that a device sends.
 
     With one member per host, or one host, they are those of a link; with k members per host only n-k of each member's
@@ -136,7 +136,7 @@ def direct_path(cluster: Cluster, groups: Groups) -> tuple[Crossing, ...]:
             messages = np.bincount(units, weights=leaving[senders])
             active = np.bincount(units)
             busiest = (messages / np.maximum(active, 1) * np.ceil(active / level.nics)).max()
-            found.append(Crossing(index, n - 1, float(busiest) / (n - 1) / level.exchange_bytes_s))
+            found.append(Crossed(index, n - 1, float(busiest) / (n - 1) / level.exchange_bytes_s))
     return tuple(found)
 
 
