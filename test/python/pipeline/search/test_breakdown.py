@@ -17,7 +17,8 @@ from rhino.sharding import Options, plan_sharding
 @pytest.mark.parametrize(("scan", "cluster"), [(False, "dgx-h100:1"), (True, "p3.16xlarge:2")])
 def test_sums_are_those_of_the_prediction(tmp_path: Path, scan: bool, cluster: str) -> None:
     path = tmp_path / "gpt.mlir"
-    export.main(["gpt", "--set", "width=256", "--scan" if scan else "--no-scan", "-o", str(path)])
+    # Large enough that splitting it pays.
+    export.main(["gpt", "--batch", "256", "--set", "width=1024", "--scan" if scan else "--no-scan", "-o", str(path)])
     graph = ExpertProgram.of(parse_module(path.read_text(), "gpt"), cluster).graph
     found = plan_sharding(graph, Cluster.load(cluster), Options())
     seconds = op_breakdown(found.costs, found.states)
