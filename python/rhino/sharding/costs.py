@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from rhino.machine.collectives import CommModel
 from rhino.program.data import Manual
 from rhino.program.memory import Lifetimes
-from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, route
+from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route
 from rhino.sharding.manual import Inside, open_states, parts
-from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem
+from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
 from rhino.sharding.scratch import Scratch, copied_wide, scratch
 from rhino.sharding.stored import StoredArguments
 from rhino.sharding.symmetry import Quotient
@@ -25,6 +25,7 @@ from rhino.xla import BackEnd
 
 if TYPE_CHECKING:
     from rhino.sharding.meeting import Prices
+    from rhino.sharding.recurring import Recurring
 
 # States of one node, one per mesh axis.
 States = tuple[int, ...]
@@ -57,6 +58,8 @@ class Costs:
     insides: Mapping[int, Inside] = field(default_factory=dict)
     apart: Mapping[int, float] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
+    works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
+    tensors: dict[int, list[Ways]] = field(default_factory=dict)
     known: dict[tuple[float, Way], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
     routes: dict[Way, Route] = field(default_factory=dict)
     forms: dict[int, Form] = field(default_factory=dict)
@@ -64,7 +67,9 @@ class Costs:
     parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
     extra: list[tuple[Scratch, ...]] = field(default_factory=list)
     wider: list[frozenset[int]] = field(default_factory=list)
-    prices: dict[tuple[object, ...], Prices] = field(default_factory=dict)
+    prices: dict[tuple[int, int, int], Prices] = field(default_factory=dict)
+    whole: dict[tuple[int, ...], bool] = field(default_factory=dict)
+    recurring: Recurring | None = field(init=False, default=None)
     arguments: StoredArguments = field(init=False)
     uneven: bool = field(init=False)
 
@@ -109,7 +114,9 @@ class Costs:
         nbytes, way = self.sent(v), (source, target, form, orders, self._odd(v, source, target))
         found = self.known.get((nbytes, way))
         if found is None:
-            steps = tuple([step.scaled(nbytes) for step in self._route(way).steps])
+            # Steps do not name dimensions, and most ways are one of few.
+            start, end, odd = ranked(source, target, way[-1])
+            steps = tuple([step.scaled(nbytes) for step in self._route((start, end, form, orders, odd)).steps])
             found = self.known[nbytes, way] = (sum(self.comm.time(s.kind, s.axes, s.nbytes) for s in steps), steps)
         return found
 
@@ -136,6 +143,11 @@ class Costs:
         if not self.uneven:
             return ()
         shape = self.problem.graph.values[v].shape
+        whole = self.whole.get(shape)
+        if whole is None:
+            whole = self.whole[shape] = not any(size % n for n in self.sizes for size in shape)
+        if whole:
+            return ()
         found = {d for a, n in enumerate(self.sizes) for d in (source[a], target[a]) if d >= 0 and shape[d] % n}
         return tuple((d, shape[d]) for d in sorted(found))
 
@@ -195,13 +207,18 @@ class Costs:
         return found
 
     def _node_parts(self, k: int, states: States) -> tuple[float, float]:
-        node = self.problem.nodes[self.quotient.nodes[k]]
-        sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states))
+        n = self.quotient.nodes[k]
+        node = self.problem.nodes[n]
+        loses = n in self.problem.losses or (node.kind == "op" and node.ops[0] in self.insides)
+        sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states)) if loses else 0.0
         if node.kind == "op":
             return self._op(node, states), sent_s
         total = 0.0
-        for mask, work in self._masks(k).items():
-            total += work / node.parts(states, self.sizes, mask)
+        works = self.works.get(k)
+        if works is None:
+            works = self.works[k] = [(ways_of(node, self.sizes, mask), work) for mask, work in self._masks(k).items()]
+        for ways, work in works:
+            total += work / product_of(ways, states)
         return total + self.arguments.batch_bytes(k, states) / self.host_bytes_s, sent_s
 
     def _op(self, node: Node, states: States) -> float:
@@ -210,16 +227,19 @@ class Costs:
         if o in self.insides:
             divided = [work / parts(node, states, self.sizes, factors) for factors, work in self.insides[o].work]
             return sum(divided) * self.problem.graph.ops[o].trips
-        ways, matmul = node.parts(states, self.sizes), self.matmuls.get(o)
-        rule = self.problem.graph.ops[o].rule
+        matmul, rule = self.matmuls.get(o), self.problem.graph.ops[o].rule
         if matmul is None or rule is None:
-            return self.seconds[o] / ways
+            return self.seconds[o] / node.parts(states, self.sizes)
         compute_s, moved = matmul
+        tensors = self.tensors.get(o)
+        if tensors is None:
+            found = [{f for dim in mapping for f in dim} for mapping in (*rule.operands, *rule.results)]
+            among = [[i for i, f in enumerate(node.factors) if f in factors] for factors in found]
+            tensors = self.tensors[o] = [ways_of(node, self.sizes, positions) for positions in (None, *among)]
         memory_s = 0.0
-        for mapping, seconds in zip((*rule.operands, *rule.results), moved, strict=True):
-            factors = frozenset(f for dim in mapping for f in dim)
-            memory_s += seconds / parts(node, states, self.sizes, factors)
-        return max(compute_s / ways, memory_s)
+        for ways, seconds in zip(tensors[1:], moved, strict=True):
+            memory_s += seconds / product_of(ways, states)
+        return max(compute_s / product_of(tensors[0], states), memory_s)
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[RouteStep, ...], int]]:
         """Collectives that no transfer has: (seconds, steps, trips).
