@@ -16,9 +16,10 @@ from rhino.machine.roofline import HeavyTimes, perfect_s
 from rhino.program.data import Manual
 from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes
-from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, route
+from rhino.program.products import Factors
+from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route
 from rhino.sharding.manual import Inside, open_states, parts
-from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem
+from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
 from rhino.sharding.scratch import Scratch, copied_wide, scratch
 from rhino.sharding.stored import StoredArguments
 from rhino.sharding.symmetry import Quotient
@@ -28,6 +29,7 @@ from rhino.xla import BackEnd
 
 if TYPE_CHECKING:
     from rhino.sharding.meeting import Prices
+    from rhino.sharding.recurring import Recurring
 
 # Classes of what nothing divides.
 _WHOLE: frozenset[int] = frozenset()
@@ -63,6 +65,8 @@ class Costs:
     insides: Mapping[int, Inside] = field(default_factory=dict)
     apart: Mapping[int, float] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
+    works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
+    tensors: dict[tuple[int, Factors | None], Ways] = field(default_factory=dict)
     known: dict[tuple[float, Way], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
     routes: dict[Way, Route] = field(default_factory=dict)
     forms: dict[int, Form] = field(default_factory=dict)
@@ -70,7 +74,9 @@ class Costs:
     parts: dict[tuple[int, States], tuple[float, float]] = field(default_factory=dict)
     extra: list[tuple[Scratch, ...]] = field(default_factory=list)
     wider: list[frozenset[int]] = field(default_factory=list)
-    prices: dict[tuple[object, ...], Prices] = field(default_factory=dict)
+    prices: dict[tuple[int, int, int], Prices] = field(default_factory=dict)
+    whole: dict[tuple[int, ...], bool] = field(default_factory=dict)
+    recurring: Recurring | None = field(init=False, default=None)
     arguments: StoredArguments = field(init=False)
     uneven: bool = field(init=False)
 
@@ -117,7 +123,9 @@ class Costs:
         nbytes, way = self.sent(v), (source, target, form, orders, self._odd(v, source, target))
         found = self.known.get((nbytes, way))
         if found is None:
-            steps = tuple([step.scaled(nbytes) for step in self._route(way).steps])
+            # Steps do not name dimensions, and most ways are one of few.
+            start, end, odd = ranked(source, target, way[-1])
+            steps = tuple([step.scaled(nbytes) for step in self._route((start, end, form, orders, odd)).steps])
             found = self.known[nbytes, way] = (sum(self.comm.time(s.kind, s.axes, s.nbytes) for s in steps), steps)
         return found
 
@@ -144,6 +152,11 @@ class Costs:
         if not self.uneven:
             return ()
         shape = self.problem.graph.values[v].shape
+        whole = self.whole.get(shape)
+        if whole is None:
+            whole = self.whole[shape] = not any(size % n for n in self.sizes for size in shape)
+        if whole:
+            return ()
         found = {d for a, n in enumerate(self.sizes) for d in (source[a], target[a]) if d >= 0 and shape[d] % n}
         return tuple((d, shape[d]) for d in sorted(found))
 
@@ -203,13 +216,18 @@ class Costs:
         return found
 
     def _node_parts(self, k: int, states: States) -> tuple[float, float]:
-        node = self.problem.nodes[self.quotient.nodes[k]]
-        sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states))
+        n = self.quotient.nodes[k]
+        node = self.problem.nodes[n]
+        loses = n in self.problem.losses or (node.kind == "op" and node.ops[0] in self.insides)
+        sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states)) if loses else 0.0
         if node.kind == "op":
             return self._op(node, states), sent_s
         total = 0.0
-        for mask, work in self._masks(k).items():
-            total += work / node.parts(states, self.sizes, mask)
+        works = self.works.get(k)
+        if works is None:
+            works = self.works[k] = [(ways_of(node, self.sizes, mask), work) for mask, work in self._masks(k).items()]
+        for ways, work in works:
+            total += work / product_of(ways, states)
         return total + self.arguments.batch_bytes(k, states) / self.host_bytes_s, sent_s
 
     def _op(self, node: Node, states: States) -> float:
@@ -218,10 +236,18 @@ class Costs:
         if o in self.insides:
             divided = [work / parts(node, states, self.sizes, factors) for factors, work in self.insides[o].work]
             return sum(divided) * self.problem.graph.ops[o].trips
-        ways, heavy = node.parts(states, self.sizes), self.heavy.get(o)
+        heavy = self.heavy.get(o)
         if heavy is None:
-            return self.seconds[o] / ways + self.launches[o]
-        return heavy.seconds(ways, lambda factors: parts(node, states, self.sizes, factors))
+            return self.seconds[o] / node.parts(states, self.sizes) + self.launches[o]
+
+        def shares(factors: Factors | None) -> float:
+            ways = self.tensors.get((o, factors))
+            if ways is None:
+                among = None if factors is None else [i for i, f in enumerate(node.factors) if f in factors]
+                ways = self.tensors[o, factors] = ways_of(node, self.sizes, among)
+            return product_of(ways, states)
+
+        return heavy.seconds(shares(None), shares)
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[RouteStep, ...], int]]:
         """Collectives that no transfer has: (seconds, steps, trips).

@@ -13,8 +13,10 @@ from math import inf
 from rhino.deadline import NEVER, Deadline
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.cuts import MemoryRow, impossible, row
+from rhino.sharding.milp import Bases
 from rhino.sharding.pinning import Open
 from rhino.sharding.program import AxisProgram, AxisStates, Solved
+from rhino.sharding.recurring import size_of
 
 _MAX_ROUNDS = 6
 _LIMIT_S = 60.0
@@ -44,14 +46,14 @@ class Descent:
 class Setting:
     """What stays the same while one mesh is searched.
 
-    `pinned` are the user's shardings; programs of up to
-    `proved` pairs of states are solved to their optimum, others as soon as they are within the share `gap` of it. Two
-    axes of a large model meet in about 60,000 pairs, solved in seconds; three in a million: more than `largest` is too
-    many. `spent_s` collects the seconds each program took; `known_size` the sizes of programs that were counted: that
-    over all axes is the same for all states, and no smaller than one over some. `placed` holds what was found without
-    memory rows, and `solved` answers to programs of any mesh. A class takes none of the states `banned` for it. Plans
-    slower than `cutoff` seconds do not matter. What is complete is not improved after the `deadline`, and programs end
-    with it where a plan is there already.
+    `pinned` are the user's shardings; programs of up to `proved` pairs of states are solved to their optimum, others as
+    soon as they are within the share `gap` of it. Two axes of a large model meet in about 60,000 pairs, solved in
+    seconds; three in a million: more than `largest` is too many. `spent_s` collects the seconds each program took;
+    `known_size` the sizes of programs that were counted: that over all axes is the same for all states, and no smaller
+    than one over some. `placed` holds what was found without memory rows; `solved` has answers to programs of any mesh,
+    and `bases` where those of a shape were found. A class takes none of the states `banned` for it. Plans slower than
+    `cutoff` seconds do not matter. What is complete is not improved after the `deadline`, and programs end with it
+    where a plan is there already.
     """
 
     costs: Costs
@@ -65,6 +67,7 @@ class Setting:
     cutoff: float = inf
     placed: dict[tuple[States, tuple[States, ...]], AxisStates | None] = field(default_factory=dict, compare=False)
     solved: Solved = field(default_factory=dict, compare=False)
+    bases: dict[bytes, Bases] = field(default_factory=dict, compare=False)
     deadline: Deadline = NEVER
 
     def with_effort(self, gap: float, proved: int, largest: int) -> Setting:
@@ -101,9 +104,12 @@ class Setting:
         """
         if max(self.known_size, default=0) > self.largest:
             return None
-        program = self._program(range(len(self.costs.sizes)), start.states)
-        if program.size > self.largest:
+        axes = tuple(range(len(self.costs.sizes)))
+        size = size_of(self.costs, axes, start.states, self.pinned, self.banned, self.largest)
+        if size > self.largest:
+            self.known_size[:] = [max(size, *self.known_size)] if self.known_size else [size]
             return None
+        program = self._program(axes, start.states)
         worth_s = inf if program.size <= self.proved else start.objective * (1 - self.gap / 3)
         return self._solve(program, cuts, min(self.cutoff, worth_s))
 
@@ -121,9 +127,7 @@ class Setting:
                 program.limit(*row(program, cut))
             small = program.size <= self.proved
             limit_s = max(_LEAST_S, self.deadline.at_most(_LIMIT_S, found=False))
-            found = program.solve(
-                limit_s, _EXACT if small else self.gap, prove=small, cutoff=cutoff, solved=self.solved
-            )
+            found = program.solve(limit_s, _EXACT if small else self.gap, small, cutoff, self.solved, self.bases)
         self.spent_s.append(time.perf_counter() - start)
         return found
 

@@ -92,6 +92,16 @@ def route(
     return best
 
 
+def ranked(source: Layout, target: Layout, odd: Odd) -> tuple[Layout, Layout, Odd]:
+    """The same with dimensions numbered in their order, which changes no step of a route."""
+    numbers = {d: i for i, d in enumerate(sorted({d for d in (*source, *target) if d >= 0}))}
+    return (
+        tuple([numbers.get(d, d) for d in source]),
+        tuple([numbers.get(d, d) for d in target]),
+        tuple([(numbers[d], size) for d, size in odd]),
+    )
+
+
 def _reductions(
     source: Layout,
     target: Layout,

@@ -13,8 +13,8 @@ from math import inf
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landed_seconds
 from rhino.sharding.layout import Layout
-from rhino.sharding.milp import Rows
 from rhino.sharding.problem import REPLICATED, End, LayoutTransfer
+from rhino.sharding.rows import Rows
 
 # Groups on the left and on the right.
 Pair = tuple[int, int]
@@ -27,12 +27,13 @@ class Groups:
     """The states of a class in groups of those that look alike to another class: interchangeable where the two meet.
 
     `states` has one of each group, `sizes` how many are in it, `positions` where all of them are among the class's own,
-    group by group.
+    group by group, and `of` the group of each.
     """
 
     states: tuple[States, ...]
     sizes: tuple[int, ...]
     positions: tuple[int, ...]
+    of: tuple[int, ...]
 
 
 @lru_cache(maxsize=65536)
@@ -44,24 +45,46 @@ def alike(states: tuple[States, ...], views: tuple[Layout, ...]) -> Groups:
     for position, s in enumerate(states):
         found.setdefault(tuple([seen[state] for state in s]), []).append(position)
     groups = found.values()
+    of = {position: i for i, group in enumerate(groups) for position in group}
     return Groups(
         tuple([states[group[0]] for group in groups]),
         tuple([len(group) for group in groups]),
         tuple([position for group in groups for position in group]),
+        tuple([of[position] for position in range(len(states))]),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What conversions between two ends cost, of those that are not free, and the pairs of groups that pay."""
+    """What conversions between two ends cost, of those that are not free, and the pairs of groups that pay.
+
+    `shared` are, by conversion, those that ends which agree on it share, and `alone` are the others; None for all.
+    """
 
     entries: tuple[Price, ...]
     pairs: frozenset[Pair]
+    alone: Prices | None = None
+    shared: tuple[tuple[tuple[Layout, Layout], tuple[Pair, ...], Prices], ...] = ()
 
     @classmethod
     def of(cls, entries: Iterable[Price]) -> Prices:
         found = tuple(entries)
-        return cls(found, frozenset([price[:2] for price in found]))
+        by_conversion: dict[tuple[Layout, Layout], list[Price]] = {}
+        for price in found:
+            if price[4]:
+                by_conversion.setdefault(price[2], []).append(price)
+        if not by_conversion:
+            return cls._whole(found)
+        shared = [
+            (conversion, tuple([price[:2] for price in prices]), cls._whole(tuple(prices)))
+            for conversion, prices in by_conversion.items()
+        ]
+        alone = cls._whole(tuple([price for price in found if not price[4]]))
+        return cls(found, frozenset([price[:2] for price in found]), alone, tuple(shared))
+
+    @classmethod
+    def _whole(cls, entries: tuple[Price, ...]) -> Prices:
+        return cls(entries, frozenset([price[:2] for price in entries]))
 
 
 def prices(
@@ -79,24 +102,13 @@ def prices(
       theirs: the same at the target; the same states where that is no class, or the source's.
     """
     several = len(transfer.sources) * len(transfer.targets) > 1
-    alone = target.node < 0 or target.node == source.node
-    # Transfers that agree on all that their costs depend on.
-    key = (
-        transfer.kind, transfer.trips, transfer.late, costs.form(transfer), costs.sent(transfer.value),
-        costs.problem.graph.values[transfer.value].shape if costs.uneven else (),
-        several, alone, target.node < 0, source.view, target.view, ours, theirs,
-    )  # fmt: skip
-    found = costs.prices.get(key)
-    if found is not None:
-        return found
     entries: list[Price] = []
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
         seconds = costs.transfer(transfer, start, end)[0]
         if seconds:
             shared = transfer.kind == "use" or (several and costs.once(transfer, start, end))
             entries.append((i, j, (start, end), seconds, shared))
-    found = costs.prices[key] = Prices.of(entries)
-    return found
+    return Prices.of(entries)
 
 
 def written(

@@ -15,6 +15,7 @@ import highspy
 import numpy as np
 
 from rhino.sharding.fixing import Matrix, without
+from rhino.sharding.rows import Rows
 
 _OPTIMAL = highspy.HighsModelStatus.kOptimal
 # How close to its largest value the relaxation's price is brought, as a share of the gap that is wanted.
@@ -25,8 +26,17 @@ _MANY = 90_000
 # Relaxations with more columns are solved without perturbed costs: those of U-Nets, of 20,000 to 50,000, in two thirds
 # of the time, others in about the same. In small ones it saves nothing.
 _LARGE = 10_000
+# Relaxations with more columns are not solved at the highest price where a known answer says enough about it: in
+# programs of two axes that takes as long as all other prices together. In small ones it saves little.
+FAR = 50_000
+# By how much a known answer may miss a row.
+_MET = 1e-7
 # A variable the relaxation uses at all.
 _USED = 1e-6
+
+
+# By price, where the relaxation's optimum was found.
+Bases = dict[float, Any]
 
 
 class _Silent(highspy.Highs):  # type: ignore[misc]
@@ -51,35 +61,6 @@ class MilpSolution:
 
 
 @dataclass(slots=True)
-class Rows:
-    """Constraints `low <= a . x <= high`, one after another: row r has the entries `starts[r]` to `starts[r + 1]`."""
-
-    starts: list[int] = field(default_factory=lambda: [0])
-    indices: list[int] = field(default_factory=list)
-    coefficients: list[float] = field(default_factory=list)
-    lows: list[float] = field(default_factory=list)
-    highs: list[float] = field(default_factory=list)
-
-    def add(self, low: float, high: float, terms: Iterable[tuple[int, float]]) -> None:
-        """A new constraint over (variable, coefficient) terms."""
-        for index, coefficient in terms:
-            self.indices.append(index)
-            self.coefficients.append(coefficient)
-        self.starts.append(len(self.indices))
-        self.lows.append(low)
-        self.highs.append(high)
-
-    def extend(self, rows: Rows, variables: Sequence[int]) -> None:
-        """The constraints of others, over `variables[i]` in place of i."""
-        before = len(self.indices)
-        self.indices.extend([variables[i] for i in rows.indices])
-        self.coefficients.extend(rows.coefficients)
-        self.starts.extend([before + end for end in rows.starts[1:]])
-        self.lows.extend(rows.lows)
-        self.highs.extend(rows.highs)
-
-
-@dataclass(slots=True)
 class Milp:
     """Minimise `cost . x + slope * max(0, p . x)` subject to `rows` and `0 <= x <= 1`.
 
@@ -90,6 +71,7 @@ class Milp:
     integers: list[bool] = field(default_factory=list)
     rows: Rows = field(default_factory=Rows)
     penalty: tuple[float, dict[int, float]] | None = None
+    _matrix: Matrix | None = field(default=None, init=False, repr=False, compare=False)
 
     def variable(self, cost: float, integer: bool = False) -> int:
         """A new variable in [0, 1]; its index."""
@@ -108,15 +90,35 @@ class Milp:
         """A new constraint over (variable, coefficient) terms."""
         self.rows.add(low, high, terms)
 
-    def digest(self, gap: float, start: Mapping[int, float], prove: bool, cutoff: float) -> bytes:
-        """The same for programs that are equal number by number and are solved alike, different for all others."""
-        rows, (slope, excess) = self.rows, self.penalty or (0.0, {})
-        text = blake2b(repr((gap, prove, cutoff, slope, len(self.costs), len(rows.lows), len(excess))).encode())
-        for numbers in (rows.starts, rows.indices, list(excess), list(start)):
-            text.update(np.array([len(numbers), *numbers], dtype=np.int64).tobytes())
-        bounds = (rows.coefficients, rows.lows, rows.highs)
-        for values in (self.costs, self.integers, *bounds, excess.values(), start.values()):
-            text.update(np.array(list(values), dtype=np.float64).tobytes())
+    def shape(self) -> bytes:
+        """The same for programs that differ in costs only."""
+        rows = self.matrix()
+        text = blake2b(repr((len(self.costs), len(rows.lows), len(rows.columns))).encode())
+        for numbers in (rows.starts, rows.columns, rows.coefficients, rows.lows, rows.highs):
+            text.update(numbers.data)
+        text.update(bytes(self.integers))
+        return text.digest()
+
+    def matrix(self) -> Matrix:
+        """The rows as arrays."""
+        rows = self.rows
+        if self._matrix is None or len(self._matrix.lows) < len(rows.lows):
+            self._matrix = Matrix.of(rows.starts, rows.indices, rows.coefficients, rows.lows, rows.highs)
+        return self._matrix
+
+    def digest(self, gap: float, start: Mapping[int, float], prove: bool, cutoff: float, shape: bytes = b"") -> bytes:
+        """The same for programs that are equal number by number and are solved alike, different for all others.
+
+        Args:
+          shape: the program's, where it is known.
+        """
+        slope, excess = self.penalty or (0.0, {})
+        text = blake2b(shape or self.shape())
+        text.update(repr((gap, prove, cutoff, slope, len(excess), len(start))).encode())
+        for numbers in (excess, start):
+            text.update(np.array(list(numbers), dtype=np.int64).data)
+        for values in (self.costs, list(excess.values()), list(start.values())):
+            text.update(np.array(values, dtype=np.float64).data)
         return text.digest()
 
     def solve(
@@ -126,19 +128,22 @@ class Milp:
         start: Mapping[int, float] | None = None,
         prove: bool = True,
         cutoff: float = inf,
+        bases: Bases | None = None,
     ) -> MilpSolution:
         """Solve: the LP relaxation first, branching only where it is fractional and rounding is not close enough.
 
         Args:
           gap: how far above the optimum, relatively, an integer answer may be.
-          start: values of the integer variables of a known answer, to begin branching with.
+          start: values of a known answer, of the integer variables at least, to begin branching with. Where all that
+            are not zero are there, its cost also says where to look for the relaxation's price.
           prove: branch until the gap is reached; else only among what the relaxation uses, which takes a fraction of
             the time and seldom misses anything.
           cutoff: answers above it do not matter.
+          bases: of the relaxations of a program of this shape, to begin its own with; they are replaced by its own.
         """
         if not self.costs:  # HiGHS calls it "empty", not optimal
             return MilpSolution("optimal", 0.0, 0.0, ())
-        return _Solver(self, time_limit_s, gap).run(start, prove, cutoff)
+        return _Solver(self, time_limit_s, gap, {} if bases is None else bases).run(start, prove, cutoff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +172,15 @@ class _Relaxed:
 class _Solver:
     """One program in HiGHS. The penalty is priced in the objective, and a row only where branching needs one."""
 
-    def __init__(self, milp: Milp, time_limit_s: float, gap: float) -> None:
+    def __init__(self, milp: Milp, time_limit_s: float, gap: float, bases: Bases) -> None:
         self.milp, self.gap = milp, gap
+        self.others, self.bases, self.last = dict(bases), bases, inf
+        bases.clear()
         self.costs = np.array(milp.costs)
         self.integers = np.array(milp.integers)
         self.slope, excess = milp.penalty or (0.0, {})
         self.unit = max(map(abs, excess.values()), default=0.0) or 1.0
-        self.rows = Matrix.of(
-            milp.rows.starts, milp.rows.indices, milp.rows.coefficients, milp.rows.lows, milp.rows.highs
-        )
+        self.rows = milp.matrix()
         self.excess = np.zeros(len(milp.costs))
         self.excess[list(excess)] = [c / self.unit for c in excess.values()]
         largest = max(np.abs(self.costs).max(), self.slope * self.unit)
@@ -218,7 +223,7 @@ class _Solver:
 
     def run(self, start: Mapping[int, float] | None, prove: bool, cutoff: float) -> MilpSolution:
         """Relaxes, and branches where no answer of the relaxation is close enough."""
-        relaxed = self._relaxed(cutoff)
+        relaxed = self._relaxed(cutoff, self._known(start) if start and len(self.costs) > FAR else None)
         if relaxed is None:
             return MilpSolution("infeasible", inf, inf, ())
         bound, rounded = relaxed.bound, relaxed.best
@@ -241,16 +246,27 @@ class _Solver:
             start = {int(i): near.values[i] for i in np.flatnonzero(self.integers)}
         return self._branch(start, bound, np.ones(len(self.costs), dtype=bool))
 
-    def _relaxed(self, cutoff: float) -> _Relaxed | None:
+    def _known(self, start: Mapping[int, float]) -> _Answer | None:
+        """A start as an answer; None where its rows need variables that it does not have."""
+        values = np.zeros(len(self.costs))
+        values[list(start)] = list(start.values())
+        rows = self.rows
+        of_row = np.repeat(np.arange(len(rows.lows)), np.diff(rows.starts))
+        sums = np.bincount(of_row, rows.coefficients * values[rows.columns], minlength=len(rows.lows))
+        met = np.all(sums >= rows.lows - _MET) and np.all(sums <= rows.highs + _MET)
+        return self._answer(values, self.slope) if met else None
+
+    def _relaxed(self, cutoff: float, known: _Answer | None) -> _Relaxed | None:
         """The relaxation, at least until what it says is clear; None if it is infeasible.
 
         Of all prices between 0 and the slope the penalty is the dearest. At a fixed price the program has no row that
         joins all columns, is solved several times faster, and its answer is mostly integral. Its optimum is concave in
         the price, and at its highest that of the relaxation (Lagrangian duality): every answer is a line above it,
-        and the next price is where the lines to the left and right of the top cross (Kelley's cutting planes).
+        and the next price is where the lines to the left and right of the top cross (Kelley's cutting planes). The line
+        of a known answer may be the one on the right: the highest price takes longest.
         """
         self.highs.passModel(self._program(self.rows, np.arange(len(self.costs)), penalised=False))
-        self.highs.setOptionValue("solver", "ipm" if len(self.costs) > _MANY else "choose")
+        self.highs.setOptionValue("solver", "ipm" if len(self.costs) > _MANY and not self.others else "choose")
         low = self._at(0.0)
         self.highs.setOptionValue("solver", "choose")
         if low is None:
@@ -258,10 +274,12 @@ class _Solver:
         seen = [low]
         if self.slope == 0.0 or low.over <= 0 or self._clear(seen, cutoff):
             return self._summary(seen, (low,))
-        high = self._at(self.slope)
+        # Where the lines cross beyond the slope, the top is there, or before.
+        high = known if known is not None and known.value <= low.shown + self.slope * low.over else self._at(self.slope)
         if high is None:
             return None
-        seen.append(high)
+        if high is not known:
+            seen.append(high)
         if high.over >= 0:
             return self._summary(seen, (high,))
         while not self._clear(seen, cutoff):
@@ -280,14 +298,23 @@ class _Solver:
         return self._summary(seen, (low, high))
 
     def _at(self, price: float) -> _Answer | None:
-        """The optimum of the relaxation with this price per unit of the penalty, from where the last one ended."""
+        """The optimum of the relaxation with this price per unit of the penalty.
+
+        Begins where the last one ended, or where another program's of a nearer price did.
+        """
+        near = min(self.others, key=lambda other: abs(other - price), default=inf)
+        if abs(near - price) < abs(self.last - price):
+            self.highs.setBasis(self.others[near])
         columns = np.arange(len(self.costs), dtype=np.int32)
         priced = (self.costs + price * self.unit * self.excess) * self.scale
         self.highs.changeColsCost(len(columns), columns, priced)
         self.highs.run()
         if self.highs.getModelStatus() != _OPTIMAL:
             return None
-        values = np.array(self.highs.getSolution().col_value)
+        self.last, self.bases[price] = price, self.highs.getBasis()
+        return self._answer(np.array(self.highs.getSolution().col_value), price)
+
+    def _answer(self, values: Any, price: float) -> _Answer:
         return _Answer(values, price, _dot(self.costs, values), self.unit * _dot(self.excess, values))
 
     def _clear(self, seen: Sequence[_Answer], cutoff: float) -> bool:
@@ -315,24 +342,35 @@ class _Solver:
         parts = values[self.integers]
         return bool(np.any((parts > 1e-6) & (parts < 1 - 1e-6)))
 
+    def _values(self, kept: Any) -> Any:
+        values = np.zeros(len(self.costs))
+        values[kept] = np.array(self.highs.getSolution().col_value)[: len(kept)]
+        return values
+
     def _branch(self, start: Mapping[int, float] | None, bound: float, allowed: Any) -> MilpSolution:
         penalised = self.milp.penalty is not None
         rows, kept = without(self.rows, ~allowed) if not allowed.all() else (self.rows, np.arange(len(self.costs)))
         lp = self._program(rows, kept, penalised)
-        kinds = [highspy.HighsVarType.kInteger if i else highspy.HighsVarType.kContinuous for i in self.integers[kept]]
-        lp.integrality_ = [*kinds, highspy.HighsVarType.kContinuous] if penalised else kinds
+        integer, continuous = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
+        kinds = [integer if whole else continuous for whole in self.integers[kept].tolist()]
+        lp.integrality_ = [*kinds, continuous] if penalised else kinds
         self.highs.setOptionValue("presolve", "choose")
         self.highs.passModel(lp)
         if start:
-            place = {int(column): i for i, column in enumerate(kept)}
+            place = {column: i for i, column in enumerate(kept.tolist())}
             known = {place[i]: value for i, value in start.items() if i in place}
             self.highs.setSolution(len(known), np.array(list(known), dtype=np.int32), np.array(list(known.values())))
         self.highs.run()
         info = self.highs.getInfo()
         if info.primal_solution_status != 2:
             return MilpSolution("infeasible", inf, inf, ())
-        values = np.zeros(len(self.costs))
-        values[kept] = np.array(self.highs.getSolution().col_value)[: len(kept)]
+        values = self._values(kept)
+        told = info.objective_function_value / self.scale
+        if start and self._objective(values) > told + self.gap * abs(told):
+            # HiGHS 1.16 may find a better answer than the start, say what it costs, and hand the start back.
+            self.highs.passModel(lp)
+            self.highs.run()
+            info, values = self.highs.getInfo(), self._values(kept)
         status = "optimal" if self.highs.getModelStatus() == _OPTIMAL else "limit"
         if allowed.all():
             bound = max(bound, info.mip_dual_bound / self.scale)

@@ -33,6 +33,7 @@ from rhino.sharding.meshes import (
     named,
     three_axes,
 )
+from rhino.sharding.milp import Bases
 from rhino.sharding.outcome import MeshCandidate, Outcome, Progress, Steps
 from rhino.sharding.pinning import pinned_states
 from rhino.sharding.problem import Problem
@@ -122,6 +123,7 @@ class _MeshSearch:
         self.outcome = Outcome()
         self.spent_s: list[float] = []
         self.solved: Solved = {}
+        self.bases: dict[bytes, Bases] = {}
 
     def run(self) -> None:
         """All levels up to the one asked for, each from what the one before found."""
@@ -194,7 +196,7 @@ class _MeshSearch:
         names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
         pinned = pinned_states(self.problem, self.quotient, shape, names).states
         costs = Costs.on(self.times, shape, names)
-        return Setting(costs, pinned, *effort, self.spent_s, solved=self.solved, deadline=deadline)
+        return Setting(costs, pinned, *effort, self.spent_s, solved=self.solved, bases=self.bases, deadline=deadline)
 
     def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""

@@ -13,6 +13,8 @@ from math import prod
 from rhino.program.data import Graph, Rule
 from rhino.sharding.uneven import pays, ways
 
+# Per axis and state, into how many parts that divides something.
+Ways = tuple[tuple[float, ...], ...]
 REPLICATED = -1
 PARTIAL = -2
 
@@ -115,6 +117,25 @@ class Problem:
         classes = self.classes[value]
         node = self.nodes[self.node_of[value]]
         return (REPLICATED, *[classes.index(c) if c in classes else REPLICATED for c in range(node.states - 1)])
+
+
+def ways_of(node: Node, sizes: Sequence[int], among: Container[int] | None = None) -> Ways:
+    """The factors of `Node.parts`, for many states at the same positions."""
+    zero = (0,) * (len(sizes) - 1)
+    return tuple(
+        [
+            tuple([node.parts((*zero[:a], state, *zero[a:]), sizes, among) for state in range(node.states)])
+            for a in range(len(sizes))
+        ]
+    )
+
+
+def product_of(ways: Ways, states: Sequence[int]) -> float:
+    """Into how many parts axes in these states divide: `Node.parts`, by `ways_of`."""
+    total: float = 1
+    for of_axis, state in zip(ways, states, strict=True):
+        total *= of_axis[state]
+    return total
 
 
 def takes(limits: Sequence[int], uneven: Sequence[bool], state: int, axes: Sequence[int]) -> bool:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import product
+from itertools import accumulate
 from math import inf, prod
 
-from rhino.errors import RhinoError
+import numpy as np
+
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import Layout
-from rhino.sharding.meeting import Groups, Pair, Price, Prices, alike, prices, transport, written
-from rhino.sharding.milp import Milp, MilpSolution
+from rhino.sharding.meeting import Groups, Pair, Prices, transport, written
+from rhino.sharding.milp import FAR, Bases, Milp, MilpSolution
 from rhino.sharding.overlap import WON
-from rhino.sharding.pinning import Open, allows
-from rhino.sharding.problem import PARTIAL, End, LayoutTransfer, takes
+from rhino.sharding.pinning import Open
+from rhino.sharding.problem import PARTIAL, End, LayoutTransfer
+from rhino.sharding.recurring import Crossing, Recurring
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
 _TIE_BREAK = 1e-8
@@ -48,46 +49,6 @@ class AxisStates:
     bound: float
 
 
-def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> tuple[States, ...]:
-    """States of class k when `axes` may change: sizes divide, together with the other axes on the same dimension.
-
-    A factor that is `entire` is split only where all axes split something.
-    """
-    node = costs.problem.nodes[costs.quotient.nodes[k]]
-    sizes = costs.sizes
-    choices = tuple(
-        [
-            tuple(costs.open_states(k, a)) if n > 1 and (a in axes or costs.is_taken(k, a))
-            else (0,) if a in axes else (fixed[a],)
-            for a, n in enumerate(sizes)
-        ]
-    )  # fmt: skip
-    rule = costs.problem.graph.ops[node.ops[0]].rule if node.kind == "op" else None
-    entire = frozenset(s for s, f in enumerate(node.factors, 1) if rule is not None and f in rule.entire)
-    return _combinations(choices, sizes, node.limits, node.uneven, entire)
-
-
-@lru_cache(maxsize=65536)
-def _combinations(
-    choices: tuple[tuple[int, ...], ...],
-    sizes: tuple[int, ...],
-    limits: tuple[int, ...],
-    uneven: tuple[bool, ...],
-    entire: frozenset[int],
-) -> tuple[States, ...]:
-    def divides(states: States) -> bool:
-        parts: dict[int, tuple[int, ...]] = {}
-        for s, n in zip(states, sizes, strict=True):
-            if s > 0 and n > 1:
-                parts[s] = (*parts.get(s, ()), n)
-        return all(takes(limits, uneven, s, axes) for s, axes in parts.items())
-
-    def complete(states: States) -> bool:
-        return entire.isdisjoint(states) or all(s > 0 for n, s in zip(sizes, states, strict=True) if n > 1)
-
-    return tuple(states for states in product(*choices) if divides(states) and complete(states))
-
-
 class AxisProgram:
     """The program for `axes`, given the states of all classes on all axes."""
 
@@ -100,7 +61,6 @@ class AxisProgram:
         banned: Mapping[int, frozenset[States]] | None = None,
     ) -> None:
         self.costs = costs
-        self.banned = banned or {}
         self.given = tuple(states)
         self.milp = Milp()
         self.stored_s = 0.0
@@ -110,16 +70,30 @@ class AxisProgram:
         # Per two classes that meet, prices, how many members pay them, and whether computing can hide that.
         self.charges: dict[tuple[int, int], list[tuple[Prices, int, bool]]] = {}
         self.pairs: dict[tuple[int, int], tuple[list[int], Mapping[Pair, tuple[int, ...]]]] = {}
-        self.shared: list[tuple[float, bool, tuple[int, Key], list[Place]]] = []
+        self.shared: list[tuple[float, bool, tuple[int, Key], list[tuple[Place, Prices]]]] = []
         self.shared_vars: dict[tuple[int, Key], int] = {}
+        self._x: list[dict[States, int]] = []
+        recurring = self.recurring = Recurring.of(costs)
         # What a class may be costs nothing to say; `build` prices it, where the program is not too large to be solved.
-        self.open = [tuple(self._allowed(k, axes, s, pinned)) for k, s in enumerate(states)]
-        numbers = iter(range(sum(map(len, self.open))))
-        self.x = [{s: next(numbers) for s in found} for found in self.open]
-        for (u, w), (sources, targets) in costs.quotient.meetings.items():
-            self.groups[u, w] = alike(self.open[u], sources), alike(self.open[w], targets)
+        placed, banned = tuple(axes), banned or {}
+        self.open = [recurring.open(costs, k, placed, s, pinned, banned) for k, s in enumerate(states)]
+        # The variables of a class follow one another, in the order of its states.
+        ends = list(accumulate(map(len, self.open), initial=0))
+        self.first, self.decided = ends[:-1], ends[-1]
+        for u, w, sources, targets in recurring.meetings:
+            self.groups[u, w] = recurring.groups(self.open[u], sources), recurring.groups(self.open[w], targets)
         # Pairs of states that meet: about the number of variables.
         self.size = sum(len(ours.sizes) * len(theirs.sizes) for ours, theirs in self.groups.values())
+
+    @property
+    def x(self) -> list[dict[States, int]]:
+        """Per class the variable of each state."""
+        if not self._x:
+            self._x = [
+                dict(zip(states, range(first, first + len(states)), strict=True))
+                for states, first in zip(self.open, self.first, strict=True)
+            ]
+        return self._x
 
     def build(self) -> None:
         """Adds decisions, transfers and what computing hides of them. Once, before `limit` and `solve`."""
@@ -132,29 +106,26 @@ class AxisProgram:
     def _decide(self) -> None:
         """One variable per class and state, priced; of each class one is chosen."""
         costs, graph = self.costs, self.costs.problem.graph
-        parts = [[costs.node_parts(k, s) for s in found] for k, found in enumerate(self.open)]
-        tie_s = _TIE_BREAK * max((sum(seconds) for found in parts for seconds in found), default=0.0)
+        parts = [self.recurring.parts(costs, k, found) for k, found in enumerate(self.open)]
+        compute_s, lost_s, numbers, stored = (
+            np.array([value for part in parts for value in getattr(part, name)])
+            for name in ("compute_s", "lost_s", "numbers", "stored")
+        )
+        lengths = [len(found) for found in self.open]
+        members = np.repeat(costs.quotient.counts, lengths)
+        tie_s = _TIE_BREAK * float((compute_s + lost_s).max(initial=0.0))
         everywhere = tuple(range(len(costs.sizes)))
         gathered_s = costs.comm.time(
             "all-gather", everywhere, sum(graph.values[a.value].nbytes for a in graph.arguments)
         )
         self.stored_s = max(_STORED_WHOLE * sum(costs.seconds) / prod(costs.sizes), _STORED_GATHERED * gathered_s)
-        for k, (members, found) in enumerate(zip(costs.quotient.counts, parts, strict=True)):
-            for (s, x), (compute_s, lost_s) in zip(self.x[k].items(), found, strict=True):
-                # Equal costs are common (which dim of a gathered parameter?): the major one, and the same every time.
-                tied_s = tie_s * sum(s) + self.stored_s * costs.arguments.share(k, s)
-                self.milp.variable(members * (compute_s + lost_s + tied_s), True)
-                self.computing[x] = members * compute_s
-            self.milp.row(1, 1, [(x, 1.0) for x in self.x[k].values()])
-
-    def _allowed(self, k: int, axes: Sequence[int], fixed: States, pinned: Mapping[int, Open]) -> Sequence[States]:
-        allowed: Sequence[States] = feasible(self.costs, k, axes, fixed)
-        if k in pinned:
-            allowed = [s for s in allowed if allows(pinned[k], s, axes)]
-            if not allowed:
-                raise RhinoError("a given sharding does not divide its dimension", "drop it or choose another mesh")
-        banned = self.banned.get(k)
-        return [s for s in allowed if s not in banned] or allowed if banned else allowed
+        # Equal costs are common (which dim of a gathered parameter?): the major one, and the same every time.
+        tied_s = tie_s * numbers + self.stored_s * stored
+        self.milp.costs.extend((members * (compute_s + lost_s + tied_s)).tolist())
+        self.milp.integers.extend([True] * self.decided)
+        self.computing = dict(enumerate((members * compute_s).tolist()))
+        for variables in self._ranges():
+            self.milp.rows.add_sum(1, 1, variables)
 
     def _transfer(self, transfer: LayoutTransfer, count: int) -> None:
         hideable = transfer.index in self.costs.hideable
@@ -165,20 +136,28 @@ class AxisProgram:
                 self._charge(source.node, target.node, paid_there, count, False)
         if len(transfer.sources) == len(transfer.targets) == 1:
             (source,), (target,) = transfer.sources, transfer.targets
-            self._charge(source.node, target.node, self._prices(transfer, source, target), count, hideable)
+            ((_, found),) = self._prices(transfer)
+            self._charge(source.node, target.node, found, count, hideable)
             return
-        for source, target in product(transfer.sources, transfer.targets):
-            alone = [price for price in self._prices(transfer, source, target).entries if not price[4]]
-            self._charge(source.node, target.node, Prices.of(alone), count, hideable)
+        for crossing, found in self._prices(transfer):
+            self._charge(crossing.source.node, crossing.target.node, found.alone or found, count, hideable)
         for key, members in self._shared(transfer).items():
-            (u, w, _), entries = next(iter(members.items()))
+            (u, w, _), found = next(iter(members.items()))
             if len(members) == 1:
-                self._charge(u, w, Prices.of(entries), count, hideable)
+                self._charge(u, w, found, count, hideable)
             else:
-                self.shared.append((count * entries[0][3], hideable, (transfer.index, key), list(members)))
+                self.shared.append((count * found.entries[0][3], hideable, (transfer.index, key), [*members.items()]))
 
-    def _prices(self, transfer: LayoutTransfer, source: End, target: End) -> Prices:
-        return prices(self.costs, transfer, source, target, *self._met(source, target))
+    def _prices(self, transfer: LayoutTransfer) -> Iterator[tuple[Crossing, Prices]]:
+        """What is paid between each source and each target of a transfer."""
+        costs, recurring, groups = self.costs, self.recurring, self.groups
+        for crossing in recurring.crossings[transfer.index]:
+            u = crossing.source.node
+            if crossing.alone:
+                yield crossing, recurring.prices(costs, transfer, crossing, self.open[u], self.open[u])
+            else:
+                ours, theirs = groups[u, crossing.target.node]
+                yield crossing, recurring.prices(costs, transfer, crossing, ours.states, theirs.states)
 
     def _met(self, source: End, target: End) -> tuple[tuple[States, ...], tuple[States, ...]]:
         """A state of each group at the two ends of a transfer; all of the source's where there is no other class."""
@@ -188,22 +167,18 @@ class AxisProgram:
         ours, theirs = self.groups[u, w]
         return ours.states, theirs.states
 
-    def _shared(self, transfer: LayoutTransfer) -> dict[Key, dict[Place, list[Price]]]:
+    def _shared(self, transfer: LayoutTransfer) -> dict[Key, dict[Place, Prices]]:
         """The conversions that are paid once for all ends of a transfer, and where each may happen."""
-        found: dict[Key, dict[Place, list[Price]]] = {}
-        for source, target in product(transfer.sources, transfer.targets):
-            at: dict[Key, list[Price]] = {}
-            for price in self._prices(transfer, source, target).entries:
-                if price[4]:
-                    at.setdefault(price[2], []).append(price)
-            for key, entries in at.items():
-                place = source.node, target.node, tuple([entry[:2] for entry in entries])
+        found: dict[Key, dict[Place, Prices]] = {}
+        for crossing, priced in self._prices(transfer):
+            for key, pairs, entries in priced.shared:
+                place = crossing.source.node, crossing.target.node, pairs
                 found.setdefault(key, {}).setdefault(place, entries)
         return found
 
     def _charge(self, u: int, w: int, found: Prices, count: int, hideable: bool) -> None:
         if w < 0 or u == w:
-            first = self.x[u][self.open[u][0]]
+            first = self.first[u]
             for i, _, _, seconds, _ in found.entries:
                 self._pay(first + i, count * seconds, hideable)
         elif found.entries:
@@ -218,33 +193,34 @@ class AxisProgram:
     def _emit(self) -> None:
         shared: dict[tuple[int, int], list[frozenset[Pair]]] = {}
         for _, _, _, members in self.shared:
-            for u, w, pairs in members:
+            for (u, w, _), found in members:
                 if 0 <= w != u:
-                    shared.setdefault((u, w), []).append(frozenset(pairs))
+                    shared.setdefault((u, w), []).append(found.pairs)
         for u, w in dict.fromkeys((*self.charges, *shared)):
-            charged = [found.pairs for found, _, _ in self.charges.get((u, w), [])]
-            self._meet(u, w, frozenset().union(*charged, *shared.get((u, w), [])))
+            priced = [found.pairs for found, _, _ in self.charges.get((u, w), [])]
+            priced.extend(shared.get((u, w), ()))
+            # One set knows its hash already.
+            self._meet(u, w, priced[0] if len(priced) == 1 else frozenset().union(*priced))
         for seconds, hideable, key, members in self.shared:
             y = self.shared_vars[key] = self.milp.variable(0.0)
             self._pay(y, seconds, hideable)
-            for place in members:
-                self.milp.row(0, inf, [(y, 1.0), *[(v, -1.0) for v in self._variables(place)]])
+            for place, _ in members:
+                self.milp.rows.add_sum(0, inf, (y,), self._variables(place))
 
-    def _variables(self, place: Place) -> Iterator[int]:
+    def _variables(self, place: Place) -> list[int]:
         """Variables whose sum is 1 where the classes are in one of the pairs of groups of states."""
         u, w, pairs = place
         if w < 0 or u == w:
-            yield from (self.x[u][self.open[u][i]] for i, _ in pairs)
-            return
+            first = self.first[u]
+            return [first + i for i, _ in pairs]
         columns, at = self.pairs[u, w]
-        yield from (columns[c] for pair in pairs for c in at[pair])
+        return [columns[c] for pair in pairs for c in at[pair]]
 
     def _meet(self, u: int, w: int, priced: frozenset[Pair]) -> None:
         """Adds what joins the choices of two classes, of which some pairs of groups are priced."""
         ours, theirs = self.groups[u, w]
         shape = transport(ours.sizes, theirs.sizes, priced)
-        # The variables of a class follow one another.
-        first, second = self.x[u][self.open[u][0]], self.x[w][self.open[w][0]]
+        first, second = self.first[u], self.first[w]
         columns = [first + p for p in ours.positions]
         columns.extend([second + p for p in theirs.positions])
         columns.extend(self.milp.variables(shape.new))
@@ -271,12 +247,35 @@ class AxisProgram:
             terms[v] = terms.get(v, 0.0) - window * seconds
         self.milp.penalty = (WON, terms)
 
+    def _start(self) -> dict[int, float]:
+        """The given states as values: of all decisions; in large programs of whatever else is not zero, too.
+
+        Not where a given state is not open.
+        """
+        start = dict.fromkeys(range(self.decided), 0.0)
+        at = [s.index(given) if given in s else -1 for s, given in zip(self.open, self.given, strict=True)]
+        start.update((first + i, 1.0) for first, i in zip(self.first, at, strict=True) if i >= 0)
+        if -1 in at or len(self.milp.costs) <= FAR:
+            return start
+        for (u, w), (columns, pairs) in self.pairs.items():
+            ours, theirs = self.groups[u, w]
+            met = pairs.get((ours.of[at[u]], theirs.of[at[w]]), ())
+            start.update((columns[c], 1.0) for c in met if columns[c] >= self.decided)
+        for _, _, key, members in self.shared:
+            if any(start.get(v) for place, _ in members for v in self._variables(place)):
+                start[self.shared_vars[key]] = 1.0
+        return start
+
+    def _ranges(self) -> Iterator[range]:
+        """The variables of each class."""
+        return (range(first, first + len(states)) for states, first in zip(self.open, self.first, strict=True))
+
     def conversions(self, transfer: int) -> list[tuple[Layout, list[int]]]:
         """The converted copies a transfer can lead to: their layout, and the variables whose sum is 1 if one exists."""
         found = []
         for key, members in self._shared(self.costs.quotient.standing[transfer]).items():
             shared = self.shared_vars.get((transfer, key))
-            found.append((key[1], [shared] if shared is not None else list(self._variables(next(iter(members))))))
+            found.append((key[1], [shared] if shared is not None else self._variables(next(iter(members)))))
         return found
 
     def apart(self, transfer: int, k: int, view: Layout) -> Iterator[tuple[Layout, int]]:
@@ -303,6 +302,7 @@ class AxisProgram:
         prove: bool = True,
         cutoff: float = inf,
         solved: Solved | None = None,
+        bases: dict[bytes, Bases] | None = None,
     ) -> AxisStates | None:
         """The best states, if proved at most the share `gap` above the optimum; None if no memory row can be met.
 
@@ -311,22 +311,24 @@ class AxisProgram:
         Args:
           solved: answers to programs that were solved before; this one's is added. Where two axes of a mesh have the
             same links, the first programs of the mesh with them swapped are equal to its own, number by number.
+          bases: by shape, where the relaxations of such programs ended, for those whose costs alone differ.
         """
-        start = {x: float(s == given) for xs, given in zip(self.x, self.given, strict=True) for s, x in xs.items()}
+        start = self._start()
         solved = {} if solved is None else solved
-        key = self.milp.digest(gap, start, prove, cutoff + self.stored_s)
+        shape = self.milp.shape()
+        key = self.milp.digest(gap, start, prove, cutoff + self.stored_s, shape)
         if key not in solved:
-            found = self.milp.solve(time_limit_s, gap, start, prove, cutoff + self.stored_s)
+            near = {} if bases is None else bases.setdefault(shape, {})
+            found = self.milp.solve(time_limit_s, gap, start, prove, cutoff + self.stored_s, near)
             # The first of the largest: rounding is the same every time.
-            best = [max(x.values(), key=found.values.__getitem__) for x in self.x] if found.values else []
+            best = [max(x, key=found.values.__getitem__) for x in self._ranges()] if found.values else []
             solved[key] = replace(found, values=()), tuple(best)
         found, variables = solved[key]
         if found.status == "hopeless":
             return AxisStates((), inf, found.bound - self.stored_s)
         if found.status == "infeasible":
             return None
-        # The variables of a class follow one another, in the order of its states.
-        chosen = tuple(states[v - x[states[0]]] for states, x, v in zip(self.open, self.x, variables, strict=True))
+        chosen = tuple(states[v - first] for states, first, v in zip(self.open, self.first, variables, strict=True))
         stored_s = sum(
             self.stored_s * count * self.costs.arguments.share(k, s)
             for k, (count, s) in enumerate(zip(self.costs.quotient.counts, chosen, strict=True))

@@ -25,14 +25,15 @@ class StoredArguments:
         """What one member of class k has a device store, as a share of the bytes of all arguments."""
         found = self._shares.get((k, states))
         if found is None:
-            stored = [self._bytes(a, states) / self._total for a in self._in(k)]
-            found = self._shares[k, states] = sum(stored)
+            held = self._in(k)
+            found = sum([self._bytes(a, states) / self._total for a in held]) if held else 0.0
+            self._shares[k, states] = found
         return found
 
     def batch_bytes(self, k: int, states: tuple[int, ...]) -> float:
         """Bytes of the batch that one member of class k has a device store."""
-        arguments = self._problem.graph.arguments
-        return sum(self._bytes(a, states) for a in self._in(k) if arguments[a].role == "batch")
+        held, arguments = self._in(k), self._problem.graph.arguments
+        return sum(self._bytes(a, states) for a in held if arguments[a].role == "batch") if held else 0.0
 
     def _in(self, k: int) -> Sequence[int]:
         return self._of.get(self._quotient.nodes[k], ())

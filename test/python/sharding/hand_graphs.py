@@ -16,7 +16,7 @@ from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs, States, paid
 from rhino.sharding.landing import landings
 from rhino.sharding.overlap import hidden_seconds
-from rhino.sharding.program import feasible
+from rhino.sharding.recurring import feasible
 from rhino.sharding.symmetry import tie_repeats, untied
 from rhino.xla import BackEnd
 

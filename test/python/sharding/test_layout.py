@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rhino.machine.collectives import ring_bytes
-from rhino.sharding.layout import Form, Layout, RouteStep, convert, route, shards
+from rhino.sharding.layout import Form, Layout, RouteStep, convert, ranked, route, shards
 from rhino.sharding.problem import PARTIAL, REPLICATED
 
 R, P = REPLICATED, PARTIAL
@@ -196,3 +196,16 @@ def test_a_target_without_reduce_scatter_never_sends_less(source: Layout, target
     for steps in (with_it, without):
         reduced = sorted(a for s in steps if s.kind in ("all-reduce", "reduce-scatter") for a in s.axes)
         assert reduced == [a for a in range(2) if source[a] == P]
+
+
+def test_which_dimensions_are_split_changes_no_step() -> None:
+    """Only which are the same, and their order."""
+    layouts = list(product((P, R, 1, 4), repeat=2))
+    for source, target in product(layouts, [layout for layout in layouts if P not in layout]):
+        for odd in ((), ((4, 7),)) if 4 in (*source, *target) else ((),):
+            start, end, renumbered = ranked(source, target, odd)
+            assert {*start, *end} <= {P, R, 0, 1}
+            found = [
+                route(a, b, (2, 4), True, odd=o).steps for a, b, o in ((source, target, odd), (start, end, renumbered))
+            ]
+            assert found[0] == found[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -12,7 +14,7 @@ from rhino.machine import Cluster
 from rhino.program import Graph
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs
-from rhino.sharding.problem import PARTIAL, REPLICATED, LayoutTransfer, Node, Problem
+from rhino.sharding.problem import PARTIAL, REPLICATED, LayoutTransfer, Node, Problem, product_of, ways_of
 from rhino.sharding.symmetry import tie_repeats
 from rhino.sharding.time_model import ProgramTimes, TimeModel
 
@@ -273,3 +275,11 @@ def test_partial_sums_are_reduced_together_only_beside_partial_ones() -> None:
         problem = build_problem(graph_of(function, *arguments))
         sources[function] = sorted(len(t.sources) for t in problem.transfers if t.kind == "define")
     assert sources == {three: [3], whole_first: [1, 1, 1]}
+
+
+def test_parts_of_many_states_are_those_of_each() -> None:
+    node = Node(0, "cone", limits=(8, 6, 12), uneven=(False, True, True))
+    for among in (None, (0, 2), (1,), ()):
+        ways = ways_of(node, (2, 4), among)
+        for states in product(range(node.states), repeat=2):
+            assert product_of(ways, states) == node.parts(states, (2, 4), among)
