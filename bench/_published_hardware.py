@@ -41,8 +41,8 @@ GPUS: Mapping[str, Gpu] = {
     "H200-141GB": Gpu("h200"),
     "B200": Gpu("dgx-b200"),
     "B300": Gpu("dgx-b300"),
-    "GB200": Gpu("gb200"),
-    "GB300": Gpu("gb300"),
+    "GB200": Gpu("gb200-nvl72"),
+    "GB300": Gpu("gb300-nvl72"),
 }
 # By the first pattern that the row's network has. What none has, and what is empty, are the preset's own links.
 NETWORKS: tuple[tuple[str, Network], ...] = (

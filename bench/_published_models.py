@@ -14,7 +14,7 @@ from typing import Any
 
 Row = Mapping[str, str]
 # Layers of the model that one trip of its loop is.
-_LAYERS = {"gpt": 1, "llama": 1, "bert": 1, "vit": 1, "moe": 2}
+_LAYERS = {"gpt": 1, "llama": 1, "sparse_llama": 1, "bert": 1, "vit": 1, "moe": 2}
 
 
 class NotExpressed(Exception):
@@ -31,12 +31,13 @@ class Model:
     notes: tuple[str, ...] = ()
 
     def with_layers(self, layers: int) -> Model:
-        """The same with another number of layers, or of what is a layer of its loop."""
+        """The same with another number of layers, or of what is a layer of its loop; all of them alike."""
         if layers == self.layers:
             return self
         if self.module not in _LAYERS:
             raise NotExpressed(f"{self.module} has no loop over layers to be cut into stages")
-        return replace(self, config=replace(self.config, layers=layers * _LAYERS[self.module]), layers=layers)
+        fields = {"layers": layers * _LAYERS[self.module]} | ({"dense": 0} if self.module == "sparse_llama" else {})
+        return replace(self, config=replace(self.config, **fields), layers=layers)
 
     def step(self, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The training step and its abstract inputs for so many examples."""
@@ -127,6 +128,8 @@ def model_of(row: Row) -> Model:
       NotExpressed: no module of examples/models has its architecture; says why.
     """
     arch = row["arch"].split()[0]
+    if arch == "unet":
+        raise NotExpressed("the U-Net of examples/models is that of diffusion, with residual blocks and attention")
     if arch not in _BUILD:
         raise NotExpressed(f"examples/models has no {row['arch']}")
     return _BUILD[arch](row)
@@ -178,6 +181,30 @@ def _gshard(row: Row) -> Model:
         remat=row["recompute"] == "full",
     )  # fmt: skip
     return Model("moe", config, config.layers // 2)
+
+
+def _sparse(row: Row) -> Model:
+    from examples.models.sparse_llama import SparseLlamaConfig
+
+    dtype, products = precision(row)
+    told = moe_fields(row)
+    ranks = re.search(r"q_lora (\d+), kv_lora (\d+), qk \d+\+(\d+)", row["notes"])
+    query, key, rotated = map(int, ranks.groups()) if ranks else (0, 0, 0)
+    notes: list[str] = []
+    if ranks:
+        notes.append(f"values padded to heads of {number(row, 'head_dim') + rotated}")
+    if told.get("dense_layers") and number(row, "pp", 1) > 1:
+        notes.append("the first layers have experts, too")
+    recomputed = recomputation(row, kernel=True)
+    config = SparseLlamaConfig(
+        layers=number(row, "layers"), width=number(row, "hidden"), heads=number(row, "heads"),
+        kv_heads=number(row, "kv_heads"), head=number(row, "head_dim"), hidden=number(row, "ffn"),
+        vocab=number(row, "vocab"), seq_len=number(row, "seq_len"), experts=told["E"], chosen=told["topk"],
+        expert=told["moe_ffn"], shared=told.get("shared", 0), dense=told.get("dense_layers", 0),
+        query_rank=query, key_rank=key, rotated=rotated, dtype=dtype, products=products, scan=True,
+        attention="cudnn" if fused_attention(row) else "xla", **recomputed,
+    )  # fmt: skip
+    return Model("sparse_llama", config, config.layers, tuple(notes))
 
 
 def moe_fields(row: Row) -> dict[str, int]:
@@ -244,6 +271,7 @@ def _wide_resnet(row: Row) -> Model:
 _BUILD: Mapping[str, Callable[[Row], Model]] = {
     "gpt": _decoder,
     "llama": _decoder,
+    "moe": _sparse,
     "moe-gshard": _gshard,
     "bert": _bert,
     "vit": _vit,

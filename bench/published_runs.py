@@ -4,12 +4,15 @@
 
 Each row's architecture is built from examples/models, laid out as it was published, and priced by the functions that
 the search uses, memory not limited. Nothing is fitted to a row (docs/design/cost-model.md, "Against published runs").
-Needs no GPU. `--parts` adds to the table what a step's time is made of; the record has it always.
+Needs no GPU. `--parts` adds to the table what a step's time is made of; the record has it always. It can be stopped and
+started again: rows are kept in out/bench/published, by what they depend on.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import os
 import statistics
 import sys
@@ -18,9 +21,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench._common import ROOT, BenchError, Table, main, note, parser, publish
+from bench._common import CACHE, ROOT, BenchError, Table, main, note, parser, publish
+from bench._quality_cases import digest_of
 
 ROWS = ROOT / "bench" / "data" / "published_runs.csv"
+FOLDER = CACHE / "published"
 QUICK = (
     "mosaic-1b-a10040-bf16-s2048-16g",
     "kor22-22b-full",
@@ -94,11 +99,18 @@ def judge(row: dict[str, str]) -> dict[str, Any]:
 
 
 def judged(rows: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
-    """All rows, one after the other; a defect in one does not lose the others."""
+    """All rows, one after the other; a defect in one does not lose the others, and is not kept."""
     results = []
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    sources = _sources()
     for at, row in enumerate(rows):
+        file = FOLDER / f"{hashlib.sha256((sources + json.dumps(row)).encode()).hexdigest()[:24]}.json"
+        if file.exists():
+            results.append(json.loads(file.read_text(encoding="utf-8")))
+            continue
         try:
             found = judge(row)
+            file.write_text(json.dumps(found), encoding="utf-8")
         except Exception as error:  # what is printed is a finding, and the row is not expressed
             found = {
                 "id": row["id"], "predicted_s": None, "measured_s": float(row["step_time_s"]), "ratio": None,
@@ -108,6 +120,14 @@ def judged(rows: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
         note(f"{at + 1} of {len(rows)}, {row['id']}: {told}")
         results.append(found)
     return results
+
+
+def _sources() -> str:
+    """A digest of all that a row's prediction is made by."""
+    digest = hashlib.sha256(digest_of("python/rhino", "examples/models").encode())
+    for path in sorted((ROOT / "bench").glob("_published_*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def spread_of(ratios: Sequence[float]) -> dict[str, Any]:

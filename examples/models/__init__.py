@@ -10,6 +10,7 @@ MODELS: tuple[str, ...] = (
     "gpt",
     "llama",
     "moe",
+    "sparse_llama",
     "bert",
     "t5",
     "vit",

@@ -101,11 +101,16 @@ BATCH: dict[str, int] = dict.fromkeys(PRESETS, 256) | {"tiny": 8, "380m": 64, "6
 
 
 def top2(gates: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The two best experts of each token and their weights: gates [G, S, E] to int32 and float32 [2, G, S].
+    """The two best experts of each token and their weights."""
+    return best_experts(gates, 2)
 
-    The two weights add up to 1.
+
+def best_experts(gates: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """The best experts of each token and their weights: gates [G, S, E] to int32 and float32 [count, G, S].
+
+    The weights of a token add up to 1.
     """
-    weights, experts = jax.lax.top_k(gates, 2)
+    weights, experts = jax.lax.top_k(gates, count)
     weights = weights / weights.sum(axis=-1, keepdims=True)
     return jnp.moveaxis(experts, -1, 0), jnp.moveaxis(weights, -1, 0)
 
@@ -128,29 +133,34 @@ def dispatch_by_einsum(x: jax.Array, gates: jax.Array, capacity: int, run: Calla
     return jnp.einsum("gsec,egcm->gsm", combine.astype(x.dtype), outputs)
 
 
-def dispatch_by_sort(x: jax.Array, gates: jax.Array, capacity: int, run: Callable[[jax.Array], jax.Array]) -> Any:
-    """The same as `dispatch_by_einsum`, by sorting the choices of each group by expert and scattering the tokens."""
+def dispatch_by_sort(
+    x: jax.Array, gates: jax.Array, capacity: int, run: Callable[[jax.Array], jax.Array], chosen: int = 2
+) -> Any:
+    """The same as `dispatch_by_einsum`, by sorting the choices of each group by expert and scattering the tokens.
+
+    `chosen` experts take each token.
+    """
     groups, size, width = x.shape
     count = gates.shape[-1]
-    experts, weights = top2(gates)
-    experts, weights = (jnp.moveaxis(a, 0, 1).reshape(groups, 2 * size) for a in (experts, weights))
+    experts, weights = best_experts(gates, chosen)
+    experts, weights = (jnp.moveaxis(a, 0, 1).reshape(groups, chosen * size) for a in (experts, weights))
 
     def slots_of_group(choices: jax.Array) -> jax.Array:
         order = jnp.argsort(choices, stable=True)
         ordered = choices[order]
-        place = jnp.arange(2 * size) - jnp.searchsorted(ordered, ordered, side="left")
+        place = jnp.arange(chosen * size) - jnp.searchsorted(ordered, ordered, side="left")
         slots = jnp.where(place < capacity, ordered * capacity + place, count * capacity)
         return jnp.zeros_like(slots).at[order].set(slots)
 
     slots = jax.vmap(slots_of_group)(experts)
-    tokens = jnp.tile(x, (1, 2, 1))
+    tokens = jnp.tile(x, (1, chosen, 1))
     buffers = jax.vmap(lambda s, t: jnp.zeros((count * capacity, width), x.dtype).at[s].set(t, mode="drop"))
     sent = buffers(slots, tokens).reshape(groups, count, capacity, width)
     outputs = run(jnp.moveaxis(sent, 1, 0))
     outputs = jnp.moveaxis(outputs, 0, 1).reshape(groups, count * capacity, width)
     taken = jax.vmap(lambda o, s: o.at[s].get(mode="fill", fill_value=0))(outputs, slots)
     taken = taken * weights[..., None].astype(x.dtype)
-    return taken.reshape(groups, 2, size, width).sum(axis=1)
+    return taken.reshape(groups, chosen, size, width).sum(axis=1)
 
 
 def run_ragged(x: jax.Array, gates: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:

@@ -27,6 +27,12 @@ def dot_general(kind: str) -> Callable[..., jax.Array] | None:
     return _rounded if kind == "f8" else None
 
 
+def of_experts(kind: str, tokens: jax.Array, weights: jax.Array) -> jax.Array:
+    """Every expert's tokens [E, ..., k] by its own weights [E, k, n]: [E, ..., n]."""
+    one = functools.partial(_f8, 1) if kind == "f8" else functools.partial(jnp.tensordot, axes=1)
+    return jax.vmap(one)(tokens, weights)
+
+
 def _rounded(lhs: jax.Array, rhs: jax.Array, dimension_numbers: Any, **_: Any) -> jax.Array:
     """A dense layer's product of activations [..., k] and weights [k, ...], over the k dimensions."""
     (_, contracted), batched = dimension_numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import subprocess
 import sys
@@ -18,11 +19,13 @@ from bench._published_layouts import RunLayout, layout_of, mesh_of
 from bench._published_models import Model, NotExpressed, fused_attention, model_of, recomputation
 from bench._published_pipelines import deal_layers
 from bench._published_times import Predicted, predict
+from examples.models import sparse_llama
 from examples.models.bert import BERTConfig
 from examples.models.convnet import ConvNetConfig
 from examples.models.gpt import GPTConfig
 from examples.models.llama import LlamaConfig
 from examples.models.moe import MoEConfig
+from examples.models.sparse_llama import SparseLlamaConfig
 from examples.models.t5 import T5Config
 from examples.models.vit import ViTConfig
 from examples.models.wide_resnet import WideResNetConfig
@@ -31,6 +34,9 @@ from rhino.machine import Cluster
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = {row["id"]: row for row in published_runs.read_rows(published_runs.ROWS)}
+
+
+_OPTIONS = {"scan": True, "attention": "cudnn", "products": "f8"}
 
 
 def row_of(name: str, **changes: str) -> dict[str, str]:
@@ -65,6 +71,7 @@ def test_another_table_may_have_more_columns_but_not_fewer(tmp_path: Path) -> No
         ("kempner-13b-16h200-tp4-fsdp4", "fsdp+tp", (("data", 4), ("model", 4))),
         ("titan-llama3-8b-8g-cp2-fp8", "fsdp+cp", (("data", 4), ("context", 2))),
         ("sc21-gpt7.5b", "tp", (("replica", 32), ("model", 4))),
+        ("automodel-qwen3-30b-8-h100-bf16", "fsdp+ep", (("expert", 8),)),
         ("alpa-wresnet4b-16v100-intra", "searched", ()),
     ],
 )
@@ -118,6 +125,9 @@ def test_models_are_those_of_the_zoo() -> None:
     grouped = model_of(ROWS["nemo2407-nemotron-340b-h100-fp8"])
     assert (grouped.module, grouped.config.gated, grouped.config.products) == ("llama", False, "f8")
     assert model_of(ROWS["bert-large-s128-1v100-amp"]).config.predicted == 20
+    sparse = model_of(ROWS["mbr-deepseekv3-h100-fp8-1024g-gbs8192-25.09"])
+    assert sparse.config == dataclasses.replace(sparse_llama.PRESETS["deepseek-v3"], **_OPTIONS)
+    assert round(sparse.config.num_params() / 1e9) == 671  # as published
     with pytest.raises(NotExpressed, match="examples/models has no effnetv2"):
         model_of(ROWS["effnetv2s-80a100-amp"])
 
@@ -158,6 +168,16 @@ FAMILIES: dict[str, tuple[Model, float]] = {
     "moe": (
         Model("moe", MoEConfig(**_LM, experts=4, group=1024, scan=True), 1),
         6 * _TOKENS * ((8 + 16 + 2 * 16) * 1024**2 + 8192 * 1024),
+    ),
+    "sparse_llama": (
+        Model(
+            "sparse_llama",
+            SparseLlamaConfig(
+                **_LM, kv_heads=4, head=64, hidden=0, experts=8, chosen=2, expert=1024, shared=1, scan=True
+            ),
+            2,
+        ),
+        6 * _TOKENS * (2 * (2.5 + 3 * 3) * 1024**2 + 8192 * 1024),
     ),
     "bert": (
         Model("bert", BERTConfig(**_LM, predicted=16, scan=True), 2),
@@ -246,9 +266,27 @@ def test_a_sample_is_expressed_and_recorded(tmp_path: Path) -> None:
 
 
 def test_a_row_that_cannot_be_expressed_says_why_and_is_not_counted() -> None:
-    results = published_runs.judged([ROWS["maxtext-v5e-16b-1x256"], ROWS["effnetv2s-80a100-amp"]])
+    results = [published_runs.judge(ROWS[name]) for name in ("maxtext-v5e-16b-1x256", "effnetv2s-80a100-amp")]
     assert [row["why"] for row in results] == ["no preset of TPU-v5e", "examples/models has no effnetv2"]
     assert published_runs.summary(results) == {"rows": 2, "expressed": 0, "left_out": 0}
+
+
+def test_rows_are_kept_and_defects_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def judge(row: dict[str, str]) -> dict[str, Any]:
+        asked.append(row["id"])
+        if row["id"] == "b":
+            raise ValueError("a defect")
+        return {"id": row["id"], "ratio": 1.0, "why": ""}
+
+    monkeypatch.setattr(published_runs, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(published_runs, "judge", judge)
+    rows = [{"id": name, "step_time_s": "1"} for name in "ab"]
+    first = published_runs.judged(rows)
+    assert [row["why"] for row in first] == ["", "failed: ValueError: a defect"]
+    assert published_runs.judged(rows) == first
+    assert asked == ["a", "b", "b"]
 
 
 def test_spreads_are_of_the_distance_from_one() -> None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from examples.models import bert, gpt, llama, t5, vit
+from examples.models import bert, gpt, llama, sparse_llama, t5, vit
 from examples.models.products import dot_general
 
 
@@ -112,6 +112,36 @@ def test_networks_without_or_with_a_gate_have_the_parameters_they_say() -> None:
         metrics, params = after_a_step(module, config)
         assert np.isfinite(metrics["loss"])
         assert count(params) == config.num_params()
+
+
+def test_one_expert_that_takes_every_token_is_a_plain_network() -> None:
+    small = llama.PRESETS["tiny"]
+    sparse = dataclasses.replace(
+        sparse_llama.PRESETS["tiny"], layers=small.layers, experts=1, chosen=1, expert=small.hidden, shared=0, dense=0
+    )
+    params = sparse_llama.make_train_step(sparse)[0](jax.random.key(0)).params
+    plain = dict(params)
+    for name in ("layer_0", "layer_1"):
+        layer = dict(params[name])
+        experts = layer.pop("experts")
+        plain[name] = layer | {"mlp": {part: {"kernel": experts[part][0]} for part in ("gate", "up", "down")}}
+    tokens = llama.example_batch(small, 2)["tokens"]
+    found = sparse_llama.SparseLlama(sparse).apply({"params": params}, tokens)
+    np.testing.assert_allclose(found, llama.Llama(small).apply({"params": plain}, tokens), atol=1e-4)
+
+
+def test_narrow_projections_keep_attention_causal_and_have_the_parameters_they_say() -> None:
+    config = dataclasses.replace(
+        sparse_llama.PRESETS["tiny"], kv_heads=4, query_rank=24, key_rank=16, rotated=8, experts=1, chosen=1
+    )
+    params = sparse_llama.make_train_step(config)[0](jax.random.key(0)).params
+    assert count(params) == config.num_params()
+    tokens = sparse_llama.example_batch(config, 1)["tokens"][:, :16]
+    other = tokens.copy()
+    other[0, -1] += 1
+    first, second = (sparse_llama.SparseLlama(config).apply({"params": params}, given) for given in (tokens, other))
+    np.testing.assert_allclose(first[:, :-1], second[:, :-1], atol=1e-5)
+    assert np.abs(first[:, -1] - second[:, -1]).max() > 1e-4
 
 
 def test_few_predicted_places_are_the_same_as_all_with_no_weight_elsewhere() -> None:
