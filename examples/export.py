@@ -160,7 +160,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--fused", action=flag, help="one matrix for query, key and value, or gate and up (gpt, llama)")
     p.add_argument("--routing", choices=("einsum", "sort", "ragged"), help="how tokens reach experts (moe)")
     p.add_argument("--attention", choices=("xla", "cudnn"),
-                   help="products and a softmax, or cuDNN's kernel (gpt, llama, sparse_llama, bert, t5, vit, moe)")  # fmt: skip
+                   help="products and a softmax, or cuDNN's kernel (models with attention, but clip)")  # fmt: skip
     p.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE",
                    help="any other field of the model's configuration, such as layers=4; may be repeated")  # fmt: skip
     p.add_argument("--platform", default="", choices=("cpu", "cuda", "v100", "a100", "h100", "h200", "b200"),
