@@ -108,7 +108,7 @@ def read_timeline(hlo_text: str, cluster: Cluster) -> Timeline:
             f"the program is for {module.devices} devices and {cluster.name} has {cluster.num_devices}",
             "name the cluster it was planned for",
         )
-    run = _Run(module, HloTimes(module, cluster))
+    run = _Simulation(module, HloTimes(module, cluster))
     total_s = run.computation(module.computations[module.entry], 0.0, 1, 0)
     events = tuple(sorted(run.events, key=lambda e: (e.start_s, e.depth, e.stream)))
     return Timeline(
@@ -118,7 +118,7 @@ def read_timeline(hlo_text: str, cluster: Cluster) -> Timeline:
 
 
 @dataclass
-class _Run:
+class _Simulation:
     """Where the two streams are, and what was summed so far."""
 
     module: HloModule
@@ -189,14 +189,14 @@ class _Run:
         names = [name for names in called_computations(one).values() for name in names]
         longest, end_s = None, now_s
         for name in names:
-            tried = _Run(self.module, self.times)
+            tried = _Simulation(self.module, self.times)
             if (ended_s := tried.computation(self.module.computations[name], now_s, executions, depth)) > end_s:
                 longest, end_s = tried, ended_s
         if longest is not None:
             self._add(longest)
         return end_s
 
-    def _add(self, other: _Run) -> None:
+    def _add(self, other: _Simulation) -> None:
         for ours, theirs in (
             (self.computed, other.computed), (self.sent, other.sent), (self.exposed, other.exposed),
             (self.exposed_by, other.exposed_by),

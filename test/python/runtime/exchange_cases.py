@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from rhino.program.element_types import item_bytes
 from rhino.reshard.checker import check_program
 from rhino.reshard.data import SCHEDULERS, STRATEGIES, MovedTensor, Network
 from rhino.reshard.plan import plan_reshard
 from rhino.reshard.tiles import spec_tiles
 from rhino.runtime.edges import ArrayExchange, TileExchange, plan_arrays
-from rhino.runtime.words import item_bytes
 
 DTYPES = (
     "bool", "int4", "uint4", "int8", "uint8", "int16", "int32", "uint32", "bfloat16", "float16", "float32",

@@ -13,10 +13,11 @@ import numpy as np
 import processes
 import pytest
 
+from rhino.program.element_types import item_bytes
 from rhino.reshard.data import Hop, MessageProgram, MessageStep, MovedTensor, Network, Phase, Tile, Unit
 from rhino.reshard.plan import plan_reshard
 from rhino.runtime.edges import TileExchange
-from rhino.runtime.words import from_bits, from_words, item_bytes, to_bits, to_words
+from rhino.runtime.words import from_bits, from_words, to_bits, to_words
 
 
 def again(array: np.ndarray[Any, Any], width: int) -> Any:
