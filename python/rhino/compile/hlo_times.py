@@ -20,7 +20,7 @@ from rhino.machine import Cluster
 from rhino.machine.collectives import group_seconds
 from rhino.machine.roofline import arithmetic_seconds, launch_s, memory_bytes_s, product_times
 from rhino.program.element_types import element_type
-from rhino.program.products import Product
+from rhino.program.products import MatrixProduct
 
 # They name or view what is there.
 FREE = frozenset(
@@ -74,7 +74,7 @@ class HloTimes:
 
     # --- what an instruction is -------------------------------------------------------------------------------------
 
-    def _product(self, computation: Computation, instruction: Instruction) -> tuple[Product, str] | None:
+    def _product(self, computation: Computation, instruction: Instruction) -> tuple[MatrixProduct, str] | None:
         """The dot or convolution that an instruction is, or that a fusion has inside."""
         if instruction.opcode == "fusion":
             for name in called_computations(instruction).get("calls", ()):
@@ -185,7 +185,7 @@ def _written(inside: Computation, whole: int) -> int:
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
-def _dot(operands: Sequence[HloTensor], dims: Callable[[str], Sequence[int]]) -> Product:
+def _dot(operands: Sequence[HloTensor], dims: Callable[[str], Sequence[int]]) -> MatrixProduct:
     left, right = operands
     batch, summed = set(dims("lhs_batch")), set(dims("lhs_contracting"))
     other = {*dims("rhs_batch"), *dims("rhs_contracting")}
@@ -198,7 +198,7 @@ def _dot(operands: Sequence[HloTensor], dims: Callable[[str], Sequence[int]]) ->
     )
 
 
-def _convolution(instruction: Instruction, operands: Sequence[HloTensor], target: str) -> Product:
+def _convolution(instruction: Instruction, operands: Sequence[HloTensor], target: str) -> MatrixProduct:
     """A convolution, or one of its gradients, which multiply as much: by its image, its kernel and what it makes."""
     made = instruction.result[0]
     kernel = made if target.endswith("BackwardFilter") else operands[1]
@@ -213,8 +213,8 @@ def _convolution(instruction: Instruction, operands: Sequence[HloTensor], target
     return _product_of(operands[0].dtype, 1, rows, columns, depth)
 
 
-def _product_of(dtype: str, batch: int, rows: int, columns: int, depth: int) -> Product:
-    return Product(element_type(dtype) or dtype, batch, rows, columns, depth, (_WHOLE,) * 4)
+def _product_of(dtype: str, batch: int, rows: int, columns: int, depth: int) -> MatrixProduct:
+    return MatrixProduct(element_type(dtype) or dtype, batch, rows, columns, depth, (_WHOLE,) * 4)
 
 
 def _dims(attributes: str, name: str) -> list[int]:

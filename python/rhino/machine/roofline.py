@@ -14,7 +14,7 @@ from rhino.machine.rates import ProductRates
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import materialised, traffic_bytes
 from rhino.program.operations import CONTRACTIONS
-from rhino.program.products import Factors, Parts, Product, product_of
+from rhino.program.products import Factors, Parts, MatrixProduct, product_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class HeavyTimes:
     arithmetic_s: float
     moved: tuple[tuple[Factors, float], ...]
     start_s: float = 0.0
-    product: Product | None = None
+    product: MatrixProduct | None = None
     rates: ProductRates | None = None
     multiprocessors: int = 1
     share: float = 1.0
@@ -112,7 +112,7 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
 
 def product_times(
     cluster: Cluster,
-    product: Product | None,
+    product: MatrixProduct | None,
     name: str,
     trips: int,
     arithmetic_s: float,

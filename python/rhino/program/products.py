@@ -18,7 +18,7 @@ Parts = Callable[[Factors], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class MatrixProduct:
     """`batch` products of [rows, depth] by [depth, columns], all at once, of operands of one element type.
 
     Of a convolution rows are the positions of its images, columns the output features, and depth what each sum runs
@@ -41,7 +41,7 @@ class Product:
         return batch, rows, columns, depth
 
 
-def product_of(graph: Graph, op: Op) -> Product | None:
+def product_of(graph: Graph, op: Op) -> MatrixProduct | None:
     """The product that an op is; None if it is none, or has no rule that says so."""
     rule = op.rule
     if op.name not in CONTRACTIONS or rule is None or not op.flops:
@@ -57,4 +57,6 @@ def product_of(graph: Graph, op: Op) -> Product | None:
     # Rows are what else there is of the result: positions over which a window moves by more than one are in no factor.
     length = elements // max(1, size(batch) * size(columns))
     depth = op.flops / (2 * max(1, elements))
-    return Product(dtype, size(batch), length, size(columns), depth, (batch, rows, columns, (left | right) - made))
+    return MatrixProduct(
+        dtype, size(batch), length, size(columns), depth, (batch, rows, columns, (left | right) - made)
+    )
