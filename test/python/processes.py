@@ -33,11 +33,12 @@ def start(
 ) -> list[subprocess.Popen[str]]:
     """`count` processes of a script, whose first arguments are the coordinator's address, `count` and its own number.
 
-    Each has `devices` CPU devices. Output and errors go to one pipe per process.
+    Each has `devices` CPU devices, and other XLA_FLAGS stay. Output and errors go to one pipe per process.
     """
     address = f"127.0.0.1:{free_port()}"
     mine = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONUNBUFFERED="1", **(env or {}))
-    mine["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    others = [flag for flag in mine.get("XLA_FLAGS", "").split() if "host_platform_device_count" not in flag]
+    mine["XLA_FLAGS"] = " ".join([*others, f"--xla_force_host_platform_device_count={devices}"])
     return [
         subprocess.Popen(
             [sys.executable, str(script), address, str(count), str(index), *arguments],

@@ -61,7 +61,7 @@ def test_a_loop_returns_what_a_callback_reads() -> None:
     same(step, w, x)
     jax.effects_barrier()
     planned, plain = seen
-    np.testing.assert_allclose(planned, plain, rtol=1e-5)
+    np.testing.assert_allclose(planned, plain, rtol=1e-5, atol=1e-7)  # means of values up to 1 that nearly cancel
 
 
 def test_a_callback_without_an_order() -> None:
