@@ -14,7 +14,7 @@ from rhino.machine.rates import ProductRates
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import materialised, traffic_bytes
 from rhino.program.operations import CONTRACTIONS
-from rhino.program.products import Factors, Parts, MatrixProduct, product_of
+from rhino.program.products import Factors, MatrixProduct, Parts, product_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,9 @@ class MatrixProduct:
 
 
 def product_of(graph: Graph, op: Op) -> MatrixProduct | None:
-    """The product that an op is; None if it is none, or has no rule that says so."""
-    rule = op.rule
-    if op.name not in CONTRACTIONS or rule is None or not op.flops:
+    """The product that an op is, or a kernel that multiplies as one does; None if it has no rule that says so."""
+    rule, kernel = op.rule, op.kernel
+    if (kernel is None and op.name not in CONTRACTIONS) or rule is None or not op.flops or len(op.operands) < 2:
         return None
     left, right = (frozenset(f for dim in mapping for f in dim) for mapping in rule.operands[:2])
     made = frozenset(f for mapping in rule.results for dim in mapping for f in dim)
@@ -53,10 +53,12 @@ def product_of(graph: Graph, op: Op) -> MatrixProduct | None:
     def size(factors: Factors) -> int:
         return prod(rule.factor_sizes[f] for f in factors)
 
-    dtype, elements = graph.values[op.operands[0]].dtype, graph.values[op.results[0]].elements
+    summed = (left | right) - made
+    if kernel is not None and (kernel.rate != "tensor" or op.flops != 2 * size(batch | rows | columns | summed)):
+        return None
+    elements = graph.values[op.results[0]].elements
+    dtype = kernel.dtype if kernel is not None else graph.values[op.operands[0]].dtype
     # Rows are what else there is of the result: positions over which a window moves by more than one are in no factor.
     length = elements // max(1, size(batch) * size(columns))
     depth = op.flops / (2 * max(1, elements))
-    return MatrixProduct(
-        dtype, size(batch), length, size(columns), depth, (batch, rows, columns, (left | right) - made)
-    )
+    return MatrixProduct(dtype, size(batch), length, size(columns), depth, (batch, rows, columns, summed))

@@ -21,7 +21,7 @@ from rhino.sharding.milp import FAR, Bases, Milp, MilpSolution
 from rhino.sharding.overlap import WON
 from rhino.sharding.pinning import Open
 from rhino.sharding.problem import PARTIAL, End, LayoutTransfer
-from rhino.sharding.recurring import Crossing, Recurring
+from rhino.sharding.recurring import RecurringMeeting, Recurring
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
 _TIE_BREAK = 1e-8
@@ -148,7 +148,7 @@ class AxisProgram:
             else:
                 self.shared.append((count * found.entries[0][3], hideable, (transfer.index, key), [*members.items()]))
 
-    def _prices(self, transfer: LayoutTransfer) -> Iterator[tuple[Crossing, Prices]]:
+    def _prices(self, transfer: LayoutTransfer) -> Iterator[tuple[RecurringMeeting, Prices]]:
         """What is paid between each source and each target of a transfer."""
         costs, recurring, groups = self.costs, self.recurring, self.groups
         for crossing in recurring.crossings[transfer.index]:

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class RecurringMeeting:
     """One source and one target of a tied transfer; crossings of one `kind` cost the same in the same states.
 
     `alone` where there is no other class at the target.
@@ -119,7 +119,7 @@ class Recurring:
         self,
         costs: Costs,
         transfer: LayoutTransfer,
-        crossing: Crossing,
+        crossing: RecurringMeeting,
         ours: tuple[States, ...],
         theirs: tuple[States, ...],
     ) -> Prices:
@@ -145,7 +145,9 @@ class Recurring:
         return found
 
 
-def _crossing(costs: Costs, transfer: LayoutTransfer, source: End, target: End, kinds: dict[object, int]) -> Crossing:
+def _crossing(
+    costs: Costs, transfer: LayoutTransfer, source: End, target: End, kinds: dict[object, int]
+) -> RecurringMeeting:
     alone = target.node < 0 or target.node == source.node
     # All that the costs of a conversion depend on, besides the states.
     kind = (
@@ -153,7 +155,7 @@ def _crossing(costs: Costs, transfer: LayoutTransfer, source: End, target: End, 
         costs.problem.graph.values[transfer.value].shape if costs.uneven else (),
         len(transfer.sources) * len(transfer.targets) > 1, alone, target.node < 0, source.view, target.view,
     )  # fmt: skip
-    return Crossing(source, target, alone, kinds.setdefault(kind, len(kinds)))
+    return RecurringMeeting(source, target, alone, kinds.setdefault(kind, len(kinds)))
 
 
 def size_of(

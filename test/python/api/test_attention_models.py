@@ -24,7 +24,7 @@ from rhino.cli.main import main
 
 # Large enough that a device should have a part of it, small enough to compile in seconds.
 SMALL = dataclasses.replace(
-    gpt.PRESETS["tiny"], width=512, heads=8, seq_len=512, dtype="bfloat16", scan=True, remat=True, attention="cudnn"
+    gpt.PRESETS["tiny"], width=1024, heads=16, seq_len=1024, dtype="bfloat16", scan=True, remat=True, attention="cudnn"
 )
 PLAIN = dataclasses.replace(SMALL, attention="xla")
 BATCH = 64

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rhino.program.element_types import item_bytes
 from rhino.reshard.checker import check_program
 from rhino.reshard.data import SCHEDULERS, STRATEGIES, MovedTensor, Network
 from rhino.reshard.plan import plan_reshard
@@ -105,7 +104,7 @@ def check(case: Case, devices: Sequence[Any], host_of: Mapping[int, int], seed: 
         for mesh, spec, chosen in zip(case.meshes, specs, (source, target), strict=True):
             tiles = spec_tiles(shape, mesh, spec)
             ends.append(tuple(type(tile)(chosen[tile.device], tile.slice) for tile in tiles))
-        tensors.append(MovedTensor(shape, item_bytes(dtype), ends[0], ends[1]))
+        tensors.append(MovedTensor(shape, jnp.dtype(dtype).itemsize, ends[0], ends[1]))
         full.append(values(shape, dtype, 100 * seed + k))
     net = network(host_of)
     plan = plan_reshard(tensors, net, case.strategy, case.scheduler, chunks=case.chunks)

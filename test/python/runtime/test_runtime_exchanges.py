@@ -13,7 +13,6 @@ import numpy as np
 import processes
 import pytest
 
-from rhino.program.element_types import item_bytes
 from rhino.reshard.data import Hop, MessageProgram, MessageStep, MovedTensor, Network, Phase, Tile, Unit
 from rhino.reshard.plan import plan_reshard
 from rhino.runtime.edges import TileExchange
@@ -32,7 +31,7 @@ def again(array: np.ndarray[Any, Any], width: int) -> Any:
 def test_words_keep_every_bit(dtype: str) -> None:
     array = exchange_cases.values((3, 5), dtype, 1)
     for width in (1, 2, 4):
-        if item_bytes(dtype) % width == 0:
+        if jnp.dtype(dtype).itemsize % width == 0:
             found = again(array, width)
             assert found.dtype == array.dtype
             assert found.tobytes() == array.tobytes()

@@ -105,7 +105,8 @@ def test_gpt_with_tied_embedding_and_clipping() -> None:
 
     batches = [batch() for _ in range(3)]
     pipeline = pipelined(step, state, batches[0], 2, 4, "1f1b")
-    check_steps(pipeline, step, state, batches)
+    # The first stage stands where the state is, and takes its buffers.
+    check_steps(pipeline, step, jax.tree.map(jnp.copy, state), batches)
     # Both stages have something to keep, and no step leaves anything behind.
     assert all(group.argument_bytes > 0 for group in pipeline.memory_analysis().groups)
     made = jax.tree.structure(jax.eval_shape(step, state, batches[0]))
