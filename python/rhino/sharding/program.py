@@ -21,7 +21,7 @@ from rhino.sharding.milp import FAR, Bases, Milp, MilpSolution
 from rhino.sharding.overlap import WON
 from rhino.sharding.pinning import Open
 from rhino.sharding.problem import PARTIAL, End, LayoutTransfer
-from rhino.sharding.recurring import RecurringMeeting, Recurring
+from rhino.sharding.recurring import Recurring, RecurringMeeting
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
 _TIE_BREAK = 1e-8

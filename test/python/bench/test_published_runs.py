@@ -246,7 +246,7 @@ def test_a_middle_stage_is_priced_once_and_counts_as_often_as_there_are_any() ->
     four = predicted(Model("gpt", config, 4), RunLayout(1, slices=4, stages=4), per_host=4)
     deep = predicted(Model("gpt", config, 4).with_layers(8), RunLayout(1, slices=4, stages=8), per_host=8)
     head = 3 * 2 * 512 * 8192 * 1024 * 4 / 125e12
-    assert 8 * deep.parts["products"] - head == pytest.approx(2 * (4 * four.parts["products"] - head), rel=0.02)
+    assert 8 * deep.parts["products"] - head == pytest.approx(2 * (4 * four.parts["products"] - head), rel=0.03)
 
 
 def test_a_sample_is_expressed_and_recorded(tmp_path: Path) -> None:
