@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class RecurringMeeting:
-    """One source and one target of a tied transfer; meetings of one `kind` cost the same in the same states.
+    """One source and one target of a tied transfer; crossings of one `kind` cost the same in the same states.
 
     `alone` where there is no other class at the target.
     """
@@ -63,9 +63,9 @@ class Recurring:
             for (u, w), (sources, targets) in costs.quotient.meetings.items()
         ]
         kinds: dict[object, int] = {}
-        self.meetings = {
+        self.crossings = {
             transfer.index: [
-                _meeting(costs, transfer, source, target, kinds)
+                _crossing(costs, transfer, source, target, kinds)
                 for source, target in product(transfer.sources, transfer.targets)
             ]
             for transfer, _ in costs.quotient.transfers
@@ -145,7 +145,7 @@ class Recurring:
         return found
 
 
-def _meeting(
+def _crossing(
     costs: Costs, transfer: LayoutTransfer, source: End, target: End, kinds: dict[object, int]
 ) -> RecurringMeeting:
     alone = target.node < 0 or target.node == source.node

@@ -29,7 +29,7 @@ PLENTY = 1 << 50
 
 @pytest.fixture(scope="module")
 def training() -> Graph:
-    function, arguments = adam_step(3, 32768, 16384)
+    function, arguments = adam_step(3, 32768, 32768)
     return import_graph(module_of(function, *arguments, donate=(0,), roles=True))
 
 
