@@ -202,7 +202,13 @@ def make_train_step(
 
     `batch["tokens"]` is int32[B, S + 1]. The optimizer is AdamW; weight decay leaves the norms alone.
     """
-    model = Llama(config)
+    return train_step_of(Llama(config), config)
+
+
+def train_step_of(
+    model: nn.Module, config: Any
+) -> tuple[Callable[[jax.Array], TrainState], Callable[[TrainState, Batch], tuple[TrainState, Metrics]]]:
+    """The same of any model from tokens to logits; `config` has the rates and the length of a sequence."""
 
     def decayed(params: Any) -> Any:
         # By name and not by rank: a scan gives the norms one more dimension.

@@ -15,12 +15,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import linen as nn
 from flax.training.train_state import TrainState
 
 from examples.models import attention, products, stacking
-from examples.models.llama import Batch, Metrics, example_batch, rotate
+from examples.models.llama import Batch, Metrics, example_batch, rotate, train_step_of
 from examples.models.moe import dispatch_by_sort
 
 __all__ = ["BATCH", "PRESETS", "SparseLlamaConfig", "abstract_inputs", "example_batch", "make_train_step"]
@@ -222,31 +221,7 @@ def make_train_step(
     config: SparseLlamaConfig,
 ) -> tuple[Callable[[jax.Array], TrainState], Callable[[TrainState, Batch], tuple[TrainState, Metrics]]]:
     """Build `init_fn(key) -> state` and `train_step(state, batch) -> (state, metrics)`; as those of `llama`."""
-    model = SparseLlama(config)
-
-    def decayed(params: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key != "scale", params)
-
-    tx = optax.chain(
-        optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(config.learning_rate, b2=0.95, weight_decay=config.weight_decay, mask=decayed),
-    )
-
-    def init_fn(key: jax.Array) -> TrainState:
-        params = model.init(key, jnp.zeros((1, config.seq_len), jnp.int32))["params"]
-        return TrainState.create(apply_fn=model.apply, params=params, tx=tx)
-
-    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        inputs, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
-
-        def loss_fn(params: Any) -> jax.Array:
-            logits = state.apply_fn({"params": params}, inputs).astype(jnp.float32)
-            return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
-
-        loss, grads = jax.value_and_grad(loss_fn)(state.params)
-        return state.apply_gradients(grads=grads), {"loss": loss, "grad_norm": optax.tree.norm(grads)}
-
-    return init_fn, train_step
+    return train_step_of(SparseLlama(config), config)
 
 
 def abstract_inputs(config: SparseLlamaConfig, batch_size: int) -> tuple[TrainState, Any]:

@@ -164,15 +164,14 @@ class RingModel(AffineModel):
 
 
 def group_seconds(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nbytes_full: float) -> float:
-    """Seconds of one collective in all groups of devices at once, as `RingModel.time` has it for the groups of axes.
+    """Seconds of one collective as XLA emitted it, in all groups of devices at once; `RingModel.time` is of axes.
 
     Args:
       groups: equally many devices each, by their number in the cluster.
       nbytes_full: as of `AffineModel.time`.
     """
-    model = RingModel(cluster, (cluster.num_devices,))
-    members = np.array([sorted(group) for group in groups], dtype=np.int64)
-    return min(a + b * nbytes_full for a, b in _collective(cluster, model.lowered(kind), members))
+    devices = np.array([sorted(group) for group in groups], dtype=np.int64)
+    return min(a + b * nbytes_full for a, b in _collective(cluster, kind, devices))
 
 
 def copied_bytes(kind: str, n: int, nbytes_full: float) -> float:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rhino.sharding.costs import Costs, States, paid
+from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Descent, Setting, descend, jointly
 from rhino.sharding.evaluate import Prediction, predict
 from rhino.sharding.limit import Limit, within
 from rhino.sharding.nesting import nest, stacks
+from rhino.sharding.paid import paid
 
 _ROUNDS = 3
 

@@ -17,7 +17,7 @@ from rhino.program.data import Manual
 from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes
 from rhino.program.products import Factors
-from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route
+from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, stacked
 from rhino.sharding.manual import Inside, open_states, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
 from rhino.sharding.scratch import Scratch, copied_wide, scratch
@@ -370,35 +370,3 @@ class Costs:
     def least_s(self) -> float:
         """Seconds that no plan on the mesh is faster than."""
         return perfect_s(self.seconds, self.launches, prod(self.sizes))
-
-
-def paid(
-    costs: Costs, transfer: LayoutTransfer, states: Sequence[States], nesting: Sequence[Order] = ()
-) -> list[tuple[float, tuple[RouteStep, ...], Layout, Layout]]:
-    """The conversions a transfer makes under given states, each once: (seconds, steps, from, to).
-
-    Args:
-      nesting: per class, how its axes are nested where several split one dimension; by default as it suits each.
-    """
-    found: list[tuple[float, tuple[RouteStep, ...], Layout, Layout]] = []
-    seen: set[tuple[Layout, Layout, Order | None, tuple[RouteStep, ...]]] = set()
-    for s in transfer.sources:
-        source = costs.layout(s, states[s.node])
-        for t in transfer.targets:
-            target = costs.layout(t, states[t.node]) if t.node >= 0 else (-1,) * len(costs.sizes)
-            orders = costs.orders(transfer, s.node, t.node, source, target, states, nesting) if nesting else FREE
-            if source == target and orders[0] == orders[1]:
-                continue
-            seconds, steps = costs.transfer(transfer, source, target, orders)
-            key = (source, target, orders[1], steps)
-            if key in seen and costs.once(transfer, source, target):
-                continue
-            seen.add(key)
-            found.append((seconds, steps, source, target))
-    return found
-
-
-def stacked(layout: Layout) -> bool:
-    """Whether several axes split one dimension."""
-    split = [s for s in layout if s >= 0]
-    return len(split) != len(set(split))

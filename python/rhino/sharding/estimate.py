@@ -15,9 +15,10 @@ from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding.cones import build_problem
-from rhino.sharding.costs import Costs, States, paid
+from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import Prediction, predict
+from rhino.sharding.paid import paid
 from rhino.sharding.pinning import pinned_states
 from rhino.sharding.problem import Problem
 from rhino.sharding.replay import Written, replay

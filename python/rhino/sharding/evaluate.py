@@ -13,11 +13,12 @@ from math import prod
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Op
 from rhino.program.memory import Lifetimes, Memory, peak
-from rhino.sharding.costs import Costs, States, paid
+from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landings, lands_apart
 from rhino.sharding.layout import Layout, Order, Placed, Route, RouteStep, shards
 from rhino.sharding.nesting import nest
 from rhino.sharding.overlap import hidden_seconds
+from rhino.sharding.paid import paid
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
 from rhino.sharding.uneven import share
 

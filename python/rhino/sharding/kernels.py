@@ -12,7 +12,7 @@ from math import prod
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Dims
 from rhino.program.kernel_use import KernelUse
-from rhino.sharding.costs import paid
+from rhino.sharding.paid import paid
 from rhino.sharding.routes import placements
 from rhino.sharding.solution import Solution
 from rhino.sharding.wiring import factor_view

@@ -186,3 +186,9 @@ def _onto(placed: Placed, d: int, axes: tuple[int, ...]) -> Placed:
     found = dict(placed)
     found[d] = (*found.get(d, ()), *axes)
     return tuple(sorted(found.items()))
+
+
+def stacked(layout: Layout) -> bool:
+    """Whether several axes split one dimension."""
+    split = [s for s in layout if s >= 0]
+    return len(split) != len(set(split))

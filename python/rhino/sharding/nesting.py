@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from rhino.program.disjoint import DisjointSets
-from rhino.sharding.costs import Costs, States, stacked
-from rhino.sharding.layout import Layout, Order
+from rhino.sharding.costs import Costs, States
+from rhino.sharding.layout import Layout, Order, stacked
 from rhino.sharding.manual import nested
 from rhino.sharding.pinning import deciding
 from rhino.sharding.problem import REPLICATED, LayoutTransfer

@@ -58,12 +58,11 @@ def test_too_few_samples_are_refused() -> None:
         fit_products([(1, 64, 64, 64, 1e-6)] * 3, 100)
 
 
-@pytest.mark.parametrize("name", preset_names())
+# A CPU's products are measured as a rate.
+@pytest.mark.parametrize("name", [name for name in preset_names() if name != "cpu"])
 def test_no_preset_is_faster_than_its_chip(name: str) -> None:
-    cluster = Cluster.load(name)
-    device = cluster.device
-    if device.kernels is None:
-        pytest.skip("a CPU, whose products are measured as a rate")
+    device = Cluster.load(name).device
+    assert device.kernels is not None
     for dtype in ("f32", "bf16", "f16", "f8E4M3FN", "i8"):
         rates = device.product_rates(dtype)
         assert rates is not None

@@ -13,9 +13,10 @@ from rhino.machine.collectives import CommModel
 from rhino.program import Argument, Graph, Op, Rule, Value
 from rhino.program.fusion import absorbed
 from rhino.sharding.cones import build_problem
-from rhino.sharding.costs import Costs, States, paid
+from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landings
 from rhino.sharding.overlap import hidden_seconds
+from rhino.sharding.paid import paid
 from rhino.sharding.recurring import feasible
 from rhino.sharding.symmetry import tie_repeats, untied
 from rhino.xla import BackEnd

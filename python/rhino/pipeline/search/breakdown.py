@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from math import prod
 
 from rhino.machine.collectives import ring_bytes
-from rhino.sharding.costs import Costs, States, paid
+from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landings
 from rhino.sharding.layout import RouteStep
 from rhino.sharding.nesting import nest
+from rhino.sharding.paid import paid
 from rhino.sharding.problem import LayoutTransfer
 
 
