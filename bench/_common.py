@@ -42,6 +42,24 @@ class Ran:
     stderr: str
 
 
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Relative errors of what was predicted: the median, the 90th percentile, and of how many."""
+
+    median: float
+    p90: float
+    count: int
+
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> Errors:
+        """Those of a list, which must not be empty."""
+        ordered = sorted(errors)
+        return cls(statistics.median(ordered), ordered[round(0.9 * (len(ordered) - 1))], len(ordered))
+
+    def __str__(self) -> str:
+        return f"{self.median:.1%} / {self.p90:.1%}"
+
+
 class Named(Protocol):
     """A case of a benchmark."""
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import csv
 import gzip
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from bench._common import Table
+from bench._common import Errors, Table
 from rhino.machine.collectives import RingModel
 from rhino.machine.model import Cluster
 from rhino.machine.protocol_fit import Sample, fit_protocols
@@ -28,22 +27,7 @@ _FOLDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
-    """Relative errors of predicted seconds: the median, the 90th percentile, and of how many."""
-
-    median: float
-    p90: float
-    count: int
-
-    @classmethod
-    def of(cls, errors: Sequence[float]) -> Errors:
-        """Those of a list."""
-        ordered = sorted(errors)
-        return cls(statistics.median(ordered), ordered[round(0.9 * (len(ordered) - 1))], len(ordered))
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedCollective:
     """One device and kind.
 
     Attributes:
@@ -74,10 +58,7 @@ class Judged:
             "device": self.device,
             "kind": self.kind,
             "lines": self.lines,
-            **{
-                name: None if e is None else {"median": e.median, "p90": e.p90, "count": e.count}
-                for name, e in errors.items()
-            },
+            **{name: None if e is None else asdict(e) for name, e in errors.items()},
             "met": self.met,
         }
 
@@ -99,7 +80,7 @@ def is_all_reduce_by_switch(sample: Sample) -> bool:
     return sample[0] == "all-reduce" and sample[1] == 8
 
 
-def judge() -> list[Judged]:
+def judge() -> list[JudgedCollective]:
     """All devices and kinds of the data."""
     return [_judge(device, kind, rows) for device, every in samples().items() for kind, rows in _by_kind(every)]
 
@@ -108,7 +89,7 @@ def _by_kind(rows: Sequence[Sample]) -> list[tuple[str, list[Sample]]]:
     return [(kind, [row for row in rows if row[0] == kind]) for kind in COLLECTIVES]
 
 
-def _judge(device: str, kind: str, rows: list[Sample]) -> Judged:
+def _judge(device: str, kind: str, rows: list[Sample]) -> JudgedCollective:
     cluster = Cluster.load(PRESETS[device])
     rate = cluster.levels[0].bandwidth_bytes_s
 
@@ -127,7 +108,7 @@ def _judge(device: str, kind: str, rows: list[Sample]) -> Judged:
         for index, v in enumerate(sorted({row[2] for row in rows if row[1] == n}))
     }
     several = kind != "collective-permute"
-    return Judged(
+    return JudgedCollective(
         device,
         kind,
         len(cluster.levels[0].protocols[kind]),
@@ -154,11 +135,11 @@ def _errors(cluster: Cluster, rows: Sequence[Sample]) -> list[float]:
     return found
 
 
-def table(found: Sequence[Judged]) -> Table:
+def table(found: Sequence[JudgedCollective]) -> Table:
     """As a person reads it."""
 
     def text(errors: Errors | None) -> str:
-        return "-" if errors is None else f"{errors.median:.1%} / {errors.p90:.1%}"
+        return "-" if errors is None else str(errors)
 
     columns = (
         "device, kind",

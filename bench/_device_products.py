@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import csv
 import gzip
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench._common import Table
+from bench._common import Errors, Table
 from rhino.machine.fit import Measured, fit_products
 from rhino.machine.model import Cluster
 from rhino.machine.rates import ProductRates
@@ -27,22 +26,7 @@ Sizes = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
-    """Relative errors of predicted seconds: the median, the 90th percentile, and of how many."""
-
-    median: float
-    p90: float
-    count: int
-
-    @classmethod
-    def of(cls, predicted: Callable[[Sizes], float], samples: Sequence[Measured]) -> Errors:
-        """Those of a prediction by sizes."""
-        errors = sorted(abs(predicted((b, m, n, k)) / seconds - 1) for b, m, n, k, seconds in samples)
-        return cls(statistics.median(errors), errors[round(0.9 * (len(errors) - 1))], len(errors))
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedProducts:
     """One device and type. `roofline` and `preset` are of all rows, `impossible` counts those above the chip's peak."""
 
     device: str
@@ -65,7 +49,7 @@ class Judged:
     def record(self) -> Mapping[str, object]:
         """As JSON has it."""
         errors = {
-            name: {"median": e.median, "p90": e.p90, "count": e.count}
+            name: asdict(e)
             for name, e in (
                 ("seen", self.seen),
                 ("held_out", self.held_out),
@@ -101,7 +85,7 @@ def is_held_out(sizes: Sizes) -> bool:
     return (b + m + n + 2 * k) % 3 == 0
 
 
-def judge() -> list[Judged]:
+def judge() -> list[JudgedProducts]:
     """All devices and types of the data."""
     found = []
     for (device, dtype), rows in samples().items():
@@ -113,16 +97,21 @@ def judge() -> list[Judged]:
         given = chip.product_rates("f32" if dtype == "tf32" else dtype)
         assert given is not None
         found.append(
-            Judged(
+            JudgedProducts(
                 device, dtype, rates,
-                Errors.of(_by(rates, count), [row for row in rows if not is_held_out(row[:4])]),
-                Errors.of(_by(rates, count), [row for row in rows if is_held_out(row[:4])]),
-                Errors.of(_by(given, count), rows),
-                Errors.of(_roofline(cluster, dtype), rows),
+                Errors.of(_errors(_by(rates, count), [row for row in rows if not is_held_out(row[:4])])),
+                Errors.of(_errors(_by(rates, count), [row for row in rows if is_held_out(row[:4])])),
+                Errors.of(_errors(_by(given, count), rows)),
+                Errors.of(_errors(_roofline(cluster, dtype), rows)),
                 sum(2 * b * m * n * k / seconds > chip.peak(dtype) for b, m, n, k, seconds in rows),
             )
         )  # fmt: skip
     return found
+
+
+def _errors(predicted: Callable[[Sizes], float], rows: Sequence[Measured]) -> list[float]:
+    """|predicted / measured - 1| of each row."""
+    return [abs(predicted((b, m, n, k)) / seconds - 1) for b, m, n, k, seconds in rows]
 
 
 def _by(rates: ProductRates, multiprocessors: int) -> Callable[[Sizes], float]:
@@ -142,18 +131,15 @@ def _roofline(cluster: Cluster, dtype: str) -> Callable[[Sizes], float]:
     return seconds
 
 
-def table(found: Sequence[Judged]) -> Table:
+def table(found: Sequence[JudgedProducts]) -> Table:
     """As a person reads it."""
-
-    def text(errors: Errors) -> str:
-        return f"{errors.median:.1%} / {errors.p90:.1%}"
 
     return Table(
         "products: |predicted/measured - 1|, median / 90th percentile",
         ("device, type", "fit, seen", "fit, held out", "preset, all", "datasheet, all", "above peak", "target"),
         tuple(
             (
-                f"{it.device}, {it.dtype}", text(it.seen), text(it.held_out), text(it.preset), text(it.roofline),
+                f"{it.device}, {it.dtype}", str(it.seen), str(it.held_out), str(it.preset), str(it.roofline),
                 str(it.impossible), "-" if it.met is None else "met" if it.met else "NOT met",
             )
             for it in found

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench._common import CACHE, ROOT, BenchError, Table, main, note, parser, publish
+from bench._common import CACHE, ROOT, BenchError, Errors, Table, main, note, parser, publish
 from bench._quality_cases import digest_of
 
 ROWS = ROOT / "bench" / "data" / "published_runs.csv"
@@ -132,11 +132,11 @@ def _sources() -> str:
 
 def spread_of(ratios: Sequence[float]) -> dict[str, Any]:
     """How far ratios are from 1: median and 90th percentile of |ratio - 1|, and the median ratio, which is the bias."""
-    off = sorted(abs(ratio - 1) for ratio in ratios)
+    off = Errors.of([abs(ratio - 1) for ratio in ratios])
     return {
-        "rows": len(ratios),
-        "median_error": statistics.median(off),
-        "p90_error": off[min(len(off) - 1, int(0.9 * len(off)))],
+        "rows": off.count,
+        "median_error": off.median,
+        "p90_error": off.p90,
         "median_ratio": statistics.median(ratios),
     }
 

@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from bench._common import BenchError, Table, main, publish, select
+from bench._common import BenchError, Errors, Table, main, publish, select
 from bench._quality_cases import FULL, QUICK, STANDARD, Case
 from bench.plan_quality import measure, options
 
@@ -72,11 +72,12 @@ def judged(row: Row) -> Row:
 
 def summary(rows: Sequence[Row]) -> Row:
     """Over all plans and cases; None where there is nothing to say."""
-    errors = sorted(abs(p["ratio"] - 1) for row in rows for p in row["plans"])
+    ratios_off = [abs(p["ratio"] - 1) for row in rows for p in row["plans"]]
+    errors = Errors.of(ratios_off) if ratios_off else None
     ranks = [row["spearman"] for row in rows if row["spearman"] is not None]
-    found: Row = {"plans": len(errors), "cases": len(rows)}
-    found["median_error"] = statistics.median(errors) if errors else None
-    found["p90_error"] = errors[round(0.9 * (len(errors) - 1))] if errors else None
+    found: Row = {"plans": len(ratios_off), "cases": len(rows)}
+    found["median_error"] = errors.median if errors else None
+    found["p90_error"] = errors.p90 if errors else None
     found["median_spearman"] = statistics.median(ranks) if ranks else None
     for level in ("O1", "O2"):
         worst = [row["against_experts"][level] for row in rows if level in row["against_experts"]]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,11 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-RHINO = ROOT / "python/rhino"
-SOURCES = sorted(RHINO.rglob("*.py"))
-OURS = [*SOURCES, *sorted((ROOT / "bench").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
+from sources import OURS, RHINO, ROOT, SOURCES, imports, package_of, where, within
 
 PLANNING = ("schema", "program", "machine", "sharding", "microbatch", "pipeline", "reshard", "kernels", "xla")
 # Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
@@ -34,25 +29,6 @@ PRIVATE_ROOTS = (
 # The differential test takes jax's own test programs, which are only there.
 PRIVATE_HOMES = [*sorted((RHINO / "compile").glob("_jax*.py")), ROOT / "bench/differential/harnesses.py"]
 MAX_LINES = 450
-
-
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Every absolute module name that `path` imports, wherever in the file, with its line."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: relative import; write the full name"
-            # `from jax import _src` names a module too.
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
-
-
-def within(name: str, package: str) -> bool:
-    return name == package or name.startswith(f"{package}.")
-
-
-def where(path: Path, line: int) -> str:
-    return f"{path.relative_to(ROOT)}:{line}"
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -160,71 +136,8 @@ def test_passes_do_not_know_the_api_the_compiler_nor_jax() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-PHASES = sorted(path.name for path in (RHINO / "passes").iterdir() if (path / "__init__.py").is_file())
-
-
-def names_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The modules of a file's imports, and those that it names in text, as tables of what is loaded later do."""
-    yield from imports(path)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.:]+", node.value):
-            yield node.lineno, node.value.partition(":")[0]
-
-
-def phase_of(name: str) -> str:
-    """The phase of passes that a module is of, or empty."""
-    parts = name.split(".")
-    return parts[2] if parts[:2] == ["rhino", "passes"] and parts[2:] and parts[2] in PHASES else ""
-
-
-def test_a_phase_of_passes_is_known_to_the_registry_alone() -> None:
-    """Not to another phase, and to nothing else of the library: what they share is in `ir`, or where it is decided."""
-    wrong = [
-        f"{where(path, line)}: {name}"
-        for path in SOURCES
-        for line, name in names_of(path)
-        if (phase := phase_of(name)) and package_of(path) != f"passes/{phase}" and path != RHINO / "passes/registry.py"
-    ]
-    assert len(PHASES) >= 6 and not wrong, "\n".join(wrong)
-
-
-def runs_passes(tree: ast.AST) -> list[int]:
-    """Lines that call a pass, or MLIR's pass manager: `X.run(module, log)`, `PassManager.parse(..)`."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    return [
-        node.lineno
-        for node in calls
-        if (node.func.attr == "run" and any("log" in ast.unparse(given).lower() for given in node.args))
-        or ast.unparse(node.func).endswith("PassManager.parse")
-    ]
-
-
-def test_passes_do_not_call_passes() -> None:
-    """They have the pass manager run them (`Pass.run_pipeline`), so that all that looks at passes sees them."""
-    wrong = [
-        where(path, line)
-        for phase in PHASES
-        for path in sorted((RHINO / "passes" / phase).glob("*.py"))
-        for line in runs_passes(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-def test_calls_of_passes_and_names_of_phases_are_seen(tmp_path: Path) -> None:
-    text = "Inline().run(module, log)\npassmanager.PassManager.parse(text).run(op)\nRewriter(main).run()\n"
-    assert runs_passes(ast.parse(text)) == [1, 2]
-    file = tmp_path / "table.py"
-    file.write_text('import rhino.passes.registry\nTABLE = {"a": "rhino.passes.plan.estimate:Estimate"}\n')
-    assert [phase_of(name) for _, name in names_of(file)] == ["", "", "plan"]
-
-
 # What the map of CONTRIBUTING tells of imports from outside.
 OUTSIDE = ("jax", "jaxlib", "highspy", "orbax")
-
-
-def package_of(path: Path) -> str:
-    """A source's package as the map names it: `program`, `passes/plan`, `dialect`; `rhino` for files of its folder."""
-    return "/".join(path.relative_to(RHINO).parts[:-1]) or "rhino"
 
 
 def imported_package(name: str, packages: frozenset[str]) -> str:

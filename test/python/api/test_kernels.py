@@ -59,7 +59,7 @@ def test_a_registered_pallas_kernel_trains_as_on_one_device(pipeline: dict[str, 
 
 
 def test_a_registered_kernel_is_planned_as_the_product_that_it_is() -> None:
-    """The same layouts, the same bytes and the same time as `x @ y` has."""
+    """The same layouts and bytes as `x @ y` has, and nearly its time."""
     rows, width = 65536, 2048
 
     @jax.custom_vjp

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench._device_products import Judged, is_held_out, judge, samples
+from bench._device_products import JudgedProducts, is_held_out, judge, samples
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[tuple[str, str], Judged]:
+def found() -> dict[tuple[str, str], JudgedProducts]:
     return {(it.device, it.dtype): it for it in judge()}
 
 
@@ -20,7 +20,7 @@ def test_a_third_is_held_out_with_transposes() -> None:
 
 
 @pytest.mark.parametrize(("device", "dtype"), [("sm_90", "bf16"), ("sm_100_B200", "bf16"), ("sm_100_B200", "f8")])
-def test_products_are_met(found: dict[tuple[str, str], Judged], device: str, dtype: str) -> None:
+def test_products_are_met(found: dict[tuple[str, str], JudgedProducts], device: str, dtype: str) -> None:
     it = found[device, dtype]
     assert it.met
     # The preset has the fit, of all shapes.
@@ -28,6 +28,6 @@ def test_products_are_met(found: dict[tuple[str, str], Judged], device: str, dty
     assert it.roofline.median > 10 * it.held_out.median
 
 
-def test_products_faster_than_the_chip_are_told(found: dict[tuple[str, str], Judged]) -> None:
+def test_products_faster_than_the_chip_are_told(found: dict[tuple[str, str], JudgedProducts]) -> None:
     assert {key: it.impossible for key, it in found.items() if it.impossible} == {("sm_90", "f8"): 29}
     assert found["sm_90", "f8"].met is False
