@@ -225,6 +225,7 @@ def pipeline(
     replica_s = _replica_seconds(replica_bytes, shape, placement.cluster)
     # What a replica adds up stands beside the sum of all.
     sends = []
+    begun: set[tuple[str, int, int]] = set()
     split = {plan.stage_of_op[o] for o in delayed}
     summed = [shape.replicas > 1 and nbytes > 0 for nbytes in replica_bytes]
     levels = once_levels(prepared.ready.step, plan, delayed, summed)
@@ -235,6 +236,10 @@ def pipeline(
         seconds = placement.transfer_s(
             t.src, t.dst, graph.values[t.value].nbytes * replicas, _beside(target, shape.replicas, replicas)
         )
+        # What one fragment sends to another host goes together, and waits for a hop once.
+        if looped and seconds and not placement.same_host(t.src, t.dst):
+            seconds -= placement.start_s(t.src, t.dst) * ((t.phase, t.src, t.dst) in begun)
+            begun.add((t.phase, t.src, t.dst))
         of, level = (t.phase, 0) if looped else levels.sent[t]
         sends.append(StageSend(of, level, t.src, t.dst, looped, seconds, placement.links(t.src, t.dst)))
     update_s = [a + b for a, b in zip(load.update, replica_s, strict=True)]
