@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rhino.machine import Cluster
-from rhino.machine.calibrate import Sample, fit_link
+from rhino.machine.calibrate import fit_link
 from rhino.machine.collectives import RingModel, ring_bytes
+from rhino.machine.experiments import Sample
 from rhino.machine.protocol_fit import with_protocols
 from rhino.program.operations import COLLECTIVES
 
@@ -48,7 +49,8 @@ from dataclasses import replace
 import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", int(sys.argv[2]))
-from rhino.machine.calibrate import Experiments, calibrate
+from rhino.machine.calibrate import calibrate
+from rhino.machine.experiments import Experiments
 seen = []
 cluster = calibrate("bench", Experiments(32, 1 << 16, (1 << 10, 1 << 16), 0.0), lambda *at: seen.append(at))
 assert [done for _, done, _ in seen] == list(range(len(seen))), seen
@@ -76,9 +78,9 @@ GROUPS = """
 import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
-from rhino.machine.calibrate import Experiments, _Bench
+from rhino.machine.experiments import DeviceBench, Experiments
 from rhino.program.operations import COLLECTIVES
-bench = _Bench(jax.devices(), Experiments(32, 1 << 16, (), 0.0), 2)
+bench = DeviceBench(jax.devices(), Experiments(32, 1 << 16, (), 0.0), 2)
 print([bench.collective(kind, 1 << 12, True)[:2] for kind in COLLECTIVES])
 """
 
@@ -108,9 +110,9 @@ def test_attention_is_timed_where_it_runs() -> None:
     """Fused attention needs a GPU; the experiment itself runs here with XLA's own attention."""
     import jax
 
-    from rhino.machine.calibrate import CPU, _Bench
+    from rhino.machine.experiments import CPU, DeviceBench
 
-    bench = _Bench(jax.devices("cpu")[:1], replace(CPU, seconds=0.01))
+    bench = DeviceBench(jax.devices("cpu")[:1], replace(CPU, seconds=0.01))
     rates = [bench.attention(backward, implementation="xla", positions=64) for backward in (False, True)]
     assert all(rate is not None and rate > 0 for rate in rates)
     assert bench.attention() is None
@@ -120,10 +122,11 @@ def test_products_and_launches_are_timed_and_kept(tmp_path: Path) -> None:
     """Products by shape are of GPUs; the experiments run here on a CPU, small."""
     import jax
 
-    from rhino.machine.calibrate import CPU, _Bench, with_products
+    from rhino.machine.calibrate import with_products
+    from rhino.machine.experiments import CPU, DeviceBench
 
     shapes = tuple((b, m, n, 64) for b in (1, 2) for m in (32, 64) for n in (32, 128))
-    bench = _Bench(jax.devices("cpu")[:1], replace(CPU, seconds=0.0, products=shapes))
+    bench = DeviceBench(jax.devices("cpu")[:1], replace(CPU, seconds=0.0, products=shapes))
     measured = bench.products("f32")
     assert [sizes[:4] for sizes in measured] == list(shapes)
     assert all(seconds > 0 for *_, seconds in measured)

@@ -91,7 +91,8 @@ def test_the_answer_is_the_estimate_of_what_is_written(
 
 @pytest.fixture(scope="module")
 def written() -> str:
-    return str(planned("mlp", HOSTS, {}, stages=2, microbatches=8, schedule="zero-bubble")[0])
+    # Large enough that its kernels take longer than to start.
+    return str(planned("mlp", HOSTS, {"width": 2048}, stages=2, microbatches=8, schedule="zero-bubble")[0])
 
 
 def test_the_estimate_follows_the_text(written: str) -> None:
@@ -106,7 +107,7 @@ def test_the_estimate_follows_the_text(written: str) -> None:
     module = again()
     Schedule(schedule="gpipe", topology=HOSTS).run(module, PassLog(lambda d: None, module.operation.location))
     other = predict_pipeline(module, cluster)
-    assert other.simulation.step_time_s != step_s
+    assert other.simulation.step_time_s > step_s
     assert other.simulation.in_flight_peak == (other.program.microbatches,) * 2
     assert all(a > b for a, b in zip(other.peak_bytes, peak, strict=True))
 
