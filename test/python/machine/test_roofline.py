@@ -165,25 +165,21 @@ def test_a_thin_product_waits_for_memory() -> None:
     assert share(graph, (4,), slow)[0] == pytest.approx(3e-6 + (8192 * 8192 + 2 * 8192) * 4 / 1e11)
 
 
-def test_batches_and_windows_are_read_off_the_rule() -> None:
+def test_batches_are_read_off_the_rule() -> None:
     batched = graph_of(lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), *[spec(4, 8, 640, 64)] * 2)
     assert share(batched, (2,))[0] == pytest.approx(5e-6 + 4 * 8 * 100 / 10 * (1e-6 + 64e-8) + 64e-9)
 
+
+@pytest.mark.parametrize(("stride", "positions"), [(1, 64 * 64), (2, 32 * 32)])
+def test_rows_of_a_convolution_are_all_positions_of_its_result(stride: int, positions: int) -> None:
+    """Also where the window moves by more than one, and positions are in no factor of the rule."""
+
     def convolve(x: jax.Array, k: jax.Array) -> jax.Array:
-        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jax.lax.conv_general_dilated(x, k, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
     graph = graph_of(convolve, spec(10, 64, 64, 128), spec(3, 3, 128, 256))
-    depth = 9 * 128
-    assert share(graph, (2,))[0] == pytest.approx(5e-6 + 640 * 4 / 10 * (1e-6 + depth * 1e-8) + depth * 1e-9)
-
-
-def test_rows_of_a_convolution_are_all_positions_though_its_window_strides() -> None:
-    def convolve(x: jax.Array, k: jax.Array) -> jax.Array:
-        return jax.lax.conv_general_dilated(x, k, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-
-    graph = graph_of(convolve, spec(10, 64, 64, 128), spec(3, 3, 128, 256))
-    depth = 9 * 128
-    assert share(graph, (2,))[0] == pytest.approx(5e-6 + 160 * 4 / 10 * (1e-6 + depth * 1e-8) + depth * 1e-9)
+    depth, tiles = 9 * 128, 10 * positions / 64 * 256 / 64
+    assert share(graph, (2,))[0] == pytest.approx(5e-6 + tiles / 10 * (1e-6 + depth * 1e-8) + depth * 1e-9)
 
 
 def test_products_reach_their_share_of_what_they_reach_alone() -> None:
