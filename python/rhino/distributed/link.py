@@ -308,14 +308,9 @@ class Link:
         except RuntimeError:  # the interpreter ends already: no other thread runs
             _flush()
         # With jax's service XLA aborts who is still here; one whose interpreter is kept it ends by the heartbeats.
-        self.outlast(self._lost_after_s + 8)
+        if self._watch:
+            self._watch.outlast(self._lost_after_s + 8)
         os._exit(1)
-
-    def outlast(self, most_s: float) -> None:
-        """In process 0, wait until the others have ended, for `most_s` seconds at most."""
-        until = time.monotonic() + most_s
-        while self._watch and self._watch.others() and time.monotonic() < until:
-            time.sleep(0.05)
 
     def _send(self, *words: object) -> None:
         # Where the connection is broken, the thread that listens says so.

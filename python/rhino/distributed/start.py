@@ -25,6 +25,7 @@ from rhino.errors import RhinoError, first_line
 
 _THREADS = 32
 _HEARTBEAT_S = 5  # by how much jax's service is slower to take a process for dead than the watch
+_LATE_S = 30.0  # how long process 0 of a job that cannot start stays to tell those that come later
 _WORD_S = 10.0  # how long after the time is over process 0's word on it is waited for
 _REMEDY = "see the output of the processes named"
 
@@ -134,10 +135,16 @@ def initialize(
         _check_free(port)
         # Without certificates, whoever reaches jax's port can keep the job from starting anyway.
         watch = Watch(port, count, timeout_s, lost_after_s, believe=not certificates)
-    connection = _reach(host, port, count, process, deadline)
+    try:
+        connection = _reach(host, port, count, process, deadline)
+    except RhinoError:
+        if watch:
+            watch.outlast(_WORD_S, _LATE_S)
+        raise
     link = Link(process, count, connection, watch, lost_after_s, end_timeout_s)
     _start(
         link,
+        watch,
         max(1.0, deadline - time.monotonic()),
         coordinator_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         num_processes=count,
@@ -158,7 +165,7 @@ def initialize(
         raise link.refuse(RhinoError(different, "give every process the same devices"))
 
 
-def _start(link: Link, timeout_s: float, **arguments: Any) -> None:
+def _start(link: Link, watch: Watch | None, timeout_s: float, **arguments: Any) -> None:
     """`jax.distributed.initialize`, with an error where a process is missing: XLA would abort without a name."""
 
     def start() -> None:
@@ -174,7 +181,8 @@ def _start(link: Link, timeout_s: float, **arguments: Any) -> None:
     except queue.Empty:
         stop = f"process 0 said nothing within {timeout_s:.0f} s"
     if stop is not None:
-        link.outlast(_WORD_S)
+        if watch:
+            watch.outlast(_WORD_S, _LATE_S)
         raise RhinoError(f"the job cannot start: {first_line(stop)}", _REMEDY)
 
 

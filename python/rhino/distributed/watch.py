@@ -20,6 +20,7 @@ MISSES = 4  # pings in a row without an answer, after which a process may hang; 
 _PORTS = 4  # process 0 takes the first of so many that is free
 _LINE_BYTES = 1000
 _REPLY_S = 30.0
+_LOOK_S = 0.05
 _STRANGER_S = 60.0  # how long a connection may stay that does not say what only processes of the job can
 
 
@@ -93,6 +94,7 @@ class Watch:
         self._peers: list[_Peer] = []
         self._members: dict[int, _Peer] = {}  # those that showed the token
         self._where: dict[int, str] = {}
+        self._came: set[str] = set()  # hosts and pids of the others
         self._failed: dict[int, str] = {}
         self._ended: dict[int, str] = {}
         self._cause = ""
@@ -101,6 +103,18 @@ class Watch:
     def others(self) -> int:
         """How many processes besides process 0 are connected."""
         return sum(peer.number > 0 for peer in [*self._peers])
+
+    def outlast(self, most_s: float, late_s: float = 0.0) -> None:
+        """Wait until the other processes have ended, and `late_s` seconds for those that are still on their way.
+
+        None that may still connect must find nobody here to say why the job stops.
+        """
+        late = min(time.monotonic() + late_s, self._deadline)
+        while len(self._came) < self._count - 1 and time.monotonic() < late:
+            time.sleep(_LOOK_S)
+        until = time.monotonic() + most_s
+        while self.others() and time.monotonic() < until:
+            time.sleep(_LOOK_S)
 
     # --- connections ------------------------------------------------------------------------------------------------
 
@@ -187,6 +201,8 @@ class Watch:
             raise ValueError("of another job")
         peer.number, peer.where = int(number), f"host {host}, pid {pid}"
         self._where[peer.number] = _who(peer)
+        if peer.number > 0:
+            self._came.add(peer.where)
         wrong = self._twice() if self._believe else ""
         if int(count) != self._count:
             wrong = f"{_who(peer)} was started for {count} processes, and process 0 for {self._count}"

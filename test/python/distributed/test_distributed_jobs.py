@@ -26,9 +26,9 @@ def losses(output: str) -> list[float]:
     return [float(value) for value in re.findall(r"loss \d+ ([^;]+);", output)]
 
 
-def refused(fault: str, victim: int, count: int = 3, **options: object) -> list[str]:
+def refused(fault: str, victim: int, count: int = 3, at: str = "0", **options: object) -> list[str]:
     """What each process says that is refused before its first step, all with one error."""
-    ended = processes.wait(processes.start(TRAIN, count, [fault, str(victim), "0"], **options), 120)  # type: ignore[arg-type]
+    ended = processes.wait(processes.start(TRAIN, count, [fault, str(victim), at], **options), 120)  # type: ignore[arg-type]
     report = "\n".join(f"--- process {i}: exit {one.code}\n{one.output}" for i, one in enumerate(ended))
     assert all(one.code == 1 for one in ended), report
     assert not any(losses(one.output) for one in ended), report
@@ -129,8 +129,9 @@ def test_a_number_given_twice_is_refused() -> None:
         assert "the job cannot start: process 1 was started twice: host " in error
 
 
-def test_another_number_of_processes_is_refused() -> None:
-    for error in refused("count", 1):
+@pytest.mark.parametrize(("fault", "at"), [("count", "0"), ("late", "8")], ids=["together", "one late"])
+def test_another_number_of_processes_is_refused(fault: str, at: str) -> None:
+    for error in refused(fault, 1, at=at):
         assert re.search(r"process 1 \(host .*, pid \d+\) was started for 4 processes, and process 0 for 3;", error)
 
 

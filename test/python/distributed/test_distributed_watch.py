@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -179,6 +180,21 @@ def test_a_process_of_another_job_is_named(port: int) -> None:
     first, other = Client(watch, port, 0), Client(watch, port, 1, count=5)
     assert other.stop == f"{name(1)} was started for 5 processes, and process 0 for 3"
     assert first.hear() == f"stop {other.stop}"
+
+
+def test_one_that_comes_after_the_job_stopped_is_told_why(port: int) -> None:
+    watch = Watch(port, 3, 60, 20, believe=True)
+    first, other = Client(watch, port, 0), Client(watch, port, 1, count=5)
+    leaves = threading.Thread(target=watch.outlast, args=(20, 20))
+    leaves.start()
+    with closing(first.socket), closing(other.socket):
+        leaves.join(0.5)
+    assert leaves.is_alive()
+    late = Client(watch, port, 2)
+    assert late.stop == other.stop
+    late.socket.close()
+    leaves.join(10)
+    assert not leaves.is_alive()
 
 
 def test_where_certificates_count_nobody_is_believed_before_the_time_is_over(port: int) -> None:

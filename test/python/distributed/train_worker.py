@@ -27,9 +27,12 @@ if fault == "twice" and mine:
     process = str(int(victim) - 1)
 if fault == "missing" and mine:
     sys.exit(3)
+if fault == "late" and process == "2":
+    time.sleep(float(at))
 # A job that cannot be complete waits in vain for so long.
 wait_s = 10 if fault == "missing" else 60
-rhino.distributed.initialize(address, int(count) + (fault == "count" and mine), int(process), timeout_s=wait_s)
+started_for = int(count) + (fault in ("count", "late") and mine)
+rhino.distributed.initialize(address, started_for, int(process), timeout_s=wait_s)
 
 import jax  # noqa: E402
 
