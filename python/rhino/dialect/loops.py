@@ -63,10 +63,10 @@ def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
     return {one.name: one.attr for one in named}
 
 
-def narrow(loop: ir.Operation, positions: Sequence[int]) -> None:
+def narrow(loop: ir.Operation, positions: Sequence[int]) -> ir.Operation:
     """Takes what is carried at some positions out of a loop, whose results and arguments nothing reads there.
 
-    A new loop, with the same blocks, comes in the place of the old one, which is erased.
+    Returns a new loop with the same blocks, which comes in the place of the old one, which is erased.
     """
     kept = [i for i in range(len(loop.operands)) if i not in positions]
     with loop.context, loop.location, ir.InsertionPoint(loop):
@@ -90,3 +90,4 @@ def narrow(loop: ir.Operation, positions: Sequence[int]) -> None:
     for i, result in zip(kept, new.results, strict=True):
         loop.results[i].replace_all_uses_with(result)
     loop.erase()
+    return new

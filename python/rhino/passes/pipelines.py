@@ -13,10 +13,11 @@ from rhino.passes.registry import Pass, PassPipeline, asked, build, load, option
 class Auto(PassPipeline):
     """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
 
-    Runs rhino-inline, symbol-dce, rhino-forward-copies, canonicalize, rhino-batch-lookups, rhino-neutral-starts,
-    rhino-delay-random, rhino-adopt-mesh, rhino-describe-kernels, rhino-classify-args and rhino-plan-parallelism with
-    the options given here; for a given number of stages or micro-batches rhino-plan-pipeline; with stages=1 only
-    rhino-expose-strided-dims and rhino-plan-sharding. In the end rhino-partition-kernels.
+    Runs rhino-inline, symbol-dce, rhino-forward-copies, rhino-sink-constants, canonicalize, rhino-batch-lookups,
+    rhino-neutral-starts, rhino-delay-random, rhino-adopt-mesh, rhino-describe-kernels, rhino-classify-args and
+    rhino-plan-parallelism with the options given here; for a given number of stages or micro-batches
+    rhino-plan-pipeline; with stages=1 only rhino-expose-strided-dims and rhino-plan-sharding. In the end
+    rhino-partition-kernels.
 
     Requires: a function @main with static shapes.
 
@@ -50,6 +51,7 @@ class Auto(PassPipeline):
             build("rhino-inline", []),
             "symbol-dce",
             build("rhino-forward-copies", []),
+            build("rhino-sink-constants", []),
             "canonicalize",
             build("rhino-batch-lookups", []),
             build("rhino-neutral-starts", []),

@@ -25,6 +25,7 @@ __all__ = ["TABLE", "Option", "Pass", "PassError", "PassLog", "PassPipeline", "b
 TABLE = {
     "rhino-inline": "rhino.passes.normalize.inline:Inline",
     "rhino-forward-copies": "rhino.passes.normalize.forward_copies:ForwardCopies",
+    "rhino-sink-constants": "rhino.passes.normalize.sink_constants:SinkConstants",
     "rhino-batch-lookups": "rhino.passes.normalize.batch_lookups:BatchLookups",
     "rhino-neutral-starts": "rhino.passes.normalize.neutral_starts:NeutralStarts",
     "rhino-delay-random": "rhino.passes.normalize.delay_random:DelayRandom",

@@ -158,6 +158,7 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
         "rhino-inline",
         "symbol-dce",
         "rhino-forward-copies",
+        "rhino-sink-constants",
         "canonicalize",
         "rhino-batch-lookups",
         "rhino-neutral-starts",
