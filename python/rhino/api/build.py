@@ -39,11 +39,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """What `parallelize` was given: what is asked of planning, and a step to follow or a plan to use instead."""
+    """What `parallelize` was given: what is asked of planning, a step to follow or a plan to use instead.
+
+    Attributes:
+      overlap: whether XLA puts collectives beside computing by the cluster's times.
+    """
 
     request: PlanRequest
     follow: Parallelized | None
     plan: Plan | None
+    overlap: bool = False
 
 
 def build(
@@ -78,13 +83,16 @@ def build(
         keys = tuple(map(leaf_key, jax.tree.leaves((call.traced_args, call.traced_kwargs))))
         there: Any = bind_pipeline(cluster)
         made = PipelineStep.again(follow.compiled, traced) if follow and follow.plan.source is plan.source else None
-        return BuiltPipeline(traced, Plan.of(plan, there), there, call.statics, keys, made, [None] * len(keys), job=job)
+        return BuiltPipeline(
+            traced, Plan.of(plan, there), there, call.statics, keys, made, [None] * len(keys), job=job,
+            overlap=options.overlap,
+        )  # fmt: skip
     binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
     return Built(
         traced, Plan.of(plan, binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in),
-        job, read_results(traced, binding) if job else (),
+        job, read_results(traced, binding) if job else (), options.overlap,
     )  # fmt: skip
 
 
@@ -92,6 +100,7 @@ def _given(options: StepOptions, follow: Built | None) -> dict[str, Any]:
     """What the user asked for, as plain data, for processes to compare."""
     given = options.request.options()
     given["plan"] = "" if options.plan is None else digest(dumps(options.plan))
+    given["overlap"] = options.overlap
     given["follow"] = "" if follow is None else digest(dumps(follow.plan))
     return given
 

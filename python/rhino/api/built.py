@@ -40,6 +40,7 @@ class Built:
       keys: shape, dtype and weak typing of each flat argument.
       compiled: the executable, once there is one.
       job: whose processes all run it; None for this one alone.
+      overlap: whether XLA puts collectives beside computing by the cluster's times.
     """
 
     trace: Trace
@@ -52,6 +53,7 @@ class Built:
     _shardings: list[Any] = field(default_factory=list)
     job: Job | None = None
     _read: tuple[int, ...] = ()
+    overlap: bool = False
 
     @property
     def is_quiet(self) -> bool:
@@ -211,7 +213,8 @@ def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) 
     program, target, binding = lowered(built, cluster)
     source = built.plan.source
     assert source is not None
-    compiled = compile_lowered(program, _serialized(source), target=target, options=options)
+    overlap = cluster if built.overlap else None
+    compiled = compile_lowered(program, _serialized(source), target=target, options=options, overlap=overlap)
     return StoredExecutable(compiled, built.trace, binding) if binding.is_strided else compiled
 
 

@@ -281,6 +281,7 @@ class _Options(Keywords, total=False):
     static_argnames: str | Sequence[str]
     follow: Parallelized | None
     plan: Plan | None
+    overlap: bool
 
 
 @overload
@@ -298,6 +299,7 @@ def parallelize(
     static_argnames: str | Sequence[str] = (),
     follow: Parallelized | None = None,
     plan: Plan | None = None,
+    overlap: bool = False,
     **options: Unpack[Keywords],
 ) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
@@ -316,6 +318,8 @@ def parallelize(
       mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4", or {"data": 2, "model": 4}; searched by default.
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
       plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.
+      overlap: have XLA put collectives beside computing by the cluster's times, for which it compiles each program
+        twice (`rhino.compile.overlap`). It takes some memory more. On CPUs nothing runs beside computing.
       search_budget: seconds after which the best plan so far is taken; by default the search runs to its end.
       stages: pipeline stages: a number, 1 for none, "auto" for a pipeline if it is faster; by default only if nothing
         else fits the memory.
@@ -340,7 +344,7 @@ def parallelize(
     def wrap(function: Callable[..., Any]) -> Parallelized:
         step = step_of(function)
         signature = Signature(step, static_argnums, donate_argnums, static_argnames, donate_argnames)
-        return Parallelized(step, where, StepOptions(request, follow, plan), signature, some)
+        return Parallelized(step, where, StepOptions(request, follow, plan, overlap), signature, some)
 
     return wrap if fn is None else wrap(fn)
 

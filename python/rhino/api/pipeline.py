@@ -75,11 +75,11 @@ class BuiltPipeline(Built):
             source = self.plan.source
             assert source is not None
             target = None if devices is not None else cluster.device.xla_target
-            self.compiled = PipelineStep(
-                build(source, devices, target, cluster=cluster, progress=progress, callbacks=self.trace.callbacks),
-                self.trace,
-                self._numbers(),
-            )
+            executable = build(
+                source, devices, target, cluster=cluster, overlap=cluster if self.overlap else None,
+                progress=progress, callbacks=self.trace.callbacks,
+            )  # fmt: skip
+            self.compiled = PipelineStep(executable, self.trace, self._numbers())
         return self.compiled  # type: ignore[no-any-return]
 
     def _numbers(self) -> tuple[int, ...]:

@@ -48,7 +48,14 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--timeline", metavar="F", help="write the step in time to F, for ui.perfetto.dev and chrome://tracing, or -"
     )
     parser.add_argument(
-        "--cluster", metavar="C", help="whose devices and links --timeline goes by (default: the module's cluster)"
+        "--overlap",
+        action="store_true",
+        help="put collectives beside computing, in the order that is best by the times of the cluster; compiles twice",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="C",
+        help="whose devices and links --timeline and --overlap go by (default: the module's cluster)",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     return parser
@@ -67,8 +74,10 @@ def run(args: argparse.Namespace) -> int:
     if len(printed := [name for name, file in outputs.items() if file == "-"]) > 1:
         raise RhinoError(f"{' and '.join(printed)} cannot both go to standard output", "give one of them a file")
     files.check_writable(*outputs.values())
-    if args.cluster and not args.timeline:
-        raise RhinoError("--cluster is what --timeline goes by", "give --timeline FILE, too")
+    if args.cluster and not (args.timeline or args.overlap):
+        raise RhinoError("--cluster is what --timeline and --overlap go by", "give --timeline FILE or --overlap, too")
+    if args.overlap and args.target == "cpu":
+        raise RhinoError("on CPUs nothing runs beside computing", "leave --overlap out, or name a GPU with --target")
     task(f"{files.shown(args.file)}: reading")
     data, path = files.read_program(args.file, args.target)
     module = parse_module(data, files.shown(args.file), path, args.function)
@@ -81,13 +90,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         prefer_cpu()
     if in_fragments(main_of(module)):
-        return _fragments(args, source)
+        return _fragments(args, source, cluster)
     with Progress(f"compiling for {args.target}", args.quiet):
-        executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts)
+        overlap = cluster if args.overlap else None
+        executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts, overlap=overlap)
         executable.collectives()
     if args.hlo:
         files.write(args.hlo, executable.hlo_text())
-    timeline = executable.timeline(cluster) if cluster is not None else None
+    timeline = executable.timeline(cluster) if args.timeline and cluster is not None else None
     if timeline is not None:
         files.write(args.timeline, timeline.trace())
     if args.json:
@@ -102,17 +112,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace, module: Any) -> Cluster | None:
-    """What the timeline goes by, if one is asked for."""
+    """What the timeline and the order of collectives go by, if one is asked for."""
     from rhino.dialect.attributes import RhinoCluster
     from rhino.machine import Cluster
 
-    if not args.timeline:
+    if not (args.timeline or args.overlap):
         return None
     if args.cluster:
         return Cluster.load(args.cluster)
     planned = RhinoCluster.of(module)
     if planned is None:
-        raise RhinoError("the module names no cluster, by which --timeline could go", "name one with --cluster")
+        asked = "--timeline" if args.timeline else "--overlap"
+        raise RhinoError(f"the module names no cluster, by which {asked} could go", "name one with --cluster")
     try:
         return Cluster.load(planned["name"])
     except RhinoError as error:
@@ -120,7 +131,7 @@ def _cluster(args: argparse.Namespace, module: Any) -> Cluster | None:
         raise RhinoError(f"the module was planned for {planned['name']}, which is no preset", remedy) from error
 
 
-def _fragments(args: argparse.Namespace, source: str | bytes) -> int:
+def _fragments(args: argparse.Namespace, source: str | bytes, cluster: Cluster | None) -> int:
     """The same for a step in fragments, which is many programs."""
     from rhino.cli.compile_pipeline import compile_fragments, show, to_json
 
@@ -128,7 +139,8 @@ def _fragments(args: argparse.Namespace, source: str | bytes) -> int:
         if asked:
             raise RhinoError(f"{name} is of one program, and the module is in fragments", "leave it out")
     with Progress(f"compiling for {args.target}", args.quiet):
-        executable = compile_fragments(source, args.target, args.devices)
+        overlap = cluster if args.overlap else None
+        executable = compile_fragments(source, args.target, args.devices, overlap)
     if args.json:
         files.write(args.json, json.dumps(to_json(executable), indent=1) + "\n")
     if not args.quiet and args.json != "-":

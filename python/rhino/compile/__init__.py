@@ -11,7 +11,7 @@ from rhino.lazy import lazily
 _EXPORTS = {
     "Collective": "rhino.compile.collectives",
     "Executable": "rhino.compile.executable",
-    "MemoryAnalysis": "rhino.compile.executable",
+    "MemoryAnalysis": "rhino.compile.memory_analysis",
     "TARGETS": "rhino.compile.target",
     "as_on": "rhino.compile._jax_kernels",
     "collective_bytes": "rhino.compile.collectives",

@@ -16,7 +16,9 @@ import jax
 from rhino.compile import _jax
 from rhino.compile._jax_callbacks import Callbacks, with_callbacks
 from rhino.compile.collectives import Collective, read_collectives
+from rhino.compile.memory_analysis import MemoryAnalysis
 from rhino.compile.module import MainSignature, parse, read
+from rhino.compile.overlap import PROFILE, overlapped
 from rhino.compile.prepare import prepare
 from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
 from rhino.compile.timeline import Timeline, read_timeline
@@ -28,48 +30,6 @@ from rhino.program.element_types import type_text
 from rhino.xla import back_end
 
 _DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MemoryAnalysis:
-    """XLA's buffer assignment for one device, in bytes.
-
-    Attributes:
-      peak_bytes: what the device must have free for the program: arguments + results + temporaries - aliases. XLA's
-        own `peak_memory_in_bytes` leaves temporaries out on CPU, and differs by padding only on GPU.
-      argument_bytes: all arguments.
-      output_bytes: all results, those that reuse an argument's buffer included.
-      temp_bytes: the arena of intermediate values.
-      alias_bytes: results that reuse a donated argument's buffer.
-    """
-
-    peak_bytes: int
-    argument_bytes: int
-    output_bytes: int
-    temp_bytes: int
-    alias_bytes: int
-
-    # As jax spells them.
-
-    @property
-    def argument_size_in_bytes(self) -> int:
-        """`argument_bytes`."""
-        return self.argument_bytes
-
-    @property
-    def output_size_in_bytes(self) -> int:
-        """`output_bytes`."""
-        return self.output_bytes
-
-    @property
-    def temp_size_in_bytes(self) -> int:
-        """`temp_bytes`."""
-        return self.temp_bytes
-
-    @property
-    def alias_size_in_bytes(self) -> int:
-        """`alias_bytes`."""
-        return self.alias_bytes
 
 
 class Executable:
@@ -210,6 +170,7 @@ def compile_module(
     devices: int | None = None,
     hosts: int | None = None,
     options: Mapping[str, Any] | None = None,
+    overlap: Cluster | str | None = None,
 ) -> Executable:
     """Compiles an annotated StableHLO module (MLIR text or bytecode).
 
@@ -221,17 +182,21 @@ def compile_module(
       options: XLA compiler options, such as {"xla_gpu_enable_latency_hiding_scheduler": True}. They override Rhino's
         own for GPUs, which keep memory near what a plan predicts: collectives are combined up to 16 MiB, and
         the latency-hiding scheduler is off.
+      overlap: a cluster, or its name, by whose times XLA puts collectives beside computing; the program is compiled
+        twice for that (`rhino.compile.overlap`). On CPUs nothing runs beside computing.
 
     Raises:
-      RhinoError: bad module, unknown target, device counts that differ, GPU compiler missing, or XLA refused.
+      RhinoError: bad module, unknown target or cluster, device counts that differ, GPU compiler missing, or XLA
+        refused.
     """
+    times = Cluster.load(overlap) if isinstance(overlap, str) else overlap
     check_target(target)
     signature, bytecode = prepare_for(module, target)
     _check_devices(signature, devices)
     there = target_devices(target, signature.devices, hosts or signature.hosts)
     _refuse_callbacks(bytecode)
     lowered = _jax.lower_signature(signature, there)
-    return _compile(_jax.swap_module(lowered, bytecode), target, signature, options, bytecode)
+    return _compile(_jax.swap_module(lowered, bytecode), target, signature, options, bytecode, times)
 
 
 def prepare_for(module: str | bytes, target: str) -> tuple[MainSignature, bytes]:
@@ -247,18 +212,20 @@ def compile_prepared(
     devices: Sequence[Any],
     options: Mapping[str, Any] | None = None,
     callbacks: Callbacks | None = None,
+    overlap: Cluster | None = None,
 ) -> Executable:
     """Compiles what `prepare_for` returned for these devices, in the order of its mesh. Raises as `compile_module`.
 
     Args:
       callbacks: what the module's calls of Python functions refer to, if it has any.
+      overlap: as of `compile_module`.
     """
     if callbacks is None:
         _refuse_callbacks(bytecode)
     lowered = _jax.swap_module(_jax.lower_signature(signature, devices), bytecode)
     if callbacks is not None:
         lowered = with_callbacks(lowered, callbacks)
-    return _compile(lowered, check_target(target), signature, options, bytecode)
+    return _compile(lowered, check_target(target), signature, options, bytecode, overlap)
 
 
 def calls_python(bytecode: bytes) -> bool:
@@ -287,6 +254,7 @@ def compile_lowered(
     *,
     target: str | None = None,
     options: Mapping[str, Any] | None = None,
+    overlap: Cluster | None = None,
 ) -> Executable:
     """Compiles `module` in place of the program of `lowered`, and keeps everything else of it.
 
@@ -297,6 +265,7 @@ def compile_lowered(
         compile-only devices.
       module: the annotated module of the same function.
       target: what to write into `Executable.target`; default: the devices' platform.
+      overlap: as of `compile_module`.
 
     Raises:
       RhinoError: the module's @main takes or returns something else than `lowered` does, or is sharded differently.
@@ -305,7 +274,7 @@ def compile_lowered(
     _check_same(read(_jax.lowered_module(lowered)), signature)
     if target is None:
         target = "cpu" if _jax.lowered_devices(lowered)[0].platform == "cpu" else "cuda"
-    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, options)
+    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, options, overlap=overlap)
 
 
 def target_devices(target: str, count: int, hosts: int | None = None) -> list[Any]:
@@ -332,6 +301,26 @@ def _compile(
     signature: MainSignature,
     options: Mapping[str, Any] | None,
     bytecode: bytes | None = None,
+    overlap: Cluster | None = None,
+) -> Executable:
+    if overlap is None or not back_end(target).asynchronous:
+        return _compile_once(lowered, target, signature, options, bytecode)
+    start = time.perf_counter()
+
+    def compile_with(chosen: Mapping[str, Any]) -> Executable:
+        return _compile_once(lowered, target, signature, chosen, bytecode)
+
+    found = overlapped(compile_with, overlap, options or {})
+    found.seconds = time.perf_counter() - start
+    return found
+
+
+def _compile_once(
+    lowered: jax.stages.Lowered,
+    target: str,
+    signature: MainSignature,
+    options: Mapping[str, Any] | None,
+    bytecode: bytes | None,
 ) -> Executable:
     start = time.perf_counter()
     chosen = {**back_end(target).options, **(options or {})}
@@ -345,7 +334,8 @@ def _compile(
                 "pip install 'rhino-jax[gpu-aot]', or install the CUDA toolkit",
             ) from None
         raise RhinoError(f"XLA cannot compile the module for {target}: {first_line(error)}") from error
-    return Executable(target, signature, time.perf_counter() - start, compiled, bytecode, options)
+    kept = {name: value for name, value in (options or {}).items() if name != PROFILE}
+    return Executable(target, signature, time.perf_counter() - start, compiled, bytecode, kept)
 
 
 def _jax_compile(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:

@@ -37,6 +37,7 @@ def build(
     schedule: ScheduledStep | None = None,
     options: Mapping[str, Any] | None = None,
     cluster: Cluster | None = None,
+    overlap: Cluster | None = None,
     strategy: str | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
@@ -53,6 +54,7 @@ def build(
       schedule: in place of the module's own.
       options: XLA compiler options.
       cluster: what the network between processes is, by default one of 10 Gbit/s.
+      overlap: as of `rhino.compile.compile_module`; a stage's devices count as the first of the cluster.
       strategy, scheduler: plan all transfers anew with these; by default the module's messages are sent
         (`rhino.multicast`), and only what is for other hosts than these processes is planned, in the module.
       progress: called as (done, total, label) while fragments are compiled.
@@ -73,7 +75,7 @@ def build(
         texts = [fragment.text for fragment in outline(parsed)]
     return build_program(
         program, chosen, texts, devices, target,
-        options=options, messages=messages, progress=progress, callbacks=callbacks,
+        options=options, overlap=overlap, messages=messages, progress=progress, callbacks=callbacks,
     )  # fmt: skip
 
 
@@ -85,6 +87,7 @@ def build_program(
     target: str | None = None,
     *,
     options: Mapping[str, Any] | None = None,
+    overlap: Cluster | None = None,
     messages: Mapping[str, EdgeMessages] | None = None,
     progress: Progress | None = None,
     callbacks: Callbacks | None = None,
@@ -92,7 +95,9 @@ def build_program(
     """As `build`, of a program that was read already, the module of each of its fragments, and each edge's messages."""
     target = _target(target, devices)
     script = make_script(program, schedule)
-    compiled = compile_fragments(program, modules, script.donated, target, devices, options, progress, callbacks)
+    compiled = compile_fragments(
+        program, modules, script.donated, target, devices, options, progress, callbacks, overlap
+    )
     return PipelineExecutable(program, schedule, script, compiled, target, messages=messages)
 
 

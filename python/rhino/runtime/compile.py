@@ -20,6 +20,7 @@ from rhino.compile.module import MainSignature, attribute_dicts, main_function, 
 from rhino.compile.target import DEVICELESS
 from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
+from rhino.machine import Cluster
 from rhino.pipeline.program import Fragment, PipelineProgram
 from rhino.runtime.arrays import is_here
 
@@ -54,6 +55,7 @@ def compile_fragments(
     options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
     callbacks: Callbacks | None = None,
+    overlap: Cluster | None = None,
 ) -> CompiledPipeline:
     """Compiles the module of every fragment.
 
@@ -62,6 +64,7 @@ def compile_fragments(
       devices: what the program's meshes count; by default the target's.
       progress: called as (done, total, label) for each distinct program.
       callbacks: what calls of Python functions in the modules refer to.
+      overlap: as of `rhino.compile.compile_module`.
 
     Raises:
       RhinoError: too few devices, or a fragment that XLA refuses; the message names it.
@@ -86,9 +89,8 @@ def compile_fragments(
 
     def work(index: int) -> Executable:
         fragment = program.fragments[index]
-        return _named(
-            fragment, compile_prepared, *prepared[index], target, groups[fragment.group], options, used[index]
-        )
+        how = (target, groups[fragment.group], options, used[index], overlap)
+        return _named(fragment, compile_prepared, *prepared[index], *how)
 
     distinct = list(first.values())
     # XLA lets go of the interpreter while it compiles. Its CPU compiler uses all cores by itself.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from rhino.compile.executable import MemoryAnalysis
+from rhino.compile.memory_analysis import MemoryAnalysis
 from rhino.ir.pipeline.program import local_bytes
 from rhino.pipeline.program import PipelineProgram
 from rhino.program.memory import LiveBytes

@@ -1,0 +1,65 @@
+"""Lets XLA run collectives beside computing, in an order that goes by the times of a cluster.
+
+Owns the options that takes, the profile from which XLA's scheduler learns the times, and the choice among what was
+compiled. How a program is compiled is the caller's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from rhino.compile.timeline import Timeline
+
+if TYPE_CHECKING:
+    from rhino.compile.executable import Executable
+    from rhino.machine import Cluster
+
+# What a reduction of gradients waits for in a loop is the last gradient that it is combined with: small ones only.
+# XLA: asynchronous-collectives
+OPTIONS: Mapping[str, Any] = MappingProxyType(
+    {
+        "xla_gpu_enable_latency_hiding_scheduler": True,
+        "xla_gpu_enable_analytical_sol_latency_estimator": True,
+        "xla_gpu_reduce_scatter_combine_threshold_bytes": 4 * 2**20,
+    }
+)
+# A file, which is gone when the program is compiled.
+PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
+# Of a step, what computing may wait for without a second compilation.
+_WORTH = 0.01
+
+
+def overlapped(
+    compile_with: Callable[[Mapping[str, Any]], Executable], cluster: Cluster, options: Mapping[str, Any]
+) -> Executable:
+    """The program in the order in which computing waits least for collectives, if it fits the devices.
+
+    XLA's scheduler puts a collective beside as much computing as it takes to its mind. That knows the times of few
+    devices and of no network. So the program is compiled, every instruction is priced as `read_timeline` does, and it
+    is compiled again with these times in the form of a measured profile. What has the shorter timeline is kept. It
+    takes more memory than the plain order, because gradients are put off: where neither fits what plans may use of a
+    device, the plain order is compiled.
+
+    Args:
+      compile_with: compiles the program with these options beside Rhino's own.
+      options: the caller's, which win.
+    """
+    found = [compile_with({**OPTIONS, **options})]
+    first = found[0].timeline(cluster)
+    if sum(first.exposed_s.values()) > _WORTH * first.total_s:
+        # XLA reads the file while it compiles, and never again.
+        with tempfile.NamedTemporaryFile("w", prefix="rhino-", suffix=".pbtxt", encoding="utf-8") as file:
+            file.write(profile(first))
+            file.flush()
+            found.append(compile_with({**OPTIONS, PROFILE: file.name, **options}))
+    fits = [one for one in found if one.memory_analysis().peak_bytes <= cluster.device.plan_bytes]
+    return min(fits, key=lambda one: one.timeline(cluster).total_s) if fits else compile_with(options)
+
+
+def profile(timeline: Timeline) -> str:
+    """What each instruction takes, as XLA's ProfiledInstructionsProto in text: names, and microseconds of one run."""
+    seconds = {event.name: event.seconds for event in timeline.events}
+    return "".join(f'costs {{ name: "{name}" cost_us: {1e6 * seconds[name]:.3f} }}\n' for name in sorted(seconds))

@@ -1,0 +1,146 @@
+"""Collectives beside computing: what is compiled again with which profile, what is kept, and what XLA makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import rhino
+from rhino.cli.main import main
+from rhino.compile.executable import compile_module
+from rhino.compile.overlap import OPTIONS, PROFILE, overlapped
+from rhino.compile.timeline import Event, Timeline
+from rhino.machine import Cluster
+
+CLUSTER = Cluster.load("dgx-h100:1")
+
+
+@dataclass
+class Compiled:
+    """What one compilation gives: how long its step is, how long computing waits in it, and its peak."""
+
+    total_s: float
+    waited_s: float
+    peak_bytes: int = 1 << 30
+
+    def timeline(self, cluster: Cluster) -> Timeline:
+        assert cluster is CLUSTER
+        events = (
+            Event("while.1", "loop", "compute", 0.0, 2e-3, 1, "", 0),
+            Event("dot.2", "product", "compute", 0.0, 1e-6, 24, "", 1),
+        )
+        return Timeline(self.total_s, {}, {}, {"all-gather": self.waited_s}, {}, 25, 0, events)
+
+    def memory_analysis(self) -> Any:
+        return SimpleNamespace(peak_bytes=self.peak_bytes)
+
+
+class Compiler:
+    """Gives these in turn, and keeps the options and profiles that it was given."""
+
+    def __init__(self, *made: Compiled) -> None:
+        self.made, self.asked, self.profiles = [*made], list[dict[str, Any]](), list[str]()
+
+    def __call__(self, options: Mapping[str, Any]) -> Any:
+        self.asked.append({name: value for name, value in options.items() if name != PROFILE})
+        if PROFILE in options:
+            self.profiles.append(Path(options[PROFILE]).read_text())
+        return self.made[len(self.asked) - 1]
+
+
+def test_where_computing_hardly_waits_one_compilation_is_enough() -> None:
+    compiler = Compiler(Compiled(1.0, 0.009))
+    assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[0]
+    assert compiler.asked == [{**OPTIONS, "mine": 1}]
+
+
+def test_else_the_scheduler_is_told_what_each_instruction_takes() -> None:
+    compiler = Compiler(Compiled(1.0, 0.1), Compiled(0.95, 0.05))
+    assert overlapped(compiler, CLUSTER, {}) is compiler.made[1]
+    assert compiler.asked == [dict(OPTIONS)] * 2
+    assert compiler.profiles == [
+        'costs { name: "dot.2" cost_us: 1.000 }\ncosts { name: "while.1" cost_us: 2000.000 }\n'
+    ]
+
+
+def test_what_it_makes_worse_is_not_taken() -> None:
+    compiler = Compiler(Compiled(1.0, 0.1), Compiled(1.1, 0.2))
+    assert overlapped(compiler, CLUSTER, {}) is compiler.made[0]
+
+
+def test_what_does_not_fit_is_not_taken_and_the_plain_order_is_if_nothing_fits() -> None:
+    much = CLUSTER.device.plan_bytes + 1
+    compiler = Compiler(Compiled(1.0, 0.1), Compiled(0.9, 0.0, much))
+    assert overlapped(compiler, CLUSTER, {}) is compiler.made[0]
+    compiler = Compiler(Compiled(1.0, 0.1, much), Compiled(0.9, 0.0, much), Compiled(1.2, 0.3, much))
+    assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[2]
+    assert compiler.asked[2] == {"mine": 1}
+
+
+def step(weights: list[jax.Array], x: jax.Array) -> list[jax.Array]:
+    """Plain gradient descent of eight square layers."""
+
+    def loss(weights: list[jax.Array]) -> jax.Array:
+        h = x
+        for w in weights:
+            h = jnp.tanh(h @ w)
+        return jnp.mean(h * h)
+
+    return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
+
+
+@pytest.fixture(scope="module")
+def planned() -> tuple[str, Cluster]:
+    """The step on eight H100s whose links have the textbook's times."""
+    fast = CLUSTER.levels[0]
+    cluster = replace(CLUSTER, levels=(replace(fast, bandwidth_bytes_s=4e11, protocols={}),))
+    weights = [jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)] * 8
+    batch = jax.ShapeDtypeStruct((16384, 2048), jnp.bfloat16)
+    found = rhino.parallelize(step, cluster=cluster, mesh=(8,), donate_argnums=0).plan(weights, batch)
+    return found.module, cluster
+
+
+def test_computing_waits_for_a_fraction_of_the_time(planned: tuple[str, Cluster], gpu_compiler: None) -> None:
+    module, cluster = planned
+    plain, beside = (compile_module(module, "h100", overlap=times) for times in (None, cluster))
+    before, after = (sum(one.timeline(cluster).exposed_s.values()) for one in (plain, beside))
+    assert after < 0.7 * before
+    assert beside.timeline(cluster).total_s < 0.95 * plain.timeline(cluster).total_s
+    # The same program: it sends the same, in other portions at most.
+    sent = [sum(c.bytes for c in one.collectives()) for one in (plain, beside)]
+    assert sent[0] == pytest.approx(sent[1], rel=1e-3)
+
+
+def test_the_command_says_where_it_cannot_be(
+    planned: tuple[str, Cluster], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "planned.mlir"
+    file.write_text(planned[0])
+    assert main(["compile", str(file), "--overlap"]) == 1
+    assert "on CPUs nothing runs beside computing; leave --overlap out" in capsys.readouterr().err
+    assert main(["compile", str(file), "--target", "h100", "--cluster", "dgx-h100:1"]) == 1
+    assert "give --timeline FILE or --overlap, too" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_stages_of_a_pipeline(tmp_path: Path, gpu_compiler: None) -> None:
+    weights = [jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)] * 8
+    batch = jax.ShapeDtypeStruct((16384, 2048), jnp.bfloat16)
+    options: dict[str, Any] = {"cluster": "dgx-h100:1", "stages": 2, "mesh": (4,), "donate_argnums": 0}
+    found = rhino.parallelize(step, **options, microbatches=2).plan(weights, batch)
+    file = tmp_path / "planned.mlir"
+    file.write_text(found.module)
+    sent = []
+    for flags in ([], ["--overlap"]):
+        out = tmp_path / "out.json"
+        assert main(["compile", str(file), "--target", "h100", "-q", "--json", str(out), *flags]) == 0
+        sent.append(sum(c["bytes"] for c in json.loads(out.read_text())["collectives"]))
+    assert sent[0] == pytest.approx(sent[1], rel=1e-3)
