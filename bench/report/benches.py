@@ -12,6 +12,7 @@ from bench import _kernel_cases as kernels
 from bench import (
     cost_fidelity,
     joint_search,
+    overlap,
     pipeline_multihost,
     resharding,
     scanned,
@@ -130,6 +131,7 @@ def benches() -> tuple[Bench, ...]:
             "cost_fidelity",
             *_parts(cost_fidelity.CASES, [f"{gpt(c.model)}, {devices(c.cluster)}" for c in cost_fidelity.CASES]),
         ),
+        bench("overlap", *_parts(overlap.CASES, [placed(c) for c in overlap.CASES])),
         bench("train_cpu", Part("all", "GPT 10 M")),
         bench("stages", *_parts(stages.CASES, [_cut(c) for c in stages.CASES])),
         bench("scanned", *_parts(scanned.MODELS, [model(m) for m in scanned.MODELS])),

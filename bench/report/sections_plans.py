@@ -75,6 +75,34 @@ def cost_fidelity(kept: Kept) -> Section:
     )  # fmt: skip
 
 
+def overlap(kept: Kept) -> Section:
+    """Found plans compiled in two orders."""
+    rows = []
+    for label, run, r in cases(kept, "overlap"):
+        plain, beside = r["plain"], r["overlap"]
+        rows.append(Row(
+            r["case"], label,
+            (grid(r["mesh"]), step(r["predicted"]["step_time_s"]), step(plain["step_s"]), step(beside["step_s"]),
+             ratio(r["step_ratio"]), step(sum(plain["waited_s"].values())), step(sum(beside["waited_s"].values())),
+             memory(r["predicted"]["peak_bytes"]), memory(plain["peak_bytes"]), memory(beside["peak_bytes"]),
+             clock(plain["compile_s"]), clock(beside["compile_s"])),
+            (run,),
+        ))  # fmt: skip
+    columns = (
+        ("mesh", "mesh found"), ("predicted", "step predicted"), ("plain", "plain"), ("beside", "beside computing"),
+        ("ratio", "ratio"), ("waits_plain", "waits, plain"), ("waits", "beside"), ("peak", "peak predicted"),
+        ("peak_plain", "plain"), ("peak_beside", "beside"), ("compile_plain", "compiling, plain"),
+        ("compile", "beside"),
+    )  # fmt: skip
+    return Section(
+        "overlap", ("overlap",), "Collectives beside computing",
+        "A found plan compiled in XLA's plain order, and with collectives beside computing by the times of its cluster "
+        "(`rhino compile --overlap`). Steps, and what computing waits for in them, are by the timelines of the "
+        "compiled programs. Layers are a loop and recomputed, but those of the first row are unrolled.",
+        (ResultTable("model", columns, tuple(rows)),),
+    )  # fmt: skip
+
+
 def plan_quality(kept: Kept) -> Section:
     """Found plans against experts'."""
     runs = {run.results["cases"][0]["case"]: run for _, run in kept.of("plan_quality") if run.results["cases"]}

@@ -83,7 +83,11 @@ def test_quiet_prints_nothing(mlp: str, capsys: pytest.CaptureFixture[str]) -> N
             ["--timeline", "F"],
             "the module names no cluster, by which --timeline could go; name one with --cluster",
         ),
-        (MLP, ["--cluster", "cpu:1"], "--cluster is what --timeline goes by; give --timeline FILE, too"),
+        (
+            MLP,
+            ["--cluster", "cpu:1"],
+            "--cluster is what --timeline and --overlap go by; give --timeline FILE or --overlap, too",
+        ),
         (MLP, ["--json", "/no/such/folder/f.json"], "/no/such/folder/f.json: cannot write there"),
         ("module { nonsense }", [], "mlp.mlir:1:10: "),
         ("", [], "mlp.mlir: the file is empty"),
