@@ -1,6 +1,6 @@
-"""What kernels of a device take: products by shape, and the least time of any kernel.
+"""What kernels of a device take: products by shape, fused attention, and the least time of any kernel.
 
-Owns the model of docs/design/cost-model.md, "Products"; `rhino.machine.fit` finds its parameters. Knows one device: no
+Owns the model of docs/design/cost-model.md, "Products" and "Attention"; `rhino.machine.fit` finds its parameters. Knows one device: no
 programs, no meshes.
 """
 
@@ -48,11 +48,39 @@ class ProductRates:
 
 
 @described
+class AttentionRates:
+    """Seconds of fused attention of 16-bit operands, `flop_s flops + score_s scores + row_s rows`.
+
+    Scores are those that the mask leaves; rows are queries of all heads, whose share of a kernel's edges, of masked
+    tiles and of statistics has the same cost whatever there is to multiply.
+    """
+
+    flop_s: float = told(Float(above=0), "the seconds of a floating-point operation of its products")
+    score_s: float = told(_SECONDS, "the seconds of a score besides: its exponential and what it is scaled by")
+    row_s: float = told(_SECONDS, "the seconds of a query of a head, however many keys it sees")
+
+    def seconds(self, flops: float, scores: float, rows: float, speed: float = 1.0) -> float:
+        """Seconds of one kernel; `speed` is how many times as fast as of 16 bits products of its type are."""
+        return flops * self.flop_s / speed + scores * self.score_s + rows * self.row_s
+
+
+# Directions of attention that have rates of their own.
+PASSES = ("forward", "backward")
+
+
+@described
 class KernelRates:
-    """What kernels take beyond the rates of a device: `products` by type, and `launch_s` of each."""
+    """What kernels take beyond the rates of a device: `products` by type, `attention`, and `launch_s` of each."""
 
     multiprocessors: int = told(Int(1), "the number of multiprocessors, which work on tiles side by side")
     launch_s: float = told(_SECONDS, "the seconds from the end of one kernel to the work of the next")
     products: Mapping[str, ProductRates] = told(
         MapOf(record(ProductRates), DTYPES), "the seconds of products by type", default_factory=dict, hash=False
+    )
+    attention: Mapping[str, AttentionRates] = told(
+        MapOf(record(AttentionRates), PASSES),
+        "the seconds of fused attention and of its gradients",
+        when="attention",
+        default_factory=dict,
+        hash=False,
     )
