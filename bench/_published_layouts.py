@@ -12,7 +12,10 @@ from math import prod
 from bench._published_models import NotExpressed, Row, number
 from rhino.experts.facts import ProgramFacts
 from rhino.experts.layouts import LayoutDraft, Mesh, Proposal
-from rhino.experts.tensor_flow import residual_values, tensor_dims
+from rhino.experts.tensor_flow import residual_values, split_values, tensor_dims
+
+# Runs, by id, of software before sequence parallelism, and baselines without it.
+_WHOLE_SEQUENCES = "^sc21|^bloom|^mtnlg|^pythia|^alpa|^kor22.*-full|^vit|^t5x"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class RunLayout:
       shard: devices of the data axis that parameters and state are split over, ZeRO-3; 1 where they are whole.
       slices: micro-batches of each replica; `size` examples each.
       searched: sizes of a mesh on which the layout was searched for, and so is here.
+      sequence: whether activations between blocks were split over the tensor axis too (Megatron's sequence
+        parallelism, arXiv 2205.05198); else every device of it has them whole.
     """
 
     data: int
@@ -36,6 +41,7 @@ class RunLayout:
     slices: int = 1
     size: int = 1
     searched: tuple[int, ...] = ()
+    sequence: bool = True
     notes: tuple[str, ...] = ()
 
     @property
@@ -92,8 +98,9 @@ def layout_of(row: Row) -> RunLayout:
     if expert > data * tensor or (data * tensor) % expert:
         raise NotExpressed(f"ep {expert} does not divide the {data * tensor} devices of a stage")
     return RunLayout(
-        data, tensor, context, expert, stages, chunks, shard, batch // (data * size), size, notes=tuple(notes)
-    )
+        data, tensor, context, expert, stages, chunks, shard, batch // (data * size), size,
+        sequence=not re.search(_WHOLE_SEQUENCES, row["id"]), notes=tuple(notes),
+    )  # fmt: skip
 
 
 def _searched(row: Row, devices: int, batch: int) -> RunLayout:
@@ -157,10 +164,22 @@ def pins(facts: ProgramFacts, layout: RunLayout, mesh: Mesh) -> Proposal:
         done = [draft.split(facts.leaves[index], d, ["model"]) for index, d in dims.items()]
         if not any(done):
             raise NotExpressed(f"no weight can be split {layout.tensor} ways by columns and rows in turn")
-    if "context" in there:
+    if "context" in there or "model" in there:
+        split = tuple(axis for axis in ("context", "model") if axis in there and (axis != "model" or layout.sequence))
         for v in residual_values(facts):
             rank = len(facts.graph.values[v].shape)
-            draft.inner[v] = (tuple(batch), ("context",), *((),) * (rank - 2))
+            draft.inner[v] = (tuple(batch), split, *((),) * (rank - 2))
+            for leaf in facts.params:  # positions, where they are added to one example
+                d = facts.dim_of(leaf.value, v, 1)
+                if d >= 0:
+                    draft.split(leaf, d, split)
+    if "model" in there:
+        for v, d in split_values(facts, layout.tensor).items():
+            dims: list[tuple[str, ...]] = [() for _ in facts.graph.values[v].shape]
+            dims[0], dims[1] = tuple(batch), ("context",) if "context" in there else ()
+            if d > 1:
+                dims[d] = ("model",)
+                draft.inner[v] = tuple(dims)
     if layout.shard > 1:
         axes = [axis for axis in ("data", "expert", "context") if axis in there]
         for leaf in facts.params:
