@@ -91,7 +91,7 @@ def layout_of(row: Row) -> RunLayout:
     if batch % (data * size):
         raise NotExpressed(f"a batch of {batch} is not made of micro-batches of {size} on {data} replicas")
     chunks = number(row, "vpp", 1) if stages > 1 else 1
-    if chunks == 1 and "interleaved" in row["id"]:
+    if stages > 1 and chunks == 1 and "interleaved" in row["id"] + row["notes"]:
         chunks = 2
         notes.append("2 virtual stages: not stated")
     expert = number(row, "ep", 1)
@@ -175,11 +175,13 @@ def pins(facts: ProgramFacts, layout: RunLayout, mesh: Mesh) -> Proposal:
                     draft.split(leaf, d, split)
     if "model" in there:
         for v, d in split_values(facts, layout.tensor).items():
-            dims: list[tuple[str, ...]] = [() for _ in facts.graph.values[v].shape]
-            dims[0], dims[1] = tuple(batch), ("context",) if "context" in there else ()
+            lie: list[tuple[str, ...]] = [() for _ in facts.graph.values[v].shape]
+            lie[0] = tuple(batch)
+            if "context" in there and facts.graph.values[v].shape[1] > 1:
+                lie[1] = ("context",)
             if d > 1:
-                dims[d] = ("model",)
-                draft.inner[v] = tuple(dims)
+                lie[d] = ("model",)
+                draft.inner[v] = tuple(lie)
     if layout.shard > 1:
         axes = [axis for axis in ("data", "expert", "context") if axis in there]
         for leaf in facts.params:

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-
 # What is too dear to be done again only to save memory: jax's names of products, fused attention, gathers and sorts.
 _HEAVY = frozenset(
     "dot_general ragged_dot_general conv_general_dilated dot_product_attention_fwd_wrapper gather scatter scatter-add "

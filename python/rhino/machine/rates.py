@@ -1,7 +1,7 @@
 """What kernels of a device take: products by shape, fused attention, and the least time of any kernel.
 
-Owns the model of docs/design/cost-model.md, "Products" and "Attention"; `rhino.machine.fit` finds its parameters. Knows one device: no
-programs, no meshes.
+Owns the model of docs/design/cost-model.md, "Products" and "Attention"; `rhino.machine.fit` finds its parameters.
+Knows one device: no programs, no meshes.
 """
 
 from __future__ import annotations

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhino.machine import Cluster
 from rhino.machine.catalog import preset_names
-from rhino.machine.fit import fit_products, least_relative
-from rhino.machine.rates import ProductRates
+from rhino.machine.fit import fit_attention, fit_products, least_relative
+from rhino.machine.rates import AttentionRates, ProductRates
 
 SIDES = (256, 512, 1024, 2048, 4096)
 SHAPES = [(b, m, n, k) for b in (1, 4) for m in SIDES for n in SIDES for k in SIDES]
@@ -69,3 +72,56 @@ def test_no_preset_is_faster_than_its_chip(name: str) -> None:
         large_s = rates.seconds(8, 16384, 16384, 16384, device.kernels.multiprocessors)
         share = 8 * 2 * 16384**3 / large_s / device.matmul_peak(dtype)
         assert 0.6 < share < 1, dtype
+
+
+def test_attention_by_hand() -> None:
+    rates = AttentionRates(flop_s=1e-15, score_s=3e-13, row_s=1e-10)
+    assert rates.seconds(512e9, 1e9, 1e6) == pytest.approx(512e-6 + 300e-6 + 100e-6)
+    # Eight bits double what products do, and nothing else.
+    assert rates.seconds(512e9, 1e9, 1e6, speed=2) == pytest.approx(256e-6 + 300e-6 + 100e-6)
+
+
+def measured_attention() -> dict[tuple[str, str], list[tuple[float, float, float, float]]]:
+    """Samples of bench/data/attention.csv by device and direction, of the kernel that its preset is of."""
+    found: dict[tuple[str, str], list[tuple[float, float, float, float]]] = {}
+    table = Path(__file__).parents[3] / "bench" / "data" / "attention.csv"
+    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
+        if row["kernel"] != ("flash-attention-2" if row["device"] == "a100" else "cudnn"):
+            continue
+        positions, window = int(row["positions"]), int(row["window"])
+        keys = window - window**2 / (2 * positions) if window else positions / (1 + int(row["causal"]))
+        rows = int(row["batch"]) * int(row["heads"]) * positions
+        flops = (2 if row["direction"] == "forward" else 5) * rows * keys * (int(row["head"]) + int(row["value_head"]))
+        seconds = flops / (float(row["tflops"]) * 1e12)
+        found.setdefault((row["device"], row["direction"]), []).append((flops, rows * keys, rows, seconds))
+    return found
+
+
+@pytest.mark.parametrize(
+    "preset, device",
+    [
+        ("dgx-h100", "h100"),
+        ("dgx-b200", "b200"),
+        ("gb200-nvl72", "gb200"),
+        ("gb300-nvl72", "gb300"),
+        ("dgx-a100", "a100"),
+    ],
+)
+def test_attention_of_presets_is_fitted_to_published_rates(preset: str, device: str) -> None:
+    """The file's rates are the fit's, and are off by less than a tenth for half of the shapes."""
+    kernels = Cluster.load(preset).device.kernels
+    assert kernels is not None
+    for direction, rates in kernels.attention.items():
+        samples = measured_attention().get((device, direction))
+        if samples is None:
+            continue  # an A100's backward is derived
+        fitted = fit_attention(samples)
+        errors = sorted(abs(rates.seconds(*sizes) / seconds - 1) for *sizes, seconds in samples)
+        assert errors[len(errors) // 2] < 0.1
+        for *sizes, _ in samples:
+            assert rates.seconds(*sizes) == pytest.approx(fitted.seconds(*sizes), rel=0.02)
+
+
+def test_too_few_attentions_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 attentions cannot tell 3 parameters"):
+        fit_attention([(1.0, 1.0, 1.0, 1e-6)] * 2)
