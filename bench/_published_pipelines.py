@@ -104,7 +104,7 @@ def stages_of(model: Model, layout: RunLayout, cluster: Cluster, era: Software, 
     sizes, axes = tuple(size for _, size in inside) or None, tuple(axis for axis, _ in inside)
     sharded = lay_out(prepared, part_of(cluster, width), "O1", sizes, axes=axes)
     assert sharded is not None  # memory is not limited
-    sharded = replace(sharded, seconds=era.seconds(graph, sharded.seconds))
+    sharded = replace(sharded, seconds=era.seconds(graph, sharded.seconds, layout.updaters))
     shape = Shape((width,) * kinds, replicas, slices)
     return Stages(prepared, sharded, _cut(prepared, shape), shape, each)
 

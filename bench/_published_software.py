@@ -38,6 +38,7 @@ class Software:
       attention: the kernel of `KERNELS` that fused attention is; "" for that of the preset.
       moved: bytes that element-wise kernels move, over those of XLA's fusions.
       weights: the same of casting weights and adding up their gradients in a loop over micro-batches or layers.
+      busy: share of a step in which the device has work; the rest are late launches, logging, input.
       gathers, sums, tensors: shares of collectives of parameters, of the sum over replicas behind the last micro-batch,
         and of activations, that other work hides.
     """
@@ -46,6 +47,7 @@ class Software:
     attention: str = ""
     moved: float = 1.0
     weights: float = 1.0
+    busy: float = 1.0
     gathers: float = 0.9
     sums: float = 0.0
     tensors: float = 0.0
@@ -60,10 +62,10 @@ class Software:
         kernels = replace(device.kernels, attention=dict(zip(("forward", "backward"), rates, strict=True)))
         return replace(cluster, device=replace(device, kernels=kernels))
 
-    def seconds(self, graph: Graph, given: OpSeconds) -> OpSeconds:
-        """What ops take in this era, from what they take as XLA would run them."""
+    def seconds(self, graph: Graph, given: OpSeconds, updaters: int = 1) -> OpSeconds:
+        """What ops take in this era, from what they take as XLA would run them; `updaters` share the update."""
         kinds = classes(graph)
-        factor = {"memory": self.moved, "weights": self.weights}
+        factor = {"memory": self.moved, "weights": self.weights, "update": 1 / updaters}
         compute = [s * factor.get(kind, 1.0) for s, kind in zip(given.compute, kinds, strict=True)]
         exposed = [
             c * (1 - self.tensors) + (h - late) * (1 - self.gathers)
@@ -104,25 +106,39 @@ def totals(graph: Graph, seconds: OpSeconds, times: Sequence[float]) -> dict[str
     return found
 
 
-_MEGATRON = Software("Megatron-LM, 2021", weights=0.3)
-_NEW_MEGATRON = Software("Megatron-Core", weights=0.3, sums=0.7, tensors=0.6)
+_XLA = Software("XLA", gathers=0.6, busy=0.93)
+_FLASH_2 = "flash-attention-2"
+# Megatron adds gradients up inside its products (gradient accumulation fusion) and keeps weights in 16 bits.
+_MEGATRON = Software("Megatron-LM", moved=1.2, weights=0.3)
+_CORE = Software("Megatron-Core", weights=0.3, sums=0.8, tensors=0.7)
 _EAGER = Software("PyTorch FSDP, 2023", "triton", moved=1.5, weights=0.2)
-_COMPILED = Software("PyTorch FSDP2, 2024", "flash-attention-2", moved=1.0, weights=0.2)
-_XLA = Software("XLA")
-# The first pattern that a source has.
+_COMPILED = Software("PyTorch FSDP2, compiled", _FLASH_2, weights=0.2, busy=0.93)
+# The first pattern that a row's source and architecture have. Of Megatron-Bridge the version of its container is told:
+# routing and permuting tokens became fewer kernels, and CUDA graphs came.
 ERAS: tuple[tuple[str, Software], ...] = (
-    ("cases_april2021|MT-NLG|bigscience|2205.05198", _MEGATRON),
-    ("pythia", replace(_MEGATRON, name="GPT-NeoX, 2023", attention="triton")),
-    ("model_table|NeMo|MegaScale|Llama 3 Herd", _NEW_MEGATRON),
+    ("cases_april2021", replace(_MEGATRON, name="Megatron-LM, 2021", moved=1.5, busy=0.95)),
+    ("MT-NLG|bigscience", replace(_MEGATRON, name="Megatron-DeepSpeed, 2022", moved=1.5, busy=0.87)),
+    ("2205.05198|MegaScale", _MEGATRON),
+    ("pythia", Software("GPT-NeoX, 2023", "triton", moved=1.5, weights=0.3, busy=0.7)),
+    (r"Megatron-Bridge.* 25\.\d\d.* moe$", replace(_CORE, name="Megatron-Bridge, experts, 2025", moved=1.5)),
+    (r"Megatron-Bridge.* 26\.0[1-4].* moe$", replace(_CORE, name="Megatron-Bridge, experts, early 2026", moved=1.3)),
+    ("Megatron-Bridge.* moe$", replace(_CORE, name="Megatron-Bridge, experts, late 2026", moved=0.65)),
+    ("Automodel", Software("AutoModel", moved=1.2, weights=0.2, busy=0.85)),
+    ("model_table|NeMo|Llama 3 Herd", _CORE),
     ("mosaicml", _EAGER),
-    (
-        "torchtitan docs/performance|fms-fsdp|TinyLlama|Bloomberg|Automodel",
-        replace(_EAGER, attention="flash-attention-2"),
-    ),
-    ("torchtitan|autoparallel|Kempner", _COMPILED),
+    ("torchtitan docs/performance|fms-fsdp", replace(_EAGER, name="PyTorch FSDP2", attention=_FLASH_2, busy=0.92)),
+    ("TinyLlama|Bloomberg", replace(_EAGER, attention=_FLASH_2)),
+    ("torchtitan|autoparallel", _COMPILED),
+    ("Kempner", replace(_COMPILED, name="KempnerForge, 2026", busy=0.9)),
+    # LayerNorm, GELU with bias, dropout and the optimizer are kernels of their own there.
+    ("DeepLearningExamples.*BERT", Software("DeepLearningExamples, PyTorch", moved=0.5)),
+    ("DeepLearningExamples", Software("DeepLearningExamples, MXNet", moved=1.3)),
+    # XLA of 2022 hides no collective.
+    ("alpa", Software("Alpa, 2022", gathers=0.0)),
 )
 
 
 def software_of(row: Row) -> Software:
     """The era of a run; XLA's own where none is named, and of JAX programs."""
-    return next((era for pattern, era in ERAS if re.search(pattern, row["source"])), _XLA)
+    told = f"{row['source']} {row['arch']}"
+    return next((era for pattern, era in ERAS if re.search(pattern, told)), _XLA)

@@ -35,13 +35,13 @@ def predict(model: Model, layout: RunLayout, cluster: Cluster, era: Software) ->
     Raises:
       NotExpressed, NotApplicable, RhinoError: it cannot be laid out so; says why.
     """
-    cluster = era.on(cluster)
     if layout.pipelined:
         step_s, parts = pipelined(model, layout, cluster, era)
     else:
         step_s, parts = _one_program(model, layout, cluster, era)
-    rest = "bubble" if layout.stages > 1 else "other"
-    return Predicted(step_s, {**parts, rest: step_s - sum(parts.values())})
+    parts = {**parts, "bubble": step_s - sum(parts.values())}
+    step_s /= era.busy
+    return Predicted(step_s, {**parts, "idle": (1 - era.busy) * step_s})
 
 
 def _one_program(model: Model, layout: RunLayout, cluster: Cluster, era: Software) -> tuple[float, dict[str, float]]:
@@ -60,7 +60,7 @@ def _one_program(model: Model, layout: RunLayout, cluster: Cluster, era: Softwar
         sizes, axes = tuple(size for _, size in mesh) or (1,), tuple(axis for axis, _ in mesh) or ("data",)
         options = replace(options, mesh=sizes, axes=axes)
     solution = plan_sharding(graph, cluster, options)
-    seconds = era.seconds(graph, op_breakdown(solution.costs, solution.states))
+    seconds = era.seconds(graph, op_breakdown(solution.costs, solution.states), layout.updaters)
     # What is left are sums behind a loop over micro-batches, once a step.
     seconds = replace(seconds, hideable=[s * (1 - era.gathers) for s in seconds.hideable])
     parts = totals(graph, seconds, [1.0] * len(graph.ops))

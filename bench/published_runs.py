@@ -33,7 +33,7 @@ QUICK = (
     "rn50-mxnet-1v100-16g-fp32",
 )
 # What part a step's time is told in, and their order in tables.
-PARTS = ("products", "attention", "memory", "weights", "update", "collectives", "replicas", "bubble", "other")
+PARTS = ("products", "attention", "memory", "weights", "update", "collectives", "replicas", "bubble", "idle")
 _NAMED = ("id", "gpu", "arch", "global_batch", "gpus", "step_time_s")
 
 
@@ -67,7 +67,7 @@ def calibrates(row: dict[str, str]) -> bool:
 
 def judge(row: dict[str, str]) -> dict[str, Any]:
     """One row predicted: with `why` where it is not expressed."""
-    from bench._published_hardware import cluster_of
+    from bench._published_hardware import cluster_of, limited
     from bench._published_layouts import layout_of
     from bench._published_models import NotExpressed, fused_attention, model_of, number
     from bench._published_software import software_of
@@ -82,10 +82,12 @@ def judge(row: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
     start = time.process_time()
     try:
-        cluster = cluster_of(row["gpu"], number(row, "gpus"), number(row, "gpus_per_host"), row["network"])
+        gpus, per_host = number(row, "gpus"), number(row, "gpus_per_host")
+        cluster = cluster_of(row["gpu"], gpus, per_host, row["network"], row["notes"])
+        era = software_of(row)
+        cluster = limited(era.on(cluster), row["gpu"])
         layout, model = layout_of(row), model_of(row)
         found |= {"layout": layout.family, "precision": row["precision"], "fused_attention": fused_attention(row)}
-        era = software_of(row)
         predicted = predict(model, layout, cluster, era)
         found["era"] = era.name
     except (NotExpressed, NotApplicable) as error:

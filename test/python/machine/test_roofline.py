@@ -209,7 +209,7 @@ def test_products_reach_their_share_of_what_they_reach_alone() -> None:
 def test_types_without_rates_of_their_own_are_scaled_by_the_peak() -> None:
     device = replace(GPU.device, peak_flops={"f32": 1e13, "bf16": 4e13}, kernels=KernelRates(10, 0.0, {"bf16": RATES}))
     assert device.product_rates("bf16") == RATES
-    assert device.product_rates("f32") == ProductRates(5e-6, 4e-6, 4e-8, 4e-9)
+    assert device.product_rates("f32") == ProductRates(5e-6, 1e-6, 4e-8, 4e-9)
     # f8 runs as f16, which runs as f32 here.
     assert device.product_rates("f8E4M3FN") == device.product_rates("f32")
     assert HOST.device.product_rates("f32") is None
