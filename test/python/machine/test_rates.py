@@ -26,6 +26,17 @@ def test_a_product_by_hand() -> None:
     assert rates.seconds(2, 128, 130, 512, 4) == pytest.approx(5e-6 + 3 * (2e-7 + 512e-9) + 512 * 5e-10)
 
 
+def test_long_sums_of_few_tiles_are_cut() -> None:
+    rates = ProductRates(start_s=5e-6, tile_s=2e-7, tile_depth_s=1e-9, depth_s=5e-10)
+    # One tile of 2^20 on 100 multiprocessors: 100 parts, and a kernel that adds them up.
+    part = 2**20 / 100
+    assert rates.seconds(1, 64, 64, 2**20, 100) == pytest.approx(10e-6 + 2e-7 + part * 1.5e-9)
+    # No part is shorter than 4,096, and where there are tiles enough there are no parts.
+    assert rates.seconds(1, 64, 64, 8192, 100) == pytest.approx(10e-6 + 2e-7 + 4096 * 1.5e-9)
+    assert rates.seconds(1, 64, 64, 8191, 100) == pytest.approx(5e-6 + 2e-7 + 8191 * 1.5e-9)
+    assert rates.seconds(100, 64, 64, 2**20, 100) == pytest.approx(5e-6 + 2e-7 + 2**20 * 1.5e-9)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.tuples(st.floats(1e-6, 1e-5), st.floats(1e-8, 1e-6), st.floats(1e-10, 1e-8), st.floats(1e-11, 1e-9)),
