@@ -68,7 +68,7 @@ class Software:
         factor = {"memory": self.moved, "weights": self.weights, "update": 1 / updaters}
         compute = [s * factor.get(kind, 1.0) for s, kind in zip(given.compute, kinds, strict=True)]
         exposed = [
-            c * (1 - self.tensors) + (h - late) * (1 - self.gathers)
+            c * (1 - self.tensors) + max(0.0, h - late) * (1 - self.gathers)
             for c, h, late in zip(given.comm, given.hideable, given.late, strict=True)
         ]
         return OpSeconds(compute, exposed, [*given.late], [*given.late])
@@ -112,7 +112,7 @@ _FLASH_2 = "flash-attention-2"
 _MEGATRON = Software("Megatron-LM", moved=1.2, weights=0.3)
 _CORE = Software("Megatron-Core", weights=0.3, sums=0.8, tensors=0.7)
 _EAGER = Software("PyTorch FSDP, 2023", "triton", moved=1.5, weights=0.2)
-_COMPILED = Software("PyTorch FSDP2, compiled", _FLASH_2, weights=0.2, busy=0.93)
+_COMPILED = Software("PyTorch FSDP2, compiled", _FLASH_2, weights=0.2, busy=0.86)
 # The first pattern that a row's source and architecture have. Of Megatron-Bridge the version of its container is told:
 # routing and permuting tokens became fewer kernels, and CUDA graphs came.
 ERAS: tuple[tuple[str, Software], ...] = (
@@ -123,7 +123,7 @@ ERAS: tuple[tuple[str, Software], ...] = (
     (r"Megatron-Bridge.* 25\.\d\d.* moe$", replace(_CORE, name="Megatron-Bridge, experts, 2025", moved=1.5)),
     (r"Megatron-Bridge.* 26\.0[1-4].* moe$", replace(_CORE, name="Megatron-Bridge, experts, early 2026", moved=1.3)),
     ("Megatron-Bridge.* moe$", replace(_CORE, name="Megatron-Bridge, experts, late 2026", moved=0.65)),
-    ("Automodel", Software("AutoModel", moved=1.2, weights=0.2, busy=0.85)),
+    ("Automodel", Software("AutoModel", weights=0.2)),
     ("model_table|NeMo|Llama 3 Herd", _CORE),
     ("mosaicml", _EAGER),
     ("torchtitan docs/performance|fms-fsdp", replace(_EAGER, name="PyTorch FSDP2", attention=_FLASH_2, busy=0.92)),
