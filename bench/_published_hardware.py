@@ -15,11 +15,15 @@ from rhino.machine import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as the table of runs names it: the preset it is in, and what is another one's there. 0 is the preset's."""
+    """A GPU as the table of runs names it: the preset it is in, and what is another one's there. 0 is the preset's.
+
+    `power` is its power limit over that of the preset's device; products and attention are as fast in proportion.
+    """
 
     preset: str
     memory_bytes: int = 0
     memory_bandwidth_bytes_s: float = 0.0
+    power: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,8 @@ GPUS: Mapping[str, Gpu] = {
     "A100-40GB": Gpu("dgx-a100-40g"),
     "A100-80GB": Gpu("dgx-a100"),
     "H100-80GB": Gpu("dgx-h100"),
-    # torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: 96 GB of HBM2e at 2.4 TB/s, 500 W. Its clock is not told.
-    "H100-96GB-HBM2e-500W": Gpu("dgx-h100", memory_bytes=96 * 2**30, memory_bandwidth_bytes_s=2.4e12),
+    # torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: 96 GB of HBM2e at 2.4 TB/s, 500 of 700 W.
+    "H100-96GB-HBM2e-500W": Gpu("dgx-h100", 96 * 2**30, 2.4e12, power=500 / 700),
     "H200-141GB": Gpu("h200"),
     "B200": Gpu("dgx-b200"),
     "B300": Gpu("dgx-b300"),
@@ -61,12 +65,15 @@ NETWORKS: tuple[tuple[str, Network], ...] = (
 )
 
 
-def cluster_of(gpu: str, gpus: int, per_host: int, network: str) -> Cluster:
+def cluster_of(gpu: str, gpus: int, per_host: int, network: str, notes: str = "") -> Cluster:
     """The devices of a run as a cluster.
 
     Raises:
-      RhinoError: there is no preset of the GPU, or its hosts do not make up so many devices.
+      RhinoError: its power is limited and it is not told how far, there is no preset of the GPU, or its hosts do not
+        make up so many devices.
     """
+    if "power limited" in notes:
+        raise RhinoError(f"a {gpu} whose power limit is not told", "")
     known = GPUS.get(gpu)
     if known is None:
         raise RhinoError(f"no preset of {gpu}", "it is not among the GPUs of bench/_published_hardware.py")
@@ -91,3 +98,14 @@ def cluster_of(gpu: str, gpus: int, per_host: int, network: str) -> Cluster:
         levels[at] = replace(levels[at], nics=found.nics, bandwidth_bytes_s=found.bandwidth_bytes_s)
     hosts = gpus // of_host
     return replace(base, device=device, devices_per_host=of_host, hosts=hosts, levels=tuple(levels))
+
+
+def limited(cluster: Cluster, gpu: str) -> Cluster:
+    """A cluster as its GPU's power limit has it."""
+    power, device = GPUS[gpu].power, cluster.device
+    if power == 1 or device.kernels is None:
+        return cluster
+    attention = {name: rates.slowed(power) for name, rates in device.kernels.attention.items()}
+    device = replace(device, kernels=replace(device.kernels, attention=attention))
+    efficiency = replace(cluster.efficiency, matmul=cluster.efficiency.matmul * power)
+    return replace(cluster, device=device, efficiency=efficiency)

@@ -12,7 +12,12 @@ from math import prod
 from bench._published_models import NotExpressed, Row, number
 from rhino.experts.facts import ProgramFacts
 from rhino.experts.layouts import LayoutDraft, Mesh, Proposal
-from rhino.experts.tensor_flow import residual_values, tensor_dims
+from rhino.experts.tensor_flow import residual_values, split_values, tensor_dims
+
+# Runs, by id, of software before sequence parallelism, and baselines without it.
+_WHOLE_SEQUENCES = "^sc21|^bloom|^mtnlg|^pythia|^alpa|^kor22.*-full|^vit|^t5x"
+# What says that replicas share the update: ZeRO-1 and 2, and NeMo, whose default it is ("distributed optimizer").
+_UPDATE_PARTS = "(?i:zero-?[12]|reduce_scatter|no reshard)|NeMo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,10 @@ class RunLayout:
       chunks: stages that one device group runs in turn (virtual pipeline).
       shard: devices of the data axis that parameters and state are split over, ZeRO-3; 1 where they are whole.
       slices: micro-batches of each replica; `size` examples each.
+      updaters: replicas that each update a part of the parameters (ZeRO-1 and 2).
       searched: sizes of a mesh on which the layout was searched for, and so is here.
+      sequence: whether activations between blocks were split over the tensor axis too (Megatron's sequence
+        parallelism, arXiv 2205.05198); else every device of it has them whole.
     """
 
     data: int
@@ -35,7 +43,9 @@ class RunLayout:
     shard: int = 1
     slices: int = 1
     size: int = 1
+    updaters: int = 1
     searched: tuple[int, ...] = ()
+    sequence: bool = True
     notes: tuple[str, ...] = ()
 
     @property
@@ -85,15 +95,17 @@ def layout_of(row: Row) -> RunLayout:
     if batch % (data * size):
         raise NotExpressed(f"a batch of {batch} is not made of micro-batches of {size} on {data} replicas")
     chunks = number(row, "vpp", 1) if stages > 1 else 1
-    if chunks == 1 and "interleaved" in row["id"]:
+    if stages > 1 and chunks == 1 and re.search("interleaved|model_table", row["id"] + row["notes"] + row["source"]):
         chunks = 2
         notes.append("2 virtual stages: not stated")
     expert = number(row, "ep", 1)
     if expert > data * tensor or (data * tensor) % expert:
         raise NotExpressed(f"ep {expert} does not divide the {data * tensor} devices of a stage")
     return RunLayout(
-        data, tensor, context, expert, stages, chunks, shard, batch // (data * size), size, notes=tuple(notes)
-    )
+        data, tensor, context, expert, stages, chunks, shard, batch // (data * size), size,
+        updaters=data if shard == 1 and re.search(_UPDATE_PARTS, row["zero_fsdp"] + row["source"]) else 1,
+        sequence=not re.search(_WHOLE_SEQUENCES, row["id"]), notes=tuple(notes),
+    )  # fmt: skip
 
 
 def _searched(row: Row, devices: int, batch: int) -> RunLayout:
@@ -111,10 +123,10 @@ def _shard(row: Row, data: int, context: int, stages: int, notes: list[str]) -> 
     text = row["zero_fsdp"]
     if not re.search("fsdp|hsdp|zero-?3", text, re.IGNORECASE) or "page: FSDP=0" in text:
         if re.search("zero-?[12]|reduce_scatter", text, re.IGNORECASE):
-            notes.append("optimizer state whole, not ZeRO-1 or 2")
+            notes.append("ZeRO-1 or 2: gradients are all-reduced, and state whole in memory")
         return 1
     if re.search("zero-?2|no reshard", text, re.IGNORECASE):
-        notes.append("parameters and optimizer state whole, not ZeRO-2")
+        notes.append("ZeRO-2: gradients are all-reduced, and state whole in memory")
         return 1
     if stages > 1:
         notes.append("parameters whole within a stage, not FSDP")
@@ -157,10 +169,24 @@ def pins(facts: ProgramFacts, layout: RunLayout, mesh: Mesh) -> Proposal:
         done = [draft.split(facts.leaves[index], d, ["model"]) for index, d in dims.items()]
         if not any(done):
             raise NotExpressed(f"no weight can be split {layout.tensor} ways by columns and rows in turn")
-    if "context" in there:
+    if "context" in there or "model" in there:
+        split = tuple(axis for axis in ("context", "model") if axis in there and (axis != "model" or layout.sequence))
         for v in residual_values(facts):
             rank = len(facts.graph.values[v].shape)
-            draft.inner[v] = (tuple(batch), ("context",), *((),) * (rank - 2))
+            draft.inner[v] = (tuple(batch), split, *((),) * (rank - 2))
+            for leaf in facts.params:  # positions, where they are added to one example
+                d = facts.dim_of(leaf.value, v, 1)
+                if d >= 0:
+                    draft.split(leaf, d, split)
+    if "model" in there:
+        for v, d in split_values(facts, layout.tensor).items():
+            lie: list[tuple[str, ...]] = [() for _ in facts.graph.values[v].shape]
+            lie[0] = tuple(batch)
+            if "context" in there and facts.graph.values[v].shape[1] > 1:
+                lie[1] = ("context",)
+            if d > 1:
+                lie[d] = ("model",)
+                draft.inner[v] = tuple(lie)
     if layout.shard > 1:
         axes = [axis for axis in ("data", "expert", "context") if axis in there]
         for leaf in facts.params:

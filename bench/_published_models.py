@@ -65,6 +65,11 @@ _SAVED: tuple[tuple[str, str], ...] = (
 )
 
 
+# Frameworks that do not recompute keep what kernels read and make: operands and results of products and attention. XLA
+# by itself keeps each value of the forward pass that the backward one reads, in float32 where they were.
+_NO_RECOMPUTATION: Mapping[str, Any] = {"remat": True, "saved": "heavy"}
+
+
 def number(row: Row, name: str, default: int = 0) -> int:
     """A column as an integer; what is empty is the default."""
     text = row.get(name, "")
@@ -115,10 +120,10 @@ def recomputation(row: Row, kernel: bool) -> dict[str, Any]:
         if re.search(pattern, text):
             return {"remat": True, "saved": saved}
     if text == "selective" or "GeLU" in text:
-        return {} if kernel else {"remat_scores": True}
+        return dict(_NO_RECOMPUTATION) if kernel else {"remat_scores": True}
     if text and not text.startswith("none"):
         raise NotExpressed(f"recomputation {text!r} has no policy of jax.checkpoint")
-    return {}
+    return dict(_NO_RECOMPUTATION)
 
 
 def model_of(row: Row) -> Model:

@@ -13,7 +13,8 @@ from math import prod
 
 from bench._published_layouts import RunLayout, mesh_of, pins
 from bench._published_models import Model, NotExpressed
-from bench._published_programs import computing, looped
+from bench._published_programs import looped, ring_attention
+from bench._published_software import Software, totals
 from rhino.experts.facts import read
 from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
@@ -45,7 +46,7 @@ class Stages:
         return pipeline(self.prepared, {self.shape.width: self.sharded}, self.plan, self.shape, placement, _NO_LIMIT)
 
 
-def pipelined(model: Model, layout: RunLayout, cluster: Cluster) -> tuple[float, dict[str, float]]:
+def pipelined(model: Model, layout: RunLayout, cluster: Cluster, era: Software) -> tuple[float, dict[str, float]]:
     """Seconds of a step and its parts, of one device in the mean.
 
     Raises:
@@ -56,7 +57,7 @@ def pipelined(model: Model, layout: RunLayout, cluster: Cluster) -> tuple[float,
     if block % cluster.devices_per_host and cluster.devices_per_host % block:
         raise NotExpressed(f"stages of {block} devices are neither hosts nor parts of one")
     dealt = deal_layers(model.layers, count)
-    stages = stages_of(model, layout, cluster, min(count, _KINDS), dealt[0])
+    stages = stages_of(model, layout, cluster, era, min(count, _KINDS), dealt[0])
     # Stage by stage: the kind it is of, and how many of its layers it has.
     kinds = [0, *[1] * (count - 2), stages.shape.stages - 1][:count]
     share = [layers / stages.layers for layers in dealt]
@@ -66,10 +67,10 @@ def pipelined(model: Model, layout: RunLayout, cluster: Cluster) -> tuple[float,
     far = near
     if count > 1 and layout.stages > 1 and block < cluster.devices_per_host < cluster.num_devices:
         far = stages.priced(cluster, _apart(cluster, block, stages.shape.stages, True))
-    costs = repeated(near, far, kinds, share, whole, layout.stages)
+    costs = repeated(near, far, kinds, share, whole, layout.stages, era)
     name = "interleaved-1f1b" if layout.chunks > 1 else "1f1b"
     step_s = simulate(make_schedule(name, costs, layout.slices), costs).step_time_s
-    return step_s, _parts(stages, near, kinds, share, layout.stages)
+    return step_s, _parts(stages, near, kinds, share, layout.stages, era)
 
 
 def deal_layers(layers: int, stages: int) -> list[int]:
@@ -86,7 +87,7 @@ def deal_layers(layers: int, stages: int) -> list[int]:
     return [each + (s in more) for s in range(stages)]
 
 
-def stages_of(model: Model, layout: RunLayout, cluster: Cluster, kinds: int, each: int) -> Stages:
+def stages_of(model: Model, layout: RunLayout, cluster: Cluster, era: Software, kinds: int, each: int) -> Stages:
     """The program with `kinds` stages of `each` layers, laid out on one replica of a stage."""
     inside = mesh_of(layout, inside=True)
     width = prod(size for _, size in inside)
@@ -94,6 +95,8 @@ def stages_of(model: Model, layout: RunLayout, cluster: Cluster, kinds: int, eac
     slices = replicas * layout.slices
     small = model.with_layers(kinds * each)
     graph = looped(small, layout.examples, slices, cluster, kinds)
+    if layout.context > 1:
+        ring_attention(graph)
     if inside:
         proposal = pins(read(graph), layout, inside)
         graph = replace(graph, pins={v: ("published", dims) for v, dims in proposal.pins.items()})
@@ -101,6 +104,7 @@ def stages_of(model: Model, layout: RunLayout, cluster: Cluster, kinds: int, eac
     sizes, axes = tuple(size for _, size in inside) or None, tuple(axis for axis, _ in inside)
     sharded = lay_out(prepared, part_of(cluster, width), "O1", sizes, axes=axes)
     assert sharded is not None  # memory is not limited
+    sharded = replace(sharded, seconds=era.seconds(graph, sharded.seconds, layout.updaters))
     shape = Shape((width,) * kinds, replicas, slices)
     return Stages(prepared, sharded, _cut(prepared, shape), shape, each)
 
@@ -130,7 +134,13 @@ def _apart(cluster: Cluster, block: int, kinds: int, far: bool) -> tuple[int, ..
 
 
 def repeated(
-    near: Pipeline, far: Pipeline, kinds: Sequence[int], share: Sequence[float], whole: Placement, groups: int
+    near: Pipeline,
+    far: Pipeline,
+    kinds: Sequence[int],
+    share: Sequence[float],
+    whole: Placement,
+    groups: int,
+    era: Software,
 ) -> PipelineCosts:
     """The costs of all stages, from those of one of each kind.
 
@@ -145,7 +155,7 @@ def repeated(
         edge = next(e for e in found if (e.src, e.dst) == _between(s, kinds))
         edges.append(Edge(s, s + 1, edge.forward_s, edge.backward_s, whole.links(s, s + 1), whole.links(s + 1, s)))
     # What stages exchange once a step (a tied embedding's gradient, norms), one after the other.
-    apply_s = [one.apply_s[k] * n for k, n in zip(kinds, share, strict=True)]
+    apply_s = [(one.apply_s[k] - era.sums * near.replica_s[k]) * n for k, n in zip(kinds, share, strict=True)]
     apply_s[-1] += sum(exchange.seconds for exchange in one.exchanges)
     return PipelineCosts(
         forward_s=tuple(one.forward_s[k] * n for k, n in zip(kinds, share, strict=True)),
@@ -164,7 +174,7 @@ def _between(s: int, kinds: Sequence[int]) -> tuple[int, int]:
 
 
 def _parts(
-    stages: Stages, priced: Pipeline, kinds: Sequence[int], share: Sequence[float], groups: int
+    stages: Stages, priced: Pipeline, kinds: Sequence[int], share: Sequence[float], groups: int, era: Software
 ) -> dict[str, float]:
     """Seconds of a step by part, of one device in the mean over groups."""
     graph, plan, replicas = stages.prepared.graph, stages.plan, stages.shape.replicas
@@ -173,12 +183,10 @@ def _parts(
     times = [0.0] * stages.shape.stages
     for kind, n in zip(kinds, share, strict=True):
         times[kind] += n / groups
-    seconds = [0.0] * len(graph.ops)
+    often = [0.0] * len(graph.ops)
     for o, s in enumerate(plan.stage_of_op):
         if s >= 0 and plan.phase_of_op[o]:
-            shared = replicas if loop < o < end else 1
-            seconds[o] = stages.sharded.seconds.compute[o] * times[s] / shared
-    parts = computing(graph, seconds)
-    parts["collectives"] = sum(c * n for c, n in zip(priced.loads.comm, times, strict=True)) / replicas
-    parts["replicas"] = sum(s * n for s, n in zip(priced.replica_s, times, strict=True))
+            often[o] = times[s] / (replicas if loop < o < end else 1)
+    parts = totals(graph, stages.sharded.seconds, often)
+    parts["replicas"] = (1 - era.sums) * sum(s * n for s, n in zip(priced.replica_s, times, strict=True))
     return parts

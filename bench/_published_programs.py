@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bench._published_models import Model
@@ -70,22 +70,6 @@ def _normalised(model: Model, batch: int, cluster: Cluster, strided: bool) -> An
     return module
 
 
-def computing(graph: Graph, seconds: Sequence[float]) -> dict[str, float]:
-    """Seconds by what computes: products, attention (its kernel, or its two products), the update, and the rest.
-
-    Args:
-      seconds: by op.
-    """
-    # The optimizer is what comes behind the last product.
-    last = max((op.index for op in graph.ops if kind_of(op) != "memory"), default=-1)
-    found = dict.fromkeys(("products", "attention", "memory", "update"), 0.0)
-    for op in graph.ops:
-        kind = kind_of(op)
-        late = kind == "memory" and op.parent < 0 and op.index > last
-        found["update" if late else kind] += seconds[op.index]
-    return found
-
-
 def kind_of(op: Op) -> str:
     """What an operation is: products, attention, or memory, which is all the rest."""
     if op.kernel is not None:
@@ -97,3 +81,19 @@ def kind_of(op: Op) -> str:
     # Of scores every example and every head has its own.
     read = [{f for dim in mapping for f in dim} for mapping in (*op.rule.operands[:2], op.rule.results[0])]
     return "attention" if len(set.intersection(*read)) > 1 else "products"
+
+
+def ring_attention(graph: Graph) -> None:
+    """Lets fused attention split its queries' positions, as context parallelism does (arXiv 2310.01889).
+
+    Keys and values then come from everywhere, as many bytes in a ring as in an all-gather, and their gradients are
+    sums. The mask's work is dealt evenly.
+    """
+    for op in graph.ops:
+        if op.kernel is None or op.rule is None or not op.kernel.rate.startswith("attention"):
+            continue
+        rule = op.rule
+        positions = rule.operands[0][1]
+        sums = () if op.kernel.rate == "attention" else positions
+        whole = tuple(f for f in rule.replicate if f not in positions)
+        op.rule = replace(rule, replicate=whole, reduction=(*rule.reduction, *sums))

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from bench._published_layouts import RunLayout, mesh_of, pins
 from bench._published_models import Model
 from bench._published_pipelines import pipelined
-from bench._published_programs import computing, looped, whole
+from bench._published_programs import looped, ring_attention, whole
+from bench._published_software import Software, totals
 from rhino.experts.facts import read
 from rhino.machine import Cluster
 from rhino.pipeline.search.breakdown import op_breakdown
@@ -28,26 +29,29 @@ class Predicted:
     parts: Mapping[str, float]
 
 
-def predict(model: Model, layout: RunLayout, cluster: Cluster) -> Predicted:
+def predict(model: Model, layout: RunLayout, cluster: Cluster, era: Software) -> Predicted:
     """The step of a model in a layout on a cluster, memory not limited: the run did fit.
 
     Raises:
       NotExpressed, NotApplicable, RhinoError: it cannot be laid out so; says why.
     """
     if layout.pipelined:
-        step_s, parts = pipelined(model, layout, cluster)
+        step_s, parts = pipelined(model, layout, cluster, era)
     else:
-        step_s, parts = _one_program(model, layout, cluster)
-    rest = "bubble" if layout.stages > 1 else "other"
-    return Predicted(step_s, {**parts, rest: step_s - sum(parts.values())})
+        step_s, parts = _one_program(model, layout, cluster, era)
+    parts = {**parts, "bubble": step_s - sum(parts.values())}
+    step_s /= era.busy
+    return Predicted(step_s, {**parts, "idle": (1 - era.busy) * step_s})
 
 
-def _one_program(model: Model, layout: RunLayout, cluster: Cluster) -> tuple[float, dict[str, float]]:
+def _one_program(model: Model, layout: RunLayout, cluster: Cluster, era: Software) -> tuple[float, dict[str, float]]:
     """SPMD: arguments pinned as the run had them, the rest laid out by the search."""
     if layout.slices > 1:
         graph = looped(model, layout.examples, layout.slices, cluster)
     else:
         graph = whole(model, layout.examples, cluster)
+    if layout.context > 1:
+        ring_attention(graph)
     options = Options(memory_limit=_NO_LIMIT, mesh=layout.searched or None)
     if not layout.searched:
         mesh = mesh_of(layout, inside=False)
@@ -56,5 +60,8 @@ def _one_program(model: Model, layout: RunLayout, cluster: Cluster) -> tuple[flo
         sizes, axes = tuple(size for _, size in mesh) or (1,), tuple(axis for axis, _ in mesh) or ("data",)
         options = replace(options, mesh=sizes, axes=axes)
     solution = plan_sharding(graph, cluster, options)
-    parts = computing(graph, op_breakdown(solution.costs, solution.states).compute)
-    return solution.predicted.step_time_s, parts | {"collectives": solution.predicted.comm_s}
+    seconds = era.seconds(graph, op_breakdown(solution.costs, solution.states), layout.updaters)
+    # What is left are sums behind a loop over micro-batches, once a step.
+    seconds = replace(seconds, hideable=[s * (1 - era.gathers) for s in seconds.hideable])
+    parts = totals(graph, seconds, [1.0] * len(graph.ops))
+    return sum(parts.values()), parts

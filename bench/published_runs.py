@@ -33,7 +33,7 @@ QUICK = (
     "rn50-mxnet-1v100-16g-fp32",
 )
 # What part a step's time is told in, and their order in tables.
-PARTS = ("products", "attention", "memory", "update", "collectives", "replicas", "bubble", "other")
+PARTS = ("products", "attention", "memory", "weights", "update", "collectives", "replicas", "bubble", "idle")
 _NAMED = ("id", "gpu", "arch", "global_batch", "gpus", "step_time_s")
 
 
@@ -67,9 +67,10 @@ def calibrates(row: dict[str, str]) -> bool:
 
 def judge(row: dict[str, str]) -> dict[str, Any]:
     """One row predicted: with `why` where it is not expressed."""
-    from bench._published_hardware import cluster_of
+    from bench._published_hardware import cluster_of, limited
     from bench._published_layouts import layout_of
     from bench._published_models import NotExpressed, fused_attention, model_of, number
+    from bench._published_software import software_of
     from bench._published_times import predict
     from rhino.errors import RhinoError
     from rhino.experts import NotApplicable
@@ -81,10 +82,14 @@ def judge(row: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
     start = time.process_time()
     try:
-        cluster = cluster_of(row["gpu"], number(row, "gpus"), number(row, "gpus_per_host"), row["network"])
+        gpus, per_host = number(row, "gpus"), number(row, "gpus_per_host")
+        cluster = cluster_of(row["gpu"], gpus, per_host, row["network"], row["notes"])
+        era = software_of(row)
+        cluster = limited(era.on(cluster), row["gpu"])
         layout, model = layout_of(row), model_of(row)
         found |= {"layout": layout.family, "precision": row["precision"], "fused_attention": fused_attention(row)}
-        predicted = predict(model, layout, cluster)
+        predicted = predict(model, layout, cluster, era)
+        found["era"] = era.name
     except (NotExpressed, NotApplicable) as error:
         return found | {"why": str(error)}
     except RhinoError as error:
@@ -142,11 +147,8 @@ def spread_of(ratios: Sequence[float]) -> dict[str, Any]:
 
 
 def era(row: dict[str, Any]) -> str:
-    """The software of a run, as far as times go: plain or fused attention, and eight bits."""
-    if row["arch"] in ("resnet", "wide-resnet", "unet"):
-        return "convolutions"
-    kind = "fused attention" if row["fused_attention"] else "plain attention"
-    return kind + (", 8 bits" if "FP8" in row["precision"] else "")
+    """The software of a run, and eight bits."""
+    return str(row["era"]) + (", 8 bits" if "FP8" in row["precision"] else "")
 
 
 GROUPS: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -137,6 +137,12 @@ def benches() -> tuple[Bench, ...]:
         bench("scanned", *_parts(scanned.MODELS, [model(m) for m in scanned.MODELS])),
         bench("kernels", *_parts(kernels.CASES, [_kernel(c) for c in kernels.CASES])),
         bench("pipeline", *(Part(name, name, ("--only", name)) for name in ("overhead", "simulation"))),
+        Bench(
+            "published_runs",
+            (Part("all", "published training runs"),),
+            "bench.published_runs",
+            frozenset({"parts", "notes", "cpu_s", "fused_attention", "precision", "predicted_s", "measured_s"}),
+        ),
         bench("cpu_mesh", Part("all", "four models")),
         bench("resharding", *_parts(resharding.CASES, [c.name for c in resharding.CASES])),
         bench(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from bench.cpu_mesh import FOUND
 from bench.pipeline_multihost import BASE
@@ -10,6 +11,44 @@ from bench.report.sections_plans import cases
 from bench.report.store import slug
 from bench.report.tables import NONE, Fact, Kept, ResultTable, Row, Section, clock, memory, ratio, sent, step
 from bench.resharding import WAY_NAMES
+
+
+def published_runs(kept: Kept) -> Section:
+    """Predicted against published training runs, by hardware and by layout."""
+    found = [run for _, run in kept.of("published_runs") if "all" in run.results["summary"]]
+    rows, facts = [], []
+    for run in found:
+        summary = run.results["summary"]
+        for name, what in (("gpu", ""), ("layout", "layout "), ("era", "software ")):
+            rows += [
+                Row(f"{name}-{key}", f"{what}{key}", (str(group["rows"]), *_spread(group)), (run,))
+                for key, group in summary[name].items()
+            ]
+        facts += [
+            Fact("expressed", "runs that models and layouts here can express, of those in the table",
+                 f"{summary['expressed']} of {summary['rows']}"),
+            Fact("left-out", "of these not judged by: they contradict themselves, or the data warn of them",
+                 str(summary["left_out"])),
+            *(Fact(key, says, text) for (key, says), text in zip(_SPREAD, _spread(summary["all"]), strict=True)),
+        ]  # fmt: skip
+    columns = (("rows", "runs"), *_SPREAD)
+    return Section(
+        "published_runs", ("published_runs",), "Published training runs",
+        "Step times that others measured and published, on V100s to GB300s, against what is predicted of the same "
+        "model, layout and cluster. Constants are of a device, or of an era of software, never of a run; those of "
+        "eras were chosen over these same runs. Layouts: see `python -m bench.published_runs`, which tells every run.",
+        (ResultTable("runs", columns, tuple(rows)),), tuple(facts),
+    )  # fmt: skip
+
+
+_SPREAD = (
+    ("median", "distance of predicted over measured from one, median"), ("p90", "90th percentile of it"),
+    ("bias", "predicted over measured, median"),
+)  # fmt: skip
+
+
+def _spread(group: Mapping[str, Any]) -> tuple[str, str, str]:
+    return f"{group['median_error']:.1%}", f"{group['p90_error']:.1%}", ratio(group["median_ratio"])
 
 
 def cpu_mesh(kept: Kept) -> Section:

@@ -12,6 +12,17 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+# What is too dear to be done again only to save memory: jax's names of products, fused attention, gathers and sorts.
+_HEAVY = frozenset(
+    "dot_general ragged_dot_general conv_general_dilated dot_product_attention_fwd_wrapper gather scatter scatter-add "
+    "sort top_k".split()
+)
+
+
+def saves_heavy(primitive: Any, *_: Any, **__: Any) -> bool:
+    """A policy of `jax.checkpoint`: element-wise work is done again inside the kernels that read it, nothing else."""
+    return primitive.name in _HEAVY
+
 
 def apply_layers(
     block: type[nn.Module],
@@ -32,7 +43,7 @@ def apply_layers(
     blocks are named `{name}_0`, `{name}_1`, ...; a scan is one module `name` whose `variables` are stacked on axis 0.
     `remat` recomputes each block in the backward pass, or only the first `recomputed` ones, which a scan then runs as
     `{name}_recomputed` of their own. `saved` names what is not recomputed, one of `jax.checkpoint_policies`; "" is
-    nothing but what blocks are given.
+    nothing but what blocks are given, and "heavy" whatever is no element-wise work: see `saves_heavy`.
     """
     if count == 0:
         return x, None
@@ -46,7 +57,8 @@ def apply_layers(
         return x, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, rest)
     if remat:
         # Inside a scan the loop itself already keeps the compiler from merging the recomputation away.
-        policy = getattr(jax.checkpoint_policies, saved) if saved else None
+        named = saves_heavy if saved == "heavy" else getattr(jax.checkpoint_policies, saved, None)
+        policy = named if saved else None
         block = nn.remat(block, prevent_cse=not scan, policy=policy)
     if scan:
         stacked = nn.scan(

@@ -139,17 +139,36 @@ def _uses(graph: Graph, problem: Problem) -> dict[int, Use]:
     """The first heavy use of each parameter, by argument index."""
     cones = cones_of_params(graph, problem)
     index = {argument.value: i for i, argument in enumerate(graph.arguments)}
+    fed = _fed(graph)
     found: dict[int, Use] = {}
     for op in graph.ops:
         if op.name not in CONTRACTIONS | {"stablehlo.gather"} or op.rule is None:
             continue
         kind = "dot" if op.name.startswith("stablehlo.dot") else op.name.removeprefix("stablehlo.")
         for slot, v in enumerate(op.operands):
-            for argument in cones.get(problem.node_of[v], ()):
+            # Positions added to one example are in the cone of what they are added to.
+            for argument in () if fed[v] else cones.get(problem.node_of[v], ()):
                 i = index[argument.value]
                 if i not in found and not (kind == "gather" and slot):
                     found[i] = _use(problem, op, slot, kind, argument.value)
     return found
+
+
+def _fed(graph: Graph) -> list[bool]:
+    """Per value, whether it is made of the batch."""
+    fed = [False] * len(graph.values)
+    for argument in graph.arguments:
+        fed[argument.value] = argument.role == "batch"
+    for op in graph.ops:
+        any_fed = any(fed[v] for v in op.operands)
+        for v in op.results:
+            fed[v] = any_fed and not op.ties
+        for tie in op.ties:
+            for v in tie[1:3]:
+                fed[v] = fed[tie[0]]
+            if op.name == "stablehlo.while":
+                fed[tie[-1]] = fed[tie[0]] or tie[2] != tie[3]
+    return fed
 
 
 def _use(problem: Problem, op: Op, slot: int, kind: str, argument: int) -> Use:

@@ -24,14 +24,33 @@ def tensor_dims(facts: ProgramFacts, parts: int) -> dict[int, int]:
 
 def residual_values(facts: ProgramFacts) -> list[int]:
     """The residual streams of batch x sequence x features: one value of each, the first in program order."""
-    sizes = {leaf.shape[0] for leaf in facts.batch}
-    found = []
-    for n in _TensorWalk(facts, 1).residual():
-        streams = (facts.graph.values[v] for v in facts.problem.nodes[n].members)
-        first = next((s.index for s in streams if len(s.shape) == 3 and s.shape[0] in sizes), -1)
-        if first >= 0:
-            found.append(first)
+    streams = (_first(facts, n, 3, 3) for n in _TensorWalk(facts, 1).residual())
+    return [v for v in streams if v >= 0]
+
+
+def split_values(facts: ProgramFacts, parts: int) -> dict[int, int]:
+    """What tensor parallelism keeps split `parts` ways between two weights: heads, hidden features.
+
+    Returns:
+      one value of each, batch first, with the dimension that is split.
+    """
+    walk = _TensorWalk(facts, parts)
+    walk.run()
+    found = {}
+    for n, c in walk.split.items():
+        v = _first(facts, n, 3, 4) if c != WHOLE and n in walk.columns else -1
+        if v >= 0 and c in facts.problem.classes[v]:
+            found[v] = facts.problem.classes[v].index(c)
     return found
+
+
+def _first(facts: ProgramFacts, cone: int, least: int, most: int) -> int:
+    """The first value of a cone, -1 for none, with so many dimensions of which the first is that of the examples."""
+    graph = facts.graph
+    inside = max(1, graph.microbatches) if graph.microbatch_loop >= 0 else 1
+    sizes = {leaf.shape[0] // inside for leaf in facts.batch} | {leaf.shape[0] for leaf in facts.batch}
+    members = (graph.values[v] for v in facts.problem.nodes[cone].members)
+    return next((m.index for m in members if least <= len(m.shape) <= most and m.shape[0] in sizes), -1)
 
 
 def vocabularies(facts: ProgramFacts, share: float = _VOCABULARY_SHARE) -> list[tuple[ProgramLeaf, int]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rhino.machine.rates import ProductRates
+from rhino.machine.rates import AttentionRates, ProductRates
 
 _ROUNDS = 50
 # Relative errors below this are as good as none.
@@ -18,6 +18,8 @@ _SETTLED = 0.01
 
 # batch, rows, columns, depth, seconds
 Measured = tuple[int, int, int, int, float]
+# flops, scores, rows, seconds
+MeasuredAttention = tuple[float, float, float, float]
 
 
 def fit_products(samples: Sequence[Measured], multiprocessors: int) -> ProductRates:
@@ -33,6 +35,18 @@ def fit_products(samples: Sequence[Measured], multiprocessors: int) -> ProductRa
     units = [ProductRates(*unit) for unit in np.eye(4).tolist()]
     terms = np.array([[unit.seconds(b, m, n, k, multiprocessors) for unit in units] for b, m, n, k, _ in samples])
     return ProductRates(*least_relative(terms, np.array([seconds for *_, seconds in samples])).tolist())
+
+
+def fit_attention(samples: Sequence[MeasuredAttention]) -> AttentionRates:
+    """The rates with the least sum of relative errors over measured attention of one direction.
+
+    Raises:
+      ValueError: fewer samples than parameters.
+    """
+    if len(samples) < 3:
+        raise ValueError(f"{len(samples)} attentions cannot tell 3 parameters")
+    found = least_relative(np.array([terms for *terms, _ in samples]), np.array([s for *_, s in samples]))
+    return AttentionRates(*found.tolist())
 
 
 def least_relative(terms: npt.NDArray[np.float64], times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -1,7 +1,7 @@
-"""What kernels of a device take: products by shape, and the least time of any kernel.
+"""What kernels of a device take: products by shape, fused attention, and the least time of any kernel.
 
-Owns the model of docs/design/cost-model.md, "Products"; `rhino.machine.fit` finds its parameters. Knows one device: no
-programs, no meshes.
+Owns the model of docs/design/cost-model.md, "Products" and "Attention"; `rhino.machine.fit` finds its parameters.
+Knows one device: no programs, no meshes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ TILE = 64
 # Rates are of these types; f8 stands for all of 8 bits and fewer.
 DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
 _SECONDS = Float(0)
+# Kernels do not cut sums into shorter parts: up to here the fit, which knows no parts, is as good as it is anywhere.
+_LEAST_PART = 4096
 
 
 @described
@@ -24,7 +26,8 @@ class ProductRates:
     """Seconds of `batch` products of [rows, depth] by [depth, columns] of one element type.
 
     `start_s + tile_s w + tile_depth_s w depth + depth_s depth`, where w is the number of tiles of 64 x 64 that each
-    multiprocessor makes, at least 1: fewer tiles leave the others idle.
+    multiprocessor makes, at least 1: fewer tiles leave the others idle. Where they would, long sums are cut into parts,
+    which are added up by another kernel.
     """
 
     start_s: float = told(_SECONDS, "the seconds that the smallest product takes")
@@ -39,20 +42,56 @@ class ProductRates:
     def working_s(self, batch: float, rows: float, columns: float, depth: float, multiprocessors: int) -> float:
         """The same without the start."""
         tiles = batch * ceil(rows / TILE) * ceil(columns / TILE)
-        w = max(1.0, tiles / multiprocessors)
-        return w * (self.tile_s + self.tile_depth_s * depth) + self.depth_s * depth
+        parts = max(1, min(int(depth / _LEAST_PART), int(multiprocessors / max(tiles, 1.0))))
+        w, part = max(1.0, tiles * parts / multiprocessors), depth / parts
+        return w * (self.tile_s + self.tile_depth_s * part) + self.depth_s * part + self.start_s * (parts > 1)
 
     def scaled(self, times: float) -> ProductRates:
-        """Of a type whose matrix rate is so many times as high: what a tile takes goes by that."""
-        return ProductRates(self.start_s, self.tile_s / times, self.tile_depth_s / times, self.depth_s / times)
+        """Of a type whose matrix rate is so many times as high: sums go by that.
+
+        What a tile takes besides, reading and writing, does not: fitted to f8, bf16 and tf32 it differs by a quarter.
+        """
+        return ProductRates(self.start_s, self.tile_s, self.tile_depth_s / times, self.depth_s / times)
+
+
+@described
+class AttentionRates:
+    """Seconds of fused attention of 16-bit operands, `flop_s flops + score_s scores + row_s rows`.
+
+    Scores are those that the mask leaves; rows are queries of all heads, whose share of a kernel's edges, of masked
+    tiles and of statistics has the same cost whatever there is to multiply.
+    """
+
+    flop_s: float = told(Float(above=0), "the seconds of a floating-point operation of its products")
+    score_s: float = told(_SECONDS, "the seconds of a score besides: its exponential and what it is scaled by")
+    row_s: float = told(_SECONDS, "the seconds of a query of a head, however many keys it sees")
+
+    def seconds(self, flops: float, scores: float, rows: float, speed: float = 1.0) -> float:
+        """Seconds of one kernel; `speed` is how many times as fast as of 16 bits products of its type are."""
+        return flops * self.flop_s / speed + scores * self.score_s + rows * self.row_s
+
+    def slowed(self, times: float) -> AttentionRates:
+        """Of a device that does everything only so many times as fast."""
+        return AttentionRates(self.flop_s / times, self.score_s / times, self.row_s / times)
+
+
+# Directions of attention that have rates of their own.
+PASSES = ("forward", "backward")
 
 
 @described
 class KernelRates:
-    """What kernels take beyond the rates of a device: `products` by type, and `launch_s` of each."""
+    """What kernels take beyond the rates of a device: `products` by type, `attention`, and `launch_s` of each."""
 
     multiprocessors: int = told(Int(1), "the number of multiprocessors, which work on tiles side by side")
     launch_s: float = told(_SECONDS, "the seconds from the end of one kernel to the work of the next")
     products: Mapping[str, ProductRates] = told(
         MapOf(record(ProductRates), DTYPES), "the seconds of products by type", default_factory=dict, hash=False
+    )
+    attention: Mapping[str, AttentionRates] = told(
+        MapOf(record(AttentionRates), PASSES),
+        "the seconds of fused attention and of its gradients",
+        when="attention",
+        default_factory=dict,
+        hash=False,
     )

@@ -14,7 +14,7 @@ from rhino.machine.rates import ProductRates
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import materialised, traffic_bytes
 from rhino.program.operations import CONTRACTIONS
-from rhino.program.products import Factors, MatrixProduct, Parts, product_of
+from rhino.program.products import Attention, Factors, MatrixProduct, Parts, attention_of, product_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,28 @@ def arithmetic_seconds(cluster: Cluster, flops: float, dtype: str, rate: str) ->
     return flops / (cluster.device.matmul_peak(dtype) * cluster.efficiency.of(rate))
 
 
+def attention_seconds(cluster: Cluster, attention: Attention) -> float | None:
+    """Seconds of one fused attention on one device; None where the cluster tells no rates of it."""
+    device = cluster.device
+    rates = device.kernels.attention if device.kernels is not None else {}
+    found = rates.get("backward" if attention.backward else "forward")
+    if found is None:
+        return None
+    speed = device.matmul_peak(attention.dtype) / device.matmul_peak("bf16")
+    return found.seconds(attention.flops, attention.scores, attention.rows, speed)
+
+
 def _is_light(op: Op) -> bool:
     return not op.results or (op.name not in CONTRACTIONS and op.kernel is None) or op.manual is not None
 
 
 def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
-    """Seconds of the arithmetic of one execution of a dot, convolution or kernel at its type's peak rate."""
+    """Seconds of the arithmetic of one execution of a dot, convolution or kernel: attention's own, or a peak's."""
     if op.kernel is None:
         return arithmetic_seconds(cluster, op.flops, graph.values[op.operands[0]].dtype, op.name)
+    attention = attention_of(graph, op)
+    if attention is not None and (seconds := attention_seconds(cluster, attention)) is not None:
+        return seconds
     return arithmetic_seconds(cluster, op.flops, op.kernel.dtype, op.kernel.rate)
 
 

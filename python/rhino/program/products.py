@@ -1,6 +1,7 @@
-"""Dots and convolutions as batched matrix products, and which factors of their rules divide which of the sizes.
+"""Dots and convolutions as batched matrix products, which factors of their rules divide which sizes; and attention.
 
-Owns the reading of an op as `batch` products of [rows, depth] by [depth, columns]. Knows no device and no mesh.
+Owns the reading of an op as `batch` products of [rows, depth] by [depth, columns], or as fused attention. Knows no
+device and no mesh.
 """
 
 from __future__ import annotations
@@ -62,3 +63,35 @@ def product_of(graph: Graph, op: Op) -> MatrixProduct | None:
     length = elements // max(1, size(batch) * size(columns))
     depth = op.flops / (2 * max(1, elements))
     return MatrixProduct(dtype, size(batch), length, size(columns), depth, (batch, rows, columns, summed))
+
+
+# Products of the size of the scores: two forward; backward the scores again, and those of four gradients.
+_PRODUCTS = {"attention": 2, "attention-backward": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Fused attention: scores that its mask leaves, and rows, the queries of all heads. Undivided."""
+
+    backward: bool
+    dtype: str
+    flops: int
+    scores: float
+    rows: int
+
+
+def attention_of(graph: Graph, op: Op) -> Attention | None:
+    """The attention that a kernel is, None if it is none: heads are its first operand's and its value's last dimension.
+
+    Where query, key and value are one array rows are counted three times.
+    """
+    kernel = op.kernel
+    if kernel is None or kernel.rate not in _PRODUCTS or not op.operands:
+        return None
+    shapes = [graph.values[v].shape for v in op.operands]
+    query = shapes[0]
+    value = next((s for s in shapes[2:3] if len(s) == len(query)), query)
+    if not query or not query[-1] or not value[-1]:
+        return None
+    scores = op.flops / (_PRODUCTS[kernel.rate] * (query[-1] + value[-1]))
+    return Attention(kernel.rate == "attention-backward", kernel.dtype, op.flops, scores, prod(query[:-1]))

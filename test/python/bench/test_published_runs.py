@@ -14,10 +14,11 @@ import pytest
 
 from bench import published_runs
 from bench._common import BenchError
-from bench._published_hardware import cluster_of
+from bench._published_hardware import cluster_of, limited
 from bench._published_layouts import RunLayout, layout_of, mesh_of
 from bench._published_models import Model, NotExpressed, fused_attention, model_of, recomputation
 from bench._published_pipelines import deal_layers
+from bench._published_software import ERAS, Software, software_of
 from bench._published_times import Predicted, predict
 from examples.models import sparse_llama
 from examples.models.bert import BERTConfig
@@ -36,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ROWS = {row["id"]: row for row in published_runs.read_rows(published_runs.ROWS)}
 
 
-_OPTIONS = {"scan": True, "attention": "cudnn", "products": "f8"}
+_OPTIONS = {"scan": True, "attention": "cudnn", "products": "f8", "remat": True, "saved": "heavy"}
 
 
 def row_of(name: str, **changes: str) -> dict[str, str]:
@@ -84,7 +85,9 @@ def test_a_layout_is_a_family_and_a_mesh(name: str, family: str, mesh: Any) -> N
 def test_pipelines_have_chunks_and_micro_batches_of_a_replica() -> None:
     layout = layout_of(ROWS["kor22-530b-selective"])
     assert (layout.stages, layout.chunks, layout.tensor, layout.slices, layout.examples) == (35, 3, 8, 280, 280)
-    assert layout.pipelined
+    assert layout.pipelined and layout.sequence
+    assert layout_of(ROWS["megascale-175b-megatron-256g"]).updaters == 4
+    assert not layout_of(ROWS["sc21-gpt39.1b"]).sequence
     assert mesh_of(layout, inside=True) == (("model", 8),)
 
 
@@ -99,6 +102,60 @@ def test_pipelines_have_chunks_and_micro_batches_of_a_replica() -> None:
 def test_degrees_that_contradict_each_other_are_told(changes: dict[str, str], why: str) -> None:
     with pytest.raises(NotExpressed, match=why):
         layout_of(row_of("kor22-22b-full", **changes))
+
+
+def test_a_run_is_of_the_era_of_its_source() -> None:
+    eras = {name: software_of(ROWS[name]).name for name in (
+        "sc21-gpt39.1b", "mosaic-1b-a10040-bf16-s2048-8g", "alpa-gpt1.3b-4v100-megatron", "vit-b16-8a100",
+        "mbr-deepseekv3-b200-fp8-256g-gbs2048-25.09", "mbr-deepseekv3-gb200-mxfp8-256g-gbs4096-26.08",
+        "mbr-llama3-70b-gb200-fp8-64g-gbs128-25.09",
+    )}  # fmt: skip
+    assert list(eras.values()) == [
+        "Megatron-LM, 2021", "PyTorch FSDP, 2023", "Alpa, 2022", "XLA", "Megatron-Bridge, experts, 2025",
+        "Megatron-Bridge, experts, late 2026", "Megatron-Core",
+    ]  # fmt: skip
+    assert len({era.name for _, era in ERAS}) == len(ERAS) - 1  # TinyLlama is of mosaic's era but for attention
+
+
+def test_an_era_and_a_power_limit_change_kernels_alone() -> None:
+    run = ROWS["titan-llama3-8b-8g-compile-fp8"]
+    base = cluster_of(run["gpu"], 8, 8, run["network"])
+    slow = limited(base, run["gpu"])
+    assert slow.efficiency.matmul == pytest.approx(base.efficiency.matmul * 5 / 7)
+    old = software_of(ROWS["mosaic-7b-h10080-bf16-s2048-8g"]).on(base)
+    assert base.device.kernels and slow.device.kernels and old.device.kernels
+    for name, rates in base.device.kernels.attention.items():
+        assert slow.device.kernels.attention[name].seconds(1e12, 1e9, 1e6) == pytest.approx(
+            7 / 5 * rates.seconds(1e12, 1e9, 1e6)
+        )
+        assert old.device.kernels.attention[name].seconds(1e12, 1e9, 1e6) > 2 * rates.seconds(1e12, 1e9, 1e6)
+    assert dataclasses.replace(old, device=base.device) == base
+    with pytest.raises(RhinoError, match="a B200 whose power limit is not told"):
+        cluster_of("B200", 8, 8, "", "power limited B200: not representative")
+
+
+def test_what_an_era_hides_and_leaves_out_is_no_more_and_no_less() -> None:
+    model, _ = FAMILIES["gpt"]
+    layout = RunLayout(2, size=8, slices=2)
+    plain = predicted(model, layout, per_host=2)
+    slow = predicted(model, layout, per_host=2, era=Software("slow", moved=2, weights=0.5, sums=0.75, busy=0.5))
+    for part, times in {"products": 1, "attention": 1, "memory": 2, "weights": 0.5, "replicas": 0.25}.items():
+        assert slow.parts[part] == pytest.approx(times * plain.parts[part]), part
+    assert slow.parts["idle"] == pytest.approx(slow.step_s / 2)
+    shared = predicted(model, dataclasses.replace(layout, updaters=2), per_host=2)
+    assert shared.parts["update"] == pytest.approx(plain.parts["update"] / 2, rel=0.05)
+
+
+def test_tensor_parallelism_splits_what_is_between_its_weights() -> None:
+    """Weights are not gathered instead, and every device of the tensor axis computes its part."""
+    model, _ = FAMILIES["gpt"]
+    alone = predicted(model, RunLayout(1, size=8))
+    whole = predicted(model, RunLayout(1, tensor=4, size=8, sequence=False), per_host=4)
+    split = predicted(model, RunLayout(1, tensor=4, size=8), per_host=4)
+    for found in (whole, split):
+        assert alone.parts["products"] / 4 <= found.parts["products"] < alone.parts["products"] / 3
+        assert found.parts["collectives"] > 0
+    assert split.parts["memory"] < whole.parts["memory"]
 
 
 def test_layers_left_over_are_dealt_to_the_middle() -> None:
@@ -202,10 +259,13 @@ FAMILIES: dict[str, tuple[Model, float]] = {
 }
 
 
-def predicted(model: Model, layout: RunLayout, hosts: int = 1, per_host: int = 1) -> Predicted:
+PLAIN = Software("XLA's fusions")
+
+
+def predicted(model: Model, layout: RunLayout, hosts: int = 1, per_host: int = 1, era: Software = PLAIN) -> Predicted:
     """What is predicted on V100s."""
     cluster = cluster_of("V100-16GB", hosts * per_host, per_host, "")
-    found = predict(model, layout, cluster)
+    found = predict(model, layout, cluster, era)
     assert sum(found.parts.values()) == pytest.approx(found.step_s)
     return found
 
@@ -245,7 +305,7 @@ def test_a_middle_stage_is_priced_once_and_counts_as_often_as_there_are_any() ->
     config = GPTConfig(**(_LM | {"layers": 4}), scan=True)
     four = predicted(Model("gpt", config, 4), RunLayout(1, slices=4, stages=4), per_host=4)
     deep = predicted(Model("gpt", config, 4).with_layers(8), RunLayout(1, slices=4, stages=8), per_host=8)
-    head = 3 * 2 * 512 * 8192 * 1024 * 4 / 125e12
+    head = 3 * 2 * 512 * 8192 * 1024 * 4 / (0.55 * 125e12)  # what it reaches of the peak
     assert 8 * deep.parts["products"] - head == pytest.approx(2 * (4 * four.parts["products"] - head), rel=0.03)
 
 

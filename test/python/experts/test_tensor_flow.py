@@ -5,7 +5,7 @@ from __future__ import annotations
 import expert_programs as programs
 import pytest
 
-from rhino.experts.tensor_flow import residual_values, tensor_dims, vocabularies
+from rhino.experts.tensor_flow import residual_values, split_values, tensor_dims, vocabularies
 
 COLUMNS = {"query", "key", "value", "up", "gate", "lm_head", "words", "embed", "wte"}
 ROWS = {"out", "down"}
@@ -68,6 +68,21 @@ def test_a_router_is_no_column() -> None:
 def test_the_residual_stream_of_a_transformer_is_found() -> None:
     facts = programs.model("gpt").facts
     assert [facts.graph.values[v].shape for v in residual_values(facts)] == [(16, 64, 64)]
+
+
+def test_positions_added_to_one_example_are_no_weight_of_the_next_product() -> None:
+    """With a batch of one a position table has the shape of the stream it is added to."""
+    facts = programs.model("gpt", batch=1).facts
+    dims = tensor_dims(facts, 2)
+    for what in ("query", "key", "value"):
+        kernels = [leaf for leaf in facts.params if leaf.name.endswith(f"['{what}']['kernel']")]
+        assert kernels and all(dims[leaf.index] == 1 for leaf in kernels)
+
+
+def test_what_lies_split_between_columns_and_rows() -> None:
+    facts = programs.model("gpt").facts
+    found = {facts.graph.values[v].shape: d for v, d in split_values(facts, 2).items()}
+    assert found == {(16, 64, 4, 16): 2, (16, 64, 256): 2}
 
 
 def test_a_fused_projection_is_split_within_its_parts() -> None:

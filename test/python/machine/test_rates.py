@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhino.machine import Cluster
 from rhino.machine.catalog import preset_names
-from rhino.machine.fit import fit_products, least_relative
-from rhino.machine.rates import ProductRates
+from rhino.machine.fit import fit_attention, fit_products, least_relative
+from rhino.machine.rates import AttentionRates, ProductRates
 
 SIDES = (256, 512, 1024, 2048, 4096)
 SHAPES = [(b, m, n, k) for b in (1, 4) for m in SIDES for n in SIDES for k in SIDES]
@@ -21,6 +24,17 @@ def test_a_product_by_hand() -> None:
     assert rates.seconds(1, 128, 128, 512, 100) == pytest.approx(5e-6 + 2e-7 + 512e-9 + 512 * 5e-10)
     # 2 x 2 x 3 tiles of which the last are cut, three to each of four.
     assert rates.seconds(2, 128, 130, 512, 4) == pytest.approx(5e-6 + 3 * (2e-7 + 512e-9) + 512 * 5e-10)
+
+
+def test_long_sums_of_few_tiles_are_cut() -> None:
+    rates = ProductRates(start_s=5e-6, tile_s=2e-7, tile_depth_s=1e-9, depth_s=5e-10)
+    # One tile of 2^20 on 100 multiprocessors: 100 parts, and a kernel that adds them up.
+    part = 2**20 / 100
+    assert rates.seconds(1, 64, 64, 2**20, 100) == pytest.approx(10e-6 + 2e-7 + part * 1.5e-9)
+    # No part is shorter than 4,096, and where there are tiles enough there are no parts.
+    assert rates.seconds(1, 64, 64, 8192, 100) == pytest.approx(10e-6 + 2e-7 + 4096 * 1.5e-9)
+    assert rates.seconds(1, 64, 64, 8191, 100) == pytest.approx(5e-6 + 2e-7 + 8191 * 1.5e-9)
+    assert rates.seconds(100, 64, 64, 2**20, 100) == pytest.approx(5e-6 + 2e-7 + 2**20 * 1.5e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -69,3 +83,56 @@ def test_no_preset_is_faster_than_its_chip(name: str) -> None:
         large_s = rates.seconds(8, 16384, 16384, 16384, device.kernels.multiprocessors)
         share = 8 * 2 * 16384**3 / large_s / device.matmul_peak(dtype)
         assert 0.6 < share < 1, dtype
+
+
+def test_attention_by_hand() -> None:
+    rates = AttentionRates(flop_s=1e-15, score_s=3e-13, row_s=1e-10)
+    assert rates.seconds(512e9, 1e9, 1e6) == pytest.approx(512e-6 + 300e-6 + 100e-6)
+    # Eight bits double what products do, and nothing else.
+    assert rates.seconds(512e9, 1e9, 1e6, speed=2) == pytest.approx(256e-6 + 300e-6 + 100e-6)
+
+
+def measured_attention() -> dict[tuple[str, str], list[tuple[float, float, float, float]]]:
+    """Samples of bench/data/attention.csv by device and direction, of the kernel that its preset is of."""
+    found: dict[tuple[str, str], list[tuple[float, float, float, float]]] = {}
+    table = Path(__file__).parents[3] / "bench" / "data" / "attention.csv"
+    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
+        if row["kernel"] != ("flash-attention-2" if row["device"] == "a100" else "cudnn"):
+            continue
+        positions, window = int(row["positions"]), int(row["window"])
+        keys = window - window**2 / (2 * positions) if window else positions / (1 + int(row["causal"]))
+        rows = int(row["batch"]) * int(row["heads"]) * positions
+        flops = (2 if row["direction"] == "forward" else 5) * rows * keys * (int(row["head"]) + int(row["value_head"]))
+        seconds = flops / (float(row["tflops"]) * 1e12)
+        found.setdefault((row["device"], row["direction"]), []).append((flops, rows * keys, rows, seconds))
+    return found
+
+
+@pytest.mark.parametrize(
+    "preset, device",
+    [
+        ("dgx-h100", "h100"),
+        ("dgx-b200", "b200"),
+        ("gb200-nvl72", "gb200"),
+        ("gb300-nvl72", "gb300"),
+        ("dgx-a100", "a100"),
+    ],
+)
+def test_attention_of_presets_is_fitted_to_published_rates(preset: str, device: str) -> None:
+    """The file's rates are the fit's, and are off by less than a tenth for half of the shapes."""
+    kernels = Cluster.load(preset).device.kernels
+    assert kernels is not None
+    for direction, rates in kernels.attention.items():
+        samples = measured_attention().get((device, direction))
+        if samples is None:
+            continue  # an A100's backward is derived
+        fitted = fit_attention(samples)
+        errors = sorted(abs(rates.seconds(*sizes) / seconds - 1) for *sizes, seconds in samples)
+        assert errors[len(errors) // 2] < 0.1
+        for *sizes, _ in samples:
+            assert rates.seconds(*sizes) == pytest.approx(fitted.seconds(*sizes), rel=0.02)
+
+
+def test_too_few_attentions_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 attentions cannot tell 3 parameters"):
+        fit_attention([(1.0, 1.0, 1.0, 1e-6)] * 2)

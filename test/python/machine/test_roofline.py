@@ -10,7 +10,7 @@ import pytest
 from search_programs import graph_of, host, spec
 
 from rhino.machine.model import Efficiency
-from rhino.machine.rates import KernelRates, ProductRates
+from rhino.machine.rates import AttentionRates, KernelRates, ProductRates
 from rhino.machine.roofline import heavy_times, launch_seconds, op_seconds
 from rhino.program import Graph
 from rhino.program.data import Argument, Kernel, Op, Rule, Value
@@ -116,6 +116,24 @@ def test_a_kernel_has_the_rate_of_its_kind() -> None:
     assert seconds(kernel(large, 1, "tensor"), "custom_call", measured) == pytest.approx(1.25)
 
 
+@pytest.mark.parametrize("direction, products, expected_s", [("attention", 2, 2e-6), ("attention-backward", 5, 4e-6)])
+def test_attention_is_priced_by_scores_and_rows(direction: str, products: int, expected_s: float) -> None:
+    """Heads of 64 and values of 32, 128 scores for each of 1,024 queries; a device without rates has shares."""
+    scores, rows = 128 * 1024, 1024
+    values = [Value(i, (1, 1024, 1, 64 if i < 2 else 32), "bf16", -1) for i in range(3)]
+    values.append(Value(3, (1, 1024, 1, 32), "bf16", 0))
+    described = Kernel("attention", products * scores * 96, 1, "bf16", direction)
+    op = Op(0, "stablehlo.custom_call", (0, 1, 2), (3,), None, described.flops, region_end=1, kernel=described)
+    graph = Graph(values, [op], [Argument(i, f"x{i}") for i in range(3)], (3,))
+    rates = {
+        "forward": AttentionRates(1e-6 / (2 * scores * 96), 0.5e-6 / scores, 0.5e-6 / rows),
+        "backward": AttentionRates(2e-6 / (5 * scores * 96), 1e-6 / scores, 1e-6 / rows),
+    }
+    device = replace(HOST.device, kernels=KernelRates(10, 0.0, attention=rates))
+    assert seconds(graph, "custom_call", replace(HOST, device=device)) == pytest.approx(expected_s)
+    assert seconds(graph, "custom_call") == pytest.approx(described.flops / HOST.device.matmul_peak("bf16"))
+
+
 def test_a_kernel_moves_what_it_says_and_parts_of_what_is_split() -> None:
     graph = kernel(0, 2**24, "vector")  # four times its operand and result
     assert seconds(graph, "custom_call") == pytest.approx(2**24 / 1e12)
@@ -191,7 +209,7 @@ def test_products_reach_their_share_of_what_they_reach_alone() -> None:
 def test_types_without_rates_of_their_own_are_scaled_by_the_peak() -> None:
     device = replace(GPU.device, peak_flops={"f32": 1e13, "bf16": 4e13}, kernels=KernelRates(10, 0.0, {"bf16": RATES}))
     assert device.product_rates("bf16") == RATES
-    assert device.product_rates("f32") == ProductRates(5e-6, 4e-6, 4e-8, 4e-9)
+    assert device.product_rates("f32") == ProductRates(5e-6, 1e-6, 4e-8, 4e-9)
     # f8 runs as f16, which runs as f32 here.
     assert device.product_rates("f8E4M3FN") == device.product_rates("f32")
     assert HOST.device.product_rates("f32") is None
