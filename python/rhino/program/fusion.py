@@ -37,7 +37,7 @@ def is_elementwise(graph: Graph, op: Op) -> bool:
 def materialised(graph: Graph) -> list[bool]:
     """For each value, whether it gets memory of its own."""
     real = [True] * len(graph.values)
-    splats = _splats(graph)
+    constants = splats(graph)
     late = absorbed(graph)
     for op in graph.ops:
         if is_fusible(op) or op.index in late:
@@ -53,7 +53,7 @@ def materialised(graph: Graph) -> list[bool]:
         for tie in op.ties:
             # XLA: constants-sink-into-loops
             for v in tie:
-                real[v] = not (is_invariant(op, tie) and tie[0] in splats)
+                real[v] = not (is_invariant(op, tie) and tie[0] in constants)
     for v in graph.outputs:
         real[v] = True
     # Constants and scalars are folded into their readers whoever reads them.
@@ -93,7 +93,7 @@ def is_invariant(op: Op, tie: tuple[int, ...]) -> bool:
     return op.name == "stablehlo.while" and tie[2] == tie[3]
 
 
-def _splats(graph: Graph) -> set[int]:
+def splats(graph: Graph) -> set[int]:
     """Values whose elements are all one constant."""
     found: set[int] = set()
     for op in graph.ops:

@@ -6,11 +6,11 @@ how many bytes each value takes on a device, and which converted copies exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import absorbed, buffers, is_elementwise, is_fusible, materialised
+from rhino.program.fusion import absorbed, buffers, is_elementwise, is_fusible, materialised, splats
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ class Lifetimes:
 
     `reads[v]` is the last op that needs value v in memory, after following the fusions that recompute through it;
     `first_reads[v]` the first. `fresh_outputs` are buffers of results that are not an argument's, `copied_outputs`
-    are arguments handed through (`XLA: handed-through-copied`). Where a device holds only a stage of the program,
+    are arguments handed through (`XLA: handed-through-copied`). `readers[v]` are the ops that read a value which no
+    other shares a buffer with and no loop comes between, with when they do; who makes it is the first of them.
+    Where a device holds only a stage of the program,
     `weights` says how often a value is held at once, and `others` that for all that is not listed there.
     """
 
@@ -62,6 +64,7 @@ class Lifetimes:
     first_reads: tuple[int, ...]
     fresh_outputs: tuple[int, ...]
     copied_outputs: tuple[int, ...]
+    readers: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     weights: Mapping[int, int] = field(default_factory=dict)
     others: int = 1
 
@@ -98,6 +101,10 @@ def lifetimes(graph: Graph) -> Lifetimes:
         # A block argument is born with its loop, whose result shares the buffer.
         first[root] = min(first.get(root, count), value.producer if value.producer >= 0 else count)
         last[root] = max(last.get(root, -1), reads[v], value.producer)
+    for made in _filled_together(graph, real):
+        soonest = min(first.get(owner[v], count) for v in made)
+        for root in {owner[v] for v in made} & first.keys():
+            first[root] = min(first[root], soonest)
     # Nothing is written over what a scatter then works on. XLA: scatters-absorbed
     kept = set(late.values())
     for op in graph.ops:
@@ -112,7 +119,42 @@ def lifetimes(graph: Graph) -> Lifetimes:
     )
     copied = tuple(v for v in graph.outputs if owner[v] in arguments and owner[v] not in aliased)
     intervals = tuple((r, first[r], last[r]) for r in first if first[r] < count)
-    return Lifetimes(intervals, tuple(reads), tuple(first_reads), fresh, copied)
+    readers = {v: found for v, found in _readers(graph, real, owner, reads) if v in first}
+    return Lifetimes(intervals, tuple(reads), tuple(first_reads), fresh, copied, readers)
+
+
+def _filled_together(graph: Graph, real: list[bool]) -> Iterable[list[int]]:
+    """Values that one kernel fills, before the first of them is needed. `XLA: fills-merged`."""
+    found: dict[tuple[int, tuple[int, ...], str], list[int]] = {}
+    constants = splats(graph)
+    for op in graph.ops:
+        if op.name == "stablehlo.broadcast_in_dim" and real[op.results[0]] and op.results[0] in constants:
+            value = graph.values[op.results[0]]
+            found.setdefault((op.parent, value.shape, value.dtype), []).append(value.index)
+    return found.values()
+
+
+def _readers(
+    graph: Graph, real: list[bool], owner: list[int], reads: Sequence[int]
+) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+    """`Lifetimes.readers`."""
+    users = graph.users()
+    alone = [0] * len(owner)
+    for root in owner:
+        alone[root] += 1
+    returned = set(graph.outputs)
+    for op in graph.ops:
+        for v in op.results:
+            if not real[v] or alone[v] != 1 or v in returned or len(users[v]) < 2:
+                continue
+            ops = [graph.ops[o] for o in users[v]]
+            if all(o.parent == op.parent and not o.ties for o in ops):
+                yield v, ((op.index, op.index), *((o.index, _when(o, real, reads)) for o in ops))
+
+
+def _when(op: Op, real: list[bool], reads: Sequence[int]) -> int:
+    """The last op that needs what an op reads: the op, or who reads what is fused with it."""
+    return max([op.index, *(reads[v] for v in op.results if not real[v])])
 
 
 def overwritten(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[int]:
@@ -144,17 +186,29 @@ def _loop_end(graph: Graph, index: int, loop: int, when: int) -> int:
     return when
 
 
+def shortened(life: Lifetimes, instead: Mapping[int, tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Intervals of values, without those that a plan leaves nothing of."""
+    found = [(v, *instead.get(v, (first, last))) for v, first, last in life.intervals]
+    return [(v, first, last) for v, first, last in found if first <= last]
+
+
 def peak(
-    graph: Graph, life: Lifetimes, local_bytes: Sequence[int], copies: Sequence[tuple[int, int, int, int]]
+    graph: Graph,
+    life: Lifetimes,
+    local_bytes: Sequence[int],
+    copies: Sequence[tuple[int, int, int, int]],
+    instead: Mapping[int, tuple[int, int]] | None = None,
 ) -> Memory:
     """Peak over the program.
 
     Args:
       local_bytes: bytes of each value on one device.
       copies: (value, bytes, first, last) of converted copies, alive between two op indices.
+      instead: (first, last) of values that a plan keeps for a shorter time than their lifetime says.
     """
     others = life.others
-    spans = [(v, local_bytes[v] * life.weights.get(v, others), a, b) for v, a, b in life.intervals]
+    alive = shortened(life, instead or {})
+    spans = [(v, local_bytes[v] * life.weights.get(v, others), a, b) for v, a, b in alive]
     spans.extend((v, nbytes * others, a, b) for v, nbytes, a, b in copies)
     total = LiveBytes()
     for _, nbytes, a, b in spans:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rhino.program.memory import Lifetimes
+from rhino.program.memory import Lifetimes, shortened
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.evaluate import free_parts, partial_span
+from rhino.sharding.evaluate import free_parts, partial_span, shorter
 from rhino.sharding.layout import shards
 from rhino.sharding.problem import PARTIAL
 from rhino.sharding.uneven import share
@@ -45,11 +45,12 @@ class MemoryRow:
 
 
 def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, limit: int) -> MemoryRow:
-    """The cut at op `at`; `states` are of the plan that is over the limit, for values of free layout."""
+    """The cut at op `at`; `states` are of the plan over the limit, for free layouts and how long values are kept."""
     problem, quotient = costs.problem, costs.quotient
     graph = problem.graph
     weights, others = life.weights, life.others
-    alive = [(v, weights.get(v, others)) for v, first, last in life.intervals if first <= at <= last]
+    kept = shortened(life, shorter(costs, states, life))
+    alive = [(v, weights.get(v, others)) for v, first, last in kept if first <= at <= last]
     values: dict[tuple[int, tuple[int, ...]], int] = {}
     fixed = 0
     for v, times in (*alive, *((a.value, 1) for a in graph.arguments)):

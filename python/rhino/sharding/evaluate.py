@@ -20,6 +20,8 @@ from rhino.sharding.nesting import nest
 from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.paid import paid
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
+from rhino.sharding.sliced import sliced
+from rhino.sharding.stacks import stacks
 from rhino.sharding.uneven import share
 
 # Ops that XLA partitions by where their result is, unless told otherwise. XLA: halos-exchanged
@@ -211,7 +213,35 @@ def _cut(
 def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     """Peak memory of the plan on one device, from the liveness of the planned program."""
     local, held = spans(costs, states, life)
-    return peak(costs.problem.graph, life, local, held)
+    held.extend((v, local_bytes(costs, states, v), first, last) for v, first, last in stacks(costs, states))
+    parts = sliced(costs, states, life).parts
+    held.extend((v, _split(costs, v, layout), first, last) for v, layout, first, last in parts)
+    return peak(costs.problem.graph, life, local, held, shorter(costs, states, life))
+
+
+def shorter(costs: Costs, states: Sequence[States], life: Lifetimes) -> dict[int, tuple[int, int]]:
+    """From when to when a device keeps a value, where the plan makes that shorter than its lifetime.
+
+    A sum that waits for its all-reduce is there as a partial result until then: `XLA: collectives-combined`.
+    """
+    klass = costs.quotient.klass
+    ends = sliced(costs, states, life).ends
+    first_last = {v: (first, ends.get(v, last)) for v, first, last in life.intervals}
+    found = {v: first_last[v] for v in ends}
+    for transfer in costs.problem.transfers:
+        if transfer.kind != "define" or transfer.targets[0].node < 0 or transfer.value not in first_last:
+            continue
+        first, last = first_last[transfer.value]
+        kept = costs.layout(transfer.targets[0], states[klass[transfer.targets[0].node]])
+        for source in transfer.sources:
+            layout = costs.layout(source, states[klass[source.node]])
+            span = partial_span(costs, life, transfer, source)
+            if PARTIAL not in layout or span is None or span[1] == span[0] + 1:
+                continue
+            # An all-reduce works in place. Scattered sums are there early: only some of them wait for each other.
+            if _split(costs, transfer.value, layout) == _split(costs, transfer.value, kept):
+                found[transfer.value] = (max(first, span[1] + 1), last)
+    return found
 
 
 def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list[int], list[tuple[int, int, int, int]]]:

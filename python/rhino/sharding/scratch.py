@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import buffers, is_elementwise, materialised
 from rhino.program.memory import Lifetimes
+from rhino.program.siblings import merged
 from rhino.sharding.problem import Problem
 
 # Too costly to be computed again by each kernel that reads them.
@@ -42,8 +43,28 @@ def scratch(problem: Problem, life: Lifetimes, dots: Sequence[int], dots_upcast:
     """
     found = list(_shared(problem, life, dots_upcast))
     if dots_upcast:
+        until = {s.value: s.last for s in found}
+        found.extend(_together(problem, life, until, copied_wide(problem, life, dots)))
         found.extend(_upcast(problem, life, frozenset(dots)))
     return tuple(found)
+
+
+def _together(problem: Problem, life: Lifetimes, until: dict[int, int], wide: frozenset[int]) -> Iterator[Scratch]:
+    """What one kernel writes and reads is all there at once, also what would have been given up before.
+
+    Args:
+      until: until when values are kept anyway, beyond their lifetime; kept up to date.
+      wide: values that are kept as float32.
+    """
+    graph = problem.graph
+    ends = {root: end for root, _, end in life.intervals}
+    for kernel in merged(graph):
+        for v in (*kernel.results, *kernel.read):
+            end = max(ends.get(v, kernel.at), until.get(v, -1))
+            if end < kernel.at and problem.node_of[v] >= 0:
+                until[v] = kernel.at
+                nbytes = graph.values[v].nbytes * (2 if v in wide else 1)
+                yield Scratch(v, problem.node_of[v], problem.classes[v], nbytes, end + 1, kernel.at)
 
 
 def _upcast(problem: Problem, life: Lifetimes, dots: frozenset[int]) -> Iterator[Scratch]:

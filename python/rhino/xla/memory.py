@@ -42,14 +42,25 @@ _UPDATE = f"""%0 = stablehlo.dynamic_update_slice %a, %row, %at, %none
 _NONE = "%none = stablehlo.constant dense<0> : tensor<i32>\n"
 
 
-def _scatter(into: str) -> str:
-    return f"""%s = "stablehlo.scatter"({into}, %at, %u) ({{
+def _scatter(into: str, name: str = "s") -> str:
+    return f"""%{name} = "stablehlo.scatter"({into}, %at, %u) ({{
         ^bb0(%old: tensor<f32>, %new: tensor<f32>):
           %t = stablehlo.add %old, %new : tensor<f32>
           stablehlo.return %t : tensor<f32>
       }}) {{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0, 1],
             scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>}}
           : ({L}, tensor<64x2xi32>, tensor<64xf32>) -> {L}\n"""
+
+
+def _fills(second: str) -> str:
+    """Two scatters, into zeros and into what is given."""
+    return f"""{_ZERO}%z = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}
+      {_sort("b2", "b")}%y = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}
+      {_scatter("%z", "s")}%v = stablehlo.abs %u : tensor<64xf32>
+      {_scatter(second, "r").replace("%u)", "%v)")}return %s, %r, %b2 : {L}, {L}, {L}"""
+
+
+_STACK = "tensor<8x1024x1024xf32>"
 
 
 MEMORY = (
@@ -83,6 +94,91 @@ MEMORY = (
         ),
         where=TARGETS,
         not_on=("cpu",),
+    ),
+    Behaviour(
+        "siblings-merged",
+        "Element-wise results that share what is computed for them, and do not follow from each other, are written by "
+        "one kernel, when all it reads is there; it writes over nothing that it reads. Plans count it where dots are "
+        "widened: elsewhere XLA's own kernels for dots often compute such results themselves.",
+        "PriorityFusion, MultiOutputFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {L} @[-, -]",
+                f"{_sort('0', 'a')}{_sort('1', 'b')}%2 = stablehlo.exponential %0 : {L}\n"
+                f"%3 = stablehlo.multiply %2, %b : {L}\n%4 = stablehlo.multiply %2, %1 : {L}\n"
+                f"{_sort('5', '3')}{_sort('6', '4')}return %5, %6 : {L}, {L}",
+                _ONE,
+            ),
+            # Besides four sorts.
+            lambda c: len(kernels(c)) == 5,
+        ),
+        where=("v100", "a100", "h100"),
+    ),
+    Behaviour(
+        "fills-merged",
+        "Tensors of one shape that are filled with constants are filled by one kernel, before the first is needed.",
+        "MultiOutputFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -], %at: tensor<64x2xi32> @[-, -], %u: tensor<64xf32> @[-]"
+                f" -> {L} @[-, -], {L} @[-, -], {L} @[-, -]",
+                _fills("%y"),
+                _ONE,
+            ),
+            lambda c: re.search(r"= \(\S+ \S+\) fusion\(\)", c.hlo_text()) is not None,
+        ),
+        where=("v100", "h100"),
+    ),
+    Behaviour(
+        "sliced-early",
+        "A value that is read whole first, and in parts later, is sliced at once, and given up after it was read "
+        "whole.",
+        "ListMemoryScheduler",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -], %c: {L} @[-, -] -> {L} @[-, -], {L} @[x, -]",
+                f"{dot('s', 'a', 'b', L)}%0 = sdy.sharding_constraint %s @[-, -] : {L}\n{_sort('m', '0')}"
+                f"%1 = sdy.sharding_constraint %m @[-, -] : {L}\n{_sort('2', '1')}{_sort('3', '2')}"
+                f"%4 = sdy.sharding_constraint %3 @[-, -] : {L}\n%5 = sdy.sharding_constraint %0 @[x, -] : {L}\n"
+                f"{dot('6', '5', 'c', L)}return %4, %6 : {L}, {L}",
+            ),
+            # The parts, then what sorts, which orders indices as well.
+            lambda c: (
+                re.search(r"dynamic_slice_fusion = (?s:.*), s32\[1024,1024\](?s:.*), s32\[1024,1024\]", c.hlo_text())
+                is not None
+            ),
+        ),
+        where=("v100", "h100"),
+    ),
+    Behaviour(
+        "stacks-laid-out-anew",
+        "A stack of which a loop gathers slices, not along their outermost dimension, is copied before the loop, with "
+        "that dimension outermost.",
+        "GpuLayoutAssignment",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %w: {_STACK} @[-, -, x] -> {L} @[-, -]",
+                f"""{_NONE}%r:3 = stablehlo.while(%i = %none, %v = %a, %s = %w) : tensor<i32>, {L}, {_STACK}
+                cond {{
+                  %n = stablehlo.constant dense<8> : tensor<i32>
+                  %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+                  stablehlo.return %more : tensor<i1>
+                }} do {{
+                  %one = stablehlo.constant dense<1> : tensor<i32>
+                  %zero = stablehlo.constant dense<0> : tensor<i32>
+                  %c = stablehlo.dynamic_slice %s, %i, %zero, %zero, sizes = [1, 1024, 1024]
+                    : ({_STACK}, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x1024x1024xf32>
+                  %l = stablehlo.reshape %c : (tensor<1x1024x1024xf32>) -> {L}
+                  %g = sdy.sharding_constraint %l @[-, -] : {L}
+                  %t = stablehlo.dot_general %v, %g, contracting_dims = [1] x [0] : ({L}, {L}) -> {L}
+                  %j = stablehlo.add %i, %one : tensor<i32>
+                  stablehlo.return %j, %t, %s : tensor<i32>, {L}, {_STACK}
+                }}
+                return %r#1 : {L}""",
+            ),
+            lambda c: re.search(r"f32\[128,8,1024\]\S* (?:transpose|copy)\(", c.hlo_text()) is not None,
+        ),
+        where=("v100", "h100"),
     ),
     Behaviour(
         "dots-read-memory",

@@ -74,7 +74,8 @@ def test_what_dots_read_and_make_is_float32_where_they_have_no_bfloat16() -> Non
     _, graph, solution = planned("v100", bias=False)
     # Both layers, the first again, and the gradients of what each is given.
     dots = [entry for entry in kept(graph, solution) if entry[0] == "dot_general"]
-    assert dots == [("dot_general", 2)] * 5
+    # And what GELU and its gradient are made of, beside both.
+    assert dots == [("dot_general", 4)] + [("dot_general", 2)] * 5
 
 
 @pytest.mark.parametrize("target", ["v100", "a100"])
@@ -83,8 +84,8 @@ def test_the_peak_is_near_what_xla_assigned(target: str, bias: bool, gpu_compile
     module, graph, solution = planned(target, bias)
     annotate(module, graph, solution)
     measured = compile_module(str(module), target, devices=2).memory_analysis().peak_bytes
-    # Without any of it: 0.55 of the peak.
-    assert solution.predicted.memory.peak_bytes == pytest.approx(measured, rel=0.25)
+    # Without any of it: 0.55 of the peak. On V100s without what is written together: 0.78.
+    assert solution.predicted.memory.peak_bytes == pytest.approx(measured, rel=0.05 if target == "v100" else 0.25)
 
 
 def gathered(target: str) -> tuple[ir.Module, Graph, Solution]:

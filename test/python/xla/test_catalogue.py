@@ -53,6 +53,10 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
             t.replace("%1 = ", f"{barrier('0', 'x')}%1 = ").replace("sine %0", "sine %x").replace("%2, %0", "%2, %x")
         ),
     ),
+    "siblings-merged": ("h100", lambda t: t.replace("%4 = ", f"{barrier('2', 'x')}%4 = ").replace("%2, %1", "%x, %1")),
+    "fills-merged": ("h100", lambda t: t.replace('"stablehlo.scatter"(%y', '"stablehlo.scatter"(%a')),
+    "sliced-early": ("h100", lambda t: t.replace('constraint %0 <@mesh, [{"x"}', 'constraint %3 <@mesh, [{"x"}')),
+    "stacks-laid-out-anew": ("h100", lambda t: t.replace('[{}, {}, {"x"}]', '[{}, {"x"}, {}]')),
     "dots-read-memory": ("cpu", lambda t: t.replace("dot_general %0", "dot_general %a")),
     "constants-sink-into-loops": (
         "cpu",
