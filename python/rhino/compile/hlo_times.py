@@ -18,7 +18,7 @@ from rhino.kernels.data import KernelCall, KernelTensor, Refused
 from rhino.kernels.table import describe
 from rhino.machine import Cluster
 from rhino.machine.collectives import group_seconds
-from rhino.machine.roofline import arithmetic_seconds, launch_s, memory_bytes_s, product_times
+from rhino.machine.roofline import arithmetic_seconds, kernel_seconds, launch_s, memory_bytes_s, product_times
 from rhino.program.element_types import element_type
 from rhino.program.products import MatrixProduct
 
@@ -120,7 +120,8 @@ class HloTimes:
         if found is None:
             return None
         known = found[1]
-        arithmetic_s = arithmetic_seconds(self.cluster, known.flops, known.dtype, known.rate)
+        shapes = [tensor.shape for tensor in call.operands]
+        arithmetic_s = kernel_seconds(self.cluster, known.rate, known.dtype, known.flops, shapes)
         return launch_s(self.cluster) + max(arithmetic_s, known.nbytes / memory_bytes_s(self.cluster))
 
     # --- what it moves ----------------------------------------------------------------------------------------------

@@ -147,8 +147,18 @@ def arithmetic_seconds(cluster: Cluster, flops: float, dtype: str, rate: str) ->
     return flops / (cluster.device.matmul_peak(dtype) * cluster.efficiency.of(rate))
 
 
-def attention_seconds(cluster: Cluster, attention: Attention) -> float | None:
-    """Seconds of one fused attention on one device; None where the cluster tells no rates of it."""
+def kernel_seconds(cluster: Cluster, rate: str, dtype: str, flops: int, shapes: Sequence[Sequence[int]]) -> float:
+    """Seconds of the arithmetic of a kernel on one device: attention's own where the cluster tells rates of it.
+
+    Args:
+      rate, dtype, flops, shapes: as of `attention_of`.
+    """
+    attention = attention_of(rate, dtype, flops, shapes)
+    found = _attention_seconds(cluster, attention) if attention is not None else None
+    return arithmetic_seconds(cluster, flops, dtype, rate) if found is None else found
+
+
+def _attention_seconds(cluster: Cluster, attention: Attention) -> float | None:
     device = cluster.device
     rates = device.kernels.attention if device.kernels is not None else {}
     found = rates.get("backward" if attention.backward else "forward")
@@ -166,10 +176,8 @@ def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
     """Seconds of the arithmetic of one execution of a dot, convolution or kernel: attention's own, or a peak's."""
     if op.kernel is None:
         return arithmetic_seconds(cluster, op.flops, graph.values[op.operands[0]].dtype, op.name)
-    attention = attention_of(graph, op)
-    if attention is not None and (seconds := attention_seconds(cluster, attention)) is not None:
-        return seconds
-    return arithmetic_seconds(cluster, op.flops, op.kernel.dtype, op.kernel.rate)
+    shapes = [graph.values[v].shape for v in op.operands]
+    return kernel_seconds(cluster, op.kernel.rate, op.kernel.dtype, op.flops, shapes)
 
 
 def _moving(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:

@@ -6,7 +6,7 @@ device and no mesh.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -80,18 +80,20 @@ class Attention:
     rows: int
 
 
-def attention_of(graph: Graph, op: Op) -> Attention | None:
-    """The attention that a kernel is, None if it is none: heads are its first operand's and its value's last dimension.
+def attention_of(rate: str, dtype: str, flops: int, shapes: Sequence[Sequence[int]]) -> Attention | None:
+    """The attention that a kernel is, None if it is none: heads are the last dimension of its first operand and value.
 
     Where query, key and value are one array rows are counted three times.
+
+    Args:
+      rate, dtype, flops: of the kernel (`rhino.kernels.data.RATES`), of one execution.
+      shapes: of its operands.
     """
-    kernel = op.kernel
-    if kernel is None or kernel.rate not in _PRODUCTS or not op.operands:
+    if rate not in _PRODUCTS or not shapes:
         return None
-    shapes = [graph.values[v].shape for v in op.operands]
     query = shapes[0]
     value = next((s for s in shapes[2:3] if len(s) == len(query)), query)
     if not query or not query[-1] or not value[-1]:
         return None
-    scores = op.flops / (_PRODUCTS[kernel.rate] * (query[-1] + value[-1]))
-    return Attention(kernel.rate == "attention-backward", kernel.dtype, op.flops, scores, prod(query[:-1]))
+    scores = flops / (_PRODUCTS[rate] * (query[-1] + value[-1]))
+    return Attention(rate == "attention-backward", dtype, flops, scores, prod(query[:-1]))
