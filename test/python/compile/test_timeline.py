@@ -11,7 +11,7 @@ from rhino.compile.timeline import Timeline, read_timeline
 from rhino.errors import RhinoError
 from rhino.machine import Cluster, Device, Efficiency, Level
 from rhino.machine.collectives import group_seconds
-from rhino.machine.rates import KernelRates, ProductRates
+from rhino.machine.rates import AttentionRates, KernelRates, ProductRates
 
 # 1 TB/s, 10 us for each kernel, 1 GB/s and no latency between devices. Products take 1 ms for 100 elements of each sum.
 RATES = ProductRates(start_s=0.0, tile_s=0.0, tile_depth_s=1e-5, depth_s=0.0)
@@ -188,6 +188,12 @@ def test_fused_attention_has_the_rate_of_its_kind() -> None:
     # Scores, and their product with values.
     flops = 4 * 2 * 4 * 1024 * 1024 * 128
     assert timeline(entry, cluster=cluster).compute_s == {"kernel": pytest.approx(1e-5 + flops / 0.5e12)}
+    # The device's own, where it has them: by flops, by scores, and by the queries of all heads.
+    rates = KernelRates(1, 1e-5, attention={"forward": AttentionRates(1e-12, 1e-9, 1e-6)})
+    device = replace(DEVICE, kernels=rates, peak_flops={"f32": 1e12, "bf16": 1e12})
+    own_s = flops * 1e-12 + 2 * 4 * 1024 * 1024 * 1e-9 + 2 * 4 * 1024 * 1e-6
+    found = timeline(entry, cluster=replace(cluster, device=device))
+    assert found.compute_s == {"kernel": pytest.approx(1e-5 + own_s)}
 
 
 def test_a_trace_has_a_row_for_each_stream() -> None:
