@@ -74,6 +74,7 @@ def _places(graph: Graph, solution: Solution, devices: int) -> list[tuple[int, i
     values = graph.values
     order = sorted(range(len(graph.arguments)), key=lambda i: (-values[graph.arguments[i].value].nbytes, i))
     kinds: list[tuple[int, int, _Alike]] = []
+    uses: _Uses | None = None
     for i in order:
         v = graph.arguments[i].value
         for d, n in enumerate(values[v].shape):
@@ -81,7 +82,8 @@ def _places(graph: Graph, solution: Solution, devices: int) -> list[tuple[int, i
                 continue
             if any((v, d) in alike.dims for _, _, alike in kinds):
                 continue
-            alike = _alike(graph, (v, d))
+            uses = uses or _Uses.of(graph)
+            alike = _alike(uses, (v, d))
             if alike is not None:
                 kinds.append((i, d, alike))
     total = sum(op.flops * op.trips for op in graph.ops)
@@ -109,22 +111,36 @@ class _Alike:
     factors: frozenset[tuple[int, int]]
 
 
-def _alike(graph: Graph, start: Place) -> _Alike | None:
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """By value the ops that read or make it, and what shares its buffer: values of a loop, an argument and its next."""
+
+    graph: Graph
+    touching: list[list[Op]]
+    same: dict[int, list[tuple[int, ...]]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Uses:
+        touching: list[list[Op]] = [[] for _ in graph.values]
+        same: dict[int, list[tuple[int, ...]]] = {}
+        for op in graph.ops:
+            for v in dict.fromkeys((*op.operands, *op.results)):
+                touching[v].append(op)
+            for tie in op.ties:
+                for v in tie:
+                    same.setdefault(v, []).append(tie)
+        for argument in graph.arguments:
+            if argument.alias >= 0:
+                tie = (argument.value, graph.outputs[argument.alias])
+                for v in tie:
+                    same.setdefault(v, []).append(tie)
+        return cls(graph, touching, same)
+
+
+def _alike(uses: _Uses, start: Place) -> _Alike | None:
     """All that must be padded together with a dimension; None where that is not known, as inside of a kernel."""
+    graph, touching, same = uses.graph, uses.touching, uses.same
     size = graph.values[start[0]].shape[start[1]]
-    touching: list[list[Op]] = [[] for _ in graph.values]
-    same: dict[int, list[tuple[int, ...]]] = {}
-    for op in graph.ops:
-        for v in dict.fromkeys((*op.operands, *op.results)):
-            touching[v].append(op)
-        for tie in op.ties:
-            for v in tie:
-                same.setdefault(v, []).append(tie)
-    for argument in graph.arguments:
-        if argument.alias >= 0:
-            tie = (argument.value, graph.outputs[argument.alias])
-            for v in tie:
-                same.setdefault(v, []).append(tie)
     dims: dict[Place, None] = {start: None}
     factors: dict[tuple[int, int], None] = {}
     queue = [start]
