@@ -35,8 +35,9 @@ def published_runs(kept: Kept) -> Section:
     return Section(
         "published_runs", ("published_runs",), "Published training runs",
         "Step times that others measured and published, on V100s to GB300s, against what is predicted of the same "
-        "model, layout and cluster. Constants are of a device, or of an era of software, never of a run; those of "
-        "eras were chosen over these same runs. Layouts: see `python -m bench.published_runs`, which tells every run.",
+        "model, layout and cluster. Constants are of a device, or of an era of software, never of a run. Those of "
+        "eras, and what products reach in a long step, were chosen over these same runs. Layouts: see "
+        "`python -m bench.published_runs`, which tells every run.",
         (ResultTable("runs", columns, tuple(rows)),), tuple(facts),
     )  # fmt: skip
 
