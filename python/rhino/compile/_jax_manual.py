@@ -19,7 +19,7 @@ from jax._src import core
 from jax._src.interpreters import mlir
 from jax._src.mesh import get_abstract_mesh, get_concrete_mesh, thread_resources
 from jax._src.sharding_impls import UNSPECIFIED
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -156,10 +156,11 @@ def _equation(eqn: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _value(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, core.ClosedJaxpr):
-        return value.replace(jaxpr=_changed(value.jaxpr, change)) if _has(value.jaxpr) else value
+    # From jax 0.12 on a closed one is a Jaxpr, too.
     if isinstance(value, core.Jaxpr):
         return _changed(value, change) if _has(value) else value
+    if isinstance(value, ClosedJaxpr):
+        return value.replace(jaxpr=_changed(value.jaxpr, change)) if _has(value.jaxpr) else value
     if isinstance(value, tuple | list):
         return type(value)(_value(one, change) for one in value)
     return value

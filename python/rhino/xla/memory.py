@@ -128,6 +128,7 @@ MEMORY = (
             lambda c: re.search(r"= \(\S+ \S+\) fusion\(\)", c.hlo_text()) is not None,
         ),
         where=("v100", "h100"),
+        until="0.12.0.1",
     ),
     Behaviour(
         "sliced-early",

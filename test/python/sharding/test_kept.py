@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import pytest
 from jaxlib.mlir import ir
 from search_programs import host, module_of, spec
@@ -23,6 +24,7 @@ from rhino.sharding.cuts import cut_at
 from rhino.sharding.evaluate import memory, shorter
 from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
+from rhino.xla.catalogue import behaviour
 
 MIB = 2**20
 ROWS, WIDTH, WIDE = 8192, 256, 4096
@@ -113,6 +115,9 @@ def test_a_stack_gathered_along_an_inner_dimension_is_kept_twice(dim: int, copie
     assert ratio(module, graph, solution) == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.skipif(
+    not behaviour("fills-merged").holds("h100", jaxlib.__version__), reason="this version of XLA fills each apart"
+)
 def test_zeros_of_one_shape_are_there_from_the_first_on(gpu_compiler: None) -> None:
     def gradients(first: jax.Array, second: jax.Array, x: jax.Array) -> Any:
         def loss(first: jax.Array, second: jax.Array) -> jax.Array:
