@@ -89,10 +89,10 @@ def run(args: argparse.Namespace) -> int:
         quiet_plugins()
     else:
         prefer_cpu()
+    overlap = cluster if args.overlap else None
     if in_fragments(main_of(module)):
-        return _fragments(args, source, cluster)
+        return _fragments(args, source, overlap)
     with Progress(f"compiling for {args.target}", args.quiet):
-        overlap = cluster if args.overlap else None
         executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts, overlap=overlap)
         executable.collectives()
     if args.hlo:
@@ -131,7 +131,7 @@ def _cluster(args: argparse.Namespace, module: Any) -> Cluster | None:
         raise RhinoError(f"the module was planned for {planned['name']}, which is no preset", remedy) from error
 
 
-def _fragments(args: argparse.Namespace, source: str | bytes, cluster: Cluster | None) -> int:
+def _fragments(args: argparse.Namespace, source: str | bytes, overlap: Cluster | None) -> int:
     """The same for a step in fragments, which is many programs."""
     from rhino.cli.compile_pipeline import compile_fragments, show, to_json
 
@@ -139,7 +139,6 @@ def _fragments(args: argparse.Namespace, source: str | bytes, cluster: Cluster |
         if asked:
             raise RhinoError(f"{name} is of one program, and the module is in fragments", "leave it out")
     with Progress(f"compiling for {args.target}", args.quiet):
-        overlap = cluster if args.overlap else None
         executable = compile_fragments(source, args.target, args.devices, overlap)
     if args.json:
         files.write(args.json, json.dumps(to_json(executable), indent=1) + "\n")

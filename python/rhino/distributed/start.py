@@ -137,24 +137,23 @@ def initialize(
         watch = Watch(port, count, timeout_s, lost_after_s, believe=not certificates)
     try:
         connection = _reach(host, port, count, process, deadline)
+        link = Link(process, count, connection, watch, lost_after_s, end_timeout_s)
+        _start(
+            link,
+            max(1.0, deadline - time.monotonic()),
+            coordinator_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            num_processes=count,
+            process_id=process,
+            local_device_ids=local,
+            cluster_detection_method="deactivate",
+            heartbeat_timeout_seconds=lost_after_s + _HEARTBEAT_S,
+            shutdown_timeout_seconds=int(end_timeout_s),
+            **certificates,
+        )
     except RhinoError:
         if watch:
             watch.outlast(_WORD_S, _LATE_S)
         raise
-    link = Link(process, count, connection, watch, lost_after_s, end_timeout_s)
-    _start(
-        link,
-        watch,
-        max(1.0, deadline - time.monotonic()),
-        coordinator_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-        num_processes=count,
-        process_id=process,
-        local_device_ids=local,
-        cluster_detection_method="deactivate",
-        heartbeat_timeout_seconds=lost_after_s + _HEARTBEAT_S,
-        shutdown_timeout_seconds=int(end_timeout_s),
-        **certificates,
-    )
     _CURRENT.job = Job(process, count, timeout_s, link)
     link.join(facts.introduction(), timeout_s)
     different = facts.different_versions(link.members)
@@ -165,7 +164,7 @@ def initialize(
         raise link.refuse(RhinoError(different, "give every process the same devices"))
 
 
-def _start(link: Link, watch: Watch | None, timeout_s: float, **arguments: Any) -> None:
+def _start(link: Link, timeout_s: float, **arguments: Any) -> None:
     """`jax.distributed.initialize`, with an error where a process is missing: XLA would abort without a name."""
 
     def start() -> None:
@@ -181,8 +180,6 @@ def _start(link: Link, watch: Watch | None, timeout_s: float, **arguments: Any) 
     except queue.Empty:
         stop = f"process 0 said nothing within {timeout_s:.0f} s"
     if stop is not None:
-        if watch:
-            watch.outlast(_WORD_S, _LATE_S)
         raise RhinoError(f"the job cannot start: {first_line(stop)}", _REMEDY)
 
 

@@ -15,6 +15,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.evaluate import free_parts, partial_span, shorter
 from rhino.sharding.layout import shards
 from rhino.sharding.problem import PARTIAL
+from rhino.sharding.sliced import sliced
 from rhino.sharding.uneven import share
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     problem, quotient = costs.problem, costs.quotient
     graph = problem.graph
     weights, others = life.weights, life.others
-    kept = shortened(life, shorter(costs, states, life))
+    kept = shortened(life, shorter(costs, states, life, sliced(costs, states, life).ends))
     alive = [(v, weights.get(v, others)) for v, first, last in kept if first <= at <= last]
     values: dict[tuple[int, tuple[int, ...]], int] = {}
     fixed = 0

@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -214,18 +214,22 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     """Peak memory of the plan on one device, from the liveness of the planned program."""
     local, held = spans(costs, states, life)
     held.extend((v, local_bytes(costs, states, v), first, last) for v, first, last in stacks(costs, states))
-    parts = sliced(costs, states, life).parts
-    held.extend((v, _split(costs, v, layout), first, last) for v, layout, first, last in parts)
-    return peak(costs.problem.graph, life, local, held, shorter(costs, states, life))
+    given_up = sliced(costs, states, life)
+    held.extend((v, _split(costs, v, layout), first, last) for v, layout, first, last in given_up.parts)
+    return peak(costs.problem.graph, life, local, held, shorter(costs, states, life, given_up.ends))
 
 
-def shorter(costs: Costs, states: Sequence[States], life: Lifetimes) -> dict[int, tuple[int, int]]:
+def shorter(
+    costs: Costs, states: Sequence[States], life: Lifetimes, ends: Mapping[int, int]
+) -> dict[int, tuple[int, int]]:
     """From when to when a device keeps a value, where the plan makes that shorter than its lifetime.
 
     A sum that waits for its all-reduce is there as a partial result until then: `XLA: collectives-combined`.
+
+    Args:
+      ends: the last op that needs all of a value, of those that are sliced earlier (`Sliced.ends`).
     """
     klass = costs.quotient.klass
-    ends = sliced(costs, states, life).ends
     first_last = {v: (first, ends.get(v, last)) for v, first, last in life.intervals}
     found = {v: first_last[v] for v in ends}
     for transfer in costs.problem.transfers:

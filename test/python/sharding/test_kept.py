@@ -92,7 +92,8 @@ def test_what_is_read_in_parts_later_is_given_up_after_it_was_read_whole(gpu_com
 def test_a_cut_leaves_out_what_is_given_up() -> None:
     _, graph, solution = read_in_parts()
     life, costs = lifetimes(graph), solution.costs
-    (hidden,) = (v for v in shorter(costs, solution.states, life) if graph.values[v].shape == (ROWS, WIDE))
+    ends = sliced(costs, solution.states, life).ends
+    (hidden,) = (v for v in shorter(costs, solution.states, life, ends) if graph.values[v].shape == (ROWS, WIDE))
     at = life.readers[hidden][1][1] + 2
     full, less = (cut_at(costs, solution.states, lives, at, 1) for lives in (replace(life, readers={}), life))
     assert sum(full.values.values()) - sum(less.values.values()) == ROWS * WIDE * 4

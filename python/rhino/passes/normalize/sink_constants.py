@@ -57,8 +57,9 @@ class SinkConstants(Pass):
         """Take them out of barriers, copy them into loops, outer ones first, and take them out of barriers there."""
         main = main_function(module, self.name)
         barred = _take_out_of_barriers(main)
-        log.count("carried", _sink_into_loops(main))
-        log.count("barred", barred + _take_out_of_barriers(main))
+        carried = _sink_into_loops(main)
+        log.count("carried", carried)
+        log.count("barred", barred + (_take_out_of_barriers(main) if carried else 0))
 
 
 def _sink_into_loops(scope: ir.Operation) -> int:
