@@ -81,7 +81,7 @@ class SplitPrograms:
         main = functions.find(copy, "main")
         assert main is not None
         own = adopted if isinstance(adopted, int) else 0
-        batch = own or _examples(main)
+        batch = own or count_examples(main)
         found = cls(to_bytecode(copy), batch, _PIECES[level], statistics, own, clock=deadline.clock)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for parts in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
@@ -151,7 +151,7 @@ def _own_loop(module: ir.Module, own: int, parts: int) -> PassError:
     )
 
 
-def _examples(main: Any) -> int:
+def count_examples(main: Any) -> int:
     """The number of examples in the batch arguments."""
     attributes = functions.argument_attributes(main)
     size = batch_size(
@@ -167,3 +167,11 @@ def _examples(main: Any) -> int:
     if not size:
         raise PassError(main, "the batch has no examples", [f"give some, or {one_program}"])
     return size
+
+
+def statistics_of(module: ir.Module) -> str:
+    """Of which examples sums are that examples need, as the loop over micro-batches says; "batch" without one."""
+    main = functions.find(module, "main")
+    assert main is not None
+    found = [RhinoMicrobatches.of(op) for op in functions.walk(main) if RhinoMicrobatches.name in op.attributes]
+    return str(found[0].get("statistics", "batch")) if found and found[0] else "batch"
