@@ -26,7 +26,7 @@ _WORTH = {"O1": 0.01, "O2": 0.002}
 _SAVES = 0.9
 
 
-class Parts(Protocol):
+class StepInParts(Protocol):
     """A step, and the same as loops over parts of its batch."""
 
     @property
@@ -38,7 +38,7 @@ class Parts(Protocol):
 
 
 def plan_in_parts(
-    programs: Parts,
+    programs: StepInParts,
     cluster: Cluster,
     options: Options,
     progress: Progress | None = None,
@@ -60,7 +60,7 @@ def plan_in_parts(
 
 class _PartsSearch:
     def __init__(
-        self, programs: Parts, cluster: Cluster, options: Options, progress: Progress | None, model: TimeModel
+        self, programs: StepInParts, cluster: Cluster, options: Options, progress: Progress | None, model: TimeModel
     ) -> None:
         self.programs, self.cluster, self.options, self.model = programs, cluster, options, model
         self.progress = progress
