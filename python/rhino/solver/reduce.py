@@ -149,9 +149,9 @@ class _Work:
 
     def _narrow(self, node: int, allowed: NDArray[np.bool_]) -> None:
         """Keeps the allowed choices; a node with one left is decided, and its pairs become costs of the others."""
-        ready = [(node, allowed)]
+        ready = {node: allowed}  # of each the newest: an older one would count choices that are gone
         while ready:
-            node, allowed = ready.pop()
+            node, allowed = ready.popitem()
             kept = np.flatnonzero(allowed)
             if not len(kept):
                 raise RhinoError(
@@ -168,9 +168,7 @@ class _Work:
                     continue
                 self.costs[other] = self.costs[other] + self._drop(node, other)[kept[0]]
                 if not np.isfinite(self.costs[other]).all():
-                    ready.append((other, np.isfinite(self.costs[other])))
-            # What is on the list twice was narrowed by the later entry: the earlier would count its old choices.
-            ready = [(n, np.isfinite(self.costs[n])) for n in dict.fromkeys(n for n, _ in ready)]
+                    ready[other] = np.isfinite(self.costs[other])
 
     def _look(self, left: int, right: int) -> None:
         table = self.tables[left][right]
