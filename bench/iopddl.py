@@ -2,8 +2,9 @@
 
     python -m bench.iopddl FILE.json.gz... [--seconds S] [--scores FILE] [--json FILE|-]
 
-For each instance: the cost of what is found in `--seconds`, the bound that is proved, and the most memory in use; cost and
-memory are computed here from the file's own numbers. With --scores, what it is of the best team's cost and of XLA's.
+For each instance: the cost of what is found in `--seconds`, the bound that is proved, and the most memory in use; cost
+and memory are computed here from the file's own numbers. With --scores, also the ratios to the best team's cost and to
+XLA's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench._common import Table, main, note
+from bench._common import BenchError, Table, main, note
 
 
 class WrongAnswer(Exception):
@@ -54,9 +55,9 @@ def evaluate(path: Path, choices: Sequence[int]) -> tuple[int, int, int | None]:
 
 def measure(path: Path, seconds: float) -> dict[str, Any]:
     """One instance: solved, and what the answer is worth by its file."""
-    from rhino.deadline import NEVER  # noqa: PLC0415  (the parent of measured processes stays small)
-    from rhino.solver.contest import read_contest  # noqa: PLC0415
-    from rhino.solver.solve import Effort, solve  # noqa: PLC0415
+    from rhino.deadline import NEVER
+    from rhino.solver.contest import read_contest
+    from rhino.solver.solve import Effort, solve
 
     begun = time.monotonic()
     # Reading, reducing and the last step of HiGHS are part of the time.
@@ -83,13 +84,21 @@ def table(rows: list[dict[str, Any]]) -> Table:
     names = ("instance", "cost", "bound", "gap", "usage_ok", "seconds", "to_best", "to_xla")
 
     def text(value: object) -> str:
-        return "-" if value is None else f"{value:.4f}" if isinstance(value, float) and value < 10 else f"{value:.10g}" if isinstance(value, float) else str(value)  # fmt: skip
+        if isinstance(value, float):
+            return f"{value:.4f}" if value < 10 else f"{value:.10g}"
+        return "-" if value is None else str(value)
 
-    return Table("Contest on intra-operator parallelism", names, tuple(tuple(text(row.get(n)) for n in names) for row in rows))
+    return Table(
+        "Contest on intra-operator parallelism", names, tuple(tuple(text(row.get(n)) for n in names) for row in rows)
+    )
 
 
-def run_bench(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+def run_bench(arguments: Sequence[str] | None = None) -> None:
+    """The command line.
+
+    Raises:
+      BenchError: an answer does not fit in memory; all rows are written before.
+    """
     parser = argparse.ArgumentParser(prog="bench.iopddl", description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--seconds", type=float, default=300.0, help="per instance, reading included")
@@ -105,7 +114,9 @@ def run_bench(arguments: Sequence[str] | None = None) -> int:
         if given.json and given.json != "-":
             Path(given.json).write_text(json.dumps(rows, indent=1) + "\n")
     print(json.dumps(rows, indent=1) if given.json == "-" else table(rows))
-    return 0 if all(row["usage_ok"] for row in rows) else 1
+    misfits = [row["instance"] for row in rows if not row["usage_ok"]]
+    if misfits:
+        raise BenchError(f"no answer that fits in memory was found for {', '.join(misfits)}")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,9 @@ class Messages:
             self.own[node, : len(costs)] = costs
         count = len(model.pairs)
         self.to_early, self.to_late = np.zeros((count, self.width)), np.zeros((count, self.width))
-        ends = [(p.left, p.right) if self.colour[p.left] < self.colour[p.right] else (p.right, p.left) for p in model.pairs]
+        ends = [
+            (p.left, p.right) if self.colour[p.left] < self.colour[p.right] else (p.right, p.left) for p in model.pairs
+        ]
         self.early = np.array([a for a, _ in ends], dtype=np.intp)
         self.late = np.array([b for _, b in ends], dtype=np.intp)
         nodes = len(model.costs)
@@ -56,7 +58,11 @@ class Messages:
         self.groups = self._grouped()
         self.by_colour = [np.flatnonzero(self.colour == c) for c in range(int(self.colour.max(initial=0)) + 1)]
         starts, flat = model.flat_usages
-        self.use_at = np.concatenate([owner * self.width + np.arange(len(used)) for owner, used in zip(model.owner.tolist(), model.usages, strict=True)]) if len(starts) else np.zeros(0, dtype=np.intp)  # fmt: skip
+        places = [
+            owner * self.width + np.arange(len(used))
+            for owner, used in zip(model.owner.tolist(), model.usages, strict=True)
+        ]
+        self.use_at = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
         self.use_of = np.repeat(np.arange(len(starts)), [len(used) for used in model.usages])
         self.flat = flat
 
@@ -79,7 +85,7 @@ class Messages:
         return groups
 
     def priced(self) -> Numbers:
-        """Costs of the choices with what their memory costs at the present prices; infinite where there is no choice."""
+        """Costs of the choices with what their memory costs at present; infinite where there is no choice."""
         model = self.model
         if not len(self.flat):
             return self.own
@@ -99,7 +105,9 @@ class Messages:
     def _beliefs(self, costs: Numbers) -> Numbers:
         """Costs with all messages added, a flat array."""
         size = costs.size
-        sums = np.bincount(self.early_at, self.to_early.ravel(), size) + np.bincount(self.late_at, self.to_late.ravel(), size)
+        sums = np.bincount(self.early_at, self.to_early.ravel(), size) + np.bincount(
+            self.late_at, self.to_late.ravel(), size
+        )
         return costs + sums.reshape(costs.shape)
 
     def _forward(self, costs: Numbers) -> Index:
@@ -166,7 +174,9 @@ def _colours(model: Model) -> Index:
     colour = np.full(len(model.costs), -1, dtype=np.intp)
     order = sorted(range(len(model.costs)), key=lambda node: (-len(model.neighbours[node]), node))
     for node in order:
-        taken = {int(colour[end]) for n in model.neighbours[node] for end in (model.pairs[n].left, model.pairs[n].right)}
+        taken = {
+            int(colour[end]) for n in model.neighbours[node] for end in (model.pairs[n].left, model.pairs[n].right)
+        }
         colour[node] = next(c for c in range(len(taken) + 1) if c not in taken)
     return colour
 
@@ -194,7 +204,7 @@ def relax(model: Model, sweeps: int, deadline: Deadline) -> Relaxed:
             best, best_prices = bound, state.prices.copy()
         elif sweep > 20:
             step *= 0.97
-        rounded = [*rounded[-7:], choices]
+        rounded = [*rounded[-11:], choices]
         if len(model.room):
             over = model.profile(choices) - model.room
             slope = np.where((over > 0) | (state.prices > 0), over, 0.0)

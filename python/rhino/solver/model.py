@@ -19,7 +19,7 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class PairTable:
-    """A pair whose equal rows and columns are taken together: `costs[rows[i], columns[j]]`, the least of each line 0."""
+    """A pair whose equal rows and columns are taken together: `costs[rows[i], columns[j]]`, each line's least is 0."""
 
     left: int
     right: int
@@ -71,10 +71,11 @@ class Model:
             columns = (table - rows[:, None]).min(0)
             costs[u] += rows
             costs[v] += columns
-            rest, of_row = np.unique(table - rows[:, None] - columns, axis=0, return_inverse=True)
-            rest, of_column = np.unique(rest, axis=1, return_inverse=True)
+            rest = table - rows[:, None] - columns
             if rest.any():
-                pairs.append(PairTable(u, v, of_row.reshape(-1), of_column.reshape(-1), rest))
+                rest, of_row = _distinct(rest)
+                turned, of_column = _distinct(rest.T)
+                pairs.append(PairTable(u, v, of_row, of_column, turned.T))
         owner, first, last, usages, room = _uses(problem, place)
         return cls(tuple(free), len(problem.clusters), tuple(costs), tuple(pairs), constant,
                    owner, first, last, usages, room)  # fmt: skip
@@ -110,8 +111,10 @@ class Model:
     def cost(self, choices: Index) -> float:
         """What an answer costs."""
         own = sum(float(costs[c]) for costs, c in zip(self.costs, choices, strict=True))
-        return self.constant + own + sum(
-            float(p.costs[p.rows[choices[p.left]], p.columns[choices[p.right]]]) for p in self.pairs
+        return (
+            self.constant
+            + own
+            + sum(float(p.costs[p.rows[choices[p.left]], p.columns[choices[p.right]]]) for p in self.pairs)
         )
 
     def profile(self, choices: Index, uses: Index | None = None) -> Numbers:
@@ -139,6 +142,13 @@ class Model:
         for cluster, choice in zip(self.clusters, choices.tolist(), strict=True):
             full[cluster] = choice
         return full
+
+
+def _distinct(table: Numbers) -> tuple[Numbers, Index]:
+    """The rows that differ, in the order in which they come, and which of them each row is."""
+    numbers: dict[bytes, int] = {}
+    of_row = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in table], dtype=np.intp)
+    return table[np.unique(of_row, return_index=True)[1]], of_row
 
 
 def _uses(problem: Reduction, place: dict[int, int]) -> tuple[Index, Index, Index, tuple[Numbers, ...], Numbers]:

@@ -1,4 +1,4 @@
-"""The best choices of some decisions while the others stay: a mixed-integer program for HiGHS, its rows added as needed.
+"""The best choices of some decisions while the others stay: a mixed-integer program for HiGHS, its rows added late.
 
 With all decisions free its bound is one of the whole problem. It must not know which decisions are worth freeing
 (docs/design/solver.md, "Neighbourhoods").
@@ -27,7 +27,7 @@ _LARGEST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`choices` of all decisions, None if none were found; `bound` holds for what was free; `proved`: no better there."""
+    """`choices` of all decisions, None if none were found; `bound` is of the free ones; `proved`: no better there."""
 
     choices: Index | None
     bound: float
@@ -186,11 +186,14 @@ class _Program:
                 start.append(np.array([max(0.0, now[slot] - self.room[row]) / unit]))
             lines.add(own, used / unit, -inf, self.room[row] / unit)
         cost = np.concatenate(costs)
+        never = ~np.isfinite(cost)
+        cost[never] = 0.0
         scale = float(np.median(cost[cost > 0])) if cost.max() > _LARGEST else 1.0
         lp = lines.program(cost / scale)
         upper = np.ones(columns)
         if soft:
             upper[columns - len(self.rows) :] = inf
+        upper[never] = 0.0
         lp.col_upper_ = upper
         whole, part = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
         lp.integrality_ = [whole] * len(self.costs) + [part] * (columns - len(self.costs))
@@ -198,7 +201,7 @@ class _Program:
 
     def _terms(self, live: Index) -> tuple[Index, Numbers]:
         """What live uses take, by column: one entry per choice that takes any."""
-        model, sums = self.model, {}
+        model, sums = self.model, dict[int, Numbers]()
         for use in live.tolist():
             node = int(model.owner[use])
             sums[node] = sums[node] + model.usages[use] if node in sums else model.usages[use]

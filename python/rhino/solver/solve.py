@@ -1,7 +1,7 @@
-"""The solver of choices: reduces a problem, bounds it, finds an answer that fits, and improves it until it is proved best.
+"""The solver of choices: reduces a problem, bounds it, finds an answer that fits, and improves it.
 
-Small problems are one program for HiGHS; large ones are searched by neighbourhoods. All is counted, not timed: a deadline
-only cuts it short. It must not know files or where problems come from (docs/design/solver.md).
+Small problems are one program for HiGHS; large ones are searched by neighbourhoods. All is counted, not timed: a
+deadline only cuts it short. It must not know files or where problems come from (docs/design/solver.md).
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ import numpy as np
 
 from rhino.deadline import NEVER, Deadline
 from rhino.errors import RhinoError
+from rhino.solver.descent import descend
 from rhino.solver.messages import relax
 from rhino.solver.model import Index, Model
 from rhino.solver.neighbourhood import Limits, best_of
-from rhino.solver.problem import ChoiceProblem
+from rhino.solver.problem import ChoiceProblem, Numbers
 from rhino.solver.reduce import reduce_problem
 
 # Cells of pairs and choices that one program of a neighbourhood has at most, and the whole problem for one program.
 _NEAR_CELLS = 6_000
 _WHOLE_CELLS = 120_000
 _PROVED = 1e-6
+# Sweeps over all neighbourhoods without a better answer, after which there is likely none.
+_IDLE = 3
+# Sweeps that look for an answer that fits, memory at four times the price each time.
+_REPAIRS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +82,11 @@ def solve(problem: ChoiceProblem, effort: Effort, start: Sequence[int] | None = 
     if start is not None and _better(problem, start, choices):
         choices = list(start)
     cost = problem.cost(choices)
-    bound = min(bound, cost)
+    nothing_fits, bound = bound == inf, min(bound, cost)
     gap = (cost - bound) / cost if cost > 0 else 0.0
     status = "optimal" if gap <= _PROVED else "best found"
     if problem.limit is not None and problem.peak(choices) > problem.limit:
-        if not model.costs or bound == inf:
+        if not model.costs or nothing_fits:
             raise RhinoError(_TOO_SMALL, "raise the limit of memory")
         status = "too large"
     return Answer(tuple(choices), cost, bound, gap, status)
@@ -105,12 +110,15 @@ class _Search:
         self.bound = -inf
         self.best: Index = np.array([costs.argmin() for costs in model.costs])
         self.over = inf
+        self.tried = 0
         self.cost = inf
         self.random = np.random.default_rng(0)
         self.cells = sum(pair.costs.size for pair in model.pairs) + int(model.offsets[-1])
 
     def run(self) -> tuple[Index, float]:
         """The best answer and the bound."""
+        if self.model.room.min(initial=0.0) < -self.model.tolerance:
+            return self.best, inf  # even the least usages are too much
         effort, deadline = self.effort, self.effort.deadline
         small = self.cells <= _WHOLE_CELLS
         relaxed = relax(self.model, effort.sweeps, deadline.before(0.75 * min(deadline.at_most(400), 400)))
@@ -118,22 +126,34 @@ class _Search:
         for choices in (self.best, *relaxed.rounded):
             self._take(choices)
         penalty = self._penalty(relaxed.prices)
-        while self.over > 0 and not deadline.over() and self._sweep(penalty):
-            penalty *= 4
+        for choices in relaxed.rounded:
+            self._take(descend(self.model, choices, penalty, deadline))
         if small:
             self._whole()
-        for _ in range(effort.neighbourhoods):
-            if deadline.over() or self._proved() or not self._sweep(inf if self.over == 0 else penalty):
+        for _ in range(_REPAIRS):
+            if self.over == 0 or self._ended():
                 break
+            self._sweep(penalty)
+            penalty *= 4
+        self._take(descend(self.model, self.best, penalty, deadline))
+        idle = 0
+        while idle < _IDLE and not self._ended():
+            before = self.over, self.cost
+            self._sweep(inf if self.over == 0 else penalty)
+            idle = 0 if (self.over, self.cost) < before else idle + 1
         return self.best, self.bound
 
-    def _proved(self) -> bool:
-        return self.over == 0 and self.cost - self.bound <= _PROVED * abs(self.cost)
+    def _ended(self) -> bool:
+        return self.tried >= self.effort.neighbourhoods or self.effort.deadline.over() or self._proved()
 
-    def _penalty(self, prices: Index) -> float:
+    def _proved(self) -> bool:
+        return self.bound == inf or (self.over == 0 and self.cost - self.bound <= _PROVED * abs(self.cost))
+
+    def _penalty(self, prices: Numbers) -> float:
         """What a byte too many costs in the programs of answers that do not fit yet: far more than memory is worth."""
         room = max(1.0, float(np.abs(self.model.room).max(initial=1.0)))
-        return max(10 * float(prices.max(initial=0.0)), self.model.cost(self.best) / room)
+        worth = self.cost if self.cost < inf else max(1.0, abs(self.bound))
+        return max(10 * float(prices.max(initial=0.0)), worth / room)
 
     def _take(self, choices: Index) -> bool:
         """Keeps an answer that exceeds the memory less, or costs less."""
@@ -151,22 +171,22 @@ class _Search:
         if found.choices is not None:
             self._take(found.choices)
 
-    def _sweep(self, penalty: float) -> bool:
-        """Neighbourhoods until each decision was free once or more; whether there are more to try."""
+    def _sweep(self, penalty: float) -> None:
+        """Neighbourhoods until each decision was free once or more."""
         order = self.random.permutation(len(self.model.costs)).tolist()
         seen: set[int] = set()
         for seed in order:
-            if self.effort.deadline.over() or (penalty < inf and self.over == 0):
-                return True
+            if self._ended() or (penalty < inf and self.over == 0):
+                return
             if seed in seen:
                 continue
             free = self._near(seed)
             seen.update(free)
-            limits = Limits(self.effort.nodes, 1e-4, self.effort.deadline.sooner(None))
+            self.tried += 1
+            limits = Limits(self.effort.nodes, 1e-4, self.effort.deadline)
             found = best_of(self.model, free, self.best, penalty, limits)
             if found.choices is not None:
                 self._take(found.choices)
-        return len(seen) > 0
 
     def _near(self, seed: int) -> list[int]:
         """Decisions around one, by pairs, until their program is as large as it may be."""
@@ -174,7 +194,10 @@ class _Search:
         waiting = [seed]
         while waiting:
             node = waiting.pop(0)
-            ends = [model.pairs[n].right if model.pairs[n].left == node else model.pairs[n].left for n in model.neighbours[node]]
+            ends = [
+                model.pairs[n].right if model.pairs[n].left == node else model.pairs[n].left
+                for n in model.neighbours[node]
+            ]
             for other in self.random.permutation(np.array(ends, dtype=np.intp)).tolist():
                 if other in inside:
                     continue
