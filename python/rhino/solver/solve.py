@@ -24,6 +24,8 @@ from rhino.solver.reduce import reduce_problem
 # Cells of pairs and choices that one program of a neighbourhood has at most, and the whole problem for one program.
 _NEAR_CELLS = 6_000
 _WHOLE_CELLS = 120_000
+# Sweeps of messages where one program proves the bound anyway.
+_FEW_SWEEPS = 25
 _PROVED = 1e-6
 # Sweeps over all neighbourhoods without a better answer, after which there is likely none.
 _IDLE = 3
@@ -121,7 +123,8 @@ class _Search:
             return self.best, inf  # even the least usages are too much
         effort, deadline = self.effort, self.effort.deadline
         small = self.cells <= _WHOLE_CELLS
-        relaxed = relax(self.model, effort.sweeps, deadline.before(0.75 * min(deadline.at_most(400), 400)))
+        sweeps = min(effort.sweeps, _FEW_SWEEPS) if small else effort.sweeps
+        relaxed = relax(self.model, sweeps, deadline.before(0.75 * min(deadline.at_most(400), 400)))
         self.bound = relaxed.bound
         for choices in (self.best, *relaxed.rounded):
             self._take(choices)
