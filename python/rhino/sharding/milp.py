@@ -16,6 +16,7 @@ import numpy as np
 
 from rhino.sharding.fixing import Matrix, without
 from rhino.sharding.rows import Rows
+from rhino.solver.highs import SilentHighs
 
 _OPTIMAL = highspy.HighsModelStatus.kOptimal
 # How close to its largest value the relaxation's price is brought, as a share of the gap that is wanted.
@@ -37,14 +38,6 @@ _USED = 1e-6
 
 # By price, where the relaxation's optimum was found.
 Bases = dict[float, Any]
-
-
-class _Silent(highspy.Highs):  # type: ignore[misc]
-    """Prints nothing. HiGHS 1.16 introduces itself on standard output when callbacks are enabled, as it is made."""
-
-    def enableCallbacks(self) -> None:  # noqa: N802  (HiGHS's name)
-        self.setOptionValue("output_flag", False)
-        super().enableCallbacks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +179,7 @@ class _Solver:
         largest = max(np.abs(self.costs).max(), self.slope * self.unit)
         # Seconds are tiny numbers: HiGHS's absolute tolerances want costs around one.
         self.scale = 1.0 / largest if largest > 0 else 1.0
-        self.highs = _Silent()
+        self.highs = SilentHighs()
         for option, value in (
             ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", gap),
             ("mip_abs_gap", 1e-9), ("time_limit", time_limit_s), ("parallel", "off"),

@@ -17,7 +17,7 @@ from rhino.solver.problem import Numbers
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _PairGroup:
     """Pairs between an earlier and a later decision of one colour each, their tables padded to one shape."""
 
     early: Index
@@ -66,7 +66,7 @@ class Messages:
         self.use_of = np.repeat(np.arange(len(starts)), [len(used) for used in model.usages])
         self.flat = flat
 
-    def _grouped(self) -> list[_Group]:
+    def _grouped(self) -> list[_PairGroup]:
         sizes = [len(costs) for costs in self.model.costs]
         buckets: dict[tuple[int, int, int, int], list[int]] = {}
         for number in range(len(self.model.pairs)):
@@ -81,7 +81,9 @@ class Messages:
                 full = pair.full if pair.left == self.early[number] else pair.full.T
                 tables[i, : full.shape[0], : full.shape[1]] = full
             pairs = np.array(numbers, dtype=np.intp)
-            groups.append(_Group(self.early[pairs], self.late[pairs], pairs, tables, tables.transpose(0, 2, 1).copy()))
+            groups.append(
+                _PairGroup(self.early[pairs], self.late[pairs], pairs, tables, tables.transpose(0, 2, 1).copy())
+            )
         return groups
 
     def priced(self) -> Numbers:
@@ -147,9 +149,9 @@ class Messages:
         first = np.flatnonzero(np.diff(nodes[order], prepend=-1))
         sums[nodes[order][first], : sent.shape[1]] += np.add.reduceat(sent[order], first, axis=0)
 
-    def of_colour(self, forward: bool) -> list[list[_Group]]:
+    def of_colour(self, forward: bool) -> list[list[_PairGroup]]:
         """Groups by the colour of the side that sends."""
-        found: list[list[_Group]] = [[] for _ in self.by_colour]
+        found: list[list[_PairGroup]] = [[] for _ in self.by_colour]
         for group in self.groups:
             found[int(self.colour[(group.early if forward else group.late)[0]])].append(group)
         return found

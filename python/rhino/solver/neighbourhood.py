@@ -13,6 +13,7 @@ import highspy
 import numpy as np
 
 from rhino.deadline import Deadline
+from rhino.solver.highs import SilentHighs
 from rhino.solver.model import Index, Model, PairTable
 from rhino.solver.problem import Numbers
 
@@ -49,7 +50,7 @@ def best_of(model: Model, free: list[int], choices: Index, penalty: float, limit
     Args:
       penalty: what memory above the room costs per byte; infinite for none above it.
     """
-    program = _Program(model, free, choices, penalty)
+    program = _FreedProgram(model, free, choices, penalty)
     bound = -inf
     for _ in range(_ROUNDS):
         if limits.deadline.over():
@@ -65,7 +66,7 @@ def best_of(model: Model, free: list[int], choices: Index, penalty: float, limit
     return Found(None, bound, False)
 
 
-class _Program:
+class _FreedProgram:
     """Choices of free decisions, cells of the pairs among them, and rows of memory over what the others leave."""
 
     def __init__(self, model: Model, free: list[int], choices: Index, penalty: float) -> None:
@@ -122,7 +123,7 @@ class _Program:
     def solve(self, limits: Limits) -> tuple[Index | None, float, bool]:
         """An answer under the rows that are there, the bound, and whether the answer is the best."""
         lp, scale, start = self._program()
-        highs = highspy.Highs()
+        highs = SilentHighs()
         for option, value in (
             ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_max_nodes", limits.nodes),
             ("mip_rel_gap", limits.gap), ("time_limit", limits.deadline.at_most(inf)),
@@ -138,7 +139,7 @@ class _Program:
         bound = info.mip_dual_bound * scale if abs(info.mip_dual_bound) < _HUGE else -inf
         if status == highspy.HighsModelStatus.kInfeasible:
             return None, inf, True
-        # Tolerances of the relaxation: a bound is kept a millionth below what HiGHS says.
+        # Tolerances of the relaxation: a bound is kept 1e-9 of it below what HiGHS says.
         bound -= 1e-9 * abs(bound)
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
             return None, bound, False
