@@ -20,8 +20,11 @@ from rhino.request import PlanRequest
 STEP = (Path(__file__).parents[2] / "plan" / "plan_parallelism.mlir").read_text(encoding="utf-8")
 CLUSTER = Cluster.load("dgx-h100:1")
 COMPARED = PlanRequest(CLUSTER, stages=-1)
-# One program does not fit in this, a pipeline does.
+# A pipeline fits in this.
 TIGHT = PlanRequest(CLUSTER, memory_limit=400_000)
+NO_PROGRAM = NothingFits(
+    "memory limit 391 KiB per device cannot be met: the smallest plan found needs 1 MiB; largest: w"
+)
 
 
 def planned(request: PlanRequest, text: str = STEP) -> Plan:
@@ -59,6 +62,8 @@ def test_an_internal_error_is_never_an_alternative(
     monkeypatch: pytest.MonkeyPatch, request_: PlanRequest, where: str, error: Exception, said: str
 ) -> None:
     monkeypatch.setattr(where, raising(error))
+    if request_ is TIGHT:
+        monkeypatch.setattr("rhino.passes.plan.plan_sharding.plan_in_parts", raising(NO_PROGRAM))
     with pytest.raises(RhinoError) as caught:
         planned(request_)
     text = f"{caught.value.message} {caught.value.remedy}"
@@ -82,12 +87,17 @@ def test_a_plan_says_why_there_is_no_pipeline() -> None:
     assert why in page(plan)
 
 
-def test_a_pipeline_says_why_it_is_no_one_program() -> None:
+def test_micro_batches_in_one_program_come_before_a_pipeline() -> None:
+    plan = planned(TIGHT)
+    assert (plan.stages, plan.microbatches > 1) == (1, True)
+    assert f"micro-batches  {plan.microbatches}, one after the other" in summary(plan)
+
+
+def test_a_pipeline_says_why_it_is_no_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rhino.passes.plan.plan_sharding.plan_in_parts", raising(NO_PROGRAM))
     plan = planned(TIGHT)
     assert plan.stages > 1
     said = plan_data(plan)["alternatives"][-1]
     assert said["name"] == "one program" and set(said) == {"name", "why"}
-    assert said["why"].startswith(
-        "memory limit 391 KiB per device cannot be met on dgx-h100:1: the smallest plan found"
-    )
+    assert said["why"] == "memory limit 391 KiB per device cannot be met: the smallest plan found needs 1 MiB"
     assert "largest" not in said["why"]
