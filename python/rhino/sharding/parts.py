@@ -10,7 +10,6 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import Protocol
 
-from rhino.errors import NothingFits
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes
 from rhino.program.alternative import Alternative
@@ -46,10 +45,10 @@ def plan_in_parts(
 ) -> tuple[int, Solution]:
     """The number of parts whose fastest plan within the memory limit takes the least time, and that plan.
 
-    Parts only save memory: where the fastest plan of the whole batch fits, nothing else is tried.
+    By the model of time parts only save memory: where the fastest plan of the whole batch fits, nothing else is tried.
 
     Args:
-      options: of the search of each program.
+      options: of the search of each program, without `life` and `prepared`, which are one program's.
       progress: called with (done, total, label) as meshes of a program are finished.
 
     Raises:
@@ -78,7 +77,9 @@ class _PartsSearch:
         self._descend()
         self._tighten()
         if not self.found:
-            raise self._nothing()
+            # Of the largest number of parts, which needs least.
+            parts = max(self.searches)
+            raise self.searches[parts].nothing_fits(parts)
         best = self._best
         return best, replace(self.found[best], alternatives=self._alternatives(best), seconds=self._seconds())
 
@@ -105,20 +106,18 @@ class _PartsSearch:
         if room <= 0:
             return 2 * known
         share = known * (free.peak_bytes - free.argument_bytes) / room
-        return max(ceil(share), 2 if known == 1 else 2 * known)
+        return max(ceil(share), 2 * known)
 
     def _descend(self) -> None:
         """From what was found to fewer parts, as long as their fastest plans fit."""
         if not self.found:
             return
         parts = self._best
-        for fewer in [n for n in reversed(self.programs.counts) if n < parts]:
+        for fewer in reversed(self.programs.counts):
             # Half as many, or what comes next to that.
-            if 2 * fewer > parts or fewer in self.free or self._late():
+            if 2 * fewer > parts or fewer in self.free or self._search(fewer) is None:
                 continue
-            if self._search(fewer) is None:
-                continue
-            if not self._fits(fewer):
+            if not self._fits(fewer) or self._late():
                 return
             self._solve(fewer)
             parts = fewer
@@ -144,8 +143,7 @@ class _PartsSearch:
             graph = self.programs.graph(parts)
             if graph is None:
                 return None
-            options = self.options if parts == 1 else replace(self.options, life=None, prepared=None)
-            search = self.searches[parts] = MeshSearch(graph, self.model, options, self._told(parts))
+            search = self.searches[parts] = MeshSearch(graph, self.model, self.options, self._told(parts))
             self.free[parts] = search.free()
         return self.searches[parts]
 
@@ -197,15 +195,6 @@ class _PartsSearch:
                 why += f"; {self.lost[parts]}" if parts in self.lost else ""
                 found.append(Alternative(_name(parts), why, free.step_time_s, free.peak_bytes))
         return tuple(sorted(found, key=lambda a: a.rank))
-
-    def _nothing(self) -> NothingFits:
-        """Why nothing fits, of the largest number of parts: it needs least."""
-        parts = max(self.searches)
-        try:
-            self.searches[parts].solution()
-        except NothingFits as error:
-            return NothingFits(f"{error.message.rstrip('.')}, in {parts} micro-batches", error.remedy)
-        raise AssertionError("a plan was found")
 
 
 def _name(parts: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from rhino.deadline import NEVER, Deadline
+from rhino.errors import NothingFits
 from rhino.machine import Cluster
 from rhino.machine.roofline import perfect_s
 from rhino.program.alternative import Alternative
@@ -145,8 +146,10 @@ class MeshSearch:
     def free(self) -> FreePlan:
         """The fastest plan of the first meshes without the limit, which `run` goes on from."""
         name = "O2" if self.small else "O1"
-        level = LEVEL_OF_FEW if self.small else LEVELS[name]
-        found = self._unlimited(dict.fromkeys(self._meshes(name)), level, level.effort)
+        level = self._level(name)
+        starts = dict.fromkeys(self._meshes(name))
+        self.steps.begin(len(starts))
+        found = self._unlimited(starts, level, level.effort)
         self.outcome.met.update((c.mesh, c) for c in found)
         least_s = found[0].best.objective
         # Of plans as fast one that fits is enough.
@@ -167,7 +170,7 @@ class MeshSearch:
         for name in names[: names.index(options.level) + 1]:
             if self.small and name != "O2":
                 continue
-            level = LEVEL_OF_FEW if self.small else LEVELS[name]
+            level = self._level(name)
             outcome.same = level.same
             meshes = self._meshes(name)
             self._round(dict.fromkeys(meshes), level, level.effort)
@@ -180,6 +183,9 @@ class MeshSearch:
                     self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.finer)
         self.clock.append(time.perf_counter())
         return bool(outcome.ranked)
+
+    def _level(self, name: str) -> SearchLevel:
+        return LEVEL_OF_FEW if self.small else LEVELS[name]
 
     def _meshes(self, level: str) -> list[Mesh]:
         """Those that a level tries first."""
@@ -201,11 +207,7 @@ class MeshSearch:
         """
         clock, outcome = self.clock, self.outcome
         if not outcome.ranked:
-            # Only for the message: one mesh is enough.
-            c = min(outcome.failed.values(), key=lambda c: c.best.peak_bytes)
-            late = self.deadline.over(found=False)
-            least = c.best if late else smallest(c.setting, self.limit, c.best)
-            raise explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, least, late)
+            raise self.nothing_fits()
         self.steps.tell(self.steps.total - self.steps.before, "done")
         predicted, chosen = outcome.best
         costs, solve_s = chosen.setting.costs, sum(self.spent_s)
@@ -234,6 +236,14 @@ class MeshSearch:
         if tied.predicted.step_time_s >= found.predicted.step_time_s:
             return found
         return replace(tied, level=self.options.level, seconds=found.seconds + tied.seconds)
+
+    def nothing_fits(self, parts: int = 1) -> NothingFits:
+        """Why no plan was found; `parts` is into how many parts of the batch the program was cut."""
+        # Only for the message: one mesh is enough.
+        c = min(self.outcome.failed.values(), key=lambda c: c.best.peak_bytes)
+        late = self.deadline.over(found=False)
+        least = c.best if late else smallest(c.setting, self.limit, c.best)
+        return explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, least, late, parts)
 
     @property
     def _least_s(self) -> float:

@@ -13,9 +13,10 @@ import highspy
 import numpy as np
 
 from rhino.deadline import Deadline
-from rhino.solver.highs import SilentHighs
+from rhino.solver.highs import SilentHighs, linear_program
 from rhino.solver.model import Index, Model, PairTable
 from rhino.solver.problem import Numbers
+from rhino.solver.rows import Rows
 
 # Rows of memory at first, and how many more after an answer that needs them.
 _FIRST_ROWS = 150
@@ -134,6 +135,12 @@ class _FreedProgram:
         solution.col_value = start.tolist()
         highs.setSolution(solution)
         highs.run()
+        told = highs.getInfo().objective_function_value
+        given = float(np.asarray(lp.col_cost_) @ np.asarray(highs.getSolution().col_value or start))
+        if told < given - 1e-9 * abs(given):
+            # As in `rhino.sharding.milp`: HiGHS 1.16 may say what a better answer costs, and hand the start back.
+            highs.passModel(lp)
+            highs.run()
         status, info = highs.getModelStatus(), highs.getInfo()
         proved = status in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
         bound = info.mip_dual_bound * scale if abs(info.mip_dual_bound) < _HUGE else -inf
@@ -152,12 +159,12 @@ class _FreedProgram:
 
     def _program(self) -> tuple[highspy.HighsLp, float, Numbers]:
         """The program in HiGHS's form, by what its costs were divided, and the start as values of its columns."""
-        model, lines = self.model, _Lines()
+        model, rows = self.model, Rows()
         costs, start = [self.costs], [np.zeros(len(self.costs))]
         for node in self.free:
             start[0][self.at[node] + self.start[node]] = 1.0
             own = np.arange(self.at[node], self.at[node] + len(model.costs[node]))
-            lines.add(own, np.ones(len(own)), 1.0, 1.0)
+            rows.add_sum(1.0, 1.0, own.tolist())
         columns = len(self.costs)
         for pair in self.inner:
             high, wide = pair.costs.shape
@@ -170,8 +177,7 @@ class _FreedProgram:
             for node, classes, sums in ((pair.left, pair.rows, cells), (pair.right, pair.columns, cells.T)):
                 for number, line in enumerate(sums):
                     own = self.at[node] + np.flatnonzero(classes == number)
-                    signs = np.concatenate([np.ones(len(line)), np.full(len(own), -1.0)])
-                    lines.add(np.concatenate([line, own]), signs, 0.0, 0.0)
+                    rows.add_sum(0.0, 0.0, line.tolist(), own.tolist())
         unit = max(1.0, float(np.abs(self.most[self.rows]).max(initial=1.0)) / 1000) if self.rows else 1.0
         soft = self.penalty < inf
         now = model.profile(self.start, self.uses) if len(self.uses) else np.zeros(0)
@@ -185,17 +191,16 @@ class _FreedProgram:
                 columns += 1
                 costs.append(np.array([self.penalty * unit]))
                 start.append(np.array([max(0.0, now[slot] - self.room[row]) / unit]))
-            lines.add(own, used / unit, -inf, self.room[row] / unit)
+            rows.add(-inf, self.room[row] / unit, zip(own.tolist(), (used / unit).tolist(), strict=True))
         cost = np.concatenate(costs)
         never = ~np.isfinite(cost)
         cost[never] = 0.0
         scale = float(np.median(cost[cost > 0])) if cost.max() > _LARGEST else 1.0
-        lp = lines.program(cost / scale)
         upper = np.ones(columns)
         if soft:
             upper[columns - len(self.rows) :] = inf
         upper[never] = 0.0
-        lp.col_upper_ = upper
+        lp = linear_program(cost / scale, upper, rows.lows, rows.highs, rows.starts, rows.indices, rows.coefficients)
         whole, part = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
         lp.integrality_ = [whole] * len(self.costs) + [part] * (columns - len(self.costs))
         return lp, scale, np.concatenate(start)
@@ -211,32 +216,3 @@ class _FreedProgram:
         own = np.concatenate([np.arange(len(used)) + self.at[node] for node, used in sums.items()])
         used = np.concatenate(list(sums.values()))
         return own[used > 0], used[used > 0]
-
-
-class _Lines:
-    """Rows of a program as they are added."""
-
-    def __init__(self) -> None:
-        self.columns: list[Index] = []
-        self.factors: list[Numbers] = []
-        self.lows: list[float] = []
-        self.highs: list[float] = []
-
-    def add(self, columns: Index, factors: Numbers, low: float, high: float) -> None:
-        """One more row: low <= factors . columns <= high."""
-        self.columns.append(columns)
-        self.factors.append(factors)
-        self.lows.append(low)
-        self.highs.append(high)
-
-    def program(self, costs: Numbers) -> highspy.HighsLp:
-        """The program of these rows, all columns from 0 on."""
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(costs), len(self.lows)
-        lp.col_cost_, lp.col_lower_ = costs, np.zeros(len(costs))
-        lp.row_lower_, lp.row_upper_ = np.array(self.lows), np.array(self.highs)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.cumsum([0, *map(len, self.columns)])
-        lp.a_matrix_.index_ = np.concatenate(self.columns)
-        lp.a_matrix_.value_ = np.concatenate(self.factors)
-        return lp

@@ -124,7 +124,8 @@ class _Search:
         effort, deadline = self.effort, self.effort.deadline
         small = self.cells <= _WHOLE_CELLS
         sweeps = min(effort.sweeps, _FEW_SWEEPS) if small else effort.sweeps
-        relaxed = relax(self.model, sweeps, deadline.before(0.75 * min(deadline.at_most(400), 400)))
+        # A quarter of the time: the rest is for answers.
+        relaxed = relax(self.model, sweeps, deadline.half(found=True).half(found=True))
         self.bound = relaxed.bound
         for choices in (self.best, *relaxed.rounded):
             self._take(choices)

@@ -108,7 +108,7 @@ class SplitPrograms:
         if not self.own:
             split_microbatch(module, parts, self.statistics)
         elif parts != self.own:
-            raise _own_loop(module, self.own, parts)
+            raise own_loop_error(module, self.own, parts)
         accumulate_in_loops(module)
         self.cut[parts] = to_bytecode(module)
         return module
@@ -143,7 +143,8 @@ def _not_adopted(main: Any, found: NoAccumulation) -> PassError:
     return PassError(number_program(main)[1][found.op], found.message, [found.remedy])
 
 
-def _own_loop(module: ir.Module, own: int, parts: int) -> PassError:
+def own_loop_error(module: ir.Module, own: int, parts: int) -> PassError:
+    """Why a step whose loop over micro-batches was adopted is not cut into another number of them."""
     loop = next(op for op in functions.walk(module.operation) if RhinoMicrobatches.name in op.attributes)
     message = f"the step has a loop over {own} micro-batches of its own, and is not cut into {parts}"
     return PassError(

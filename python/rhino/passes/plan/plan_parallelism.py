@@ -54,7 +54,6 @@ class PlanParallelism(Pass):
     budget: float = asked("budget")
     pipelines: str = option("if-needed", "when pipelines are looked for", ("if-needed", "compare"))
     microbatches: int = asked("microbatches")
-    fewer: bool = asked("fewer")
     statistics: str = asked("statistics")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
@@ -129,7 +128,6 @@ class PlanParallelism(Pass):
             level=self.level,
             memory_limit=self.memory_limit,
             microbatches=self.microbatches,
-            fewer=self.fewer,
             statistics=self.statistics,
         )
 

@@ -81,6 +81,10 @@ class PlanSharding(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
+        if self.microbatches < 0:
+            raise RhinoError(f"microbatches {self.microbatches} is not a count", "give 0 to leave it open")
+        if self.level == "O0" and self.microbatches > 1:
+            raise RhinoError("level O0 makes no micro-batches", "plan at O1, or without them")
         if self.level == "O0":
             self._propagate(module, log)
         else:
@@ -173,7 +177,8 @@ class PlanSharding(Pass):
         graph = programs.graph(asked)
         if graph is None:
             raise programs.refused[asked]
-        return asked, plan_sharding(graph, cluster, options, log.session.progress)
+        cut = 1 if graph is programs.whole else asked
+        return cut, plan_sharding(graph, cluster, options, log.session.progress)
 
 
 def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
