@@ -26,6 +26,7 @@ class Segment:
     """One segment of the forward pass, computed again.
 
     Attributes:
+      part: which one of the step's segments.
       items: what is done again, in program order.
       leaves: values that it reads: kept ones, arguments, and others that are there anyway. No constants.
       replaced: values made again that the backward pass reads.
@@ -34,6 +35,7 @@ class Segment:
       flops: of the products among the items, in one step.
     """
 
+    part: int
     items: tuple[int, ...]
     leaves: tuple[int, ...]
     replaced: tuple[int, ...]
@@ -102,7 +104,7 @@ def choose(step: Step, policy: str, count: int, once: Collection[int] = ()) -> l
         for v in sides.reads[i]:
             readers.setdefault(v, []).append(i)
     found = []
-    for part in step.parts[: max(0, min(count, len(step.parts) - 1))]:
+    for k, part in enumerate(step.parts[: max(0, min(count, len(step.parts) - 1))]):
         allowed = set(part)
         made = (v for i in part for v in graph.ops[i].results)
         targets = [v for v in made if v in readers and v not in step.crossing and not is_source(graph, v)]
@@ -116,10 +118,23 @@ def choose(step: Step, policy: str, count: int, once: Collection[int] = ()) -> l
         kept, again = keep_least(
             graph, targets, maker, sides.reads, free, lambda i: price(graph, policy, graph.ops[i], sides.fixed, once)
         )
-        segment = _segment(step, maker, readers, kept, again)
+        segment = _segment(step, k, maker, readers, kept, again)
         if segment is not None:
             found.append(segment)
     return found
+
+
+def kept_bytes(step: Step, segments: Iterable[Segment] = ()) -> int:
+    """Bytes that the forward pass leaves for the backward pass, undivided, if segments are done again."""
+    graph, sides = step.graph, step.sides
+    done = list(segments)
+    redone = {v for segment in done for i in step.parts[segment.part] for v in graph.ops[i].results}
+    made = {v for i in sides.forward for v in graph.ops[i].results}
+    read = {v for segment in done for v in segment.leaves if v in made and v not in sides.fixed}
+    # What else the backward pass reads of them stays, but not what that is made of in the kernel that reads it.
+    replaced = {v for segment in done for v in segment.replaced}
+    read |= {v for i in sides.backward for v in sides.reads[i] if v in redone and v not in replaced | sides.fixed}
+    return sum(graph.values[v].nbytes for v in (step.kept - redone) | read)
 
 
 def keep_least(
@@ -204,7 +219,12 @@ def _is_of_activations(op: Op, fixed: Collection[int]) -> bool:
 
 
 def _segment(
-    step: Step, maker: Mapping[int, int], readers: Mapping[int, Sequence[int]], kept: set[int], again: Sequence[int]
+    step: Step,
+    part: int,
+    maker: Mapping[int, int],
+    readers: Mapping[int, Sequence[int]],
+    kept: set[int],
+    again: Sequence[int],
 ) -> Segment | None:
     """What is made again, in its place; None where nothing is."""
     graph, sides = step.graph, step.sides
@@ -216,7 +236,9 @@ def _segment(
     leaves = dict.fromkeys(v for i in again for v in sides.reads[i] if v not in made)
     flops = sum(products(graph, graph.ops[i]) for i in again)
     after = _awaited(step, maker, before)
-    return Segment(tuple(again), tuple(v for v in leaves if not is_source(graph, v)), replaced, before, after, flops)
+    return Segment(
+        part, tuple(again), tuple(v for v in leaves if not is_source(graph, v)), replaced, before, after, flops
+    )
 
 
 def is_source(graph: Graph, v: int) -> bool:

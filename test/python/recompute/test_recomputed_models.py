@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -11,9 +12,11 @@ import pytest
 from jaxlib.mlir import ir
 
 from rhino.compile import compile_module
+from rhino.compile.undone import undone
+from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.import_graph import import_graph
-from rhino.ir.recompute.step import recompute
+from rhino.ir.recompute.step import recompute, variants
 from rhino.recompute import body_items, products
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
@@ -94,8 +97,51 @@ def test_xla_keeps_less_and_does_the_products_again(scan: bool, gpu_compiler: No
     peaks = {}
     for policy in ("keep", "dots", "layers"):
         module = parse_text(text, make_context())
-        if policy != "keep":
-            recompute(module, policy)
-        peaks[policy] = compile_module(str(module), "h100").memory_analysis().temp_size_in_bytes
+        again = recompute(module, policy).flops if policy != "keep" else 0
+        compiled = compile_module(str(module), "h100")
+        assert undone(compiled.hlo_text(), flops(module), again) == 0
+        peaks[policy] = compiled.memory_analysis().temp_size_in_bytes
     assert peaks["layers"] < peaks["dots"] < peaks["keep"]
     assert peaks["layers"] < 0.5 * peaks["keep"]
+
+
+def without_barriers(text: str) -> str:
+    """The module with its barriers gone: what they hold back is free to be merged."""
+    module = parse_text(text, make_context())
+    main = functions.find(module, "main")
+    assert main is not None
+    for op in [op for op in functions.walk(main) if op.name == "stablehlo.optimization_barrier"]:
+        for operand, result in zip(op.operands, op.results, strict=True):
+            result.replace_all_uses_with(operand)
+        op.erase()
+    return str(module)
+
+
+@pytest.mark.slow
+def test_what_xla_undid_is_found(gpu_compiler: None) -> None:
+    step, state, batch = steps.tiny("gpt")
+    module = parse_text(steps.lowered(step, state, batch), make_context())
+    done = recompute(module, "layers")
+    wanted, text = flops(module), str(module)
+    assert undone(compile_module(text, "h100").hlo_text(), wanted, done.flops) == 0
+    merged = compile_module(without_barriers(text), "h100").hlo_text()
+    assert undone(merged, wanted, done.flops) == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize(("name", "changes"), [("gpt", {"layers": 4}), ("llama", {"scan": True}), ("t5", {})])
+def test_variants_come_to_what_they_say(name: str, changes: dict[str, Any]) -> None:
+    step, state, batch = steps.tiny(name, **changes)
+    text = steps.lowered(step, state, batch)
+    module = parse_text(text, make_context())
+    found = variants(module)
+    assert str(module) == str(parse_text(text, make_context()))
+    assert found[0].policy == "keep"
+    assert len(found) > 2
+    for before, way in itertools.pairwise(found):
+        assert way.extra_flops >= before.extra_flops
+        assert way.kept_bytes < before.kept_bytes
+    for way in found[1:]:
+        other = parse_text(text, make_context())
+        assert recompute(other, way.policy, way.count).flops == way.extra_flops
+        # What it then keeps is estimated before the loops are rewritten.
+        assert variants(other)[0].kept_bytes == pytest.approx(way.kept_bytes, rel=0.05)

@@ -13,7 +13,7 @@ from rhino.dialect import functions
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.recompute.rewrite import done_once, drop_unread, write_segments
 from rhino.ir.recompute.scans import find_pairs, rewrite_pair
-from rhino.recompute import Step, choose, read_step
+from rhino.recompute import POLICIES, Step, choose, kept_bytes, read_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,54 @@ class Recomputed:
     operations: int
     flops: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """One way to recompute: the options of rhino-recompute, and what they come to, undivided.
+
+    `kept_bytes` is what the forward pass leaves for the backward pass, `extra_flops` the products that are done again.
+    """
+
+    policy: str
+    count: int
+    kept_bytes: int
+    extra_flops: int
+
+
+def variants(module: ir.Module) -> list[Recomputation]:
+    """The ways to recompute that are worth a look, from none to most; each keeps less than all before it.
+
+    The first is the step as it is. Costs about as much as reading the module; nothing is changed, and bytes are
+    estimates, to choose by what to try: of loops they are those of the pairs that are in the step as it is.
+
+    Raises:
+      PassError: a tensor has a dynamic shape, or a call is left.
+    """
+    graph = import_graph(module)
+    main = functions.find(module, "main")
+    assert main is not None, "it was imported"
+    ops = number_program(main)[1]
+    once = done_once(ops)
+    step = read_step(graph)
+    whole = kept_bytes(step)
+    found = [Recomputation("keep", 0, whole, 0)]
+    last = len(step.parts) - 1
+    for policy in POLICIES:
+        pairs = list(find_pairs(graph, ops, policy, once))
+        spared = sum(pair.saved_bytes(graph) for pair in pairs)
+        flops = sum(pair.flops(graph) for pair in pairs)
+        for count in sorted({max(1, -(-last * share // 4)) for share in (1, 2, 3, 4)}) if last > 0 or pairs else ():
+            segments = choose(step, policy, count, once)
+            if segments or pairs:
+                extra = flops + sum(s.flops for s in segments)
+                found.append(Recomputation(policy, count, kept_bytes(step, segments) - spared, extra))
+    found.sort(key=lambda way: (way.extra_flops, way.kept_bytes, way.count))
+    less: list[Recomputation] = []
+    for way in found:
+        if not less or way.kept_bytes < less[-1].kept_bytes:
+            less.append(way)
+    return less
 
 
 def recompute(module: ir.Module, policy: str, count: int = -1) -> Recomputed:
