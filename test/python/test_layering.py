@@ -17,7 +17,8 @@ import pytest
 from sources import OURS, RHINO, ROOT, SOURCES, imports, package_of, where, within
 
 PLANNING = (
-    "schema", "program", "machine", "sharding", "microbatch", "recompute", "pipeline", "reshard", "kernels", "solver", "xla",
+    "schema", "program", "machine", "sharding", "microbatch", "recompute", "pipeline", "reshard", "kernels", "solver",
+    "xla",
 )  # fmt: skip
 # Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
 PRIVATE_ROOTS = (

@@ -1,6 +1,6 @@
 """What a training step computes again in its backward pass instead of keeping it.
 
-Plain data in, plain data out: `find_sides` tells the passes apart, `find_segments` where the forward pass is narrow,
+Plain data in, plain data out: `find_sides` tells the passes apart, `read_step` where the forward pass is narrow,
 `choose` what of a segment is kept under a policy. The rewrite is in `rhino.ir.recompute`.
 """
 

@@ -132,8 +132,8 @@ def kept_bytes(step: Step, segments: Iterable[Segment] = ()) -> int:
     made = {v for i in sides.forward for v in graph.ops[i].results}
     read = {v for segment in done for v in segment.leaves if v in made and v not in sides.fixed}
     # What else the backward pass reads of them stays, but not what that is made of in the kernel that reads it.
-    replaced = {v for segment in done for v in segment.replaced}
-    read |= {v for i in sides.backward for v in sides.reads[i] if v in redone and v not in replaced | sides.fixed}
+    anyway = sides.fixed.union(*(segment.replaced for segment in done))
+    read |= {v for i in sides.backward for v in sides.reads[i] if v in redone and v not in anyway}
     return sum(graph.values[v].nbytes for v in (step.kept - redone) | read)
 
 

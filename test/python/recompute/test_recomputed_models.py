@@ -19,17 +19,23 @@ from rhino.ir.import_graph import import_graph
 from rhino.ir.recompute.step import recompute, variants
 from rhino.recompute import body_items, products
 
-CASES: list[tuple[str, dict[str, Any], str]] = [
-    ("gpt", {"dropout": 0.1}, "layers"),
-    ("gpt", {"dropout": 0.1}, "dots"),
-    ("gpt", {"dropout": 0.1, "scan": True}, "layers"),
-    ("gpt", {"scan": True}, "dots"),
-    ("llama", {"scan": True}, "layers"),
-    ("t5", {"layers": 1}, "layers"),
-    ("t5", {"scan": True}, "dots"),
-    ("vit", {}, "layers"),
-    ("moe", {}, "dots"),
-    ("mlp", {}, "layers"),
+LONG = pytest.mark.long
+CASES = [
+    pytest.param("gpt", {"dropout": 0.1, "layers": 1}, "layers", id="dropout"),
+    pytest.param("llama", {"scan": True}, "layers", id="scan"),
+    pytest.param("mlp", {}, "layers", id="mlp"),
+    *(pytest.param("gpt", {"dropout": 0.1}, policy, marks=LONG) for policy in ("dots", "layers")),
+    pytest.param("gpt", {"dropout": 0.1, "scan": True}, "layers", marks=LONG),
+    pytest.param("gpt", {"scan": True}, "dots", marks=LONG),
+    pytest.param("t5", {"layers": 1}, "layers", marks=LONG),
+    pytest.param("t5", {"scan": True}, "dots", marks=LONG),
+    pytest.param("vit", {}, "layers", marks=LONG),
+    pytest.param("moe", {}, "dots", marks=LONG),
+    *(
+        pytest.param(name, {}, policy, marks=LONG)
+        for name in ("unet", "convnet", "wide_resnet", "clip", "bert", "sparse_llama", "dlrm", "lstm")
+        for policy in ("dots", "layers")
+    ),
 ]
 
 
@@ -49,18 +55,13 @@ def test_recomputation_makes_the_same_step(name: str, changes: dict[str, Any], p
     module.operation.verify()
     assert done.operations > 0
     assert not done.reason
-    assert flops(module) == before + done.flops
+    # What only the backward pass read is not done twice: nothing reads the original any more.
+    assert before + 0.99 * done.flops <= flops(module) <= before + done.flops
     flat = [np.asarray(leaf) for leaf in jax.tree.leaves((state, batch))]
     steps.agree(steps.run(str(module), flat), steps.run(text, flat), 1e-6, 1e-6)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["unet", "convnet", "wide_resnet", "clip", "bert", "sparse_llama", "dlrm", "lstm"])
-@pytest.mark.parametrize("policy", ["dots", "layers"])
-def test_other_models(name: str, policy: str) -> None:
-    test_recomputation_makes_the_same_step(name, {}, policy)
-
-
 def test_bfloat16() -> None:
     # XLA computes chains of bfloat16 in float32 as it fuses them, so that copies may be rounded elsewhere.
     step, state, batch = steps.tiny("gpt", dtype="bfloat16")
@@ -128,7 +129,10 @@ def test_what_xla_undid_is_found(gpu_compiler: None) -> None:
     assert undone(merged, wanted, done.flops) == pytest.approx(1, abs=0.02)
 
 
-@pytest.mark.parametrize(("name", "changes"), [("gpt", {"layers": 4}), ("llama", {"scan": True}), ("t5", {})])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("gpt", {"layers": 4}), ("llama", {"scan": True}), pytest.param("t5", {}, marks=LONG)],
+)
 def test_variants_come_to_what_they_say(name: str, changes: dict[str, Any]) -> None:
     step, state, batch = steps.tiny(name, **changes)
     text = steps.lowered(step, state, batch)

@@ -72,8 +72,9 @@ def variants(module: ir.Module) -> list[Recomputation]:
         pairs = list(find_pairs(graph, ops, policy, once))
         spared = sum(pair.saved_bytes(graph) for pair in pairs)
         flops = sum(pair.flops(graph) for pair in pairs)
+        every = choose(step, policy, last, once)
         for count in sorted({max(1, -(-last * share // 4)) for share in (1, 2, 3, 4)}) if last > 0 or pairs else ():
-            segments = choose(step, policy, count, once)
+            segments = [segment for segment in every if segment.part < count]
             if segments or pairs:
                 extra = flops + sum(s.flops for s in segments)
                 found.append(Recomputation(policy, count, kept_bytes(step, segments) - spared, extra))
