@@ -52,7 +52,7 @@ class HloTimes:
         if instruction.opcode in FREE:
             return None
         moved_s = self._moved(computation, instruction) / memory_bytes_s(self.cluster)
-        found = self._product(computation, instruction)
+        found = product_in(self.module, computation, instruction)
         if found is not None:
             product, name = found
             flops = 2 * product.batch * product.rows * product.columns * product.depth
@@ -73,34 +73,6 @@ class HloTimes:
         return self._known[key]
 
     # --- what an instruction is -------------------------------------------------------------------------------------
-
-    def _product(self, computation: Computation, instruction: Instruction) -> tuple[MatrixProduct, str] | None:
-        """The dot or convolution that an instruction is, or that a fusion has inside."""
-        if instruction.opcode == "fusion":
-            for name in called_computations(instruction).get("calls", ()):
-                inside = self.module.computations[name]
-                for one in inside.instructions.values():
-                    if (found := self._product(inside, one)) is not None:
-                        return found
-            return None
-        operands = [
-            computation.instructions[name].result[0]
-            for name in instruction.operands[:2]
-            if _has_result(computation, name)
-        ]
-        if instruction.opcode == "dot" and len(operands) == 2:
-            return _dot(operands, lambda name: _dims(instruction.attributes, name)), "stablehlo.dot_general"
-        if instruction.opcode == "custom-call" and len(operands) == 2:
-            target = _target(instruction)
-            if target.startswith("__cublas$"):
-                numbers = _find(_config(instruction), "dot_dimension_numbers")
-                if isinstance(numbers, Mapping):
-                    return _dot(operands, lambda name: _numbers(numbers, name)), "stablehlo.dot_general"
-            if target.startswith("__cudnn$conv"):
-                return _convolution(instruction, operands, target), "stablehlo.convolution"
-        if instruction.opcode == "convolution" and len(operands) == 2:
-            return _convolution(instruction, operands, ""), "stablehlo.convolution"
-        return None
 
     def _kernel(self, computation: Computation, instruction: Instruction) -> float | None:
         """Seconds of a call that the table of kernels knows."""
@@ -141,6 +113,35 @@ class HloTimes:
             read = [_read(inside, i, whole) for i, whole in enumerate(read)]
             written = _written(inside, written)
         return sum(read) + written
+
+
+def product_in(
+    module: HloModule, computation: Computation, instruction: Instruction
+) -> tuple[MatrixProduct, str] | None:
+    """The dot or convolution that an instruction is, or that a fusion has inside; and its name in StableHLO."""
+    if instruction.opcode == "fusion":
+        for name in called_computations(instruction).get("calls", ()):
+            inside = module.computations[name]
+            for one in inside.instructions.values():
+                if (found := product_in(module, inside, one)) is not None:
+                    return found
+        return None
+    operands = [
+        computation.instructions[name].result[0] for name in instruction.operands[:2] if _has_result(computation, name)
+    ]
+    if instruction.opcode == "dot" and len(operands) == 2:
+        return _dot(operands, lambda name: _dims(instruction.attributes, name)), "stablehlo.dot_general"
+    if instruction.opcode == "custom-call" and len(operands) == 2:
+        target = _target(instruction)
+        if target.startswith("__cublas$"):
+            numbers = _find(_config(instruction), "dot_dimension_numbers")
+            if isinstance(numbers, Mapping):
+                return _dot(operands, lambda name: _numbers(numbers, name)), "stablehlo.dot_general"
+        if target.startswith("__cudnn$conv"):
+            return _convolution(instruction, operands, target), "stablehlo.convolution"
+    if instruction.opcode == "convolution" and len(operands) == 2:
+        return _convolution(instruction, operands, ""), "stablehlo.convolution"
+    return None
 
 
 def _has_result(computation: Computation, name: str) -> bool:

@@ -18,8 +18,9 @@ def widen(
     kinds: Sequence[ir.Type],
     following: Callable[[Sequence[Any]], Sequence[Any]],
     attributes: Mapping[str, ir.Attribute] | None = None,
+    starts: Sequence[Any] | None = None,
 ) -> ir.Operation:
-    """The loop, in front of the old one and in its place, with further carries that start as zeros.
+    """The loop, in front of the old one and in its place, with further carries that start as zeros or as told.
 
     The regions move over and uses of the old results are replaced; the caller erases the old loop, which stands where
     what reads the new results can be inserted.
@@ -28,16 +29,17 @@ def widen(
       kinds: tensor types of the further carries.
       following: called at the end of the body with their block arguments; returns what they go on with.
       attributes: instead of the old loop's.
+      starts: what the further carries start as.
     """
     count = len(loop.results)
     given = attributes_of(loop) if attributes is None else dict(attributes)
     with loop.context, loop.location:
         with ir.InsertionPoint(loop):
-            zeros = [splat(kind, 0) for kind in kinds]
+            first = [splat(kind, 0) for kind in kinds] if starts is None else list(starts)
             new = ir.Operation.create(
                 loop.name,
                 results=[*(result.type for result in loop.results), *kinds],
-                operands=[*loop.operands, *zeros],
+                operands=[*loop.operands, *first],
                 attributes=given,
                 regions=len(loop.regions),
             )

@@ -112,6 +112,9 @@ def buffers(graph: Graph) -> list[int]:
     owner = list(range(len(graph.values)))
     # The caller's. XLA: updates-copy-what-is-kept
     kept = {a.value for a in graph.arguments if not a.donated}
+    # All that a loop carries and starts with one constant, such as zeros, is memory of its own.
+    constants = (op.results[0] for op in graph.ops if op.name == "stablehlo.constant")
+    kept |= {v for v in constants if graph.values[v].shape}
     for op in graph.ops:
         for tie in op.ties:
             changed = op.name == "stablehlo.while" and not is_invariant(op, tie)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir import ir
 
@@ -14,6 +17,26 @@ from rhino.dialect.context import make_context, parse_text
 from rhino.passes.pass_manager import PassManager
 
 FAST_COMPILE = {"xla_backend_optimization_level": 0}
+
+
+def tiny(name: str, batch_size: int = 8, **changes: Any) -> tuple[Any, Any, Any]:
+    """The step of a tiny model, a state in the middle of training, and a batch.
+
+    At its start an optimizer's state is zero, and the first step divides gradients by themselves.
+    """
+    model = importlib.import_module(f"examples.models.{name}")
+    config = dataclasses.replace(model.PRESETS["tiny"], **changes)
+    state = model.abstract_inputs(config, batch_size)[0]
+    random = np.random.default_rng(0)
+
+    def value(path: Any, leaf: Any) -> np.ndarray:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return np.ones(leaf.shape, leaf.dtype)
+        drawn = random.normal(0, 0.1, leaf.shape) if "params" in str(path[0]) else random.uniform(0.1, 0.2, leaf.shape)
+        return drawn.astype(leaf.dtype)
+
+    state = jax.tree_util.tree_map_with_path(value, state)
+    return model.make_train_step(config)[1], state, model.example_batch(config, batch_size)
 
 
 def lowered(function: Callable[..., Any], *arguments: Any) -> str:

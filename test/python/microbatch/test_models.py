@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from typing import Any
 
 import jax
@@ -30,26 +29,6 @@ CASES = [
 ]
 
 
-def tiny(name: str, batch_size: int = 8, **changes: Any) -> tuple[Any, Any, Any]:
-    """The step of a tiny model, a state in the middle of training, and a batch.
-
-    At its start an optimizer's state is zero, and the first step divides gradients by themselves.
-    """
-    model = importlib.import_module(f"examples.models.{name}")
-    config = dataclasses.replace(model.PRESETS["tiny"], **changes)
-    state = model.abstract_inputs(config, batch_size)[0]
-    random = np.random.default_rng(0)
-
-    def value(path: Any, leaf: Any) -> np.ndarray:
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            return np.ones(leaf.shape, leaf.dtype)
-        drawn = random.normal(0, 0.1, leaf.shape) if "params" in str(path[0]) else random.uniform(0.1, 0.2, leaf.shape)
-        return drawn.astype(leaf.dtype)
-
-    state = jax.tree_util.tree_map_with_path(value, state)
-    return model.make_train_step(config)[1], state, model.example_batch(config, batch_size)
-
-
 def compare(step: Any, state: Any, batch: Any, *counts: int, rtol: float = 1e-5) -> None:
     """Every result is that of the whole batch, for several numbers of micro-batches."""
     text = steps.lowered(step, state, batch)
@@ -61,29 +40,29 @@ def compare(step: Any, state: Any, batch: Any, *counts: int, rtol: float = 1e-5)
 
 @pytest.mark.parametrize(("name", "changes"), CASES)
 def test_micro_batches_make_the_same_step(name: str, changes: dict[str, Any]) -> None:
-    compare(*tiny(name, **changes), 4)
+    compare(*steps.tiny(name, **changes), 4)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "changes"), CASES)
 def test_any_number_of_micro_batches_makes_the_same_step(name: str, changes: dict[str, Any]) -> None:
-    compare(*tiny(name, **changes), 1, 2, 8)
+    compare(*steps.tiny(name, **changes), 1, 2, 8)
 
 
 @pytest.mark.long
 def test_unet() -> None:
-    compare(*tiny("unet"), 2, 4)
+    compare(*steps.tiny("unet"), 2, 4)
 
 
 def test_bfloat16() -> None:
     # Gradients of 2 examples instead of 8 are rounded to bfloat16, whose numbers are 2^-8 apart, before they are added.
-    compare(*tiny("gpt", dtype="bfloat16", scan=True), 4, rtol=2**-8)
+    compare(*steps.tiny("gpt", dtype="bfloat16", scan=True), 4, rtol=2**-8)
 
 
 @pytest.mark.parametrize(("routing", "scan"), [("einsum", False), pytest.param("sort", True, marks=pytest.mark.long)])
 def test_experts_without_a_balance_loss(routing: str, scan: bool) -> None:
     config = dataclasses.replace(moe.PRESETS["tiny"], routing=routing, scan=scan)
-    params = tiny("moe", routing=routing, scan=scan)[1].params
+    params = steps.tiny("moe", routing=routing, scan=scan)[1].params
 
     def step(params: Any, tokens: Any) -> Any:
         def loss(params: Any) -> Any:
@@ -109,13 +88,13 @@ def test_experts_without_a_balance_loss(routing: str, scan: bool) -> None:
     ],
 )
 def test_refused(name: str, message: str) -> None:
-    step, state, batch = tiny(name)
+    step, state, batch = steps.tiny(name)
     with pytest.raises(RhinoError, match=message):
         steps.split(steps.lowered(step, state, batch), 2)
 
 
 def test_no_micro_batch_makes_random_bits_for_others() -> None:
-    step, state, batch = tiny("gpt", dropout=0.1, layers=1)
+    step, state, batch = steps.tiny("gpt", dropout=0.1, layers=1)
     text = steps.split(steps.lowered(step, state, batch), 4)
     loop = text[text.index("rhino.microbatches") :]
     assert "tensor<2x64x64xui32>" in loop  # the residual dropout of two examples

@@ -12,7 +12,7 @@ import microbatch_steps as steps
 import numpy as np
 import pytest
 from flax import linen as nn
-from test_models import tiny
+from microbatch_steps import tiny
 
 from rhino.errors import RhinoError
 from rhino.microbatch.estimates import Estimates, bits

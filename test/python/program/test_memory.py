@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from hand_graphs import Builder
 from search_programs import graph_of, spec
 
+from rhino.dialect.context import make_context, parse_text
+from rhino.ir.import_graph import import_graph
 from rhino.program import Argument, Graph
 from rhino.program.memory import Memory, lifetimes, peak
 
@@ -129,6 +131,30 @@ def test_a_loop_updates_in_place_and_its_body_comes_on_top() -> None:
     assert kept((0,)) == (2 + 1) * TILE + 4
     # An argument that is not donated must not be overwritten: the loop works on a copy, which is the result.
     assert kept(()) == (2 + 2) * TILE + 4
+
+
+def test_stacks_that_start_with_one_constant_are_two() -> None:
+    text = """
+      func.func @main(%x: tensor<16x16xf32>) -> (tensor<16x16xf32>, tensor<16x16xf32>) {
+        %zero = stablehlo.constant dense<0> : tensor<i32>
+        %zeros = stablehlo.constant dense<0.0> : tensor<16x16xf32>
+        %r:3 = stablehlo.while(%i = %zero, %a = %zeros, %b = %zeros)
+            : tensor<i32>, tensor<16x16xf32>, tensor<16x16xf32>
+        cond {
+          %three = stablehlo.constant dense<3> : tensor<i32>
+          %0 = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %0 : tensor<i1>
+        } do {
+          %one = stablehlo.constant dense<1> : tensor<i32>
+          %0 = stablehlo.add %i, %one : tensor<i32>
+          %1 = stablehlo.add %a, %x : tensor<16x16xf32>
+          %2 = stablehlo.multiply %b, %x : tensor<16x16xf32>
+          stablehlo.return %0, %1, %2 : tensor<i32>, tensor<16x16xf32>, tensor<16x16xf32>
+        }
+        return %r#1, %r#2 : tensor<16x16xf32>, tensor<16x16xf32>
+      }"""
+    # The argument and two sums; the counter is 4 bytes.
+    assert whole(import_graph(parse_text(text, make_context()))).peak_bytes == 3 * TILE + 4
 
 
 def test_what_a_loop_reads_lives_until_it_ends() -> None:

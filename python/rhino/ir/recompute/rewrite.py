@@ -1,0 +1,84 @@
+"""Writes segments of the forward pass a second time, where the backward pass reads what they make.
+
+Owns that rewrite of a block. What is made again is told (`rhino.recompute`); it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from rhino.dialect import functions
+from rhino.program.operations import stablehlo as named
+from rhino.recompute import Segment, Step
+
+_EFFECTS = named("custom_call rng infeed outfeed send recv")
+
+
+def done_once(ops: Sequence[Any]) -> set[int]:
+    """The operations that must not be done twice: they have effects, or give other numbers each time."""
+    return {
+        index
+        for index, op in enumerate(ops)
+        if any(_has_effect(inner) for inner in (op, *(functions.walk(op) if len(op.regions) else ())))
+    }
+
+
+def _has_effect(op: Any) -> bool:
+    if op.name not in _EFFECTS:
+        return False
+    if op.name != "stablehlo.custom_call":
+        return True
+    return "has_side_effect" in op.attributes and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
+
+
+def write_segments(step: Step, segments: Iterable[Segment], values: Sequence[Any], ops: Sequence[Any]) -> None:
+    """Rewrite the program, in place.
+
+    What a segment reads goes through a barrier together with the cotangent that its backward pass begins with: so the
+    copies are not merged with the originals, and are not made before they are needed.
+
+    Args:
+      values, ops: handles, as `number_program` gives them.
+    """
+    backward = step.sides.backward
+    for segment in segments:
+        place = ops[segment.before]
+        held = list(segment.leaves)
+        if segment.after >= 0:
+            held.append(segment.after)
+        handles = [values[v] for v in held]
+        with place.context, place.location, ir.InsertionPoint(place):
+            barrier = stablehlo.OptimizationBarrierOp(handles).operation if handles else None
+            copies: dict[Any, Any] = dict(zip(handles, barrier.results, strict=True)) if barrier else {}
+            late = copies.pop(values[segment.after]) if segment.after >= 0 else None
+            functions.copy_all([ops[i] for i in segment.items], copies)
+        instead = {values[v]: copies[values[v]] for v in segment.replaced}
+        if late is not None:
+            instead[values[segment.after]] = late
+        for i in backward:
+            if i >= segment.before and not instead.keys().isdisjoint(values[v] for v in step.sides.reads[i]):
+                _read_instead(ops[i], instead)
+
+
+def _read_instead(item: Any, instead: dict[Any, Any]) -> None:
+    for op in (item, *functions.walk(item)):
+        for position, operand in enumerate(op.operands):
+            if operand in instead:
+                op.operands[position] = instead[operand]
+
+
+def drop_unread(block: Any) -> int:
+    """Takes out of a block, and of the loops in it, what nothing reads any more; how many operations."""
+    dropped = 0
+    for op in reversed([view.operation for view in block.operations][:-1]):
+        pure = op.name.startswith(("stablehlo.", "chlo.")) and not any(
+            _has_effect(inner) for inner in (op, *functions.walk(op))
+        )
+        if pure and len(op.results) and not any(True for result in op.results for _ in result.uses):
+            op.erase()
+            dropped += 1
+    return dropped

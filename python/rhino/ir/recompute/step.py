@@ -1,0 +1,129 @@
+"""A training step with recomputation: read, chosen, written, and what came of it.
+
+Owns the order of these. The choice is `rhino.recompute`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import functions
+from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.recompute.rewrite import done_once, drop_unread, write_segments
+from rhino.ir.recompute.scans import find_pairs, rewrite_pair
+from rhino.recompute import POLICIES, Step, choose, kept_bytes, read_step
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What came of it.
+
+    Attributes:
+      segments: of the forward pass, those never computed again included.
+      recomputed: how many of them are computed again.
+      loops: over layers that are computed again, layer by layer.
+      operations: how many are done a second time.
+      flops: of the products among them, in one step.
+      reason: why nothing is computed again; empty if something is.
+    """
+
+    segments: int
+    recomputed: int
+    loops: int
+    operations: int
+    flops: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """One way to recompute: the options of rhino-recompute, and what they come to, undivided.
+
+    `kept_bytes` is what the forward pass leaves for the backward pass, `extra_flops` the products that are done again.
+    """
+
+    policy: str
+    count: int
+    kept_bytes: int
+    extra_flops: int
+
+
+def variants(module: ir.Module) -> list[Recomputation]:
+    """The ways to recompute that are worth a look, from none to most; each keeps less than all before it.
+
+    The first is the step as it is. Costs about as much as reading the module; nothing is changed, and bytes are
+    estimates, to choose by what to try: of loops they are those of the pairs that are in the step as it is.
+
+    Raises:
+      PassError: a tensor has a dynamic shape, or a call is left.
+    """
+    graph = import_graph(module)
+    main = functions.find(module, "main")
+    assert main is not None, "it was imported"
+    ops = number_program(main)[1]
+    once = done_once(ops)
+    step = read_step(graph)
+    whole = kept_bytes(step)
+    found = [Recomputation("keep", 0, whole, 0)]
+    last = len(step.parts) - 1
+    for policy in POLICIES:
+        pairs = list(find_pairs(graph, ops, policy, once))
+        spared = sum(pair.saved_bytes(graph) for pair in pairs)
+        flops = sum(pair.flops(graph) for pair in pairs)
+        every = choose(step, policy, last, once)
+        for count in sorted({max(1, -(-last * share // 4)) for share in (1, 2, 3, 4)}) if last > 0 or pairs else ():
+            segments = [segment for segment in every if segment.part < count]
+            if segments or pairs:
+                extra = flops + sum(s.flops for s in segments)
+                found.append(Recomputation(policy, count, kept_bytes(step, segments) - spared, extra))
+    found.sort(key=lambda way: (way.extra_flops, way.kept_bytes, way.count))
+    less: list[Recomputation] = []
+    for way in found:
+        if not less or way.kept_bytes < less[-1].kept_bytes:
+            less.append(way)
+    return less
+
+
+def recompute(module: ir.Module, policy: str, count: int = -1) -> Recomputed:
+    """As rhino-recompute, in place. The module has roles and no calls."""
+    graph = import_graph(module)
+    main = functions.find(module, "main")
+    assert main is not None, "it was imported"
+    values, ops = number_program(main)
+    loops = again = flops = 0
+    # The loops are made anew, and what is kept of one pair may be read by the next: the program is read again.
+    while count and (pair := next(find_pairs(graph, ops, policy, done_once(ops)), None)) is not None:
+        block = ops[pair.first.op].block
+        loops, again, flops = loops + 1, again + len(pair.again), flops + pair.flops(graph)
+        rewrite_pair(graph, ops, values, pair)
+        drop_unread(block)
+        graph = import_graph(module)
+        values, ops = number_program(main)
+    step = read_step(graph)
+    segments = choose(step, policy, len(step.parts) if count < 0 else count, done_once(ops))
+    if segments:
+        write_segments(step, segments, values, ops)
+        for block in {ops[s.before].block: None for s in segments}:
+            drop_unread(block)
+    return Recomputed(
+        len(step.parts),
+        len(segments),
+        loops,
+        again + sum(len(s.items) for s in segments),
+        flops + sum(s.flops for s in segments),
+        "" if segments or loops else _reason(step, count),
+    )
+
+
+def _reason(step: Step, count: int) -> str:
+    if not any(a.role == "param" for a in step.graph.arguments):
+        return "no argument is a parameter"
+    if not step.sides.backward:
+        return "the step has no backward pass"
+    if count == 0:
+        return "no segments are asked for"
+    if len(step.parts) < 2:
+        return "there is no narrow place in the forward pass to compute from"
+    return "the backward pass reads nothing that would not be kept anyway"

@@ -1,0 +1,73 @@
+"""The pass rhino-recompute: the backward pass computes again what the forward pass would keep for it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jaxlib.mlir import ir
+
+from rhino.errors import RhinoError
+from rhino.ir.recompute.step import recompute
+from rhino.passes.entry import main_function, require_static_shapes
+from rhino.passes.registry import Pass, PassLog, option, register
+
+
+@register
+class Recompute(Pass):
+    """Keep less of a training step's forward pass: the backward pass computes the rest again.
+
+    The forward pass is cut into segments where it is narrow, such as between layers. What crosses a cut is kept; of
+    what else the backward pass reads, a policy says what is kept, too:
+
+    - `keep`: all, as the step has it. Nothing changes.
+    - `dots`: results of products with parameters and of kernels, or less where less is enough. Element-wise work, and
+      the scores of attention, are computed again.
+    - `layers`: nothing. Each segment is computed again from what crosses into it.
+
+    A loop over layers that a second one goes back over, as `lax.scan` and its gradient are, is computed again in the
+    second one, layer by layer: what it stacked for that is gone, but for what a policy keeps.
+
+    The copies read through a `stablehlo.optimization_barrier` that also holds a cotangent: XLA neither merges them with
+    the originals nor makes them early; in a loop they need none. The last segment, whose backward pass comes at once,
+    is never computed again.
+
+    Requires: a function @main with static shapes and no calls (run `rhino-inline`), and roles (run
+    `rhino-classify-args`).
+
+    Ensures: @main computes the same numbers by the same operations. What has effects or makes random numbers of a
+    hidden state is done once. A remark tells where nothing could be computed again, and why.
+
+    Example:
+      ```mlir
+      %y = stablehlo.tanh %x
+      ...
+      %dx = stablehlo.multiply %dy, %y
+      // becomes
+      %y = stablehlo.tanh %x
+      ...
+      %held:2 = stablehlo.optimization_barrier %x, %dy
+      %again = stablehlo.tanh %held#0
+      %dx = stablehlo.multiply %held#1, %again
+      ```
+    """
+
+    name: ClassVar[str] = "rhino-recompute"
+
+    policy: str = option("layers", "what is kept", choices=("keep", "dots", "layers"))
+    count: int = option(-1, "how many segments are computed again, the first ones; -1: all but the last")
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Read, choose, write. Raises RhinoError if the count is below -1."""
+        if self.count < -1:
+            raise RhinoError(f"'{self.name}' needs a count of segments, got {self.count}", "give -1 for all of them")
+        main = main_function(module, self.name)
+        require_static_shapes(main, self.name)
+        if self.policy == "keep":
+            return
+        done = recompute(module, self.policy, self.count)
+        if done.reason:
+            log.remark(main, f"nothing is computed again: {done.reason}")
+        log.count("segments", done.segments)
+        log.count("recomputed", done.recomputed)
+        log.count("loops", done.loops)
+        log.count("operations", done.operations)
