@@ -28,7 +28,7 @@ from rhino.experts import names
 
 # What a plan depends on, and what its executable depends on besides the annotated module.
 _PLANNING = ("python/rhino/program", "python/rhino/machine", "python/rhino/sharding", "python/rhino/experts",
-             "python/rhino/passes", "python/rhino/dialect")  # fmt: skip
+             "python/rhino/passes", "python/rhino/dialect", "python/rhino/ir", "python/rhino/solver")  # fmt: skip
 _COMPILING = ("python/rhino/compile", "python/rhino/machine")
 _NAMES = (*LEVELS, *names())
 Row = dict[str, Any]

@@ -71,8 +71,8 @@ def measure(case: Case, shuffles: int) -> dict[str, Any]:
     from rhino.machine import Cluster
     from rhino.machine.roofline import op_seconds
     from rhino.passes.pass_manager import PassManager
-    from rhino.passes.stage.plan_stages import PlanStages
     from rhino.pipeline.cut import best_linear_cut, plan_stages, prepare_step, stage_problem
+    from rhino.pipeline.search.placement import Placement
 
     note(f"{case.name}: exporting")
     module = parse_text(lowered(case), make_context())
@@ -87,7 +87,7 @@ def measure(case: Case, shuffles: int) -> dict[str, Any]:
     loop = graph.ops[graph.microbatch_loop]
     given = op_seconds(graph, cluster)
     seconds = [s / case.microbatches if loop.index < i < loop.region_end else s for i, s in enumerate(given)]
-    machine = PlanStages(case.stages, case.cluster, "1f1b", 0, 0.0, 0.0).machine(graph, cluster)
+    machine = Placement.of(cluster, case.stages).machine(graph.microbatches, "1f1b")
     _, problem = stage_problem(ready, seconds, [v.nbytes for v in graph.values], machine)
     read = time.process_time()
     ours = plan_stages(problem)

@@ -1,7 +1,7 @@
-"""What a user asks of planning: every option once, with its default, its meaning, what it may be, and how it is read.
+"""What a user asks of planning and compiling: every option once, with its default, meaning, choices and how it is read.
 
-Owns these. `rhino.parallelize`, the flags of `rhino plan` and the options of the passes that plan are made of them, or
-checked against them. Knows nothing of how plans are found.
+Owns these. `rhino.parallelize`, the flags of `rhino plan` and `rhino compile` and the options of the passes that plan
+are made of them, or checked against them. Knows nothing of how plans are found or programs compiled.
 """
 
 from __future__ import annotations
@@ -225,31 +225,101 @@ class PlanRequest:
           RhinoError: a value is not valid.
           TypeError: there is no such option.
         """
-        values = {}
-        for name, value in given.items():
-            if name not in OPTIONS:
-                raise TypeError(f"planning has no option '{name}'; its options are {', '.join(OPTIONS)}")
-            option = OPTIONS[name]
-            if value is not None and option.choices and value not in option.choices:
-                word = option.keyword or name
-                raise RhinoError(f"{word} {value!r} is not available; {', '.join(option.choices)} are")
-            values[name] = option.read(value)
-        return cls(cluster, **values)
+        return cls(cluster, **_read("planning", OPTIONS, given))
 
     def options(self) -> dict[str, Any]:
         """All but the cluster, by name."""
         return {name: getattr(self, name) for name in OPTIONS}
 
 
-# By name, in the order of the fields.
-OPTIONS: dict[str, Asked] = {
-    f.name: f.metadata["asked"] for f in dataclasses.fields(PlanRequest) if "asked" in f.metadata
-}
+def _times(given: Cluster | str | bool | None) -> Cluster | bool:
+    from rhino.machine import Cluster
+
+    return Cluster.load(given) if isinstance(given, str) else given or False
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """How to compile what was planned.
+
+    Attributes:
+      options: XLA compiler options, which win over Rhino's own.
+      overlap: a cluster by whose times XLA puts collectives beside computing; True for the one that runs the program.
+    """
+
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    overlap: Cluster | bool = _asked(  # noqa: RUF009
+        False,
+        "put collectives beside computing, in the order that is best by the times of the cluster; compiles twice",
+        read=_times,
+        metavar="CLUSTER",
+        flag=bool,
+    )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None = None, **given: Any) -> CompileRequest:
+        """The request of what a user gave, by name; None stands for nothing given.
+
+        Raises:
+          RhinoError: a value is not valid.
+          TypeError: there is no such option.
+        """
+        return cls(options or {}, **_read("compiling", COMPILE_OPTIONS, given))
+
+    def on(self, cluster: Cluster | None) -> CompileRequest:
+        """The same request where that cluster, if it is known, runs the program."""
+        return dataclasses.replace(self, overlap=cluster) if self.overlap is True and cluster else self
+
+    @property
+    def times(self) -> Cluster | None:
+        """The cluster of `overlap`; None where XLA keeps to the plain order.
+
+        Raises:
+          RhinoError: it was left to say which.
+        """
+        if self.overlap is True:
+            raise RhinoError("nothing says by which cluster's times to overlap", 'give one: overlap="dgx-h100:4"')
+        return self.overlap or None
+
+    def told(self) -> dict[str, Any]:
+        """What was given, as plain data."""
+        given = {name: getattr(self, name) for name in COMPILE_OPTIONS}
+        return {name: getattr(value, "name", value) for name, value in given.items()} | {"options": dict(self.options)}
+
+
+def _read(what: str, options: Mapping[str, Asked], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of what was given to planning or compiling. Raises as `PlanRequest.of`."""
+    values = {}
+    for name, value in given.items():
+        if name not in options:
+            raise TypeError(f"{what} has no option '{name}'; its options are {', '.join(options)}")
+        option = options[name]
+        if value is not None and option.choices and value not in option.choices:
+            word = option.keyword or name
+            raise RhinoError(f"{word} {value!r} is not available; {', '.join(option.choices)} are")
+        values[name] = option.read(value)
+    return values
+
+
+def _options(request: type[PlanRequest | CompileRequest]) -> dict[str, Asked]:
+    """By name, in the order of the fields."""
+    return {f.name: f.metadata["asked"] for f in dataclasses.fields(request) if "asked" in f.metadata}
+
+
+OPTIONS = _options(PlanRequest)
+COMPILE_OPTIONS = _options(CompileRequest)
 DEFAULTS = PlanRequest()
+PLAIN = CompileRequest()
 
 
-class Keywords(TypedDict, total=False):
-    """The options as keywords of `rhino.parallelize`, for type checkers and editors."""
+class CompileKeywords(TypedDict, total=False):
+    """The options of compiling as keywords, for type checkers and editors."""
+
+    overlap: Cluster | str | bool | None
+
+
+class Keywords(CompileKeywords, total=False):
+    """The options of planning and compiling as keywords of `rhino.parallelize`."""
 
     level: str | None
     mesh: Sequence[int] | Mapping[str, int] | str | None
@@ -262,14 +332,17 @@ class Keywords(TypedDict, total=False):
     annotations: str | None
 
 
-def by_keyword(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What `rhino.parallelize` was given, by the options' own names.
+def requests(given: Mapping[str, Any]) -> tuple[PlanRequest, CompileRequest]:
+    """What `rhino.parallelize` was given, by keyword.
 
     Raises:
+      RhinoError: a value is not valid.
       TypeError: there is no such keyword.
     """
-    names = {option.keyword or name: name for name, option in OPTIONS.items() if option.metavar}
+    names = {option.keyword or name: name for name, option in (OPTIONS | COMPILE_OPTIONS).items() if option.metavar}
     for word in given:
         if word not in names:
             raise TypeError(f"parallelize() got an unexpected keyword argument '{word}'")
-    return {names[word]: value for word, value in given.items()}
+    planning = {names[word]: value for word, value in given.items() if names[word] in OPTIONS}
+    compiling = {names[word]: value for word, value in given.items() if names[word] in COMPILE_OPTIONS}
+    return PlanRequest.of(**planning), CompileRequest.of(**compiling)

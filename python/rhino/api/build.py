@@ -31,7 +31,7 @@ from rhino.plan import PlanData, Tensor, is_pipeline
 from rhino.plan.file import dumps
 from rhino.plan.module import fingerprint, plan_module, read_plan, tell_warnings
 from rhino.progress import Progress
-from rhino.request import PlanRequest
+from rhino.request import CompileRequest, PlanRequest
 
 if TYPE_CHECKING:
     from rhino.api.parallelized import Parallelized
@@ -39,16 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """What `parallelize` was given: what is asked of planning, a step to follow or a plan to use instead.
-
-    Attributes:
-      overlap: whether XLA puts collectives beside computing by the cluster's times.
-    """
+    """What `parallelize` was given: requests, a step to follow or a plan to use instead of searching."""
 
     request: PlanRequest
+    how: CompileRequest
     follow: Parallelized | None
     plan: Plan | None
-    overlap: bool = False
 
 
 def build(
@@ -85,14 +81,14 @@ def build(
         made = PipelineStep.again(follow.compiled, traced) if follow and follow.plan.source is plan.source else None
         return BuiltPipeline(
             traced, Plan.of(plan, there), there, call.statics, keys, made, [None] * len(keys), job=job,
-            overlap=options.overlap,
+            how=options.how.on(cluster),
         )  # fmt: skip
     binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
     return Built(
         traced, Plan.of(plan, binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in),
-        job, read_results(traced, binding) if job else (), options.overlap,
+        job, read_results(traced, binding) if job else (), options.how.on(cluster),
     )  # fmt: skip
 
 
@@ -100,7 +96,7 @@ def _given(options: StepOptions, follow: Built | None) -> dict[str, Any]:
     """What the user asked for, as plain data, for processes to compare."""
     given = options.request.options()
     given["plan"] = "" if options.plan is None else digest(dumps(options.plan))
-    given["overlap"] = options.overlap
+    given |= options.how.told()
     given["follow"] = "" if follow is None else digest(dumps(follow.plan))
     return given
 

@@ -6,7 +6,7 @@ Owns what is done once a plan is there. The order of tracing, planning and bindi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,6 +26,7 @@ from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.plan import is_pipeline
 from rhino.progress import Progress
+from rhino.request import PLAIN, CompileRequest
 
 if TYPE_CHECKING:
     pass
@@ -40,7 +41,7 @@ class Built:
       keys: shape, dtype and weak typing of each flat argument.
       compiled: the executable, once there is one.
       job: whose processes all run it; None for this one alone.
-      overlap: whether XLA puts collectives beside computing by the cluster's times.
+      how: what is asked of compiling.
     """
 
     trace: Trace
@@ -53,7 +54,7 @@ class Built:
     _shardings: list[Any] = field(default_factory=list)
     job: Job | None = None
     _read: tuple[int, ...] = ()
-    overlap: bool = False
+    how: CompileRequest = PLAIN
 
     @property
     def is_quiet(self) -> bool:
@@ -213,8 +214,8 @@ def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) 
     program, target, binding = lowered(built, cluster)
     source = built.plan.source
     assert source is not None
-    overlap = cluster if built.overlap else None
-    compiled = compile_lowered(program, _serialized(source), target=target, options=options, overlap=overlap)
+    how = replace(built.how, options=options) if options else built.how
+    compiled = compile_lowered(program, _serialized(source), target=target, how=how)
     return StoredExecutable(compiled, built.trace, binding) if binding.is_strided else compiled
 
 

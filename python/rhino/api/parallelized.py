@@ -30,7 +30,7 @@ from rhino.compile.exported import step_of
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.progress import Progress
-from rhino.request import Keywords, PlanRequest, by_keyword, mesh_of_devices
+from rhino.request import Keywords, mesh_of_devices, requests
 
 
 class Parallelized:
@@ -281,7 +281,6 @@ class _Options(Keywords, total=False):
     static_argnames: str | Sequence[str]
     follow: Parallelized | None
     plan: Plan | None
-    overlap: bool
 
 
 @overload
@@ -299,7 +298,6 @@ def parallelize(
     static_argnames: str | Sequence[str] = (),
     follow: Parallelized | None = None,
     plan: Plan | None = None,
-    overlap: bool = False,
     **options: Unpack[Keywords],
 ) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
     """Distribute a step written for one device over a cluster. Also a decorator: `@rhino.parallelize(level="O1")`.
@@ -318,8 +316,6 @@ def parallelize(
       mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4", or {"data": 2, "model": 4}; searched by default.
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
       plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.
-      overlap: have XLA put collectives beside computing by the cluster's times, for which it compiles each program
-        twice (`rhino.compile.overlap`). It takes some memory more. On CPUs nothing runs beside computing.
       search_budget: seconds after which the best plan so far is taken; by default the search runs to its end.
       stages: pipeline stages: a number, 1 for none, "auto" for a pipeline if it is faster; by default only if nothing
         else fits the memory.
@@ -328,6 +324,8 @@ def parallelize(
         which other systems do silently: results are then not those of one device. By default such steps are refused.
       annotations: "keep" plans around the sharding constraints that are in the step, on the axes of its own mesh, and
         warns of those that cannot be kept; "ignore" plans as if there were none.
+      overlap: True has XLA put collectives beside computing by the cluster's times, for which it compiles each program
+        twice (`rhino.compile.overlap`). It takes some memory more. On CPUs nothing runs beside computing.
 
     Raises:
       RhinoError: an option is not valid.
@@ -337,14 +335,14 @@ def parallelize(
         raise RhinoError("follow= and plan= both say how to place the state", "give one of them")
 
     where, some = _where(cluster, devices)
-    request = PlanRequest.of(**by_keyword(options))
+    request, how = requests(options)
     if not request.mesh and isinstance(some, Mesh):
         request = replace(request, mesh=mesh_of_devices(some.shape, request.stages))
 
     def wrap(function: Callable[..., Any]) -> Parallelized:
         step = step_of(function)
         signature = Signature(step, static_argnums, donate_argnums, static_argnames, donate_argnames)
-        return Parallelized(step, where, StepOptions(request, follow, plan, overlap), signature, some)
+        return Parallelized(step, where, StepOptions(request, how, follow, plan), signature, some)
 
     return wrap if fn is None else wrap(fn)
 

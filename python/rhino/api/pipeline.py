@@ -76,8 +76,8 @@ class BuiltPipeline(Built):
             assert source is not None
             target = None if devices is not None else cluster.device.xla_target
             executable = build(
-                source, devices, target, cluster=cluster, overlap=cluster if self.overlap else None,
-                progress=progress, callbacks=self.trace.callbacks,
+                source, devices, target, how=self.how, cluster=cluster, progress=progress,
+                callbacks=self.trace.callbacks,
             )  # fmt: skip
             self.compiled = PipelineStep(executable, self.trace, self._numbers())
         return self.compiled  # type: ignore[no-any-return]

@@ -10,11 +10,12 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from rhino.cli import files
+from rhino.cli import files, options
 from rhino.cli.supervised import task
 from rhino.compile.target import TARGETS, check_target
 from rhino.errors import RhinoError
 from rhino.progress import Progress
+from rhino.request import COMPILE_OPTIONS, PLAIN, CompileRequest
 
 if TYPE_CHECKING:
     from rhino.compile.executable import Executable
@@ -47,11 +48,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeline", metavar="F", help="write the step in time to F, for ui.perfetto.dev and chrome://tracing, or -"
     )
-    parser.add_argument(
-        "--overlap",
-        action="store_true",
-        help="put collectives beside computing, in the order that is best by the times of the cluster; compiles twice",
-    )
+    options.add(parser, COMPILE_OPTIONS, PLAIN)
     parser.add_argument(
         "--cluster",
         metavar="C",
@@ -83,17 +80,18 @@ def run(args: argparse.Namespace) -> int:
     module = parse_module(data, files.shown(args.file), path, args.function)
     source, cluster = to_bytecode(module), _cluster(args, module)
     task(f"{files.shown(args.file)}: compiling for {args.target}")
-    from rhino.compile import compile_module, prefer_cpu, quiet_plugins
+    from rhino.compile import prefer_cpu, quiet_plugins
+    from rhino.compile.executable import compile_as
 
     if args.target == "cuda":
         quiet_plugins()
     else:
         prefer_cpu()
-    overlap = cluster if args.overlap else None
+    how = CompileRequest.of(**options.given(args, COMPILE_OPTIONS)).on(cluster)
     if in_fragments(main_of(module)):
-        return _fragments(args, source, overlap)
+        return _fragments(args, source, how)
     with Progress(f"compiling for {args.target}", args.quiet):
-        executable = compile_module(source, args.target, devices=args.devices, hosts=args.hosts, overlap=overlap)
+        executable = compile_as(source, how, args.target, devices=args.devices, hosts=args.hosts)
         executable.collectives()
     if args.hlo:
         files.write(args.hlo, executable.hlo_text())
@@ -131,7 +129,7 @@ def _cluster(args: argparse.Namespace, module: Any) -> Cluster | None:
         raise RhinoError(f"the module was planned for {planned['name']}, which is no preset", remedy) from error
 
 
-def _fragments(args: argparse.Namespace, source: str | bytes, overlap: Cluster | None) -> int:
+def _fragments(args: argparse.Namespace, source: str | bytes, how: CompileRequest) -> int:
     """The same for a step in fragments, which is many programs."""
     from rhino.cli.compile_pipeline import compile_fragments, show, to_json
 
@@ -139,7 +137,7 @@ def _fragments(args: argparse.Namespace, source: str | bytes, overlap: Cluster |
         if asked:
             raise RhinoError(f"{name} is of one program, and the module is in fragments", "leave it out")
     with Progress(f"compiling for {args.target}", args.quiet):
-        executable = compile_fragments(source, args.target, args.devices, overlap)
+        executable = compile_fragments(source, args.target, args.devices, how)
     if args.json:
         files.write(args.json, json.dumps(to_json(executable), indent=1) + "\n")
     if not args.quiet and args.json != "-":

@@ -11,21 +11,19 @@ from rhino.errors import RhinoError
 from rhino.machine.units import nbytes
 
 if TYPE_CHECKING:
-    from rhino.machine import Cluster
+    from rhino.request import CompileRequest
     from rhino.runtime import PipelineExecutable
 
 
-def compile_fragments(
-    source: str | bytes, target: str, devices: int | None, overlap: Cluster | None
-) -> PipelineExecutable:
-    """Every fragment compiled for the target, collectives beside computing by the times of `overlap`.
+def compile_fragments(source: str | bytes, target: str, devices: int | None, how: CompileRequest) -> PipelineExecutable:
+    """Every fragment compiled for the target, as asked.
 
     Raises:
       RhinoError: the module is for another number of devices, has no schedule, or XLA refuses.
     """
     from rhino.runtime import build
 
-    executable = build(source, None, target, overlap=overlap)
+    executable = build(source, None, target, how=how)
     if devices is not None and devices != executable.devices:
         raise RhinoError(
             f"the module's stages have {executable.devices} devices, and {devices} were asked for",

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rhino.cli import files, kernels
+from rhino.cli import files, kernels, options
 from rhino.cli.supervised import task
 from rhino.progress import Progress
-from rhino.request import DEFAULTS, OPTIONS, Asked, PlanRequest
+from rhino.request import DEFAULTS, OPTIONS, PlanRequest
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir
@@ -40,12 +40,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--function", default="", metavar="NAME", help="the step's function (default: main, or the only public one)"
     )
     parser.add_argument("--cluster", metavar="C", required=True, help="preset[:hosts], a YAML file[:hosts], or local")
-    for name, option in OPTIONS.items():
-        if option.metavar:
-            parser.add_argument(
-                f"--{name.replace('_', '-')}", type=option.flag, choices=option.choices or None,
-                metavar=None if option.choices else option.metavar, help=_help(name, option),
-            )  # fmt: skip
+    options.add(parser, OPTIONS, DEFAULTS)
     kernels.add_arguments(parser)
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="write the annotated module; bytecode if OUT ends in .mlirbc"
@@ -55,12 +50,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--save", metavar="F", help="write the plan for rhino.Plan.load, its module included")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     return parser
-
-
-def _help(name: str, option: Asked) -> str:
-    """What an option means, and what it is by default where the text does not say."""
-    default = getattr(DEFAULTS, name)
-    return f"{option.doc} (default: {default})" if option.choices else option.doc
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
     files.check_writable(args.output, args.json, args.report, args.save)
     kernels.register_given(args)
     cluster = Cluster.load(args.cluster)
-    asked = {name: getattr(args, name) for name, option in OPTIONS.items() if option.metavar}
-    request = PlanRequest.of(cluster, **asked)
+    request = PlanRequest.of(cluster, **options.given(args, OPTIONS))
     task(f"{files.shown(args.file)}: reading")
     data, path = files.read_program(args.file, cluster.device.xla_target)
     module = parse_module(data, files.shown(args.file), path, args.function)

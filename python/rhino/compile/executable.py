@@ -9,7 +9,8 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Unpack
 
 import jax
 
@@ -27,6 +28,7 @@ from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError, first_line
 from rhino.machine import Cluster
 from rhino.program.element_types import type_text
+from rhino.request import PLAIN, CompileKeywords, CompileRequest
 from rhino.xla import back_end
 
 _DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
@@ -49,7 +51,7 @@ class Executable:
         seconds: float,
         compiled: jax.stages.Compiled,
         bytecode: bytes | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.target = target
         self.devices = signature.devices
@@ -130,7 +132,7 @@ class Executable:
         lowered = _jax.swap_module(_jax.lower_signature(self._signature, devices), self._bytecode)
         compiled = _jax.move_compiled(self.compiled, lowered)
         if compiled is None:
-            return _compile(lowered, self.target, self._signature, self._options, self._bytecode)
+            return _compile_once(lowered, self.target, self._signature, self._options, self._bytecode)
         moved = Executable(self.target, self._signature, time.perf_counter() - start, compiled, self._bytecode)
         # What was loaded cannot always say what it is; it is the same program.
         moved.__dict__.update(_memory=self._memory, _hlo=self._hlo)
@@ -170,7 +172,7 @@ def compile_module(
     devices: int | None = None,
     hosts: int | None = None,
     options: Mapping[str, Any] | None = None,
-    overlap: Cluster | str | None = None,
+    **how: Unpack[CompileKeywords],
 ) -> Executable:
     """Compiles an annotated StableHLO module (MLIR text or bytecode).
 
@@ -189,14 +191,25 @@ def compile_module(
       RhinoError: bad module, unknown target or cluster, device counts that differ, GPU compiler missing, or XLA
         refused.
     """
-    times = Cluster.load(overlap) if isinstance(overlap, str) else overlap
+    return compile_as(module, CompileRequest.of(options, **how), target, devices=devices, hosts=hosts)
+
+
+def compile_as(
+    module: str | bytes,
+    how: CompileRequest,
+    target: str = "cpu",
+    *,
+    devices: int | None = None,
+    hosts: int | None = None,
+) -> Executable:
+    """As `compile_module`, which see, of a request."""
     check_target(target)
     signature, bytecode = prepare_for(module, target)
     _check_devices(signature, devices)
     there = target_devices(target, signature.devices, hosts or signature.hosts)
     _refuse_callbacks(bytecode)
     lowered = _jax.lower_signature(signature, there)
-    return _compile(_jax.swap_module(lowered, bytecode), target, signature, options, bytecode, times)
+    return _compile(_jax.swap_module(lowered, bytecode), target, signature, how, bytecode)
 
 
 def prepare_for(module: str | bytes, target: str) -> tuple[MainSignature, bytes]:
@@ -210,22 +223,20 @@ def compile_prepared(
     bytecode: bytes,
     target: str,
     devices: Sequence[Any],
-    options: Mapping[str, Any] | None = None,
+    how: CompileRequest = PLAIN,
     callbacks: Callbacks | None = None,
-    overlap: Cluster | None = None,
 ) -> Executable:
     """Compiles what `prepare_for` returned for these devices, in the order of its mesh. Raises as `compile_module`.
 
     Args:
       callbacks: what the module's calls of Python functions refer to, if it has any.
-      overlap: as of `compile_module`.
     """
     if callbacks is None:
         _refuse_callbacks(bytecode)
     lowered = _jax.swap_module(_jax.lower_signature(signature, devices), bytecode)
     if callbacks is not None:
         lowered = with_callbacks(lowered, callbacks)
-    return _compile(lowered, check_target(target), signature, options, bytecode, overlap)
+    return _compile(lowered, check_target(target), signature, how, bytecode)
 
 
 def calls_python(bytecode: bytes) -> bool:
@@ -253,8 +264,7 @@ def compile_lowered(
     module: str | bytes,
     *,
     target: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    overlap: Cluster | None = None,
+    how: CompileRequest = PLAIN,
 ) -> Executable:
     """Compiles `module` in place of the program of `lowered`, and keeps everything else of it.
 
@@ -265,7 +275,6 @@ def compile_lowered(
         compile-only devices.
       module: the annotated module of the same function.
       target: what to write into `Executable.target`; default: the devices' platform.
-      overlap: as of `compile_module`.
 
     Raises:
       RhinoError: the module's @main takes or returns something else than `lowered` does, or is sharded differently.
@@ -274,7 +283,7 @@ def compile_lowered(
     _check_same(read(_jax.lowered_module(lowered)), signature)
     if target is None:
         target = "cpu" if _jax.lowered_devices(lowered)[0].platform == "cpu" else "cuda"
-    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, options, overlap=overlap)
+    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, how)
 
 
 def target_devices(target: str, count: int, hosts: int | None = None) -> list[Any]:
@@ -299,18 +308,18 @@ def _compile(
     lowered: jax.stages.Lowered,
     target: str,
     signature: MainSignature,
-    options: Mapping[str, Any] | None,
+    how: CompileRequest,
     bytecode: bytes | None = None,
-    overlap: Cluster | None = None,
 ) -> Executable:
-    if overlap is None or not back_end(target).asynchronous:
-        return _compile_once(lowered, target, signature, options, bytecode)
+    times = how.times
+    if times is None or not back_end(target).asynchronous:
+        return _compile_once(lowered, target, signature, how.options, bytecode)
     start = time.perf_counter()
 
     def compile_with(chosen: Mapping[str, Any]) -> Executable:
         return _compile_once(lowered, target, signature, chosen, bytecode)
 
-    found = overlapped(compile_with, overlap, options or {})
+    found = overlapped(compile_with, times, how.options)
     found.seconds = time.perf_counter() - start
     return found
 
@@ -319,11 +328,11 @@ def _compile_once(
     lowered: jax.stages.Lowered,
     target: str,
     signature: MainSignature,
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
     bytecode: bytes | None,
 ) -> Executable:
     start = time.perf_counter()
-    chosen = {**back_end(target).options, **(options or {})}
+    chosen = {**back_end(target).options, **options}
     try:
         compiled = _jax_compile(lowered, chosen)
     except jax.errors.JaxRuntimeError as error:
@@ -334,7 +343,7 @@ def _compile_once(
                 "pip install 'rhino-jax[gpu-aot]', or install the CUDA toolkit",
             ) from None
         raise RhinoError(f"XLA cannot compile the module for {target}: {first_line(error)}") from error
-    kept = {name: value for name, value in (options or {}).items() if name != PROFILE}
+    kept = {name: value for name, value in options.items() if name != PROFILE}
     return Executable(target, signature, time.perf_counter() - start, compiled, bytecode, kept)
 
 

@@ -16,6 +16,7 @@ from rhino.compile.executable import Executable, compile_prepared, target_device
 from rhino.compile.module import parse, read
 from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
+from rhino.request import CompileRequest
 from rhino.xla.behaviour import Behaviour, Probe
 from rhino.xla.catalogue import behaviour
 
@@ -77,7 +78,7 @@ def compile_as_is(probe: Probe, target: str) -> Executable:
     devices = target_devices(target, signature.devices)
     if probe.fatal:
         print(_BEGUN, flush=True)
-    return compile_prepared(signature, to_bytecode(parsed), target, devices, dict(probe.options))
+    return compile_prepared(signature, to_bytecode(parsed), target, devices, CompileRequest(probe.options))
 
 
 def main(name: str, target: str) -> None:

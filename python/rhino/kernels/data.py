@@ -127,7 +127,7 @@ class Entry:
       describe: what is known of a call; raises `Refused`.
       resize: the configuration of the same call with other shapes, as the changes to it by path. By default none: the
         types of operands and results say it all.
-      program: the name, in `rhino.passes.kernels.programs`, of the builder of what a device computes, where that is
+      program: the name, in `rhino.ir.local_kernels.programs`, of the builder of what a device computes, where that is
         more than the same call with its own shapes.
     """
 

@@ -1,7 +1,7 @@
 """Matrix products of cuBLAS and cuBLASLt, as XLA's GPU compiler calls them.
 
 Owns what is read from their configuration (XLA's GemmBackendConfig) and which dimensions may be split. What a device
-computes is written as ordinary operations (`rhino.passes.kernels.products`): XLA takes the raw calls from its own
+computes is written as ordinary operations (`rhino.ir.local_kernels.products`): XLA takes the raw calls from its own
 compiler only.
 """
 

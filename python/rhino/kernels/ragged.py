@@ -1,6 +1,6 @@
 """Ragged products: `chlo.ragged_dot`, which `jax.lax.ragged_dot` and its gradients are lowered to for GPUs.
 
-Owns what their dimension numbers mean. What a device computes is built by `rhino.passes.kernels.ragged`.
+Owns what their dimension numbers mean. What a device computes is built by `rhino.ir.local_kernels.ragged`.
 """
 
 from __future__ import annotations

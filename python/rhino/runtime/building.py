@@ -21,6 +21,7 @@ from rhino.ir.pipeline.program import read_program
 from rhino.machine import Cluster
 from rhino.pipeline.program import PipelineProgram
 from rhino.pipeline.schedule import ScheduledStep
+from rhino.request import PLAIN, CompileRequest
 from rhino.runtime.compile import compile_fragments, pipeline_devices
 from rhino.runtime.executor import PipelineExecutable
 from rhino.runtime.here import messages_here
@@ -35,9 +36,8 @@ def build(
     target: str | None = None,
     *,
     schedule: ScheduledStep | None = None,
-    options: Mapping[str, Any] | None = None,
+    how: CompileRequest = PLAIN,
     cluster: Cluster | None = None,
-    overlap: Cluster | None = None,
     strategy: str | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
@@ -52,9 +52,8 @@ def build(
       target: as for `rhino.compile.compile_module`; by default that of the devices, or "cpu". A deviceless one gives an
         executable that cannot run, and says what it needs and sends.
       schedule: in place of the module's own.
-      options: XLA compiler options.
+      how: to compile; with `overlap` a stage's devices count as the first of that cluster.
       cluster: what the network between processes is, by default one of 10 Gbit/s.
-      overlap: as of `rhino.compile.compile_module`; a stage's devices count as the first of the cluster.
       strategy, scheduler: plan all transfers anew with these; by default the module's messages are sent
         (`rhino.multicast`), and only what is for other hosts than these processes is planned, in the module.
       progress: called as (done, total, label) while fragments are compiled.
@@ -75,7 +74,7 @@ def build(
         texts = [fragment.text for fragment in outline(parsed)]
     return build_program(
         program, chosen, texts, devices, target,
-        options=options, overlap=overlap, messages=messages, progress=progress, callbacks=callbacks,
+        how=how, messages=messages, progress=progress, callbacks=callbacks,
     )  # fmt: skip
 
 
@@ -86,8 +85,7 @@ def build_program(
     devices: Sequence[Any] | None = None,
     target: str | None = None,
     *,
-    options: Mapping[str, Any] | None = None,
-    overlap: Cluster | None = None,
+    how: CompileRequest = PLAIN,
     messages: Mapping[str, EdgeMessages] | None = None,
     progress: Progress | None = None,
     callbacks: Callbacks | None = None,
@@ -95,9 +93,7 @@ def build_program(
     """As `build`, of a program that was read already, the module of each of its fragments, and each edge's messages."""
     target = _target(target, devices)
     script = make_script(program, schedule)
-    compiled = compile_fragments(
-        program, modules, script.donated, target, devices, options, progress, callbacks, overlap
-    )
+    compiled = compile_fragments(program, modules, script.donated, target, devices, how, progress, callbacks)
     return PipelineExecutable(program, schedule, script, compiled, target, messages=messages)
 
 

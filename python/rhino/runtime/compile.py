@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,8 +20,8 @@ from rhino.compile.module import MainSignature, attribute_dicts, main_function, 
 from rhino.compile.target import DEVICELESS
 from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError
-from rhino.machine import Cluster
 from rhino.pipeline.program import Fragment, PipelineProgram
+from rhino.request import PLAIN, CompileRequest
 from rhino.runtime.arrays import is_here
 
 _DONATION = ("tf.aliasing_output", "jax.buffer_donor")
@@ -52,10 +52,9 @@ def compile_fragments(
     donated: Sequence[Sequence[int]],
     target: str,
     devices: Sequence[Any] | None = None,
-    options: Mapping[str, Any] | None = None,
+    how: CompileRequest = PLAIN,
     progress: Callable[[int, int, str], None] | None = None,
     callbacks: Callbacks | None = None,
-    overlap: Cluster | None = None,
 ) -> CompiledPipeline:
     """Compiles the module of every fragment.
 
@@ -64,7 +63,6 @@ def compile_fragments(
       devices: what the program's meshes count; by default the target's.
       progress: called as (done, total, label) for each distinct program.
       callbacks: what calls of Python functions in the modules refer to.
-      overlap: as of `rhino.compile.compile_module`.
 
     Raises:
       RhinoError: too few devices, or a fragment that XLA refuses; the message names it.
@@ -89,8 +87,8 @@ def compile_fragments(
 
     def work(index: int) -> Executable:
         fragment = program.fragments[index]
-        how = (target, groups[fragment.group], options, used[index], overlap)
-        return _named(fragment, compile_prepared, *prepared[index], *how)
+        there = (target, groups[fragment.group], how, used[index])
+        return _named(fragment, compile_prepared, *prepared[index], *there)
 
     distinct = list(first.values())
     # XLA lets go of the interpreter while it compiles. Its CPU compiler uses all cores by itself.

@@ -5,7 +5,7 @@ Owns the shapes each level tries, the check of one the user gives, and meshes ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from rhino.errors import RhinoError
@@ -94,6 +94,33 @@ def checked_axes(axes: Mesh, mesh: Mesh) -> Mesh:
         f"the mesh {axes_text(mesh)} has no {axes_text(axes)}, which the step's manual computations take",
         "write the step for axes of that mesh, next to each other, or drop what fixes the mesh",
     )
+
+
+def place_in(
+    cluster: Cluster | None, sizes: tuple[int, ...] = (), stages: int = 0
+) -> Callable[[Sequence[tuple[str, int]]], tuple[str, str] | None]:
+    """Says why a cluster, cut into stages, or a mesh of given sizes has no place for a mesh; see `Keeping.unfit`."""
+
+    def unfit(axes: Sequence[tuple[str, int]]) -> tuple[str, str] | None:
+        needs, text = prod(size for _, size in axes), axes_text(tuple(axes))
+        if cluster is None:
+            return None
+        devices = cluster.num_devices
+        if stages > 1 and not sizes and (devices // stages) % needs:
+            why = f"over a mesh {text}, and each of {stages} stages has {devices // stages} devices"
+            return why, "write it for a mesh that a stage has room for, or plan without stages"
+        if devices % needs:
+            why = f"over a mesh {text} of {needs} devices, which do not divide the {devices} of cluster {cluster.name}"
+            remedy = "write it for a mesh whose size divides the number of devices"
+            return why, f"{remedy}, or annotations=ignore, and the plan is free"
+        wanted = [size for _, size in axes]
+        places = (list(sizes[i : i + len(wanted)]) == wanted for i in range(len(sizes)))
+        if sizes and not any(places):
+            why = f"over a mesh {text}, for which the mesh {'x'.join(map(str, sizes))} has no place"
+            return why, "ask for a mesh with these sizes next to each other, or for none"
+        return None
+
+    return unfit
 
 
 def mesh_name(mesh: Mesh) -> str:

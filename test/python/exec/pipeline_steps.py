@@ -34,6 +34,7 @@ from rhino.ir.pipeline.outline import outline
 from rhino.ir.pipeline.program import read_program
 from rhino.passes.pass_manager import PassManager
 from rhino.pipeline.schedule import ScheduledStep
+from rhino.request import CompileRequest
 from rhino.runtime import PipelineExecutable, make_script
 from rhino.runtime.compile import CompiledPipeline, compile_fragments
 
@@ -203,7 +204,9 @@ def executables(module: ir.Module, schedules: Sequence[str]) -> Iterator[tuple[s
         schedule = ScheduledStep.from_data(data)
         script = make_script(program, schedule)
         if script.donated not in compiled:
-            compiled[script.donated] = compile_fragments(program, texts, script.donated, "cpu", options=FAST)
+            compiled[script.donated] = compile_fragments(
+                program, texts, script.donated, "cpu", how=CompileRequest(FAST)
+            )
         yield name, PipelineExecutable(program, schedule, script, compiled[script.donated], "cpu")
 
 

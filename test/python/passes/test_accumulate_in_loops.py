@@ -11,6 +11,7 @@ from jaxlib.mlir import ir
 from rhino.compile import compile_module
 from rhino.dialect.context import make_context, parse_text
 from rhino.passes.pass_manager import PassManager
+from rhino.request import CompileRequest
 from rhino.runtime import build
 
 FAST_COMPILE = {"xla_backend_optimization_level": 0}
@@ -59,6 +60,6 @@ def test_results_are_those_of_the_step(arguments: list[np.ndarray]) -> None:
 def test_replicas_add_such_accumulators_up(arguments: list[np.ndarray]) -> None:
     staged = "rhino-accumulate-in-loops,rhino-plan-stages{stages=1 topology=dgx-h100:1},rhino-form-fragments"
     module = after(f"{SPLIT},{staged},rhino-replicate-fragments{{count=2}},rhino-schedule", arguments)
-    got = build(module, options=FAST_COMPILE).run(arguments)
+    got = build(module, how=CompileRequest(FAST_COMPILE)).run(arguments)
     for found, wanted in zip(got, step(*arguments), strict=True):
         np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5, atol=1e-6)

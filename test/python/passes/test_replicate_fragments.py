@@ -15,6 +15,7 @@ from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.pipeline.program import read_program
 from rhino.passes.pass_manager import PassManager
+from rhino.request import CompileRequest
 from rhino.runtime import build
 
 ROUNDS = 8
@@ -135,7 +136,7 @@ def test_every_kind_of_accumulator_comes_together(count: int) -> None:
     program = read_program(module)
     assert program.microbatches == ROUNDS // count
     assert [len(mesh.devices) for mesh in program.meshes] == [count, count]
-    got = build(module, options=FAST_COMPILE).run(arguments)
+    got = build(module, how=CompileRequest(FAST_COMPILE)).run(arguments)
     for found, wanted, accumulator in zip(got, want, ACCUMULATORS, strict=True):
         found = np.asarray(found)
         assert found.dtype == wanted.dtype
@@ -162,6 +163,6 @@ def test_random_steps_give_the_same(seed: int, sharded: bool, options: str, sche
     arguments = [rng.uniform(0.2, 1.0, tuple(kind.shape)).astype(np.float32) for kind in kinds]
     want = interpreted(original, arguments)
     module = replicated(text, 3, options, schedule)
-    got = build(module, options=FAST_COMPILE).run(arguments)
+    got = build(module, how=CompileRequest(FAST_COMPILE)).run(arguments)
     for found, wanted in zip(got, want, strict=True):
         np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-4, atol=1e-5)

@@ -17,9 +17,9 @@ from rhino.ir.collectives import number_channels
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.kernel_calls import RULE, kernel_of, rule_of
 from rhino.ir.layouts import ModuleLayouts, NamedMesh
+from rhino.ir.local_kernels.local import Local
+from rhino.ir.local_kernels.programs import program_of
 from rhino.ir.manual import around, manual_axes, mesh_name
-from rhino.passes.kernels.local import Local
-from rhino.passes.kernels.programs import program_of
 from rhino.passes.registry import Pass, register
 from rhino.program.data import Dims, Rule
 from rhino.sharding.problem import leading

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
 from typing import ClassVar
 
 from jaxlib.mlir import ir
 
 from rhino.ir.annotations.adopt import adopt
-from rhino.ir.collectives import Axes
 from rhino.ir.diagnostics import PassLog
 from rhino.machine import Cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.sharding.meshes import axes_text, read_mesh
-
-_IGNORE = "give annotations=ignore, and the plan is free"
+from rhino.sharding.meshes import place_in, read_mesh
 
 
 @register
@@ -66,29 +61,3 @@ class AdoptMesh(Pass):
         cluster = Cluster.load(self.topology) if self.topology else log.session.cluster
         sizes, _ = read_mesh(self.mesh)
         adopt(module, log, self.annotations == "keep", place_in(cluster, sizes, self.stages))
-
-
-def place_in(
-    cluster: Cluster | None, sizes: tuple[int, ...] = (), stages: int = 0
-) -> Callable[[Axes], tuple[str, str] | None]:
-    """Says why a cluster, cut into stages, or a mesh of given sizes has no place for a mesh; see `Keeping.unfit`."""
-
-    def unfit(axes: Axes) -> tuple[str, str] | None:
-        needs, text = prod(size for _, size in axes), axes_text(tuple(axes))
-        if cluster is None:
-            return None
-        devices = cluster.num_devices
-        if stages > 1 and not sizes and (devices // stages) % needs:
-            why = f"over a mesh {text}, and each of {stages} stages has {devices // stages} devices"
-            return why, "write it for a mesh that a stage has room for, or plan without stages"
-        if devices % needs:
-            why = f"over a mesh {text} of {needs} devices, which do not divide the {devices} of cluster {cluster.name}"
-            return why, f"write it for a mesh whose size divides the number of devices, or {_IGNORE[5:]}"
-        wanted = [size for _, size in axes]
-        places = (list(sizes[i : i + len(wanted)]) == wanted for i in range(len(sizes)))
-        if sizes and not any(places):
-            why = f"over a mesh {text}, for which the mesh {'x'.join(map(str, sizes))} has no place"
-            return why, "ask for a mesh with these sizes next to each other, or for none"
-        return None
-
-    return unfit

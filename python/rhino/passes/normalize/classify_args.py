@@ -8,8 +8,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoReturned, RhinoRole
+from rhino.ir.argument_flow import program_flow
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.normalize.argument_flow import program_flow
 from rhino.passes.registry import Pass, PassLog, option, register
 from rhino.program.roles import decide
 

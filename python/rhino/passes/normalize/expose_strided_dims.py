@@ -12,11 +12,11 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoName, RhinoRole, RhinoStrided
 from rhino.dialect.locations import argument_name
 from rhino.dialect.sdy import SHARDING
+from rhino.ir.strided.flow import StridedFlow, dim_classes
+from rhino.ir.strided.program import read_program
+from rhino.ir.strided.rewrite import Split, StridedRewriter, stored_shape
+from rhino.ir.strided.rules import trace
 from rhino.passes.entry import main_function, require_static_shapes
-from rhino.passes.normalize.strided_flow import StridedFlow, dim_classes
-from rhino.passes.normalize.strided_program import read_program
-from rhino.passes.normalize.strided_rewrite import Split, StridedRewriter, stored_shape
-from rhino.passes.normalize.strided_rules import trace
 from rhino.passes.registry import Pass, PassLog, option, register
 from rhino.program.data import STATE
 from rhino.program.strided import Choice, DimClass, choose

@@ -18,19 +18,16 @@ from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.microbatch.programs import SplitPrograms, statistics_of
 from rhino.ir.pipeline.predicted import predict_pipeline
 from rhino.ir.pipeline.program import fragment_ops, read_program
+from rhino.ir.pipeline.stage_shardings import annotate_stages
 from rhino.ir.pipeline.stages import write_stages
 from rhino.ir.summary import summarise
 from rhino.machine import Cluster
-from rhino.machine.collectives import ring_bytes
 from rhino.passes.plan.plan_sharding import say_unkept
-from rhino.passes.plan.stage_shardings import annotate_stages
 from rhino.passes.registry import Pass, made
-from rhino.pipeline.search.breakdown import stage_traffic
+from rhino.pipeline.search.replica import kernels_of_replica, traffic_of_replica
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
-from rhino.program.kernel_use import KernelUse
 from rhino.schema.records import write
-from rhino.sharding.kernels import kernel_uses
 
 # What makes the pipeline of the step.
 PASSES = (
@@ -171,9 +168,9 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
     meshes = [[*replica, *map(list, best.layout_of(s).solution.mesh)] for s in range(best.shape.stages)]
     differ = {"meshes": meshes} if len(best.shape.distinct) > 1 else {}
     memory = best.pipeline.memory
-    comm_bytes, collectives = _traffic(best, slowest)
+    comm_bytes, collectives = traffic_of_replica(best, slowest)
     if "kernels" in data:
-        data["kernels"] = [write(_of_replica(use, best.shape.replicas)) for use in _most(best)]
+        data["kernels"] = [write(use) for use in kernels_of_replica(best)]
     data.update(
         {
             "mesh": meshes[0],
@@ -203,40 +200,3 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
         }
     )
     RhinoPlan.attach(module, data)
-
-
-def _most(best: PipelineCandidate) -> list[KernelUse]:
-    """The kernels of all stages, each as the stage has it that takes longest for it."""
-    found: dict[tuple[object, ...], KernelUse] = {}
-    for stage in range(best.shape.stages):
-        ops = {o for o, s in enumerate(best.stages.stage_of_op) if s in (stage, -1)}
-        for use in kernel_uses(best.layout_of(stage).solution, ops):
-            if use.key not in found or use.time_s > found[use.key].time_s:
-                found[use.key] = use
-    return list(found.values())
-
-
-def _of_replica(use: KernelUse, replicas: int) -> KernelUse:
-    """What one replica has of the calls of a kernel: its share of the micro-batches."""
-    return replace(
-        use,
-        count=-(-use.count // replicas),
-        flops=-(-use.flops // replicas),
-        sent_bytes=-(-use.sent_bytes // replicas),
-        time_s=use.time_s / replicas,
-        sent_s=use.sent_s / replicas,
-    )
-
-
-def _traffic(best: PipelineCandidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes a device of a stage sends within its group in a step, and executions, by kind of collective."""
-    solution, replicas = best.layout_of(stage).solution, best.shape.replicas
-    found = stage_traffic(solution.costs, solution.states, best.stages.stage_of_op, best.stages.stages)[stage]
-    # A replica runs its share of the micro-batches; what runs once a step is counted with them.
-    nbytes = {kind: round(sent / replicas) for kind, (sent, _) in sorted(found.items())}
-    counts = {kind: -(-count // replicas) for kind, (_, count) in sorted(found.items())}
-    if replicas > 1:
-        summed = ring_bytes("all-reduce", replicas, best.pipeline.replica_bytes[stage])
-        nbytes["all-reduce"] = nbytes.get("all-reduce", 0) + round(summed)
-        counts["all-reduce"] = counts.get("all-reduce", 0) + 1
-    return nbytes, counts

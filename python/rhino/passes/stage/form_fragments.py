@@ -11,13 +11,13 @@ from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoCluster
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
+from rhino.ir.fragments.build import build_fragments
+from rhino.ir.fragments.layouts import Meshes
+from rhino.ir.fragments.plan import plan_fragments
 from rhino.ir.meshes import MESH, attach_cluster, given_mesh
 from rhino.ir.pipeline.program import read_program
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.passes.stage.fragment_build import build_fragments
-from rhino.passes.stage.fragment_layouts import Meshes
-from rhino.passes.stage.fragment_plan import plan_fragments
 from rhino.pipeline.program.program import Transfer
 
 

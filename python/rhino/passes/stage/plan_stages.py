@@ -10,14 +10,11 @@ from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassLog, errors_at
 from rhino.ir.import_graph import import_graph
 from rhino.ir.pipeline.stages import write_stages
-from rhino.machine import Cluster
 from rhino.machine.roofline import launch_seconds, op_seconds
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
-from rhino.pipeline.cut import StageMachine, StageOptions, plan_step
-from rhino.pipeline.schedule import warmup_counts
+from rhino.pipeline.cut import StageOptions, plan_step
 from rhino.pipeline.search.placement import Placement
-from rhino.program.data import Graph
 
 
 @register
@@ -78,12 +75,13 @@ class PlanStages(Pass):
         graph = import_graph(module)
         # No device of a stage launches less than all of it.
         width = cluster.num_devices / self.stages
+        placement = Placement.of(cluster, self.stages)
         launched = [width * seconds for seconds in launch_seconds(graph, cluster)]
         with errors_at(main):
             plan = plan_step(
                 graph,
                 [work + start for work, start in zip(op_seconds(graph, cluster), launched, strict=True)],
-                self.machine(graph, cluster),
+                placement.machine(graph.microbatches, self.schedule, self.memory_limit),
                 StageOptions(exposure=self.exposure, balance=self.balance),
             )
         write_stages(module, graph, plan)
@@ -92,18 +90,3 @@ class PlanStages(Pass):
         log.count("transfers", len(plan.transfers))
         log.count("split-gradients", len(plan.sums))
         log.count("proved-optimal", int(plan.solution.status == "optimal"))
-
-    def machine(self, graph: Graph, cluster: Cluster) -> StageMachine:
-        """The cluster's devices dealt to stages in order, each stage computing on all of its own at once."""
-        n, placement = self.stages, Placement.of(cluster, self.stages)
-        m = graph.microbatches
-        latency_s, byte_s = placement.rates()
-        return StageMachine(
-            n,
-            m,
-            speeds=tuple(float(width) for width in placement.widths),
-            in_flight=warmup_counts(self.schedule, range(n, 0, -1), m),
-            memory_limits=tuple((self.memory_limit or cluster.device.plan_bytes) * w for w in placement.widths),
-            byte_s=byte_s,
-            latency_s=latency_s,
-        )

@@ -13,13 +13,13 @@ from rhino.dialect.mpmd import TOPOLOGY
 from rhino.dialect.sdy import add_mesh
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError
+from rhino.ir.fragments.accumulators import owner_of
+from rhino.ir.fragments.replicated import Replicator, widened_topology
 from rhino.ir.manual import mesh_name, outermost
 from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
 from rhino.ir.spread import widen
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, PassLog, option, register
-from rhino.passes.stage.accumulators import owner_of
-from rhino.passes.stage.replicated import Replicator, widened_topology
 
 
 @register

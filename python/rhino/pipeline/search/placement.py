@@ -10,6 +10,8 @@ from math import ceil, sqrt
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
+from rhino.pipeline.cut import StageMachine
+from rhino.pipeline.schedule import warmup_counts
 from rhino.pipeline.search.spread import Spread, need_of
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -94,6 +96,24 @@ class Placement:
         n = range(self.groups)
         start_s = tuple(tuple(self.start_s(a, b) for b in n) for a in n)
         return start_s, tuple(tuple(self.transfer_s(a, b, nbytes) - start_s[a][b] for b in n) for a in n)
+
+    def machine(self, microbatches: int, schedule: str, limit_bytes: int = 0) -> StageMachine:
+        """What a cut is planned for where each group computes its stage on all of its devices at once.
+
+        Args:
+          schedule: says how many micro-batches' activations a stage keeps.
+          limit_bytes: of one device; 0 for what plans may use of its memory.
+        """
+        latency_s, byte_s = self.rates()
+        return StageMachine(
+            self.groups,
+            microbatches,
+            speeds=tuple(map(float, self.widths)),
+            in_flight=warmup_counts(schedule, range(self.groups, 0, -1), microbatches),
+            memory_limits=tuple((limit_bytes or self.cluster.device.plan_bytes) * width for width in self.widths),
+            byte_s=byte_s,
+            latency_s=latency_s,
+        )
 
     def links(self, src: int, dst: int) -> tuple[str, ...]:
         """What a transfer occupies: the NICs of both groups' hosts, one way; within a host nothing that others do."""

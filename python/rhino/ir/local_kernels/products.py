@@ -14,9 +14,9 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect.constants import splat
 from rhino.ir.diagnostics import PassError
 from rhino.ir.kernel_calls import read_call, tensor_of
+from rhino.ir.local_kernels.local import Local
 from rhino.kernels.data import Refused
 from rhino.kernels.products import Product, read_product
-from rhino.passes.kernels.local import Local
 
 # Of gelu by tanh: sqrt(2 / pi), and the factor of the cube.
 _GELU = (0.7978845608028654, 0.044715)

@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts
-from rhino.passes.stage.fragment_layouts import layout_on
+from rhino.ir.fragments.layouts import layout_on
 from rhino.program.operations import CONSTRAINTS
 
 

@@ -15,8 +15,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole, RhinoStrided
+from rhino.ir.fragments.staged_program import StagedProgram, StepInput
 from rhino.ir.pins import pinned_whole
-from rhino.passes.stage.staged_program import StagedProgram, StepInput
 
 _Rows = tuple[tuple[int, int], ...]  # [start, stop) per leading dimension, the last of which is the one that is cut
 _Pieces = list[tuple[_Rows, Any]]

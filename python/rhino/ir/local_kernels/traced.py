@@ -14,8 +14,8 @@ from rhino.dialect import functions
 from rhino.dialect.context import parse_bytes
 from rhino.ir.diagnostics import PassError, errors_at
 from rhino.ir.inline import inline_calls
+from rhino.ir.local_kernels.local import Local
 from rhino.kernels.bodies import find_body
-from rhino.passes.kernels.local import Local
 
 
 def traced(local: Local) -> Sequence[Any]:

@@ -15,8 +15,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
 from rhino.ir.kernel_calls import read_call, rule_of
+from rhino.ir.local_kernels.local import Local, same_call
 from rhino.kernels.ragged import Ragged, read
-from rhino.passes.kernels.local import Local, same_call
 
 
 def ragged(local: Local) -> Sequence[Any]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rhino.passes.stage.fragment_layouts import Dims, GroupLayouts
-from rhino.passes.stage.staged_program import BODY, Home, Source, StagedProgram, StepInput
+from rhino.ir.fragments.layouts import Dims, GroupLayouts
+from rhino.ir.fragments.staged_program import BODY, Home, Source, StagedProgram, StepInput
 from rhino.pipeline.schedule.tasks import IN_LOOP
 
 

@@ -16,10 +16,10 @@ from rhino.dialect import functions, sdy
 from rhino.dialect import mpmd as mpmd_types
 from rhino.dialect.attributes import RhinoArgument, RhinoLayouts, RhinoPin, RhinoPlacement, RhinoStage, RhinoStrided
 from rhino.dialect.constants import splat
-from rhino.passes.stage.fragment_data import Export, FragmentDraft, FragmentPlan
-from rhino.passes.stage.fragment_layouts import Dims
-from rhino.passes.stage.fragment_meshes import keep_mesh
-from rhino.passes.stage.staged_program import Source, StagedOp, StepInput
+from rhino.ir.fragments.data import Export, FragmentDraft, FragmentPlan
+from rhino.ir.fragments.layouts import Dims
+from rhino.ir.fragments.meshes import keep_mesh
+from rhino.ir.fragments.staged_program import Source, StagedOp, StepInput
 from rhino.pipeline.schedule.tasks import IN_LOOP
 from rhino.program.operations import CONSTRAINTS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.passes.normalize.strided_program import StridedProgram
+from rhino.ir.strided.program import StridedProgram
 from rhino.program.disjoint import DisjointSets
 from rhino.program.strided import ClassPiece, DimClass, Reshaped
 

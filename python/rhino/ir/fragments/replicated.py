@@ -15,8 +15,8 @@ from rhino.dialect.constants import identity, splat
 from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
 from rhino.ir.diagnostics import PassError
+from rhino.ir.fragments.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
 from rhino.ir.meshes import MESH, REPLICA_AXIS
-from rhino.passes.stage.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
 from rhino.program.partial import combined
 
 

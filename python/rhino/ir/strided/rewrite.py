@@ -13,9 +13,9 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.passes.normalize.strided_flow import StridedFlow
-from rhino.passes.normalize.strided_program import LOOP, RETURN, OpRecord
-from rhino.passes.normalize.strided_rules import WINDOW_ATTRIBUTES, dot_dims, gather_dims, scatter_dims
+from rhino.ir.strided.flow import StridedFlow
+from rhino.ir.strided.program import LOOP, RETURN, OpRecord
+from rhino.ir.strided.rules import WINDOW_ATTRIBUTES, dot_dims, gather_dims, scatter_dims
 from rhino.program.operations import BRANCHES
 
 # Per dimension of the original shape, the number of chunks it is split into; 0 where it stays.

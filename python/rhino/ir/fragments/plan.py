@@ -13,10 +13,9 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoRole
 from rhino.ir.diagnostics import PassError
-from rhino.ir.pins import pinned_stage
-from rhino.passes.stage.fragment_data import Export, FragmentDraft, FragmentPlace, FragmentPlan, Returned
-from rhino.passes.stage.fragment_layouts import Dims, GroupLayouts, Meshes
-from rhino.passes.stage.staged_program import (
+from rhino.ir.fragments.data import Export, FragmentDraft, FragmentPlace, FragmentPlan, Returned
+from rhino.ir.fragments.layouts import Dims, GroupLayouts, Meshes
+from rhino.ir.fragments.staged_program import (
     BEFORE,
     BODY,
     Home,
@@ -28,7 +27,8 @@ from rhino.passes.stage.staged_program import (
     live_nodes,
     read_staged,
 )
-from rhino.passes.stage.stored_slices import store_slices
+from rhino.ir.fragments.stored_slices import store_slices
+from rhino.ir.pins import pinned_stage
 from rhino.pipeline.program import awaited_ops, delayed_ops
 from rhino.pipeline.schedule.tasks import IN_LOOP
 from rhino.program.data import STATE

@@ -11,13 +11,13 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.ir.kernel_calls import target_of
+from rhino.ir.local_kernels.local import Local, same_call
+from rhino.ir.local_kernels.products import product
+from rhino.ir.local_kernels.ragged import ragged
+from rhino.ir.local_kernels.selection import own_positions
+from rhino.ir.local_kernels.traced import traced
 from rhino.kernels.bodies import TARGET
 from rhino.kernels.table import find
-from rhino.passes.kernels.local import Local, same_call
-from rhino.passes.kernels.products import product
-from rhino.passes.kernels.ragged import ragged
-from rhino.passes.kernels.selection import own_positions
-from rhino.passes.kernels.traced import traced
 
 Program = Callable[[Local], Sequence[Any]]
 

@@ -14,8 +14,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.sdy import SHARDING
-from rhino.passes.normalize.strided_flow import StridedFlow
-from rhino.passes.normalize.strided_program import LOOP, RETURN, OpRecord, StridedProgram
+from rhino.ir.strided.flow import StridedFlow
+from rhino.ir.strided.program import LOOP, RETURN, OpRecord, StridedProgram
 from rhino.program.operations import BRANCHES
 
 # Whatever they make can be reshaped where it is made.

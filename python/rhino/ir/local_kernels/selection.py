@@ -13,7 +13,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.passes.kernels.local import Local, same_call
+from rhino.ir.local_kernels.local import Local, same_call
 
 
 def own_positions(local: Local) -> Sequence[Any]:

@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoLayouts
-from rhino.passes.stage.staged_program import Source, StagedProgram, StepInput
+from rhino.ir.fragments.staged_program import Source, StagedProgram, StepInput
 from rhino.program.operations import CONSTRAINTS
 
 Dims = tuple[tuple[str, ...], ...]

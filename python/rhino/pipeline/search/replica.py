@@ -1,0 +1,51 @@
+"""What one replica of the best pipeline does in a step: the kernels it calls, and what its devices send.
+
+Owns the shares. What an operation sends is counted in `breakdown`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rhino.machine.collectives import ring_bytes
+from rhino.pipeline.search.breakdown import stage_traffic
+from rhino.pipeline.search.solution import PipelineCandidate
+from rhino.program.kernel_use import KernelUse
+from rhino.sharding.kernels import kernel_uses
+
+
+def kernels_of_replica(best: PipelineCandidate) -> list[KernelUse]:
+    """What one replica calls of kernels in a step, each kernel as the stage has it that takes longest for it."""
+    found: dict[tuple[object, ...], KernelUse] = {}
+    for stage in range(best.shape.stages):
+        ops = {o for o, s in enumerate(best.stages.stage_of_op) if s in (stage, -1)}
+        for use in kernel_uses(best.layout_of(stage).solution, ops):
+            if use.key not in found or use.time_s > found[use.key].time_s:
+                found[use.key] = use
+    return [_share(use, best.shape.replicas) for use in found.values()]
+
+
+def traffic_of_replica(best: PipelineCandidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes a device of a stage sends within its group in a step, and executions, by kind of collective."""
+    solution, replicas = best.layout_of(stage).solution, best.shape.replicas
+    found = stage_traffic(solution.costs, solution.states, best.stages.stage_of_op, best.stages.stages)[stage]
+    # A replica runs its share of the micro-batches; what runs once a step is counted with them.
+    nbytes = {kind: round(sent / replicas) for kind, (sent, _) in sorted(found.items())}
+    counts = {kind: -(-count // replicas) for kind, (_, count) in sorted(found.items())}
+    if replicas > 1:
+        summed = ring_bytes("all-reduce", replicas, best.pipeline.replica_bytes[stage])
+        nbytes["all-reduce"] = nbytes.get("all-reduce", 0) + round(summed)
+        counts["all-reduce"] = counts.get("all-reduce", 0) + 1
+    return nbytes, counts
+
+
+def _share(use: KernelUse, replicas: int) -> KernelUse:
+    """What one replica has of the calls of a kernel: its share of the micro-batches."""
+    return replace(
+        use,
+        count=-(-use.count // replicas),
+        flops=-(-use.flops // replicas),
+        sent_bytes=-(-use.sent_bytes // replicas),
+        time_s=use.time_s / replicas,
+        sent_s=use.sent_s / replicas,
+    )
