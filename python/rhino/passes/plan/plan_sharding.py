@@ -55,6 +55,7 @@ class PlanSharding(Pass):
       topology: the cluster to plan for.
       level, mesh, memory-limit, budget: what to search, and for how long.
       microbatches: 1 leaves the step whole.
+      remat: keep adds nothing that is computed again.
 
     Example:
       ```mlir
@@ -80,6 +81,7 @@ class PlanSharding(Pass):
     budget: float = asked("budget")
     microbatches: int = asked("microbatches")
     statistics: str = asked("statistics")
+    remat: str = asked("remat")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
@@ -144,7 +146,7 @@ class PlanSharding(Pass):
             memory_limit=self.memory_limit or None,
             deadline=deadline,
         )
-        programs = OneProgram(module, graph, self.statistics, self.microbatches, adds=True)
+        programs = OneProgram(module, graph, self.statistics, self.microbatches, adds=self.remat == "auto")
         with errors_at(main):
             if programs.graph(programs.fewest) is None:
                 raise programs.refused[programs.fewest]
