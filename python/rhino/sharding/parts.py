@@ -1,8 +1,8 @@
 """One program for all devices, whole or as a loop over parts of its batch, with values computed again or all kept.
 
-Owns which of these forms are tried, in which order, and when that stops (docs/design/search.md, "Micro-batches"). How a
-step is cut, and what it computes again, is its programs' business, and what a plan takes that of the search of one
-program.
+Owns which of these forms are tried, in which order, and when that stops (docs/design/search.md, "Micro-batches and
+recomputation"). How a step is cut, and what it computes again, is its programs' business, and what a plan takes that of
+the search of one program.
 """
 
 from __future__ import annotations
