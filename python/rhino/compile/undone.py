@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jaxlib.mlir import ir
+
 from rhino.compile.hlo import Computation, HloModule, called_computations, parse_hlo
 from rhino.compile.hlo_loops import trip_count
 from rhino.compile.hlo_times import product_in
@@ -27,10 +29,12 @@ def say_undone(source: str | bytes, hlo_text: Callable[[], str], devices: int) -
       hlo_text: what XLA made of it for one device; asked for only where something is computed again.
     """
     module = parse(source)
-    plan = RhinoPlan.of(module)
-    told = plan.get("recomputation") if plan is not None else None
-    if not isinstance(told, dict):
+    attributes = module.operation.attributes
+    if RhinoPlan.name not in attributes or "recomputation" not in ir.DictAttr(attributes[RhinoPlan.name]):
         return ""
+    plan = RhinoPlan.of(module)
+    told = plan["recomputation"] if plan is not None else None
+    assert isinstance(told, dict)
     graph = import_graph(module)
     wanted = sum(products(graph, op) for op in graph.ops if op.parent < 0)
     share = undone(hlo_text(), wanted, told["flops"], devices)

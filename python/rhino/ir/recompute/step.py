@@ -57,7 +57,7 @@ def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
     ops = number_program(main)[1]
     once = done_once(ops)
     step = read_step(graph)
-    found = [Way(replace(KEEP.told, kept_bytes=kept_bytes(step)))]
+    found: list[Way] = []
     last = len(step.parts) - 1
     for policy in POLICIES:
         pairs = list(find_pairs(graph, ops, policy, once))
@@ -74,9 +74,9 @@ def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
                 again = tuple(k for i in items for k in range(i, max(i + 1, graph.ops[i].region_end)))
                 found.append(Way(told, again, spared))
     found.sort(key=lambda way: (way.told.flops, way.told.kept_bytes, way.told.count))
-    less: list[Way] = []
+    less = [Way(replace(KEEP.told, kept_bytes=kept_bytes(step)))]
     for way in found:
-        if not less or way.told.kept_bytes < less[-1].told.kept_bytes:
+        if way.told.kept_bytes < less[-1].told.kept_bytes:
             less.append(way)
     return less
 
