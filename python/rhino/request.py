@@ -209,6 +209,13 @@ class PlanRequest:
         choices=("batch", "micro-batch"),
         metavar="B",
     )
+    remat: str = _asked(
+        "auto",
+        "what the backward pass computes again: keep leaves that as the program has it, auto adds to it where memory "
+        "needs that and nothing is faster; a pipeline always keeps",
+        choices=("auto", "keep"),
+        metavar="R",
+    )
     annotations: str = _asked(
         "keep",
         "the program's own sharding annotations: ignore plans as if there were none",
@@ -329,6 +336,7 @@ class Keywords(CompileKeywords, total=False):
     microbatches: int | None
     schedule: str | None
     statistics: str | None
+    remat: str | None
     annotations: str | None
 
 

@@ -5,6 +5,7 @@ Owns what is done once a plan is there. The order of tracing, planning and bindi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from rhino.api.trace import Trace, lower
 from rhino.dialect.context import to_bytecode
 from rhino.distributed import Job
 from rhino.distributed.arrays import put, replicate
-from rhino.errors import RhinoError
+from rhino.errors import RhinoError, RhinoWarning
 from rhino.machine import Cluster
 from rhino.plan import is_pipeline
 from rhino.progress import Progress
@@ -210,12 +211,17 @@ def lowered(built: Built, cluster: Cluster) -> tuple[jax.stages.Lowered, str | N
 
 def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) -> Any:
     from rhino.compile.executable import compile_lowered
+    from rhino.compile.undone import say_undone
 
     program, target, binding = lowered(built, cluster)
     source = built.plan.source
     assert source is not None
     how = replace(built.how, options=options) if options else built.how
     compiled = compile_lowered(program, _serialized(source), target=target, how=how)
+    if built.plan.recomputation is not None and (
+        said := say_undone(_serialized(source), compiled.hlo_text, built.plan.devices)
+    ):
+        warnings.warn(said, RhinoWarning, stacklevel=2)
     return StoredExecutable(compiled, built.trace, binding) if binding.is_strided else compiled
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from rhino.cli import files, options
@@ -82,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
     task(f"{files.shown(args.file)}: compiling for {args.target}")
     from rhino.compile import prefer_cpu, quiet_plugins
     from rhino.compile.executable import compile_as
+    from rhino.compile.undone import say_undone
 
     if args.target == "cuda":
         quiet_plugins()
@@ -93,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
     with Progress(f"compiling for {args.target}", args.quiet):
         executable = compile_as(source, how, args.target, devices=args.devices, hosts=args.hosts)
         executable.collectives()
+    if said := say_undone(source, executable.hlo_text, executable.devices):
+        print(f"warning: {said}", file=sys.stderr)
     if args.hlo:
         files.write(args.hlo, executable.hlo_text())
     timeline = executable.timeline(cluster) if args.timeline and cluster is not None else None

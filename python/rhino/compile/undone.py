@@ -1,16 +1,49 @@
 """Whether XLA left a recomputation as it was written: the arithmetic of its products, counted in what it compiled.
 
-Owns that count and the comparison. Knows nothing of how a program was rewritten.
+Owns that count, the comparison, and what is said of it. Knows nothing of how a program was rewritten.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from jaxlib.mlir import ir
+
 from rhino.compile.hlo import Computation, HloModule, called_computations, parse_hlo
 from rhino.compile.hlo_loops import trip_count
 from rhino.compile.hlo_times import product_in
+from rhino.compile.module import parse
+from rhino.dialect.attributes import RhinoPlan
+from rhino.ir.import_graph import import_graph
+from rhino.recompute import products
 
 # Shares below this are roundings: XLA rewrites a product of vectors as a sum, and pads others.
 _LEAST = 0.02
+
+
+def say_undone(source: str | bytes, hlo_text: Callable[[], str], devices: int) -> str:
+    """A warning if XLA undid what a plan has computed again; empty if it did not, or nothing is.
+
+    Args:
+      source: the planned module.
+      hlo_text: what XLA made of it for one device; asked for only where something is computed again.
+    """
+    module = parse(source)
+    attributes = module.operation.attributes
+    if RhinoPlan.name not in attributes or "recomputation" not in ir.DictAttr(attributes[RhinoPlan.name]):
+        return ""
+    plan = RhinoPlan.of(module)
+    told = plan["recomputation"] if plan is not None else None
+    assert isinstance(told, dict)
+    graph = import_graph(module)
+    wanted = sum(products(graph, op) for op in graph.ops if op.parent < 0)
+    share = undone(hlo_text(), wanted, told["flops"], devices)
+    if not share:
+        return ""
+    return (
+        f"XLA does not do {share:.0%} of the products that the plan has computed again, so their operands are kept and "
+        'the step needs more memory than predicted; plan with remat="keep", or tell us'
+    )
 
 
 def product_flops(hlo_text: str) -> float:

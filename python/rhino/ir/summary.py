@@ -15,6 +15,7 @@ from rhino.ir.meshes import attach_cluster
 from rhino.machine import Cluster
 from rhino.machine.padding import Unsplit
 from rhino.program.alternative import Alternative
+from rhino.program.recomputation import Recomputation
 from rhino.schema.records import write
 from rhino.sharding import Solution
 from rhino.sharding.evaluate import Prediction
@@ -40,12 +41,14 @@ def summarise(
     missed: Sequence[Unsplit] = (),
     microbatches: int = 1,
     statistics: str = "batch",
+    again: Recomputation | None = None,
 ) -> None:
     """Writes `rhino.plan` and `rhino.cluster`.
 
     Args:
       missed: dimensions that would be split if their sizes divided.
       microbatches: into how many the step was cut, and `statistics` of which examples its sums are.
+      again: what the planner has it compute again.
     """
     kernels = [write(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
@@ -78,6 +81,7 @@ def summarise(
             "alternatives": [write(lost) for lost in solution.alternatives],
             **({"kernels": kernels} if kernels else {}),
             **({"unsplit": [write(one) for one in missed]} if missed else {}),
+            **({"recomputation": write(again)} if again else {}),
             **({"statistics": statistics} if statistics != "batch" else {}),
         },
     )

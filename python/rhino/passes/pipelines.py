@@ -43,6 +43,7 @@ class Auto(PassPipeline):
     fewer: bool = asked("fewer")
     schedule: str = asked("schedule")
     statistics: str = asked("statistics")
+    remat: str = asked("remat")
     annotations: str = asked("annotations", "as of rhino-adopt-mesh; planned: of another plan, on its mesh")
 
     def expand(self) -> Sequence[Pass | str]:

@@ -17,9 +17,6 @@ from rhino.program.operations import CONTRACTIONS, SOURCES
 from rhino.recompute.segments import Holding, cut_points
 from rhino.recompute.sides import LOOP, Sides, find_sides, products
 
-# What a policy does not compute again, if anything: from least to most recomputation.
-POLICIES = ("dots", "layers")
-
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -27,7 +24,7 @@ class Segment:
 
     Attributes:
       part: which one of the step's segments.
-      items: what is done again, in program order.
+      again: what is done again, in program order.
       leaves: values that it reads: kept ones, arguments, and others that are there anyway. No constants.
       replaced: values made again that the backward pass reads.
       before: the first backward item that reads one.
@@ -36,7 +33,7 @@ class Segment:
     """
 
     part: int
-    items: tuple[int, ...]
+    again: tuple[int, ...]
     leaves: tuple[int, ...]
     replaced: tuple[int, ...]
     before: int

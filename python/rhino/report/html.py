@@ -73,6 +73,8 @@ def _head(plan: PlanData) -> str:
         facts.append(("pipeline", escape(pipeline_text(plan))))
     elif plan.microbatches > 1:
         facts.append(("micro-batches", str(plan.microbatches)))
+    if plan.recomputation is not None:
+        facts.append(("computed again", escape(plan.recomputation.name)))
     if plan.statistics != "batch":
         facts.append(("statistics", f"by {escape(plan.statistics)}, not the numbers of one device"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)

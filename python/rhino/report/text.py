@@ -51,6 +51,8 @@ def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
         head.append(f"\npipeline  {pipeline_text(plan)}")
     elif plan.microbatches > 1:
         head.append(f"\nmicro-batches  {plan.microbatches}, one after the other")
+    if plan.recomputation is not None:
+        head.append(f"\ncomputed again  {plan.recomputation.name}")
     if plan.statistics != "batch":
         head.append(f"\nstatistics  by {plan.statistics}, as asked for: not the numbers of one device")
     parts: list[RenderableType] = [head, Text(""), Text(_time_line(plan), "bold")]

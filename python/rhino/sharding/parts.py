@@ -1,20 +1,25 @@
-"""One program for all devices, whole or as a loop over parts of its batch: the number of parts with the fastest plan.
+"""One program for all devices, whole or as a loop over parts of its batch, with values computed again or all kept.
 
-Owns which numbers are tried, in which order, and when that stops (docs/design/search.md, "Micro-batches"). How a step
-is cut is its programs' business, and what a plan takes that of the search of one program.
+Owns which of these forms are tried, in which order, and when that stops (docs/design/search.md, "Micro-batches and
+recomputation"). How a step is cut, and what it computes again, is its programs' business, and what a plan takes that of
+the search of one program.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Protocol
 
 from rhino.machine import Cluster
+from rhino.machine.roofline import perfect_s
 from rhino.machine.units import nbytes
 from rhino.program.alternative import Alternative
 from rhino.program.data import Graph
+from rhino.program.recomputation import Way
 from rhino.sharding.outcome import Progress, as_alternative
+from rhino.sharding.overlap import WON
 from rhino.sharding.planner import OUT_OF_TIME, FreePlan, MeshSearch, Options
 from rhino.sharding.solution import Solution
 from rhino.sharding.time_model import TimeModel
@@ -23,17 +28,34 @@ from rhino.sharding.time_model import TimeModel
 _WORTH = {"O1": 0.01, "O2": 0.002}
 # More parts are tried as long as they bring the peak of the fastest plan to this share of what it was.
 _SAVES = 0.9
+_LOOP = "stablehlo.while"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Form:
+    """Into how many parts of the batch a step is cut, and the number of its way to recompute; 0 keeps all."""
+
+    parts: int
+    way: int = 0
 
 
 class StepInParts(Protocol):
-    """A step, and the same as loops over parts of its batch."""
+    """A step, and the same as loops over parts of its batch and with values computed again."""
+
+    @property
+    def fewest(self) -> int:
+        """The least number of parts: 1, or what was asked for."""
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Into how many parts the batch divides, ascending; without 1."""
+        """Into how many more parts the batch divides, ascending."""
 
-    def graph(self, parts: int) -> Graph | None:
-        """The step as a loop over so many parts, for 1 as it is; None if it cannot be cut so."""
+    @property
+    def ways(self) -> Sequence[Way]:
+        """What can be computed again, from least to most; the first keeps all, as the step does."""
+
+    def graph(self, parts: int, way: int = 0) -> Graph | None:
+        """The step in one of its forms; None if it cannot be cut so."""
 
 
 def plan_in_parts(
@@ -42,127 +64,213 @@ def plan_in_parts(
     options: Options,
     progress: Progress | None = None,
     model: TimeModel | None = None,
-) -> tuple[int, Solution]:
-    """The number of parts whose fastest plan within the memory limit takes the least time, and that plan.
+) -> tuple[Form, Solution]:
+    """The form whose fastest plan within the memory limit takes the least time, and that plan.
 
-    By the model of time parts only save memory: where the fastest plan of the whole batch fits, nothing else is tried.
+    By the model of time parts, and what is computed again, only save memory: where the fastest plan of the whole step
+    fits, nothing else is tried.
 
     Args:
       options: of the search of each program, without `life` and `prepared`, which are one program's.
       progress: called with (done, total, label) as meshes of a program are finished.
 
     Raises:
-      RhinoError: no mesh suits the devices, or nothing fits the memory limit however the batch is cut.
+      RhinoError: no mesh suits the devices, or nothing fits the memory limit in any form.
     """
-    return _PartsSearch(programs, cluster, options, progress, model or TimeModel(cluster)).run()
+    return _FormSearch(programs, cluster, options, progress, model or TimeModel(cluster)).run()
 
 
-class _PartsSearch:
+class _FormSearch:
     def __init__(
         self, programs: StepInParts, cluster: Cluster, options: Options, progress: Progress | None, model: TimeModel
     ) -> None:
         self.programs, self.cluster, self.options, self.model = programs, cluster, options, model
         self.progress = progress
-        self.searches: dict[int, MeshSearch] = {}
-        self.free: dict[int, FreePlan] = {}
-        self.found: dict[int, Solution] = {}
-        self.lost: dict[int, str] = {}
+        self.whole = Form(programs.fewest)
+        self.searches: dict[Form, MeshSearch] = {}
+        self.free: dict[Form, FreePlan] = {}
+        self.found: dict[Form, Solution] = {}
+        self.lost: dict[Form, str] = {}
 
-    def run(self) -> tuple[int, Solution]:
-        whole = self._search(1)
-        assert whole is not None
-        if self._fits(1) or not self._climb():
-            whole.run()
-            return 1, whole.solution()
-        self._descend()
+    def run(self) -> tuple[Form, Solution]:
+        search = self._search(self.whole)
+        assert search is not None
+        if not self._fits(self.whole):
+            self._climb(0, 2 * self.whole.parts)
+            self._descend()
+            if not self._state_fits:
+                # What does not depend on the batch must be split: what that costs is the bound for all else.
+                self._tighten()
+            self._recompute()
+        if len(self.searches) == 1 and not self.found:
+            if not self.lost:
+                search.run()
+            return self.whole, search.solution()
         self._tighten()
         if not self.found:
-            # Of the largest number of parts, which needs least.
-            parts = max(self.searches)
-            raise self.searches[parts].nothing_fits(parts)
+            # Of what needs least.
+            form = max(self.searches)
+            raise self.searches[form].nothing_fits(form.parts)
         best = self._best
         return best, replace(self.found[best], alternatives=self._alternatives(best), seconds=self._seconds())
 
     # --- which are tried ----------------------------------------------------------------------------------------------
 
-    def _climb(self) -> bool:
-        """Upwards until the fastest plan of one fits, or more parts save little; whether the step can be cut at all."""
-        known = 1
-        for parts in self.programs.counts:
-            if parts < self._needed(known) or self._search(parts) is None:
+    def _climb(self, way: int, parts: float) -> Form | None:
+        """Upwards until the fastest plan of one fits, or more parts save little; the last that was looked at."""
+        known = self.whole if way == 0 else None
+        least = self._needed(known) if known else parts
+        for count in (self.programs.fewest, *self.programs.counts):
+            form = Form(count, way)
+            if count < least or form == known:
                 continue
-            before, known = known, parts
-            if self._fits(parts):
-                self._solve(parts)
+            if not self._can_win(form):
                 break
-            if self.free[parts].peak_bytes > _SAVES * self.free[before].peak_bytes or self._late():
+            if self._search(form) is None:
+                continue
+            before, known = known, form
+            if self._fits(form):
+                self._solve(form)
                 break
-        return known > 1
+            if (before and self.free[form].peak_bytes > _SAVES * self.free[before].peak_bytes) or self._late():
+                break
+            least = self._needed(form)
+        return known
 
-    def _needed(self, known: int) -> float:
+    def _needed(self, form: Form) -> float:
         """How many parts fit, by what so many take: all but the arguments is divided; twice as many at least."""
-        free = self.free[known]
+        free = self.free[form]
         room = free.limit_bytes - free.argument_bytes
         if room <= 0:
-            return 2 * known
-        share = known * (free.peak_bytes - free.argument_bytes) / room
-        return max(ceil(share), 2 * known)
+            return 2 * form.parts
+        share = form.parts * (free.peak_bytes - free.argument_bytes) / room
+        return max(ceil(share), 2 * form.parts)
 
-    def _descend(self) -> None:
-        """From what was found to fewer parts, as long as their fastest plans fit."""
-        if not self.found:
+    def _descend(self, way: int = 0) -> None:
+        """From the best that was found to fewer parts, as long as their fastest plans fit."""
+        if not self.found or self._best.way != way:
             return
-        parts = self._best
-        for fewer in reversed(self.programs.counts):
+        parts = self._best.parts
+        for fewer in reversed((self.programs.fewest, *self.programs.counts)):
+            form = Form(fewer, way)
             # Half as many, or what comes next to that.
-            if 2 * fewer > parts or fewer in self.free or self._search(fewer) is None:
+            if 2 * fewer > parts or form in self.free:
                 continue
-            if not self._fits(fewer) or self._late():
+            if not self._can_win(form):
                 return
-            self._solve(fewer)
+            if self._search(form) is None:
+                continue
+            if not self._fits(form) or self._late():
+                return
+            self._solve(form)
             parts = fewer
+
+    def _recompute(self) -> None:
+        """What computes again, each way in as few parts as it may fit in, as long as it can win."""
+        if not self._can_win(self.whole) and not any(op.name == _LOOP for op in self.searches[self.whole].graph.ops):
+            return  # not even if it cost nothing; only what loops stack may cost more. The ways need not be known.
+        firsts = {way: self._first_parts(way) for way in range(1, len(self.programs.ways))}
+        most = (self.programs.fewest, *self.programs.counts)[-1]
+        order = sorted(firsts, key=lambda way: (self._bound_s(Form(firsts[way], way)), way))
+        if not self.found and not self._state_fits:
+            order = order[::-1]
+        for way in order:
+            if self._late():
+                return
+            if firsts[way] > most and (self.found or way < len(firsts)):
+                continue
+            last = self._climb(way, min(firsts[way], most))
+            self._descend(way)
+            if last is not None and not self.found and not self._state_fits:
+                self._solve(last)
 
     def _tighten(self) -> None:
         """Those whose fastest plans do not fit, under the limit: the most promising first, while they can win."""
-        tight = [n for n, free in self.free.items() if not free.fits]
+        tight = [form for form, free in self.free.items() if not free.fits]
         # The one that needs least is the most likely to fit at all.
-        for parts in sorted(tight, reverse=True):
-            if not self.found and not (self.lost and self._late()):
-                self._solve(parts)
+        for form in sorted(tight, reverse=True):
+            if not self.found and form not in self.lost and not (self.lost and self._late()):
+                self._solve(form)
         worth = 1 - _WORTH[self.options.level]
-        for parts in sorted(tight, key=lambda n: (self.free[n].step_time_s, n)):
-            known = parts in self.found or parts in self.lost
-            if not (known or self._late() or self.free[parts].step_time_s > worth * self._least_s):
-                self._solve(parts)
+        for form in sorted(tight, key=lambda f: (self.free[f].step_time_s, f)):
+            known = form in self.found or form in self.lost
+            if not (known or self._late() or self.free[form].step_time_s > worth * self._least_s):
+                self._solve(form)
+
+    # --- what is known of those that were not tried -------------------------------------------------------------------
+
+    @property
+    def _state_fits(self) -> bool:
+        """Whether the fastest plan leaves room beside its arguments, which no form makes fewer."""
+        free = self.free[self.whole]
+        return free.argument_bytes < free.limit_bytes
+
+    def _first_parts(self, way: int) -> int:
+        """In how many parts it may fit: of all but the arguments, it leaves out its part of what is kept."""
+        free, ways = self.free[self.whole], self.programs.ways
+        kept = free.argument_bytes if self._state_fits else free.argument_bytes / self.cluster.num_devices
+        room = free.limit_bytes - kept
+        if room <= 0:
+            return max(self.searches).parts
+        spared = (ways[0].told.kept_bytes - ways[way].told.kept_bytes) / self.cluster.num_devices
+        rest = free.peak_bytes - free.argument_bytes - spared / self.whole.parts
+        return max(self.whole.parts, ceil(self.whole.parts * rest / room))
+
+    def _bound_s(self, form: Form) -> float:
+        """Seconds that no plan of a form is faster than, by those with fewer parts and by what it computes again.
+
+        Beside that communication can be hidden that is not hidden yet, but never more than there is.
+        """
+        bounds = []
+        again_s = self._again_s(form.way)
+        for other in self.free:
+            if other.parts <= form.parts and other.way in (0, form.way):
+                more_s = again_s if other.way != form.way else 0.0
+                beside = 1 - WON * self.model.window if more_s > 0 else 1.0
+                bounds.append(max(self.free[other].step_time_s + beside * more_s, self._computing_s(other) + more_s))
+        return max(bounds)
+
+    def _again_s(self, way: int) -> float:
+        """Seconds of what is done again, divided perfectly, without what is spared; less than 0 where that is more."""
+        seconds, found = self.searches[self.whole].times.seconds, self.programs.ways[way]
+        more_s = sum(seconds[op] for op in found.again) - sum(seconds[op] for op in found.spared)
+        return more_s / self.cluster.num_devices
+
+    def _computing_s(self, form: Form) -> float:
+        times = self.searches[form].times
+        return perfect_s(times.seconds, times.launches, self.cluster.num_devices)
+
+    def _can_win(self, form: Form) -> bool:
+        return self._bound_s(form) <= (1 - _WORTH[self.options.level]) * self._least_s
 
     # --- one of them --------------------------------------------------------------------------------------------------
 
-    def _search(self, parts: int) -> MeshSearch | None:
-        """The search of so many parts, begun without the limit; None if the step cannot be cut so."""
-        if parts not in self.searches:
-            graph = self.programs.graph(parts)
+    def _search(self, form: Form) -> MeshSearch | None:
+        """The search of a form, begun without the limit; None if the step cannot be cut so."""
+        if form not in self.searches:
+            graph = self.programs.graph(form.parts, form.way)
             if graph is None:
                 return None
-            search = self.searches[parts] = MeshSearch(graph, self.model, self.options, self._told(parts))
-            self.free[parts] = search.free()
-        return self.searches[parts]
+            search = self.searches[form] = MeshSearch(graph, self.model, self.options, self._told(form))
+            self.free[form] = search.free()
+        return self.searches[form]
 
-    def _told(self, parts: int) -> Progress | None:
+    def _told(self, form: Form) -> Progress | None:
         tell = self.progress
-        if parts == 1 or tell is None:
+        if form == self.whole or tell is None:
             return tell
-        return lambda done, total, label: tell(done, total, f"{parts} micro-batches, {label}")
+        return lambda done, total, label: tell(done, total, f"{self._name(form)}, {label}")
 
-    def _fits(self, parts: int) -> bool:
-        return self.free[parts].fits
+    def _fits(self, form: Form) -> bool:
+        return self.free[form].fits
 
-    def _solve(self, parts: int) -> None:
-        """The best plan of so many parts, if it is faster than those found."""
-        search = self.searches[parts]
+    def _solve(self, form: Form) -> None:
+        """The best plan of a form, if it is faster than those found."""
+        search = self.searches[form]
         if search.run(self._least_s * (1 - 1e-9)):
-            self.found[parts] = search.solution()
+            self.found[form] = search.solution()
             return
-        self.lost[parts] = (
+        self.lost[form] = (
             OUT_OF_TIME if self._late() else "slower within it" if self.found else "no smaller one was found"
         )
 
@@ -172,8 +280,8 @@ class _PartsSearch:
     # --- what was found -----------------------------------------------------------------------------------------------
 
     @property
-    def _best(self) -> int:
-        return min(self.found, key=lambda n: (self.found[n].predicted.step_time_s, n))
+    def _best(self) -> Form:
+        return min(self.found, key=lambda f: (self.found[f].predicted.step_time_s, f))
 
     @property
     def _least_s(self) -> float:
@@ -182,20 +290,20 @@ class _PartsSearch:
     def _seconds(self) -> float:
         return sum(search.clock[-1] - search.clock[0] for search in self.searches.values())
 
-    def _alternatives(self, best: int) -> tuple[Alternative, ...]:
-        """What lost: meshes of the best number of parts, and the best of every other."""
+    def _alternatives(self, best: Form) -> tuple[Alternative, ...]:
+        """What lost: meshes of the best form, and the best of every other."""
         chosen = self.found[best]
         found = list(chosen.alternatives)
-        for parts, other in self.found.items():
-            if parts != best:
-                found.append(as_alternative(_name(parts), other.predicted, chosen.predicted))
-        for parts, free in self.free.items():
-            if parts not in self.found:
+        for form, other in self.found.items():
+            if form != best:
+                found.append(as_alternative(self._name(form), other.predicted, chosen.predicted))
+        for form, free in self.free.items():
+            if form not in self.found:
                 why = f"its fastest plan needs {nbytes(free.peak_bytes)} of {nbytes(free.limit_bytes)}"
-                why += f"; {self.lost[parts]}" if parts in self.lost else ""
-                found.append(Alternative(_name(parts), why, free.step_time_s, free.peak_bytes))
+                why += f"; {self.lost[form]}" if form in self.lost else ""
+                found.append(Alternative(self._name(form), why, free.step_time_s, free.peak_bytes))
         return tuple(sorted(found, key=lambda a: a.rank))
 
-
-def _name(parts: int) -> str:
-    return f"{parts} micro-batches" if parts > 1 else "1 micro-batch"
+    def _name(self, form: Form) -> str:
+        parts = f"{form.parts} micro-batches" if form.parts > 1 else "1 micro-batch"
+        return f"{parts}, computing again {self.programs.ways[form.way].told.name}" if form.way else parts

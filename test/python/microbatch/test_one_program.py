@@ -16,7 +16,7 @@ from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
 from rhino.program.data import Graph
 from rhino.sharding import Options, plan_sharding
-from rhino.sharding.parts import plan_in_parts
+from rhino.sharding.parts import Form, plan_in_parts
 
 CLUSTER = Cluster.load("dgx-h100:1")
 BATCH = 512
@@ -69,17 +69,17 @@ def by_hand(limit: int, level: str = "O1") -> dict[int, float]:
 
 @pytest.mark.parametrize("limit", [30_000_000, 6_000_000, 2_000_000])
 def test_no_number_of_parts_that_a_user_can_ask_for_is_better(limit: int) -> None:
-    parts, found = plan_in_parts(programs(), CLUSTER, Options(memory_limit=limit))
+    form, found = plan_in_parts(programs(), CLUSTER, Options(memory_limit=limit))
     assert found.predicted.memory.peak_bytes <= limit
     best = min(by_hand(limit).values())
     assert found.predicted.step_time_s <= 1.02 * best
-    assert (parts == 1) == (limit == 30_000_000)
+    assert (form == Form(1)) == (limit == 30_000_000)
 
 
 def test_where_the_fastest_plan_fits_nothing_is_cut() -> None:
     given = programs()
-    parts, found = plan_in_parts(given, CLUSTER, Options())
-    assert parts == 1
+    form, found = plan_in_parts(given, CLUSTER, Options())
+    assert form == Form(1)
     assert found.predicted == plan_sharding(given.whole, CLUSTER, Options()).predicted
     assert "_bytecode" not in vars(given)  # no copy was made
 
@@ -94,7 +94,7 @@ def test_what_lost_says_what_it_would_have_needed() -> None:
 
 def test_a_step_that_cannot_be_cut_is_planned_whole() -> None:
     given = programs(contrastive)
-    assert plan_in_parts(given, CLUSTER, Options())[0] == 1
+    assert plan_in_parts(given, CLUSTER, Options())[0] == Form(1)
     with pytest.raises(NothingFits, match=r"memory limit 39\.1 KiB per device cannot be met"):
         plan_in_parts(given, CLUSTER, Options(memory_limit=40_000))
     assert given.refused

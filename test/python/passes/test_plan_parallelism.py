@@ -18,6 +18,7 @@ from rhino.report.html import page
 from rhino.report.text import summary
 from rhino.request import PlanRequest
 from rhino.sharding import Options, Solution, plan_sharding
+from rhino.sharding.parts import Form
 
 STEP = (Path(__file__).parents[2] / "plan" / "plan_parallelism.mlir").read_text(encoding="utf-8")
 CLUSTER = Cluster.load("dgx-h100:1")
@@ -40,9 +41,9 @@ def raising(error: Exception) -> Any:
     return fails
 
 
-def whole(programs: OneProgram, cluster: Cluster, options: Options, progress: Any) -> tuple[int, Solution]:
+def whole(programs: OneProgram, cluster: Cluster, options: Options, progress: Any) -> tuple[Form, Solution]:
     """In place of the search over micro-batches: one program has the whole batch, which does not fit in TIGHT."""
-    return 1, plan_sharding(programs.whole, cluster, options, progress)
+    return Form(1), plan_sharding(programs.whole, cluster, options, progress)
 
 
 @pytest.mark.parametrize("request_", [COMPARED, TIGHT], ids=["compared", "tight"])

@@ -55,7 +55,7 @@ def write_segments(step: Step, segments: Iterable[Segment], values: Sequence[Any
             barrier = stablehlo.OptimizationBarrierOp(handles).operation if handles else None
             copies: dict[Any, Any] = dict(zip(handles, barrier.results, strict=True)) if barrier else {}
             late = copies.pop(values[segment.after]) if segment.after >= 0 else None
-            functions.copy_all([ops[i] for i in segment.items], copies)
+            functions.copy_all([ops[i] for i in segment.again], copies)
         instead = {values[v]: copies[values[v]] for v in segment.replaced}
         if late is not None:
             instead[values[segment.after]] = late

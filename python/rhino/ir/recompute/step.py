@@ -5,7 +5,7 @@ Owns the order of these. The choice is `rhino.recompute`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxlib.mlir import ir
 
@@ -13,7 +13,9 @@ from rhino.dialect import functions
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.recompute.rewrite import done_once, drop_unread, write_segments
 from rhino.ir.recompute.scans import find_pairs, rewrite_pair
-from rhino.recompute import POLICIES, Step, choose, kept_bytes, read_step
+from rhino.program.data import Graph
+from rhino.program.recomputation import KEEP, POLICIES, Recomputation, Way
+from rhino.recompute import Step, choose, kept_bytes, read_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,51 +39,44 @@ class Recomputed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recomputation:
-    """One way to recompute: the options of rhino-recompute, and what they come to, undivided.
-
-    `kept_bytes` is what the forward pass leaves for the backward pass, `extra_flops` the products that are done again.
-    """
-
-    policy: str
-    count: int
-    kept_bytes: int
-    extra_flops: int
-
-
-def variants(module: ir.Module) -> list[Recomputation]:
+def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
     """The ways to recompute that are worth a look, from none to most; each keeps less than all before it.
 
     The first is the step as it is. Costs about as much as reading the module; nothing is changed, and bytes are
     estimates, to choose by what to try: of loops they are those of the pairs that are in the step as it is.
 
+    Args:
+      graph: the module's program, where it was read before.
+
     Raises:
       PassError: a tensor has a dynamic shape, or a call is left.
     """
-    graph = import_graph(module)
+    graph = graph or import_graph(module)
     main = functions.find(module, "main")
     assert main is not None, "it was imported"
     ops = number_program(main)[1]
     once = done_once(ops)
     step = read_step(graph)
-    whole = kept_bytes(step)
-    found = [Recomputation("keep", 0, whole, 0)]
+    found: list[Way] = []
     last = len(step.parts) - 1
     for policy in POLICIES:
         pairs = list(find_pairs(graph, ops, policy, once))
-        spared = sum(pair.saved_bytes(graph) for pair in pairs)
-        flops = sum(pair.flops(graph) for pair in pairs)
+        saved = sum(pair.saved_bytes(graph) for pair in pairs)
+        spared = tuple(i for pair in pairs for stacks in pair.dropped(graph) for s in stacks for i in s.accesses)
         every = choose(step, policy, last, once)
         for count in sorted({max(1, -(-last * share // 4)) for share in (1, 2, 3, 4)}) if last > 0 or pairs else ():
             segments = [segment for segment in every if segment.part < count]
             if segments or pairs:
-                extra = flops + sum(s.flops for s in segments)
-                found.append(Recomputation(policy, count, kept_bytes(step, segments) - spared, extra))
-    found.sort(key=lambda way: (way.extra_flops, way.kept_bytes, way.count))
-    less: list[Recomputation] = []
+                flops = sum(pair.flops(graph) for pair in pairs) + sum(s.flops for s in segments)
+                kept = kept_bytes(step, segments) - saved
+                told = Recomputation(policy, count, len(segments), len(pairs), kept, flops)
+                items = [i for pair in pairs for i in pair.again] + [i for s in segments for i in s.again]
+                again = tuple(k for i in items for k in range(i, max(i + 1, graph.ops[i].region_end)))
+                found.append(Way(told, again, spared))
+    found.sort(key=lambda way: (way.told.flops, way.told.kept_bytes, way.told.count))
+    less = [Way(replace(KEEP.told, kept_bytes=kept_bytes(step)))]
     for way in found:
-        if not less or way.kept_bytes < less[-1].kept_bytes:
+        if way.told.kept_bytes < less[-1].told.kept_bytes:
             less.append(way)
     return less
 
@@ -111,7 +106,7 @@ def recompute(module: ir.Module, policy: str, count: int = -1) -> Recomputed:
         len(step.parts),
         len(segments),
         loops,
-        again + sum(len(s.items) for s in segments),
+        again + sum(len(s.again) for s in segments),
         flops + sum(s.flops for s in segments),
         "" if segments or loops else _reason(step, count),
     )

@@ -33,8 +33,8 @@ class PlanParallelism(Pass):
 
     Options:
       pipelines: "if-needed" looks for pipelines where nothing fits without, "compare" always.
-      topology, level, mesh, memory-limit, budget: as of rhino-plan-sharding. With a mesh pipelines are not looked for.
-        Half of the budget is for one program, where pipelines may follow.
+      topology, level, mesh, memory-limit, budget, remat: as of rhino-plan-sharding. With a mesh pipelines are not
+        looked for. Half of the budget is for one program, where pipelines may follow.
 
     Example:
       ```mlir
@@ -55,6 +55,7 @@ class PlanParallelism(Pass):
     pipelines: str = option("if-needed", "when pipelines are looked for", ("if-needed", "compare"))
     microbatches: int = asked("microbatches")
     statistics: str = asked("statistics")
+    remat: str = asked("remat")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
@@ -120,6 +121,7 @@ class PlanParallelism(Pass):
             memory_limit=self.memory_limit,
             microbatches=self.microbatches,
             statistics=self.statistics,
+            remat=self.remat,
         )
 
     def _pipeline(self) -> PlanPipeline:

@@ -24,7 +24,7 @@ from rhino.machine.padding import describe, gains
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, asked, made, option, register
 from rhino.program.data import Graph
-from rhino.sharding import Options, Solution, plan_sharding
+from rhino.sharding import Options, Solution
 from rhino.sharding.estimate import estimate
 from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
 from rhino.sharding.padding import unsplit
@@ -49,12 +49,13 @@ class PlanSharding(Pass):
       and `rhino.cluster` say what was chosen, its predicted time, memory and communication, and what lost.
       Donated arguments have the sharding of the result that takes their buffer. Where the fastest plan of the whole
       batch does not fit in memory, the step may be a loop over micro-batches, made by rhino-split-microbatch and
-      rhino-accumulate-in-loops. Deterministic.
+      rhino-accumulate-in-loops, and compute again what it would keep, made by rhino-recompute. Deterministic.
 
     Options:
       topology: the cluster to plan for.
       level, mesh, memory-limit, budget: what to search, and for how long.
       microbatches: 1 leaves the step whole.
+      remat: keep adds nothing that is computed again.
 
     Example:
       ```mlir
@@ -69,7 +70,9 @@ class PlanSharding(Pass):
     """
 
     name: ClassVar[str] = "rhino-plan-sharding"
-    runs: ClassVar[tuple[str, ...]] = (_PROPAGATE, "rhino-split-microbatch", "rhino-accumulate-in-loops")
+    runs: ClassVar[tuple[str, ...]] = (
+        _PROPAGATE, "rhino-recompute", "rhino-split-microbatch", "rhino-accumulate-in-loops",
+    )  # fmt: skip
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = asked("level")
@@ -78,6 +81,7 @@ class PlanSharding(Pass):
     budget: float = asked("budget")
     microbatches: int = asked("microbatches")
     statistics: str = asked("statistics")
+    remat: str = asked("remat")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
@@ -142,18 +146,20 @@ class PlanSharding(Pass):
             memory_limit=self.memory_limit or None,
             deadline=deadline,
         )
-        programs = OneProgram(module, graph, self.statistics)
+        programs = OneProgram(module, graph, self.statistics, self.microbatches, adds=self.remat == "auto")
         with errors_at(main):
-            parts, solution = self._search(programs, cluster, options, log)
-        if parts > 1:
-            self.run_pipeline(
-                [
-                    made("rhino-split-microbatch", count=parts, statistics=self.statistics),
-                    made("rhino-accumulate-in-loops"),
-                ],
-                module,
-                log,
-            )
+            if programs.graph(programs.fewest) is None:
+                raise programs.refused[programs.fewest]
+            form, solution = plan_in_parts(programs, cluster, options, log.session.progress)
+        again = programs.ways[form.way].told if form.way else None
+        rewrites = [made("rhino-recompute", policy=again.policy, count=again.count)] if again else []
+        if form.parts > 1:
+            rewrites += [
+                made("rhino-split-microbatch", count=form.parts, statistics=self.statistics),
+                made("rhino-accumulate-in-loops"),
+            ]
+        if rewrites:
+            self.run_pipeline(rewrites, module, log)
             graph = import_graph(module)
         say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
@@ -162,23 +168,12 @@ class PlanSharding(Pass):
         for one in missed:
             if gains(one, *now):
                 log.remark(main, describe(one, cluster.num_devices, *now))
-        summarise(module, cluster, solution, missed, parts, statistics_of(module))
+        summarise(module, cluster, solution, missed, form.parts, statistics_of(module), again)
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
         log.count("decisions", len(solution.problem.nodes))
         log.count("tied-decisions", len(solution.costs.quotient.nodes))
         return solution
-
-    def _search(self, programs: OneProgram, cluster: Cluster, options: Options, log: PassLog) -> tuple[int, Solution]:
-        """The best plan, and into how many micro-batches it cuts the step."""
-        asked = self.microbatches
-        if not asked:
-            return plan_in_parts(programs, cluster, options, log.session.progress)
-        graph = programs.graph(asked)
-        if graph is None:
-            raise programs.refused[asked]
-        cut = 1 if graph is programs.whole else asked
-        return cut, plan_sharding(graph, cluster, options, log.session.progress)
 
 
 def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:

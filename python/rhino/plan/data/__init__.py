@@ -17,6 +17,7 @@ from rhino.pipeline.schedule import SCHEDULES
 from rhino.program.alternative import Alternative
 from rhino.program.kernel_use import KernelUse
 from rhino.program.operations import COLLECTIVES
+from rhino.program.recomputation import Recomputation
 from rhino.schema.kinds import Fault, Faults, Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, Version
 from rhino.schema.records import described, record, told
 
@@ -138,6 +139,12 @@ class PlanData:
     # Of "micro-batch", which was asked for, results are not those of one device.
     statistics: str = told(
         String(("batch", "micro-batch")), "of which examples are sums that examples need", default="batch"
+    )
+    recomputation: Recomputation | None = told(
+        record(Recomputation, extensible=True),
+        "what the planner has the backward pass compute again; none of a step that keeps what it kept",
+        when="recomputation",
+        default=None,
     )
     program: str = told(
         String(), "the fingerprint of the module before planning: another program needs its own annotations", default=""

@@ -1,0 +1,128 @@
+"""What a step computes again so that it fits: against every way and every number of parts, tried one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import microbatch_steps as steps
+import pytest
+
+from rhino.errors import NothingFits
+from rhino.ir.import_graph import import_graph
+from rhino.ir.microbatch.one_program import OneProgram
+from rhino.machine import Cluster
+from rhino.sharding import Options, plan_sharding
+from rhino.sharding.parts import Form, plan_in_parts
+
+CLUSTER = Cluster.load("dgx-h100:1")
+LAYERS, WIDTH = 3, 256
+Weights = list[tuple[jax.Array, jax.Array]]
+
+
+def layer(x: jax.Array, weights: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Its scores are large, and cheap to compute again."""
+    w, v = weights
+    scores = jax.nn.softmax(jnp.einsum("bsw,btw->bst", x @ w, x))
+    return x + jnp.tanh(jnp.einsum("bst,btw->bsw", scores, x)) @ v
+
+
+def unrolled(weights: Weights, x: jax.Array) -> tuple[Weights, jax.Array]:
+    def loss(weights: Weights) -> jax.Array:
+        y = x
+        for one in weights:
+            y = layer(y, one)
+        return (y**2).mean()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - g, weights, gradients), value
+
+
+def scanned(weights: tuple[jax.Array, jax.Array], x: jax.Array) -> tuple[Any, jax.Array]:
+    def loss(weights: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return (jax.lax.scan(lambda y, one: (layer(y, one), None), x, weights)[0] ** 2).mean()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - g, weights, gradients), value
+
+
+def programs(scan: bool, batch: int, adds: bool = True) -> OneProgram:
+    x = jnp.zeros((batch, 512, WIDTH))
+    w = jnp.zeros((LAYERS, WIDTH, WIDTH))
+    text = steps.lowered(scanned, (w, w), x) if scan else steps.lowered(unrolled, [(w[0], w[0])] * LAYERS, x)
+    module = steps.module_after(text)
+    return OneProgram(module, import_graph(module), adds=adds)
+
+
+def by_hand(scan: bool, batch: int, limit: int, most: int) -> dict[Form, float]:
+    """Seconds of the best plan of every form of up to `most` parts for which one fits."""
+    found = {}
+    given = programs(scan, batch)
+    parts = [n for n in (1, *given.counts) if n <= most]
+    for form in (Form(n, way) for n in parts for way in range(len(given.ways))):
+        graph = given.graph(form.parts, form.way)
+        assert graph is not None
+        try:
+            predicted = plan_sharding(graph, CLUSTER, Options(mesh=(8,), memory_limit=limit)).predicted
+        except NothingFits:
+            continue
+        assert predicted.memory.peak_bytes <= limit
+        found[form] = predicted.step_time_s
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scan", "batch", "limit", "most", "recomputes"),
+    [
+        (True, 8, 23_000_000, 8, False),
+        (True, 8, 19_000_000, 8, True),
+        (True, 8, 12_500_000, 8, True),
+        (True, 32, 19_000_000, 8, True),
+        (False, 8, 11_200_000, 2, True),
+        pytest.param(False, 8, 10_200_000, 4, True, marks=pytest.mark.long),
+    ],
+)
+def test_no_form_that_a_user_can_ask_for_is_better(
+    scan: bool, batch: int, limit: int, most: int, recomputes: bool
+) -> None:
+    form, found = plan_in_parts(programs(scan, batch), CLUSTER, Options(mesh=(8,), memory_limit=limit))
+    assert found.predicted.memory.peak_bytes <= limit
+    assert found.predicted.step_time_s <= 1.02 * min(by_hand(scan, batch, limit, most).values())
+    assert (form.way > 0) == recomputes
+
+
+def test_what_fits_keeps_what_it_kept() -> None:
+    given = programs(True, 8)
+    form, found = plan_in_parts(given, CLUSTER, Options(mesh=(8,), memory_limit=50_000_000))
+    assert form == Form(1)
+    assert "ways" not in vars(given)
+    kept = plan_in_parts(programs(True, 8, adds=False), CLUSTER, Options(mesh=(8,), memory_limit=50_000_000))[1]
+    assert found.predicted == kept.predicted
+
+
+def test_it_wins_a_tenth_and_what_lost_says_what_it_would_have_needed() -> None:
+    options = Options(mesh=(8,), memory_limit=19_000_000)
+    kept = plan_in_parts(programs(True, 8, adds=False), CLUSTER, options)[1]
+    found = plan_in_parts(programs(True, 8), CLUSTER, options)[1]
+    assert found.predicted.step_time_s < 0.9 * kept.predicted.step_time_s
+    names = {a.name: a for a in found.alternatives}
+    assert "slower" in names["1 micro-batch"].why
+    assert names["2 micro-batches"].peak_bytes is not None
+
+
+def test_the_program_that_is_searched_is_the_one_that_the_passes_make() -> None:
+    given = programs(True, 8)
+    told = given.ways[1].told
+    made = steps.module_after(
+        str(given.module),
+        f"rhino-recompute{{policy={told.policy} count={told.count}}}",
+        "rhino-split-microbatch{count=2}",
+        "rhino-accumulate-in-loops",
+    )
+    graph = given.graph(2, 1)
+    assert graph is not None
+    read = import_graph(made)
+    assert [(op.name, op.operands, op.results) for op in read.ops] == [
+        (op.name, op.operands, op.results) for op in graph.ops
+    ]
