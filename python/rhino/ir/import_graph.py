@@ -131,9 +131,12 @@ class _Importer:
                 self.pin(value, f"argument {graph.arguments[-1].name}", attrs[SHARDING])
         self.block(block, parent=-1, loop=-1, trips=1)
         graph.outputs = tuple(self.ids[v] for v in block.operations[len(block.operations) - 1].operands)
+        taken = {a.alias: a.value for a in graph.arguments if a.alias >= 0}
         for i, attrs in enumerate(functions.result_attributes(main)):
             if SHARDING in attrs and graph.outputs[i] not in graph.pins:
-                self.pin(graph.outputs[i], f"result {i}", attrs[SHARDING])
+                # A result in the buffer of an argument lies as that does, however it is made.
+                alone = i in taken and taken[i] not in graph.pins
+                self.pin(taken[i] if alone else graph.outputs[i], f"result {i}", attrs[SHARDING])
         read_pins(main, self.ids, graph)
         return graph
 

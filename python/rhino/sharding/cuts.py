@@ -33,8 +33,9 @@ class MemoryRow:
 
     `values[class, dim classes]` are undivided bytes of cones' values, and of what XLA keeps besides; `copies[t]` how
     many of the transfers tied to t could have a converted copy then; `partials[t, class, view]` how many partial
-    results could wait for reduction; `apart[t, class, view]` how many results could be written apart; `fixed` bytes
-    that no decision divides.
+    results could wait for reduction; `apart[t, class, view]` how many results could be written apart; `returned[t]` how
+    many next values of parameters could be there as they are made, beside the parameters; `fixed` bytes that no
+    decision divides.
     """
 
     room: float
@@ -42,6 +43,7 @@ class MemoryRow:
     copies: dict[int, int]
     partials: dict[tuple[int, int, tuple[int, ...]], int]
     apart: dict[tuple[int, int, tuple[int, ...]], int]
+    returned: dict[int, int]
     fixed: int
 
 
@@ -69,12 +71,16 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     copies: dict[int, int] = {}
     partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
     apart: dict[tuple[int, int, tuple[int, ...]], int] = {}
+    returned: dict[int, int] = {}
     for transfer in problem.transfers:
         tied = quotient.tied[transfer.index]
         if transfer.kind == "use":
             readers = [problem.nodes[t.node].ops[0] for t in transfer.targets if problem.nodes[t.node].kind == "op"]
             if readers and min(readers) <= at <= max(readers):
                 copies[tied] = copies.get(tied, 0) + others * (3 if at in readers and transfer.value in wide else 1)
+        elif transfer.kind == "return":
+            if transfer.op <= at:
+                returned[tied] = returned.get(tied, 0) + others
         else:
             for source in transfer.sources:
                 key3 = (tied, quotient.klass[source.node], source.view)
@@ -83,7 +89,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
                     partials[key3] = partials.get(key3, 0) + others
                 if source.op in costs.apart and transfer.targets[0].node >= 0 and source.op <= at <= source.op + 1:
                     apart[key3] = apart.get(key3, 0) + others
-    return MemoryRow(limit * AIM, values, copies, partials, apart, fixed)
+    return MemoryRow(limit * AIM, values, copies, partials, apart, returned, fixed)
 
 
 def impossible(program: AxisProgram, cut: MemoryRow) -> bool:
@@ -120,9 +126,14 @@ def row(program: AxisProgram, cut: MemoryRow) -> tuple[list[tuple[int, float]], 
             add(variable, count * value.nbytes / shards(layout, sizes, value.shape))
     for t, count in cut.copies.items():
         value = costs.problem.graph.values[costs.problem.transfers[t].value]
-        for end, variables in program.conversions(t):
+        for _, end, variables in program.conversions(t):
             for variable in variables:
                 add(variable, count * value.nbytes / shards(end, sizes, value.shape))
+    for t, count in cut.returned.items():
+        value = costs.problem.graph.values[costs.problem.transfers[t].value]
+        for start, _, variables in program.conversions(t):
+            for variable in variables:
+                add(variable, count * value.nbytes / shards(start, sizes, value.shape))
     return list(terms.items()), 1.0 - cut.fixed / unit
 
 

@@ -36,7 +36,11 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
     persistent = persistent_classes(problem, quotient)
     waited = _waited(problem.graph)
 
+    last = _last(problem.graph) if problem.returned else waited
+
     def moves(transfer: LayoutTransfer) -> bool:
+        if transfer.kind == "return":
+            return not last[transfer.value]
         end = transfer.sources[0] if transfer.kind == "use" else transfer.targets[0]
         stored = end.node in persistent or _reads_persistent(problem, quotient, transfer, persistent)
         return stored and not waited[transfer.value]
@@ -66,6 +70,18 @@ def _waited(graph: Graph) -> list[bool]:
             answers[v] |= leads
             read[v] |= awaited
     return [m and r for m, r in zip(made, read, strict=True)]
+
+
+def _last(graph: Graph) -> list[bool]:
+    """Per value, whether it is made of the last product: no computing is left beside which it could be sent."""
+    edges = list(_edges(graph))
+    found = [False] * len(graph.values)
+    final = max((i for i, (heavy, _, _) in enumerate(edges) if heavy), default=-1)
+    for i, (_, sources, targets) in enumerate(edges):
+        if i == final or any(found[v] for v in sources):
+            for v in targets:
+                found[v] = True
+    return found
 
 
 def _edges(graph: Graph) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from rhino.program.alternative import Alternative
 from rhino.program.data import Dims
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.evaluate import ConvertedCopy, Prediction, copies, outputs
+from rhino.sharding.evaluate import ConvertedCopy, Prediction, copies, outputs, returns
 from rhino.sharding.layout import Layout, Order, Placed
 from rhino.sharding.nesting import nest
 from rhino.sharding.problem import Node, Problem
@@ -108,6 +108,15 @@ class Solution:
     def outputs(self) -> dict[int, tuple[Dims, ...]]:
         """Values that their op leaves in another layout than the one they are kept in, and the layouts on the way."""
         found = outputs(self.costs, self.states, self.nesting)
+        return {v: tuple(self.spelled(v, stop) for stop in stops) for v, stops in found}
+
+    def returned(self, value: int) -> Dims | None:
+        """Axes per dimension of a result, as the step returns it; None where any layout will do."""
+        return self.dims(self.problem.returned.get(value, value))
+
+    def returns(self) -> dict[int, tuple[Dims, ...]]:
+        """Results that are returned in another layout than they are made in, and the layouts on the way."""
+        found = returns(self.costs, self.states, self.nesting)
         return {v: tuple(self.spelled(v, stop) for stop in stops) for v, stops in found}
 
     @cached_property
