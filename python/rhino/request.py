@@ -195,7 +195,7 @@ class PlanRequest:
     )
     microbatches: int = _asked(
         0,
-        "micro-batches of a pipeline, of each replica; by default searched",
+        "micro-batches, of a pipeline those of each replica; by default as many as memory needs and is fastest",
         read=micro_batches,
         metavar="N",
         flag=int,
@@ -204,8 +204,8 @@ class PlanRequest:
     schedule: str = _asked("", "schedule of a pipeline; by default searched", metavar="S")
     statistics: str = _asked(
         "batch",
-        "of which examples batch statistics are: micro-batch lets a model with BatchNorm be a pipeline, whose results "
-        "are not those of one device",
+        "of which examples batch statistics are: micro-batch lets a model with BatchNorm be cut into micro-batches, "
+        "whose results are not those of one device",
         choices=("batch", "micro-batch"),
         metavar="B",
     )

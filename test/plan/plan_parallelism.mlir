@@ -8,10 +8,13 @@
 // ROOM: sdy.mesh @mesh
 // ROOM: func.func @main(%arg0: tensor<4x256xf32>
 
-// Activations of the whole batch do not fit: those of micro-batches do.
-// TIGHT: rhino.schedule = {
-// TIGHT: func.func @main(%arg0: !mpmd.mesh_tensor<
-// TIGHT: mpmd.for
+// Activations of the whole batch do not fit: those of micro-batches do, in one program.
+// TIGHT: rhino.plan = {alternatives = [{name = "1 micro-batch",
+// TIGHT-SAME: why = "its fastest plan needs 4.66 MiB of 391 KiB; slower within it"
+// TIGHT-SAME: microbatches = 4 : i64
+// TIGHT-SAME: stages = 1
+// TIGHT: stablehlo.while
+// TIGHT-SAME: rhino.microbatches = {count = 4 : i64}
 
 // Both are planned; the one that lost is among the alternatives.
 // BOTH: rhino.plan = {alternatives = [

@@ -1,14 +1,19 @@
 // What fits neither way is refused with the first reason, and a note that says what became of pipelines.
 // RUN: not rhino-opt %s --rhino-plan-parallelism='topology=dgx-h100:1 memory-limit=60000' 2>&1 | filecheck %s
-// RUN: not rhino-opt %s --rhino-plan-parallelism='topology=dgx-h100:1 mesh=2x4 memory-limit=400000' 2>&1 | filecheck %s --check-prefix=MESH
+// RUN: not rhino-opt %s --rhino-plan-parallelism='topology=dgx-h100:1 mesh=2x4 memory-limit=20000' 2>&1 | filecheck %s --check-prefix=MESH
+// RUN: not rhino-opt %s --rhino-plan-parallelism='topology=dgx-h100:1 microbatches=1 memory-limit=400000' 2>&1 | filecheck %s --check-prefix=WHOLE
 
 // CHECK: plan_parallelism_invalid.mlir:[[LINE:[0-9]+]]:1: error: memory limit 58.6 KiB per device cannot be met
 // CHECK: :[[LINE]]:1: note: raise the limit to
 // CHECK: :[[LINE]]:1: note: nor is there a pipeline:
 
 // A mesh is one over all devices: no pipeline is looked for.
-// MESH: error: memory limit 391 KiB per device cannot be met
+// MESH: error: memory limit 19.5 KiB per device cannot be met
 // MESH-NOT: nor is there a pipeline
+
+// In micro-batches it would fit, but it was to be whole.
+// WHOLE: error: memory limit 391 KiB per device cannot be met on dgx-h100:1: the smallest plan found needs 1.33 MiB
+// WHOLE: note: nor is there a pipeline
 func.func @main(
     %w1: tensor<4x256xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32},
     %w2: tensor<256x64xf32> {rhino.role = "param", tf.aliasing_output = 1 : i32},

@@ -1,7 +1,7 @@
 // A limit that no plan meets: the error names the tensors that take the room, and the note what would be enough.
-// RUN: not rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 memory-limit=4000000" 2>&1 | filecheck %s
+// RUN: not rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 memory-limit=4000000 microbatches=1" 2>&1 | filecheck %s
 // What the note says is enough.
-// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 memory-limit=4864528" | filecheck %s --check-prefix=ENOUGH
+// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 memory-limit=4864528 microbatches=1" | filecheck %s --check-prefix=ENOUGH
 
 // CHECK: plan_sharding_memory_limit_invalid.mlir:[[LINE:[0-9]+]]:1: error: memory limit 3.81 MiB per device cannot be met on dgx-h100:1
 // CHECK-SAME: the smallest plan found needs {{4.5[0-9] MiB, 2.[0-9]+ MiB}} of it arguments

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sources import OURS, RHINO, ROOT, SOURCES, imports, package_of, where, within
 
-PLANNING = ("schema", "program", "machine", "sharding", "microbatch", "pipeline", "reshard", "kernels", "xla")
+PLANNING = ("schema", "program", "machine", "sharding", "microbatch", "pipeline", "reshard", "kernels", "solver", "xla")
 # Modules without a promise to stay as they are; besides them, any name with a leading underscore under `jax`.
 PRIVATE_ROOTS = (
     "jax._src",

@@ -323,7 +323,7 @@ def parallelize(
       search_budget: seconds after which the best plan so far is taken; by default the search runs to its end.
       stages: pipeline stages: a number, 1 for none, "auto" for a pipeline if it is faster; by default only if nothing
         else fits the memory.
-      microbatches, schedule: of a pipeline; searched by default.
+      microbatches, schedule: of one program micro-batches alone; searched by default.
       statistics: "micro-batch" lets each micro-batch of a pipeline normalise by sums over its own examples (BatchNorm),
         which other systems do silently: results are then not those of one device. By default such steps are refused.
       annotations: "keep" plans around the sharding constraints that are in the step, on the axes of its own mesh, and

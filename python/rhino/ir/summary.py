@@ -34,9 +34,19 @@ class Propagated:
 
 
 def summarise(
-    module: ir.Module, cluster: Cluster, solution: Solution | Propagated, missed: Sequence[Unsplit] = ()
+    module: ir.Module,
+    cluster: Cluster,
+    solution: Solution | Propagated,
+    missed: Sequence[Unsplit] = (),
+    microbatches: int = 1,
+    statistics: str = "batch",
 ) -> None:
-    """Writes `rhino.plan` and `rhino.cluster`. `missed` are dimensions that would be split if their sizes divided."""
+    """Writes `rhino.plan` and `rhino.cluster`.
+
+    Args:
+      missed: dimensions that would be split if their sizes divided.
+      microbatches: into how many the step was cut, and `statistics` of which examples its sums are.
+    """
     kernels = [write(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
     memory = predicted.memory
@@ -48,7 +58,7 @@ def summarise(
             "cluster": cluster.name,
             "mesh": [[axis, size] for axis, size in solution.mesh],
             "stages": 1,
-            "microbatches": 1,
+            "microbatches": microbatches,
             "schedule": "none",
             "predicted": {
                 "step_time_s": predicted.step_time_s,
@@ -68,6 +78,7 @@ def summarise(
             "alternatives": [write(lost) for lost in solution.alternatives],
             **({"kernels": kernels} if kernels else {}),
             **({"unsplit": [write(one) for one in missed]} if missed else {}),
+            **({"statistics": statistics} if statistics != "batch" else {}),
         },
     )
     attach_cluster(module, cluster)

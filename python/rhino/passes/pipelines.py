@@ -15,7 +15,7 @@ class Auto(PassPipeline):
 
     Runs rhino-inline, symbol-dce, rhino-forward-copies, rhino-sink-constants, canonicalize, rhino-batch-lookups,
     rhino-neutral-starts, rhino-delay-random, rhino-adopt-mesh, rhino-describe-kernels, rhino-classify-args and
-    rhino-plan-parallelism with the options given here; for a given number of stages or micro-batches
+    rhino-plan-parallelism with the options given here; for a given number of stages, or a schedule,
     rhino-plan-pipeline; with stages=1 only rhino-expose-strided-dims and rhino-plan-sharding. In the end
     rhino-partition-kernels.
 
@@ -77,9 +77,9 @@ class Auto(PassPipeline):
             raise RhinoError(
                 f"stages {self.stages} and microbatches {self.microbatches} are not counts", "give 0 to leave them open"
             )
-        if self.stages > 1 or self.microbatches > 1 or self.schedule:
-            if self.level == "O0":
-                raise RhinoError("level O0 makes no pipelines", "plan at O1, or without stages")
+        if self.level == "O0" and (self.stages > 1 or self.microbatches > 1 or self.schedule):
+            raise RhinoError("level O0 makes no pipelines and no micro-batches", "plan at O1, or without them")
+        if self.stages > 1 or self.schedule:
             return [self._made("rhino-plan-pipeline", stages=max(0, self.stages))]
         if self.stages == 1 or self.microbatches == 1:
             return [build("rhino-expose-strided-dims", []), self._made("rhino-plan-sharding")]

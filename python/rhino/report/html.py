@@ -71,6 +71,8 @@ def _head(plan: PlanData) -> str:
     ]
     if plan.stages > 1:
         facts.append(("pipeline", escape(pipeline_text(plan))))
+    elif plan.microbatches > 1:
+        facts.append(("micro-batches", str(plan.microbatches)))
     if plan.statistics != "batch":
         facts.append(("statistics", f"by {escape(plan.statistics)}, not the numbers of one device"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)

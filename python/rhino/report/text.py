@@ -49,6 +49,8 @@ def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
     head.append(f"mesh  {mesh_text(plan)}" + ("  (outermost first)" if len(plan.mesh) > 1 else ""))
     if plan.stages > 1:
         head.append(f"\npipeline  {pipeline_text(plan)}")
+    elif plan.microbatches > 1:
+        head.append(f"\nmicro-batches  {plan.microbatches}, one after the other")
     if plan.statistics != "batch":
         head.append(f"\nstatistics  by {plan.statistics}, as asked for: not the numbers of one device")
     parts: list[RenderableType] = [head, Text(""), Text(_time_line(plan), "bold")]

@@ -19,11 +19,13 @@ _NAMED = 4
 
 
 def explain(
-    graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: Descent, late: bool = False
+    graph: Graph, cluster: Cluster, limit: int, costs: Costs, smallest: Descent, late: bool = False, parts: int = 1
 ) -> NothingFits:
     """The error for a program of which no plan found fits; names the largest tensors of the smallest plan.
 
-    `late`: whether the search was ended by its time budget, so that there may be smaller ones.
+    Args:
+      late: whether the search was ended by its time budget, so that there may be smaller ones.
+      parts: the micro-batches that the program is a loop over.
     """
     used = memory(costs, smallest.states, lifetimes(graph))
     arguments = [(local_bytes(costs, smallest.states, a.value), a.name) for a in graph.arguments]
@@ -44,7 +46,7 @@ def explain(
     devices = -(-enough // limit) * cluster.num_devices
     return NothingFits(
         f"memory limit {nbytes(limit)} per device cannot be met on {cluster.name}{' in the time budget' * late}: "
-        f"the smallest plan found needs "
+        f"the smallest plan found{f', in {parts} micro-batches,' if parts > 1 else ''} needs "
         f"{nbytes(needed)}, {nbytes(used.argument_bytes)} of it arguments; largest: {tensors}",
         f"raise the limit to {enough} bytes, use about {devices} devices, or make the batch smaller",
     )

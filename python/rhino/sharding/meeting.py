@@ -14,7 +14,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landed_seconds
 from rhino.sharding.layout import Layout
 from rhino.sharding.problem import REPLICATED, End, LayoutTransfer
-from rhino.sharding.rows import Rows
+from rhino.solver.rows import Rows
 
 # Groups on the left and on the right.
 Pair = tuple[int, int]

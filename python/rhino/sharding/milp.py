@@ -15,7 +15,8 @@ import highspy
 import numpy as np
 
 from rhino.sharding.fixing import Matrix, without
-from rhino.sharding.rows import Rows
+from rhino.solver.highs import SilentHighs, linear_program
+from rhino.solver.rows import Rows
 
 _OPTIMAL = highspy.HighsModelStatus.kOptimal
 # How close to its largest value the relaxation's price is brought, as a share of the gap that is wanted.
@@ -37,14 +38,6 @@ _USED = 1e-6
 
 # By price, where the relaxation's optimum was found.
 Bases = dict[float, Any]
-
-
-class _Silent(highspy.Highs):  # type: ignore[misc]
-    """Prints nothing. HiGHS 1.16 introduces itself on standard output when callbacks are enabled, as it is made."""
-
-    def enableCallbacks(self) -> None:  # noqa: N802  (HiGHS's name)
-        self.setOptionValue("output_flag", False)
-        super().enableCallbacks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +179,7 @@ class _Solver:
         largest = max(np.abs(self.costs).max(), self.slope * self.unit)
         # Seconds are tiny numbers: HiGHS's absolute tolerances want costs around one.
         self.scale = 1.0 / largest if largest > 0 else 1.0
-        self.highs = _Silent()
+        self.highs = SilentHighs()
         for option, value in (
             ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", gap),
             ("mip_abs_gap", 1e-9), ("time_limit", time_limit_s), ("parallel", "off"),
@@ -204,7 +197,6 @@ class _Solver:
         Args:
           rows: over the kept columns alone.
         """
-        lp = highspy.HighsLp()
         costs, highs = self.costs[kept] * self.scale, np.ones(len(kept))
         if penalised:
             # z >= p . x / unit, as the last row and column.
@@ -212,14 +204,7 @@ class _Solver:
             at = np.flatnonzero(excess)
             rows = rows.with_row(0.0, inf, [*at, len(kept)], [*-excess[at], 1.0])
             costs, highs = np.append(costs, self.slope * self.unit * self.scale), np.append(highs, inf)
-        lp.num_col_, lp.num_row_ = len(costs), len(rows.lows)
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = costs, np.zeros(len(costs)), highs
-        lp.row_lower_, lp.row_upper_ = rows.lows, rows.highs
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = rows.starts
-        lp.a_matrix_.index_ = rows.columns
-        lp.a_matrix_.value_ = rows.coefficients
-        return lp
+        return linear_program(costs, highs, rows.lows, rows.highs, rows.starts, rows.columns, rows.coefficients)
 
     def run(self, start: Mapping[int, float] | None, prove: bool, cutoff: float) -> MilpSolution:
         """Relaxes, and branches where no answer of the relaxation is close enough."""

@@ -78,8 +78,7 @@ class Outcome:
         found = [a for name, a in self.losers.items() if name not in self.ranked]
         for other, candidate in self.ranked.values():
             if candidate is not chosen:
-                slower = other.step_time_s / predicted.step_time_s - 1 if predicted.step_time_s else 0.0
-                found.append(Alternative(candidate.name, _slower(slower), other.step_time_s, other.memory.peak_bytes))
+                found.append(as_alternative(candidate.name, other, predicted))
         return tuple(sorted(found, key=lambda a: a.rank))
 
     def refined(self) -> Iterator[tuple[Mesh, list[States]]]:
@@ -133,5 +132,8 @@ class Steps:
         self.progress(self.before + done, self.total, label)
 
 
-def _slower(share: float) -> str:
-    return f"{share:.1%} slower" if share >= LEVELS["O1"].same else "as fast"
+def as_alternative(name: str, lost: Prediction, best: Prediction) -> Alternative:
+    """A plan that lost to another by its time."""
+    share = lost.step_time_s / best.step_time_s - 1 if best.step_time_s else 0.0
+    why = f"{share:.1%} slower" if share >= LEVELS["O1"].same else "as fast"
+    return Alternative(name, why, lost.step_time_s, lost.memory.peak_bytes)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from rhino.deadline import NEVER, Deadline
+from rhino.errors import NothingFits
 from rhino.machine import Cluster
 from rhino.machine.roofline import perfect_s
 from rhino.program.alternative import Alternative
@@ -19,6 +21,7 @@ from rhino.sharding.cones import build_problem
 from rhino.sharding.conflicts import reconsider
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
+from rhino.sharding.evaluate import memory
 from rhino.sharding.infeasible import explain
 from rhino.sharding.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, SearchLevel
 from rhino.sharding.limit import Limit, smallest, within
@@ -68,6 +71,23 @@ class Options:
     prepared: tuple[Problem, Quotient] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FreePlan:
+    """What the fastest plan would take if memory were no matter: seconds, bytes at its peak, those of arguments.
+
+    `limit_bytes` is what it may take.
+    """
+
+    step_time_s: float
+    peak_bytes: int
+    argument_bytes: int
+    limit_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= self.limit_bytes
+
+
 def prepare(graph: Graph) -> tuple[Problem, Quotient]:
     """The part of a search that depends on neither cluster nor mesh, for several searches of one graph."""
     problem = build_problem(graph)
@@ -89,23 +109,20 @@ def plan_sharding(
     Raises:
       RhinoError: no mesh suits the devices, or nothing fits the memory limit: the message names tensors and remedy.
     """
-    search = _MeshSearch(graph, model or TimeModel(cluster), options, progress or (lambda done, total, label: None))
+    search = MeshSearch(graph, model or TimeModel(cluster), options, progress)
     search.run()
-    found = search.solution()
-    if not search.small or options.deadline.over():
-        return found
-    # Without ties O2 is a search of its own, which may miss what O1 finds.
-    tied = plan_sharding(graph, cluster, replace(options, level="O1"), model=model)
-    if tied.predicted.step_time_s >= found.predicted.step_time_s:
-        return found
-    return replace(tied, level=options.level, seconds=found.seconds + tied.seconds)
+    return search.solution()
 
 
-class _MeshSearch:
-    """One program on one cluster: what is the same for all meshes, and what was found."""
+class MeshSearch:
+    """One program on one cluster: what is the same for all meshes, and what was found.
 
-    def __init__(self, graph: Graph, model: TimeModel, options: Options, progress: Progress) -> None:
-        self.graph, self.options = graph, options
+    `run` does all of it; `free` says before what the fastest plan would be if memory were no matter.
+    """
+
+    def __init__(self, graph: Graph, model: TimeModel, options: Options, progress: Progress | None = None) -> None:
+        self.graph, self.model, self.options = graph, model, options
+        progress = progress or (lambda done, total, label: None)
         cluster = self.cluster = model.cluster
         self.clock = [time.perf_counter()]
         self.deadline = options.deadline
@@ -121,18 +138,39 @@ class _MeshSearch:
         self.times = ProgramTimes.of(self.problem, self.quotient, model)
         self.limit = Limit(options.memory_limit or cluster.device.plan_bytes, options.life or lifetimes(graph))
         self.outcome = Outcome()
+        self.cutoff_s = inf
         self.spent_s: list[float] = []
         self.solved: Solved = {}
         self.bases: dict[bytes, Bases] = {}
 
-    def run(self) -> None:
-        """All levels up to the one asked for, each from what the one before found."""
+    def free(self) -> FreePlan:
+        """The fastest plan of the first meshes without the limit, which `run` goes on from."""
+        name = "O2" if self.small else "O1"
+        level = self._level(name)
+        starts = dict.fromkeys(self._meshes(name))
+        self.steps.begin(len(starts))
+        found = self._unlimited(starts, level, level.effort)
+        self.outcome.met.update((c.mesh, c) for c in found)
+        least_s = found[0].best.objective
+        # Of plans as fast one that fits is enough.
+        fast = [c for c in found if c.best.objective <= least_s * (1 + level.same)]
+        used = [memory(c.setting.costs, c.best.states, self.limit.life) for c in fast]
+        smallest = min(used, key=lambda m: m.peak_bytes)
+        return FreePlan(least_s, smallest.peak_bytes, smallest.argument_bytes, self.limit.nbytes)
+
+    def run(self, cutoff_s: float = inf) -> bool:
+        """All levels up to the one asked for, each from what the one before found; whether there is a plan.
+
+        Args:
+          cutoff_s: plans that take longer do not matter.
+        """
         options, outcome = self.options, self.outcome
+        self.cutoff_s = cutoff_s
         names = list(LEVELS)
         for name in names[: names.index(options.level) + 1]:
             if self.small and name != "O2":
                 continue
-            level = LEVEL_OF_FEW if self.small else LEVELS[name]
+            level = self._level(name)
             outcome.same = level.same
             meshes = self._meshes(name)
             self._round(dict.fromkeys(meshes), level, level.effort)
@@ -144,6 +182,10 @@ class _MeshSearch:
                 if outcome.share > level.costly:
                     self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.finer)
         self.clock.append(time.perf_counter())
+        return bool(outcome.ranked)
+
+    def _level(self, name: str) -> SearchLevel:
+        return LEVEL_OF_FEW if self.small else LEVELS[name]
 
     def _meshes(self, level: str) -> list[Mesh]:
         """Those that a level tries first."""
@@ -165,15 +207,11 @@ class _MeshSearch:
         """
         clock, outcome = self.clock, self.outcome
         if not outcome.ranked:
-            # Only for the message: one mesh is enough.
-            c = min(outcome.failed.values(), key=lambda c: c.best.peak_bytes)
-            late = self.deadline.over(found=False)
-            found = c.best if late else smallest(c.setting, self.limit, c.best)
-            raise explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, found, late)
+            raise self.nothing_fits()
         self.steps.tell(self.steps.total - self.steps.before, "done")
         predicted, chosen = outcome.best
         costs, solve_s = chosen.setting.costs, sum(self.spent_s)
-        return Solution(
+        found = Solution(
             mesh=chosen.mesh,
             level=self.options.level,
             predicted=predicted,
@@ -191,6 +229,26 @@ class _MeshSearch:
                 "evaluate_s": clock[3] - clock[2] - solve_s,
             },
         )
+        if not self.small or self.deadline.over():
+            return found
+        # Without ties O2 is a search of its own, which may miss what O1 finds.
+        tied = plan_sharding(self.graph, self.cluster, replace(self.options, level="O1"), model=self.model)
+        if tied.predicted.step_time_s >= found.predicted.step_time_s:
+            return found
+        return replace(tied, level=self.options.level, seconds=found.seconds + tied.seconds)
+
+    def nothing_fits(self, parts: int = 1) -> NothingFits:
+        """Why no plan was found; `parts` is into how many parts of the batch the program was cut."""
+        # Only for the message: one mesh is enough.
+        c = min(self.outcome.failed.values(), key=lambda c: c.best.peak_bytes)
+        late = self.deadline.over(found=False)
+        least = c.best if late else smallest(c.setting, self.limit, c.best)
+        return explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, least, late, parts)
+
+    @property
+    def _least_s(self) -> float:
+        """What a plan must beat."""
+        return min(self.outcome.least_s, self.cutoff_s)
 
     def _setting(self, mesh: Mesh, effort: Effort, deadline: Deadline = NEVER) -> Setting:
         names, shape = tuple(name for name, _ in mesh), tuple(size for _, size in mesh)
@@ -200,8 +258,18 @@ class _MeshSearch:
 
     def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
-        candidates: list[MeshCandidate] = []
         self.steps.begin(2 * len(starts))
+        # Best first: the others have the better reason to be given up.
+        order = self._unlimited(starts, level, effort)
+        for done, candidate in enumerate(order):
+            self.steps.tell(len(order) + done, candidate.name + ", memory")
+            self._limited(candidate, level)
+
+    def _unlimited(
+        self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort
+    ) -> list[MeshCandidate]:
+        """The best plan on each mesh whatever it needs, the fastest first, until time is over."""
+        candidates: list[MeshCandidate] = []
         for done, (mesh, start) in enumerate(starts.items()):
             known = bool(candidates or self.outcome.ranked)
             if known and (self.deadline.over() or self.deadline.over(bool(self.outcome.ranked))):
@@ -212,20 +280,16 @@ class _MeshSearch:
                 candidates.append(replace(met, setting=met.setting.with_effort(*effort)))
                 continue
             setting = self._setting(mesh, effort, self.deadline.with_plan() if known else self.deadline.patient())
-            cutoff = level.promise(mesh) * self.outcome.least_s
+            cutoff = level.promise(mesh) * self._least_s
             found = descend(setting, setting.orders[0], start, (), cutoff) if start else start_from_nothing(setting)
             if found is not None:
                 candidates.append(MeshCandidate(setting, found, start))
-        # Best first: the others have the better reason to be given up.
-        order = sorted(candidates, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
-        for done, candidate in enumerate(order):
-            self.steps.tell(len(order) + done, candidate.name + ", memory")
-            self._limited(candidate, level)
+        return sorted(candidates, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
 
     def _limited(self, candidate: MeshCandidate, level: SearchLevel) -> None:
         """The best plan of one mesh within the limit, as long as it can win."""
         outcome, limit, name = self.outcome, self.limit, candidate.name
-        least_s, first = outcome.least_s, candidate.best
+        least_s, first = self._least_s, candidate.best
         outcome.met[candidate.mesh] = candidate
         # What is only as fast, on as many axes, would not be chosen.
         deadline = self.deadline.with_plan() if outcome.ranked else self.deadline

@@ -10,18 +10,23 @@ import pytest
 from rhino.api.plan import Plan
 from rhino.dialect.context import make_context, parse_text
 from rhino.errors import NothingFits, RhinoError
+from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
 from rhino.plan.file import plan_data
 from rhino.plan.module import plan_module
 from rhino.report.html import page
 from rhino.report.text import summary
 from rhino.request import PlanRequest
+from rhino.sharding import Options, Solution, plan_sharding
 
 STEP = (Path(__file__).parents[2] / "plan" / "plan_parallelism.mlir").read_text(encoding="utf-8")
 CLUSTER = Cluster.load("dgx-h100:1")
 COMPARED = PlanRequest(CLUSTER, stages=-1)
-# One program does not fit in this, a pipeline does.
+# A pipeline fits in this.
 TIGHT = PlanRequest(CLUSTER, memory_limit=400_000)
+NO_PROGRAM = NothingFits(
+    "memory limit 391 KiB per device cannot be met: the smallest plan found needs 1 MiB; largest: w"
+)
 
 
 def planned(request: PlanRequest, text: str = STEP) -> Plan:
@@ -33,6 +38,11 @@ def raising(error: Exception) -> Any:
         raise error
 
     return fails
+
+
+def whole(programs: OneProgram, cluster: Cluster, options: Options, progress: Any) -> tuple[int, Solution]:
+    """In place of the search over micro-batches: one program has the whole batch, which does not fit in TIGHT."""
+    return 1, plan_sharding(programs.whole, cluster, options, progress)
 
 
 @pytest.mark.parametrize("request_", [COMPARED, TIGHT], ids=["compared", "tight"])
@@ -59,6 +69,8 @@ def test_an_internal_error_is_never_an_alternative(
     monkeypatch: pytest.MonkeyPatch, request_: PlanRequest, where: str, error: Exception, said: str
 ) -> None:
     monkeypatch.setattr(where, raising(error))
+    if request_ is TIGHT:
+        monkeypatch.setattr("rhino.passes.plan.plan_sharding.plan_in_parts", whole)
     with pytest.raises(RhinoError) as caught:
         planned(request_)
     text = f"{caught.value.message} {caught.value.remedy}"
@@ -82,7 +94,14 @@ def test_a_plan_says_why_there_is_no_pipeline() -> None:
     assert why in page(plan)
 
 
-def test_a_pipeline_says_why_it_is_no_one_program() -> None:
+def test_micro_batches_in_one_program_come_before_a_pipeline() -> None:
+    plan = planned(TIGHT)
+    assert (plan.stages, plan.microbatches > 1) == (1, True)
+    assert f"micro-batches  {plan.microbatches}, one after the other" in summary(plan)
+
+
+def test_a_pipeline_says_why_it_is_no_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rhino.passes.plan.plan_sharding.plan_in_parts", whole)
     plan = planned(TIGHT)
     assert plan.stages > 1
     said = plan_data(plan)["alternatives"][-1]

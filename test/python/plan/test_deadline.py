@@ -73,9 +73,10 @@ PIPELINE = {
         (PlanRequest(CLUSTER, stages=1), {*ONE_PROGRAM, "sharding.padding"}),
         (PlanRequest(CLUSTER, stages=2), PIPELINE),
         (PlanRequest(CLUSTER, stages=-1), {*PIPELINE, "passes.plan.plan_parallelism"}),
-        (PlanRequest(CLUSTER, memory_limit=TIGHT), {*PIPELINE, "sharding.limit", "pipeline.search.planned"}),
+        (PlanRequest(CLUSTER, stages=2, memory_limit=TIGHT), {*PIPELINE, "sharding.limit", "pipeline.search.planned"}),
+        (PlanRequest(CLUSTER, memory_limit=TIGHT), {*ONE_PROGRAM, "sharding.parts"}),
     ],
-    ids=["one-program", "pipeline", "compare", "if-needed"],
+    ids=["one-program", "pipeline", "compare", "tight pipeline", "micro-batches"],
 )
 def test_every_search_looks_at_the_one_clock(request_: PlanRequest, asked: set[str]) -> None:
     seen: set[str] = set()

@@ -11,7 +11,7 @@ from rhino.sharding.cuts import cut_at, impossible, row
 from rhino.sharding.evaluate import memory
 from rhino.sharding.levels import LEVELS
 from rhino.sharding.meshes import named
-from rhino.sharding.planner import _MeshSearch
+from rhino.sharding.planner import MeshSearch
 from rhino.sharding.program import AxisProgram
 from rhino.sharding.time_model import TimeModel
 
@@ -20,7 +20,7 @@ from rhino.sharding.time_model import TimeModel
 def test_a_program_called_impossible_has_no_answer(share: float, meets: bool | None) -> None:
     step, arguments = adam_step(2, 64, 32)
     graph = graph_of(step, *arguments, donate=(0,))
-    setting = _MeshSearch(graph, TimeModel(host(8)), Options(), lambda done, total, label: None)._setting(
+    setting = MeshSearch(graph, TimeModel(host(8)), Options(), lambda done, total, label: None)._setting(
         named((8,)), LEVELS["O1"].effort
     )
     costs, life = setting.costs, lifetimes(graph)

@@ -16,7 +16,7 @@ from rhino.sharding.evaluate import predict
 from rhino.sharding.levels import LEVELS
 from rhino.sharding.meshes import named
 from rhino.sharding.outcome import MeshCandidate, Outcome
-from rhino.sharding.planner import _MeshSearch
+from rhino.sharding.planner import MeshSearch
 from rhino.sharding.time_model import TimeModel
 
 
@@ -28,7 +28,7 @@ def training() -> Graph:
 
 def ranked(graph: Graph, *meshes: tuple[int, ...]) -> Outcome:
     """The plan that replicates everything, on each mesh, the first called the fastest."""
-    search = _MeshSearch(graph, TimeModel(host(16)), Options(), lambda done, total, label: None)
+    search = MeshSearch(graph, TimeModel(host(16)), Options(), lambda done, total, label: None)
     outcome = Outcome()
     for i, shape in enumerate(meshes):
         setting = search._setting(named(shape), LEVELS["O1"].effort)

@@ -81,7 +81,7 @@ class SplitPrograms:
         main = functions.find(copy, "main")
         assert main is not None
         own = adopted if isinstance(adopted, int) else 0
-        batch = own or _examples(main)
+        batch = own or count_examples(main)
         found = cls(to_bytecode(copy), batch, _PIECES[level], statistics, own, clock=deadline.clock)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for parts in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
@@ -108,7 +108,7 @@ class SplitPrograms:
         if not self.own:
             split_microbatch(module, parts, self.statistics)
         elif parts != self.own:
-            raise _own_loop(module, self.own, parts)
+            raise own_loop_error(module, self.own, parts)
         accumulate_in_loops(module)
         self.cut[parts] = to_bytecode(module)
         return module
@@ -143,7 +143,8 @@ def _not_adopted(main: Any, found: NoAccumulation) -> PassError:
     return PassError(number_program(main)[1][found.op], found.message, [found.remedy])
 
 
-def _own_loop(module: ir.Module, own: int, parts: int) -> PassError:
+def own_loop_error(module: ir.Module, own: int, parts: int) -> PassError:
+    """Why a step whose loop over micro-batches was adopted is not cut into another number of them."""
     loop = next(op for op in functions.walk(module.operation) if RhinoMicrobatches.name in op.attributes)
     message = f"the step has a loop over {own} micro-batches of its own, and is not cut into {parts}"
     return PassError(
@@ -151,7 +152,7 @@ def _own_loop(module: ir.Module, own: int, parts: int) -> PassError:
     )
 
 
-def _examples(main: Any) -> int:
+def count_examples(main: Any) -> int:
     """The number of examples in the batch arguments."""
     attributes = functions.argument_attributes(main)
     size = batch_size(
@@ -167,3 +168,11 @@ def _examples(main: Any) -> int:
     if not size:
         raise PassError(main, "the batch has no examples", [f"give some, or {one_program}"])
     return size
+
+
+def statistics_of(module: ir.Module) -> str:
+    """Of which examples sums are that examples need, as the loop over micro-batches says; "batch" without one."""
+    main = functions.find(module, "main")
+    assert main is not None
+    found = [RhinoMicrobatches.of(op) for op in functions.walk(main) if RhinoMicrobatches.name in op.attributes]
+    return str(found[0].get("statistics", "batch")) if found and found[0] else "batch"

@@ -53,6 +53,7 @@ class PlanParallelism(Pass):
     memory_limit: int = asked("memory_limit")
     budget: float = asked("budget")
     pipelines: str = option("if-needed", "when pipelines are looked for", ("if-needed", "compare"))
+    microbatches: int = asked("microbatches")
     statistics: str = asked("statistics")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
@@ -117,6 +118,8 @@ class PlanParallelism(Pass):
             level=self.level,
             mesh=self.mesh,
             memory_limit=self.memory_limit,
+            microbatches=self.microbatches,
+            statistics=self.statistics,
         )
 
     def _pipeline(self) -> PlanPipeline:
@@ -124,6 +127,7 @@ class PlanParallelism(Pass):
             topology=self.topology,
             level=self.level,
             memory_limit=self.memory_limit,
+            microbatches=self.microbatches,
             statistics=self.statistics,
         )
 
@@ -149,7 +153,8 @@ def _as_alternative(lost: dict[str, object], best: dict[str, object]) -> dict[st
     if isinstance(groups, list):
         shape = "+".join(str(prod(size for _, size in group)) for group in groups)
     stages = int(str(lost["stages"]))
-    name = f"{stages} stages of {shape}" if stages > 1 else f"mesh {shape}"
+    parts = int(str(lost["microbatches"]))
+    name = f"{stages} stages of {shape}" if stages > 1 else f"mesh {shape}" + f", {parts} micro-batches" * (parts > 1)
     slower = _step_s(lost) / _step_s(best) - 1 if _step_s(best) > 0 else 0.0
     return {
         "name": name,

@@ -14,18 +14,21 @@ from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.manual import MANUAL_MESH, outermost
 from rhino.ir.meshes import MESH, given_mesh, put_away
+from rhino.ir.microbatch.one_program import OneProgram
+from rhino.ir.microbatch.programs import statistics_of
 from rhino.ir.spread import widen
 from rhino.ir.summary import Propagated, summarise
 from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
 from rhino.machine.padding import describe, gains
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.registry import Pass, asked, option, register
+from rhino.passes.registry import Pass, asked, made, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.estimate import estimate
 from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
 from rhino.sharding.padding import unsplit
+from rhino.sharding.parts import plan_in_parts
 from rhino.sharding.pinning import pinned_states
 
 _PROPAGATE = "sdy-propagation-pipeline"
@@ -44,11 +47,14 @@ class PlanSharding(Pass):
       Every argument, result and tensor whose layout matters has a closed `sdy.sharding` over `@mesh`; where an op
       reads a value in another layout, an `sdy.sharding_constraint` stands before it. Module attributes `rhino.plan`
       and `rhino.cluster` say what was chosen, its predicted time, memory and communication, and what lost.
-      Donated arguments have the sharding of the result that takes their buffer. Deterministic.
+      Donated arguments have the sharding of the result that takes their buffer. Where the fastest plan of the whole
+      batch does not fit in memory, the step may be a loop over micro-batches, made by rhino-split-microbatch and
+      rhino-accumulate-in-loops. Deterministic.
 
     Options:
       topology: the cluster to plan for.
       level, mesh, memory-limit, budget: what to search, and for how long.
+      microbatches: 1 leaves the step whole.
 
     Example:
       ```mlir
@@ -63,16 +69,22 @@ class PlanSharding(Pass):
     """
 
     name: ClassVar[str] = "rhino-plan-sharding"
-    runs: ClassVar[tuple[str, ...]] = (_PROPAGATE,)
+    runs: ClassVar[tuple[str, ...]] = (_PROPAGATE, "rhino-split-microbatch", "rhino-accumulate-in-loops")
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     level: str = asked("level")
     mesh: str = asked("mesh")
     memory_limit: int = asked("memory_limit")
     budget: float = asked("budget")
+    microbatches: int = asked("microbatches")
+    statistics: str = asked("statistics")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
+        if self.microbatches < 0:
+            raise RhinoError(f"microbatches {self.microbatches} is not a count", "give 0 to leave it open")
+        if self.level == "O0" and self.microbatches > 1:
+            raise RhinoError("level O0 makes no micro-batches", "plan at O1, or without them")
         if self.level == "O0":
             self._propagate(module, log)
         else:
@@ -130,8 +142,19 @@ class PlanSharding(Pass):
             memory_limit=self.memory_limit or None,
             deadline=deadline,
         )
+        programs = OneProgram(module, graph, self.statistics)
         with errors_at(main):
-            solution = plan_sharding(graph, cluster, options, log.session.progress)
+            parts, solution = self._search(programs, cluster, options, log)
+        if parts > 1:
+            self.run_pipeline(
+                [
+                    made("rhino-split-microbatch", count=parts, statistics=self.statistics),
+                    made("rhino-accumulate-in-loops"),
+                ],
+                module,
+                log,
+            )
+            graph = import_graph(module)
         say_unkept(main, graph, solution, log)
         annotate(module, graph, solution)
         missed = unsplit(graph, cluster, options, solution, log.session.progress)
@@ -139,12 +162,23 @@ class PlanSharding(Pass):
         for one in missed:
             if gains(one, *now):
                 log.remark(main, describe(one, cluster.num_devices, *now))
-        summarise(module, cluster, solution, missed)
+        summarise(module, cluster, solution, missed, parts, statistics_of(module))
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
         log.count("decisions", len(solution.problem.nodes))
         log.count("tied-decisions", len(solution.costs.quotient.nodes))
         return solution
+
+    def _search(self, programs: OneProgram, cluster: Cluster, options: Options, log: PassLog) -> tuple[int, Solution]:
+        """The best plan, and into how many micro-batches it cuts the step."""
+        asked = self.microbatches
+        if not asked:
+            return plan_in_parts(programs, cluster, options, log.session.progress)
+        graph = programs.graph(asked)
+        if graph is None:
+            raise programs.refused[asked]
+        cut = 1 if graph is programs.whole else asked
+        return cut, plan_sharding(graph, cluster, options, log.session.progress)
 
 
 def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoMicrobatches, RhinoPlan
+from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoPlan
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.microbatch.programs import SplitPrograms
+from rhino.ir.microbatch.programs import SplitPrograms, statistics_of
 from rhino.ir.pipeline.predicted import predict_pipeline
 from rhino.ir.pipeline.program import fragment_ops, read_program
 from rhino.ir.pipeline.stages import write_stages
@@ -65,7 +65,7 @@ def write_pipeline(
     """
     best = solution.best
     run(_cut(programs, best.shape.parts))
-    statistics = _statistics(module)
+    statistics = statistics_of(module)
     _number(module)
     write_stages(module, best.prepared.graph, best.stages)
     meshes = _lay_out(module, _numbers(module), best, cluster, log)
@@ -96,13 +96,6 @@ def _cut(programs: SplitPrograms, parts: int) -> list[Pass]:
     if programs.own:
         return [made("rhino-adopt-microbatches"), split, last]
     return [split, made("rhino-split-microbatch", count=parts, statistics=programs.statistics), last]
-
-
-def _statistics(module: ir.Module) -> str:
-    """Of which examples sums are that examples need, as the loop over micro-batches says."""
-    main = functions.find(module, "main")
-    found = [RhinoMicrobatches.of(op) for op in functions.walk(main) if RhinoMicrobatches.name in op.attributes]
-    return str(found[0].get("statistics", "batch")) if found and found[0] else "batch"
 
 
 def _lay_out(
