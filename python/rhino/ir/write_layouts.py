@@ -104,7 +104,7 @@ class Writer:
                         made = changed[given, reader.block] = chain[-1]
                         copied.add(chain[1])
                     reader.operands[slot] = made
-        self._returns()
+        copied.update(self._returns())
         for conversion in laying_out(self.main.regions[0].blocks[0]):
             if conversion.results[0] in copied:
                 RhinoConstraint.attach(conversion, "copy")
@@ -115,14 +115,20 @@ class Writer:
                 with self.module.context, reader.location, ir.InsertionPoint(reader):
                     reader.operands[slot] = self._through(reader.operands[slot], [whole])
 
-    def _returns(self) -> None:
-        """The way to the layouts of results, but for the last step, which those of @main's results say."""
-        end = self.main.regions[0].blocks[0].operations[len(self.main.regions[0].blocks[0].operations) - 1].operation
+    def _returns(self) -> Iterator[ir.Value]:
+        """Writes the ways to the layouts of results, but for the last steps, which those of @main's results say.
+
+        Returns: where each begins.
+        """
+        block = self.main.regions[0].blocks[0]
+        end = block.operations[len(block.operations) - 1].operation
         for v, stops in self.solution.returns().items():
             if stops[1:] and self.mine(self.graph.values[v].producer):
                 slot = self.graph.outputs.index(v)
                 with self.module.context, end.location, ir.InsertionPoint(end):
-                    end.operands[slot] = self._through(end.operands[slot], stops[:-1])
+                    chain = self._chain(end.operands[slot], stops[:-1])
+                end.operands[slot] = chain[-1]
+                yield chain[1]
 
     @cached_property
     def left(self) -> dict[int, tuple[Dims, ...]]:

@@ -15,6 +15,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.evaluate import free_parts, partial_span, shorter
 from rhino.sharding.layout import shards
 from rhino.sharding.problem import PARTIAL
+from rhino.sharding.returning import made_bytes, passing_bytes
 from rhino.sharding.sliced import sliced
 from rhino.sharding.uneven import share
 
@@ -33,9 +34,9 @@ class MemoryRow:
 
     `values[class, dim classes]` are undivided bytes of cones' values, and of what XLA keeps besides; `copies[t]` how
     many of the transfers tied to t could have a converted copy then; `partials[t, class, view]` how many partial
-    results could wait for reduction; `apart[t, class, view]` how many results could be written apart; `returned[t]` how
-    many next values of parameters could be there as they are made, beside the parameters; `fixed` bytes that no
-    decision divides.
+    results could wait for reduction; `apart[t, class, view]` how many results could be written apart; `returned[t,
+    passing]` how many next values of parameters could be there as they are made, beside the parameters, and whether they
+    are on the way to these; `fixed` bytes that no decision divides.
     """
 
     room: float
@@ -43,7 +44,7 @@ class MemoryRow:
     copies: dict[int, int]
     partials: dict[tuple[int, int, tuple[int, ...]], int]
     apart: dict[tuple[int, int, tuple[int, ...]], int]
-    returned: dict[int, int]
+    returned: dict[tuple[int, bool], int]
     fixed: int
 
 
@@ -71,7 +72,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     copies: dict[int, int] = {}
     partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
     apart: dict[tuple[int, int, tuple[int, ...]], int] = {}
-    returned: dict[int, int] = {}
+    returned: dict[tuple[int, bool], int] = {}
     for transfer in problem.transfers:
         tied = quotient.tied[transfer.index]
         if transfer.kind == "use":
@@ -80,7 +81,8 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
                 copies[tied] = copies.get(tied, 0) + others * (3 if at in readers and transfer.value in wide else 1)
         elif transfer.kind == "return":
             if transfer.op <= at:
-                returned[tied] = returned.get(tied, 0) + others
+                key2 = (tied, transfer.op == at)
+                returned[key2] = returned.get(key2, 0) + others
         else:
             for source in transfer.sources:
                 key3 = (tied, quotient.klass[source.node], source.view)
@@ -129,11 +131,12 @@ def row(program: AxisProgram, cut: MemoryRow) -> tuple[list[tuple[int, float]], 
         for _, end, variables in program.conversions(t):
             for variable in variables:
                 add(variable, count * value.nbytes / shards(end, sizes, value.shape))
-    for t, count in cut.returned.items():
-        value = costs.problem.graph.values[costs.problem.transfers[t].value]
-        for start, _, variables in program.conversions(t):
+    for (t, passing), count in cut.returned.items():
+        v = costs.problem.transfers[t].value
+        for start, end, variables in program.conversions(t):
+            nbytes = made_bytes(costs, v, start, end) + (passing_bytes(costs, v, start, end) if passing else 0)
             for variable in variables:
-                add(variable, count * value.nbytes / shards(start, sizes, value.shape))
+                add(variable, count * nbytes)
     return list(terms.items()), 1.0 - cut.fixed / unit
 
 

@@ -20,6 +20,7 @@ from rhino.sharding.nesting import nest
 from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.paid import paid
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
+from rhino.sharding.returning import made_bytes, passing_bytes, returned
 from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
 from rhino.sharding.uneven import share
@@ -193,32 +194,6 @@ def outputs(
             yield from _cut(costs, states, nesting, op)
 
 
-def returns(
-    costs: Costs, states: Sequence[States], nesting: Sequence[Order]
-) -> Iterator[tuple[int, tuple[Placed, ...]]]:
-    """Results that are made in another layout than they are returned in: what they go through, the last one included."""
-    klass = costs.quotient.klass
-    for transfer, made, kept in _returned(costs, states):
-        source, target = transfer.sources[0].node, transfer.targets[0].node
-        orders = costs.orders(transfer, klass[source], klass[target], made, kept, states, nesting)
-        route = costs.route(transfer.value, made, kept, "dot", orders)
-        if route.stops:
-            yield transfer.value, route.stops
-
-
-def _returned(costs: Costs, states: Sequence[States]) -> Iterator[tuple[LayoutTransfer, Layout, Layout]]:
-    """The next values of parameters, as they are made and as they are returned."""
-    klass = costs.quotient.klass
-    for transfer in costs.problem.transfers:
-        if transfer.kind == "return":
-            source, target = transfer.sources[0], transfer.targets[0]
-            yield (
-                transfer,
-                costs.layout(source, states[klass[source.node]]),
-                costs.layout(target, states[klass[target.node]]),
-            )
-
-
 def _cut(
     costs: Costs, states: Sequence[States], nesting: Sequence[Order], op: Op
 ) -> Iterator[tuple[int, tuple[Placed, ...]]]:
@@ -296,12 +271,12 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
         held.append((copy.value, nbytes, copy.readers[0][0], copy.readers[-1][0]))
         if copy.value in costs.wide(life):
             held.extend((copy.value, 2 * nbytes, op, op) for op in dict.fromkeys(op for op, _ in copy.readers))
-    for transfer, made, kept_so in _returned(costs, states):
+    for transfer, made, returned_so in returned(costs, states):
         v = transfer.value
-        if made != kept_so:
-            # Made beside the buffer in which it is returned.
-            held.append((v, _split(costs, v, made), transfer.op, len(graph.ops)))
-        local[v] = _split(costs, v, kept_so)
+        local[v] = _split(costs, v, returned_so)
+        if made != returned_so:
+            held.append((v, made_bytes(costs, v, made, returned_so), transfer.op, len(graph.ops)))
+            held.append((v, passing_bytes(costs, v, made, returned_so), transfer.op, transfer.op))
     for transfer in problem.transfers:
         target = transfer.targets[0]
         if transfer.kind != "define" or target.node < 0:

@@ -24,11 +24,13 @@ class Written:
       kept: of values, as arguments, results and all that reads them without more ado have them.
       made: of results, as their ops leave them, sums reduced.
       read: of operands, as (op, position), that are converted copies.
+      returned: of results of the program, as it returns them.
     """
 
     kept: Mapping[int, Dims]
     made: Mapping[int, Dims]
     read: Mapping[tuple[int, int], Dims]
+    returned: Sequence[tuple[int, Dims]] = ()
 
 
 class UnreadableError(RhinoError):
@@ -87,16 +89,20 @@ class _LayoutReader:
 
     def _cones(self) -> None:
         """Every axis that splits a value of a cone splits the cone so."""
-        problem = self.problem
-        for v, dims in self.written.kept.items():
+        problem, written = self.problem, self.written
+        for v, dims in written.kept.items():
             n = problem.node_of[v]
             for a, d in enumerate(self._layout(dims)) if n >= 0 else ():
                 if d >= 0 and (problem.classes[v][d] < 0 or self.states[n][a] not in (0, problem.classes[v][d] + 1)):
                     raise self._unreadable(v)
                 if d >= 0:
                     self.states[n][a] = problem.classes[v][d] + 1
-        for v, dims in self.written.kept.items():
+        for v, dims in written.kept.items():
             if problem.node_of[v] >= 0 and self._kept(v, self.states) != self._layout(dims):
+                raise self._unreadable(v)
+        for v, dims in written.returned:
+            u = problem.returned.get(v, v)
+            if problem.node_of[u] >= 0 and self._kept(u, self.states) != self._layout(dims):
                 raise self._unreadable(v)
 
     def _kept(self, v: int, states: Sequence[Sequence[int]]) -> Layout:

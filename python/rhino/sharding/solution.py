@@ -11,10 +11,11 @@ from functools import cached_property
 from rhino.program.alternative import Alternative
 from rhino.program.data import Dims
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.evaluate import ConvertedCopy, Prediction, copies, outputs, returns
+from rhino.sharding.evaluate import ConvertedCopy, Prediction, copies, outputs
 from rhino.sharding.layout import Layout, Order, Placed
 from rhino.sharding.nesting import nest
 from rhino.sharding.problem import Node, Problem
+from rhino.sharding.returning import returns
 from rhino.sharding.routes import placements
 from rhino.sharding.uneven import even_operands
 
