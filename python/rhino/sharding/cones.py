@@ -24,7 +24,7 @@ _OWN = HEAVY | CONSTRAINTS | {"stablehlo.dynamic_gather"}
 
 
 def build_problem(
-    graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: bool = False, parted: bool = True
+    graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: bool = False, parted: float = 1.0
 ) -> Problem:
     """Decomposes a program in time linear in its ops.
 
@@ -32,7 +32,8 @@ def build_problem(
       graph: the program, calls inlined.
       whole: (value, dimension) for dimensions that nothing may split.
       uneven: whether values inside the program may be split into parts that differ.
-      parted: whether parameters may be laid out otherwise than their updates.
+      parted: of which part of the parameters' bytes the updates may be laid out for themselves, the largest first. What
+        is found with less is a plan of the problem with more, too, at the same cost.
     """
     problem = _ProblemBuilder(graph, whole, parted).build()
     if uneven:
@@ -41,7 +42,7 @@ def build_problem(
 
 
 class _ProblemBuilder:
-    def __init__(self, graph: Graph, whole: Iterable[tuple[int, int]], parted: bool) -> None:
+    def __init__(self, graph: Graph, whole: Iterable[tuple[int, int]], parted: float) -> None:
         self.graph, self.parted = graph, parted
         self.free = self._free_values()
         self.groups = DisjointSets(len(graph.values))
@@ -88,7 +89,7 @@ class _ProblemBuilder:
 
     def build(self) -> Problem:
         graph = self.graph
-        self.updates = list(updates(graph, self.role, self.free)) if self.parted else []
+        self.updates = updates(graph, self.role, self.free, self.parted)
         reads = {read for update in self.updates for read in update.reads}
         results = {update.result for update in self.updates}
         for op in graph.ops:

@@ -116,12 +116,17 @@ class _LayoutReader:
         return tuple([placed.get(axis, REPLICATED) for axis in self.names])
 
     def _state(self, op: int, states: int, seen: Sequence[tuple[Sequence[int], Layout, bool]], axis: int) -> int:
-        """The state in which an op sees what is written; where it may also be a sum, it is none."""
-        fits = [
-            s
-            for s in range(states)
-            if all(view[s] == layout[axis] or (made and view[s] == PARTIAL) for view, layout, made in seen)
-        ]
+        """The state in which an op sees what is written; where it may also be a sum, it is none.
+
+        What is a sum over other axes may be made sliced by this one, which the op's state does not say.
+        """
+
+        def agrees(view: Sequence[int], layout: Layout, made: bool, state: int) -> bool:
+            return view[state] == layout[axis] or (made and view[state] == PARTIAL)
+
+        fits = [s for s in range(states) if all(agrees(*one, s) for one in seen)]
+        if not fits and all(agrees(*one, 0) for one in seen if not one[2]):
+            fits = [0]
         if not fits:
             name = self.problem.graph.ops[op].name
             raise UnreadableError(f"{name}: axis '{self.names[axis]}' does not split its operands and results alike")

@@ -27,13 +27,25 @@ class Update:
     reads: tuple[tuple[int, int], ...]
 
 
-def updates(graph: Graph, roles: Sequence[str], free: Sequence[bool]) -> Iterator[Update]:
+def updates(graph: Graph, roles: Sequence[str], free: Sequence[bool], part: float = 1.0) -> list[Update]:
     """The updates of a program whose parameter and state need not be laid out alike.
 
     Args:
       roles: of operations, as `wiring.wire` has them.
       free: of values, whether any layout suits them.
+      part: of the bytes of all parameters, those whose updates matter, the largest first; those as large matter as well.
     """
+    sizes = sorted((graph.values[a.value].nbytes for a in graph.arguments if a.role == "param"), reverse=True)
+    wanted, least = part * sum(sizes), 0
+    for nbytes in sizes if part < 1 else ():
+        if wanted <= 0:
+            break
+        wanted, least = wanted - nbytes, nbytes
+    found = _updates(graph, roles, free) if part > 0 else ()
+    return [update for update in found if graph.values[update.parameter].nbytes >= least]
+
+
+def _updates(graph: Graph, roles: Sequence[str], free: Sequence[bool]) -> Iterator[Update]:
     state = {a.value for a in graph.arguments if a.role == "opt_state" and a.alias >= 0}
     users = graph.users() if state else []
     for argument in graph.arguments:
