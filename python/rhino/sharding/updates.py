@@ -54,6 +54,8 @@ def _updates(graph: Graph, roles: Sequence[str], free: Sequence[bool]) -> Iterat
         p, result = argument.value, graph.outputs[argument.alias]
         if free[p] or free[result] or graph.outputs.count(result) > 1:
             continue
+        if result in graph.pins and graph.pins[result][0].startswith("result "):
+            continue  # given otherwise than the argument whose buffer it takes: an error where the two are one decision
         ops = _updating(graph, roles, result)
         if not any(v in state for o in ops for v in graph.ops[o].operands):
             continue

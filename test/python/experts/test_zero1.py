@@ -52,7 +52,9 @@ class Training:
 
 
 def training(kind: str) -> Training:
-    """`kind`: "adam"; "clipped", by the norm of all gradients; "masters", bfloat16 weights of float32 ones."""
+    """`kind`: "adam"; "clipped", by the norm of all gradients; "masters", bfloat16 weights of float32 ones;
+    "accumulated", over four micro-batches in a loop.
+    """
     model = Tower()
     transform = optax.adamw(1e-2, weight_decay=1e-2)
     if kind == "clipped":
@@ -64,11 +66,20 @@ def training(kind: str) -> Training:
     def step(state: Any, x: jax.Array, y: jax.Array) -> Any:
         params, moments = state
 
-        def loss(p: Any) -> jax.Array:
+        def loss(p: Any, x: jax.Array, y: jax.Array) -> jax.Array:
             found = model.apply(computed(p), x.astype(jax.tree.leaves(computed(p))[0].dtype))
             return jnp.mean((found.astype(jnp.float32) - y) ** 2)
 
-        value, gradients = jax.value_and_grad(loss)(params)
+        if kind == "accumulated":
+
+            def body(total: Any, part: Any) -> tuple[Any, None]:
+                return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, *part)), None
+
+            parts = jax.tree.map(lambda a: a.reshape(4, -1, a.shape[-1]), (x, y))
+            sums, _ = jax.lax.scan(body, (0.0, jax.tree.map(jnp.zeros_like, params)), parts)
+            value, gradients = jax.tree.map(lambda s: s / 4, sums)
+        else:
+            value, gradients = jax.value_and_grad(loss)(params, x, y)
         updates, moments = transform.update(gradients, moments, params)
         return (optax.apply_updates(params, updates), moments), value
 
@@ -80,7 +91,7 @@ def training(kind: str) -> Training:
     return Training(step, state, (jax.random.normal(keys[0], (BATCH, 16)), jax.random.normal(keys[1], (BATCH, 6))))
 
 
-@pytest.mark.parametrize("kind", ["adam", "clipped", "masters"])
+@pytest.mark.parametrize("kind", ["adam", "clipped", "masters", "accumulated"])
 def test_it_trains_as_one_device_does(kind: str) -> None:
     made = training(kind)
     plan = rhino.experts.plan("zero1", made.step, CPU, made.state(), *made.batch, donate_argnums=0)
