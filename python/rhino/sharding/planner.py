@@ -44,9 +44,8 @@ from rhino.sharding.program import Solved
 from rhino.sharding.solution import Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats, untied
 from rhino.sharding.time_model import ProgramTimes, TimeModel
+from rhino.sharding.updates import LARGE
 
-# Of the parameters' bytes, those whose updates may be laid out for themselves: biases and the like would not matter.
-_PARTED = 0.99
 OUT_OF_TIME = "not finished: the time budget was spent"
 
 
@@ -132,7 +131,7 @@ class MeshSearch:
         if options.mesh:
             checked_mesh(options.mesh, cluster, max(len(graph.axes), len(options.axes)))
         # What was given may lay any parameter out otherwise than its update.
-        parted = 1.0 if graph.pins else _PARTED
+        parted = 1.0 if graph.pins else LARGE
         self.problem = options.prepared[0] if options.prepared else build_problem(graph, uneven=True, parted=parted)
         self.clock.append(time.perf_counter())
         self.small = options.level == "O2" and len(self.problem.nodes) <= FEW

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from rhino.program.data import Graph
 
+# Of the parameters' bytes, those whose updates a search lays out for themselves: biases and the like would not matter.
+LARGE = 0.99
+
 
 @dataclass(frozen=True, slots=True)
 class Update:

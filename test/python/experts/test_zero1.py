@@ -75,7 +75,7 @@ def training(kind: str) -> Training:
             def body(total: Any, part: Any) -> tuple[Any, None]:
                 return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, *part)), None
 
-            parts = jax.tree.map(lambda a: a.reshape(4, -1, a.shape[-1]), (x, y))
+            parts = jax.tree.map(lambda a: a.reshape(-1, 4, a.shape[-1]).swapaxes(0, 1), (x, y))
             sums, _ = jax.lax.scan(body, (0.0, jax.tree.map(jnp.zeros_like, params)), parts)
             value, gradients = jax.tree.map(lambda s: s / 4, sums)
         else:
