@@ -244,7 +244,7 @@ class _Importer:
             )
 
     def pin_kept(self, argument: int, result: int) -> None:
-        """A result in the buffer of an argument lies as that does, however it is made, unless both are given and differ."""
+        """A result in the buffer of an argument lies as that does, however it is made, unless both are given."""
         pins, loose = self.graph.pins, self.graph.loose
         if argument not in pins:
             pins[argument] = pins[result]

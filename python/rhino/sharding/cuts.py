@@ -34,9 +34,9 @@ class MemoryRow:
 
     `values[class, dim classes]` are undivided bytes of cones' values, and of what XLA keeps besides; `copies[t]` how
     many of the transfers tied to t could have a converted copy then; `partials[t, class, view]` how many partial
-    results could wait for reduction; `apart[t, class, view]` how many results could be written apart; `returned[t,
-    passing]` how many next values of parameters could be there as they are made, beside the parameters, and whether they
-    are on the way to these; `fixed` bytes that no decision divides.
+    results could wait for reduction; `apart[t, class, view]` how many results could be written apart;
+    `returned[t, passing]` how many next values of parameters could be there as they are made, beside the parameters,
+    and whether they are on the way to these; `fixed` bytes that no decision divides.
     """
 
     room: float

@@ -74,8 +74,8 @@ class End:
 class LayoutTransfer:
     """A value that passes from the layout its producer leaves it in to the one its consumers need.
 
-    `kind` is "use" of what a cone keeps, "define" of what an op leaves to a cone, and "return" of a parameter's next value
-    to the parameter's cone.
+    `kind` is "use" of what a cone keeps, "define" of what an op leaves to a cone, and "return" of a parameter's next
+    value to the parameter's cone.
     Either side may have several ends, the other then has one. A conversion between two given layouts is paid once for
     all consumers that agree (`XLA: resharded-once`), and once for partial results that are summed anyway.
 

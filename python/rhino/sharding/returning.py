@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def returned(costs: Costs, states: Sequence[States]) -> Iterator[tuple[LayoutTransfer, Layout, Layout]]:
-    """The next values of parameters whose updates are laid out for themselves, as they are made and as they are kept."""
+    """The next values of parameters whose updates have a cone of their own, as they are made and as they are kept."""
     klass = costs.quotient.klass
     for transfer in costs.problem.transfers:
         if transfer.kind == "return":

@@ -36,7 +36,7 @@ def updates(graph: Graph, roles: Sequence[str], free: Sequence[bool], part: floa
     Args:
       roles: of operations, as `wiring.wire` has them.
       free: of values, whether any layout suits them.
-      part: of the bytes of all parameters, those whose updates matter, the largest first; those as large matter as well.
+      part: of the bytes of all parameters, those whose updates matter, the largest first, and those as large.
     """
     sizes = sorted((graph.values[a.value].nbytes for a in graph.arguments if a.role == "param"), reverse=True)
     wanted, least = part * sum(sizes), 0
@@ -103,9 +103,7 @@ def _shared(graph: Graph, free: Sequence[bool], users: Sequence[Sequence[int]], 
     made = [p]
     for o in ops:
         op = graph.ops[o]
-        if set(op.operands) & set(made) and all(
-            v in made or free[v] or not graph.values[v].shape for v in op.operands
-        ):
+        if set(op.operands) & set(made) and all(v in made or free[v] or not graph.values[v].shape for v in op.operands):
             made.append(op.results[0])
     shared: set[int] = set()
     for v in reversed(made):
