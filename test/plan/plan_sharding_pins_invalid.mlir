@@ -51,3 +51,21 @@ module @uneven {
     return %0 : tensor<12x8xf32>
   }
 }
+
+// -----
+
+// A result in the buffer of an argument lies as that does, also where its update could be laid out apart.
+module @result_in_a_buffer {
+  sdy.mesh @mesh = <["x"=8]>
+  // expected-error @+2 {{argument arg0 and result 0 have different shardings but are combined element by element}}
+  // expected-note @+1 {{give both the same sharding}}
+  func.func @main(%w: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>, rhino.role = "param", tf.aliasing_output = 0 : i32},
+                  %m: tensor<64x64xf32> {rhino.role = "opt_state", tf.aliasing_output = 1 : i32},
+                  %x: tensor<64x64xf32> {rhino.role = "batch"})
+      -> (tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}, tensor<64x64xf32>) {
+    %g = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    %nm = stablehlo.add %m, %g : tensor<64x64xf32>
+    %nw = stablehlo.subtract %w, %nm : tensor<64x64xf32>
+    return %nw, %nm : tensor<64x64xf32>, tensor<64x64xf32>
+  }
+}

@@ -131,9 +131,12 @@ class _Importer:
                 self.pin(value, f"argument {graph.arguments[-1].name}", attrs[SHARDING])
         self.block(block, parent=-1, loop=-1, trips=1)
         graph.outputs = tuple(self.ids[v] for v in block.operations[len(block.operations) - 1].operands)
+        taken = {a.alias: a.value for a in graph.arguments if a.alias >= 0}
         for i, attrs in enumerate(functions.result_attributes(main)):
             if SHARDING in attrs and graph.outputs[i] not in graph.pins:
                 self.pin(graph.outputs[i], f"result {i}", attrs[SHARDING])
+                if i in taken:
+                    self.pin_kept(taken[i], graph.outputs[i])
         read_pins(main, self.ids, graph)
         return graph
 
@@ -239,6 +242,18 @@ class _Importer:
                 tuple(axis for axis, _ in self.meshes.get(over, ())),
                 replicated_axes(sharding),
             )
+
+    def pin_kept(self, argument: int, result: int) -> None:
+        """A result in the buffer of an argument lies as that does, however it is made, unless both are given."""
+        pins, loose = self.graph.pins, self.graph.loose
+        if argument not in pins:
+            pins[argument] = pins[result]
+            if result in loose:
+                loose[argument] = loose[result]
+        if argument == result or (pins[argument][1], loose.get(argument)) != (pins[result][1], loose.get(result)):
+            return
+        del pins[result]
+        loose.pop(result, None)
 
     def constant(self, op: Any, record: Op) -> str:
         try:

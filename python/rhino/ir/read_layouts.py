@@ -76,8 +76,8 @@ class _Layouts:
         self.copies: dict[ir.Value, Dims] = {}
         kept, made = dict(self._boundary(main)), dict(self._results())
         kept = {**made, **kept, **self._follow(main.regions[0].blocks[0])}
-        self.written = Written(kept, made, dict(self._reads()))
-        self._strip(main)
+        self.written = Written(kept, made, dict(self._reads()), tuple(self._returned(main)))
+        self._strip()
 
     def _boundary(self, main: ir.Operation) -> Iterator[tuple[int, Dims]]:
         arguments = functions.argument_attributes(main)
@@ -115,14 +115,20 @@ class _Layouts:
                 if v in self.copies:
                     yield (number, slot), self.copies[v]
 
-    def _strip(self, main: ir.Operation) -> None:
+    def _returned(self, main: ir.Operation) -> Iterator[tuple[int, Dims]]:
+        block = main.regions[0].blocks[0]
+        end = block.operations[len(block.operations) - 1].operation
         results = functions.result_attributes(main)
-        for attributes in results:
-            attributes.pop(sdy.SHARDING, None)
+        for v, attributes in zip(end.operands, results, strict=True):
+            if sdy.SHARDING in attributes:
+                yield self.roots[v] if v in self.roots else self.numbers[v], sdy.dims_of(attributes.pop(sdy.SHARDING))
         functions.set_result_attributes(main, results)
+
+    def _strip(self) -> None:
         for op in reversed(self.conversions):
             for use in op.results[0].uses if op.results[0] in self.copies else ():
-                if use.owner.name in ("func.return", "stablehlo.return"):
+                # What @main returns goes on to the layout of its result.
+                if use.owner.name == "stablehlo.return":
                     raise UnreadableError("what a block returns is a converted copy")
             op.results[0].replace_all_uses_with(op.operands[0])
         for op in reversed(self.conversions):

@@ -104,6 +104,7 @@ class Writer:
                         made = changed[given, reader.block] = chain[-1]
                         copied.add(chain[1])
                     reader.operands[slot] = made
+        copied.update(self._returns())
         for conversion in laying_out(self.main.regions[0].blocks[0]):
             if conversion.results[0] in copied:
                 RhinoConstraint.attach(conversion, "copy")
@@ -113,6 +114,21 @@ class Writer:
                 whole = ((),) * len(self.graph.values[self.graph.ops[at].operands[slot]].shape)
                 with self.module.context, reader.location, ir.InsertionPoint(reader):
                     reader.operands[slot] = self._through(reader.operands[slot], [whole])
+
+    def _returns(self) -> Iterator[ir.Value]:
+        """Writes the ways to the layouts of results, but for the last steps, which those of @main's results say.
+
+        Returns: where each begins.
+        """
+        block = self.main.regions[0].blocks[0]
+        end = block.operations[len(block.operations) - 1].operation
+        for v, stops in self.solution.returns().items():
+            if stops[1:] and self.mine(self.graph.values[v].producer):
+                slot = self.graph.outputs.index(v)
+                with self.module.context, end.location, ir.InsertionPoint(end):
+                    chain = self._chain(end.operands[slot], stops[:-1])
+                end.operands[slot] = chain[-1]
+                yield chain[1]
 
     @cached_property
     def left(self) -> dict[int, tuple[Dims, ...]]:
@@ -137,7 +153,7 @@ class Writer:
         functions.set_argument_attributes(self.main, arguments)
         results = functions.result_attributes(self.main)
         for v, attributes in zip(self.graph.outputs, results, strict=True):
-            attributes[sdy_attributes.SHARDING] = self._of(v)
+            attributes[sdy_attributes.SHARDING] = self._of(self.solution.problem.returned.get(v, v))
         functions.set_result_attributes(self.main, results)
 
     def _of(self, v: int) -> Any:

@@ -6,7 +6,7 @@ Dots, convolutions, gathers and the like decide for themselves. Owns where cones
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from math import gcd
 
 from rhino.program.data import Graph, Op
@@ -15,6 +15,7 @@ from rhino.program.fusion import is_invariant
 from rhino.program.operations import CONSTRAINTS, HEAVY, SOURCES
 from rhino.sharding.problem import Node, Problem, leading
 from rhino.sharding.uneven import mark
+from rhino.sharding.updates import Update, updates
 from rhino.sharding.views import join_views
 from rhino.sharding.wiring import wire
 
@@ -22,23 +23,27 @@ from rhino.sharding.wiring import wire
 _OWN = HEAVY | CONSTRAINTS | {"stablehlo.dynamic_gather"}
 
 
-def build_problem(graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: bool = False) -> Problem:
+def build_problem(
+    graph: Graph, whole: Iterable[tuple[int, int]] = (), uneven: bool = False, parted: float = 1.0
+) -> Problem:
     """Decomposes a program in time linear in its ops.
 
     Args:
       graph: the program, calls inlined.
       whole: (value, dimension) for dimensions that nothing may split.
       uneven: whether values inside the program may be split into parts that differ.
+      parted: of which part of the parameters' bytes the updates may be laid out for themselves, the largest first. What
+        is found with less is a plan of the problem with more, too, at the same cost.
     """
-    problem = _ProblemBuilder(graph, whole).build()
+    problem = _ProblemBuilder(graph, whole, parted).build()
     if uneven:
         mark(problem)
     return problem
 
 
 class _ProblemBuilder:
-    def __init__(self, graph: Graph, whole: Iterable[tuple[int, int]]) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, whole: Iterable[tuple[int, int]], parted: float) -> None:
+        self.graph, self.parted = graph, parted
         self.free = self._free_values()
         self.groups = DisjointSets(len(graph.values))
         self.offsets: list[int] = []
@@ -50,7 +55,8 @@ class _ProblemBuilder:
         self.limits = [s for value in graph.values for s in value.shape]
         for v, d in whole:
             self.limits[self.offsets[v] + d] = 1
-        self.role = ["" for _ in graph.ops]
+        self.role = [self._role(op) for op in graph.ops]
+        self.updates: list[Update] = []
         self.lost: list[tuple[int, int, int]] = []
 
     def _free_values(self) -> list[bool]:
@@ -83,17 +89,36 @@ class _ProblemBuilder:
 
     def build(self) -> Problem:
         graph = self.graph
+        self.updates = updates(graph, self.role, self.free, self.parted)
+        reads = {read for update in self.updates for read in update.reads}
+        results = {update.result for update in self.updates}
         for op in graph.ops:
-            self.role[op.index] = role = self._role(op)
-            if role == "merge":
-                self._merge(op)
+            if self.role[op.index] == "merge":
+                self._merge(op, reads)
             for tie in op.ties:
                 self._tie(tie)
         for argument in graph.arguments:
-            if argument.alias >= 0:
+            if argument.alias >= 0 and graph.outputs[argument.alias] not in results:
                 self._tie((argument.value, graph.outputs[argument.alias]))
+        self._rejoin()
         join_views(graph, self._reshapes(), self._dims, self._same)
         return self._number()
+
+    def _rejoin(self) -> None:
+        """Updates that something else joins with their parameter are no decision of their own."""
+        while met := [u for u in self.updates if any(self._is_joined(v, u.result) for v in self._read_by(u))]:
+            self.updates = [update for update in self.updates if update not in met]
+            reads = {read for update in self.updates for read in update.reads}
+            for update in met:
+                self._tie((update.parameter, update.result))
+                for o in dict.fromkeys(o for o, _ in update.reads):
+                    self._merge(self.graph.ops[o], reads)
+
+    def _read_by(self, update: Update) -> list[int]:
+        return [update.parameter, *(self.graph.ops[o].operands[slot] for o, slot in update.reads)]
+
+    def _is_joined(self, v: int, other: int) -> bool:
+        return self.groups.find(v) == self.groups.find(other)
 
     def _role(self, op: Op) -> str:
         values = self.graph.values
@@ -124,16 +149,22 @@ class _ProblemBuilder:
         limit = gcd(gcd(self.limits[a], self.limits[b]), size)
         self.limits[self.dims.join(a, b)] = limit
 
-    def _tensors(self, op: Op) -> list[tuple[int, tuple[tuple[int, ...], ...]]]:
+    def _tensors(self, op: Op, apart: Container[tuple[int, int]]) -> list[tuple[int, tuple[tuple[int, ...], ...]]]:
         assert op.rule is not None
-        pairs = [*zip(op.operands, op.rule.operands, strict=True), *zip(op.results, op.rule.results, strict=True)]
+        read = [
+            pair
+            for slot, pair in enumerate(zip(op.operands, op.rule.operands, strict=True))
+            if (op.index, slot) not in apart
+        ]
+        pairs = [*read, *zip(op.results, op.rule.results, strict=True)]
         return [(v, m) for v, m in pairs if not self.free[v] and m]
 
-    def _merge(self, op: Op) -> None:
+    def _merge(self, op: Op, apart: Container[tuple[int, int]]) -> None:
+        """Joins what an op reads and makes, but for operands, as (op, position), that are laid out apart."""
         rule = op.rule
         assert rule is not None
         fixed = (*rule.replicate, *rule.permutation)
-        tensors = self._tensors(op)
+        tensors = self._tensors(op, apart)
         owner: dict[int, int] = {}
         for v, mapping in tensors:
             self.groups.join(tensors[0][0], v)
@@ -210,5 +241,5 @@ class _ProblemBuilder:
             c = classes[v][d]
             if c >= 0:
                 problem.losses.setdefault(node_of[v], []).append((c, v, op_index))
-        wire(problem, self.role)
+        wire(problem, self.role, self.updates)
         return problem

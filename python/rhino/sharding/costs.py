@@ -308,7 +308,7 @@ class Costs:
 
     def once(self, transfer: LayoutTransfer, source: Layout, target: Layout) -> bool:
         """Whether equal conversions by several ends of a transfer are made once. `XLA: sums-merge`."""
-        if transfer.kind == "use":
+        if transfer.kind != "define":
             return True
         route = self.route(transfer.value, source, target, self.form(transfer))
         return self.back_end.sums_merge and not any(s.kind in ("all-to-all", "collective-permute") for s in route.steps)

@@ -15,6 +15,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.evaluate import free_parts, partial_span, shorter
 from rhino.sharding.layout import shards
 from rhino.sharding.problem import PARTIAL
+from rhino.sharding.returning import made_bytes, passing_bytes
 from rhino.sharding.sliced import sliced
 from rhino.sharding.uneven import share
 
@@ -33,8 +34,9 @@ class MemoryRow:
 
     `values[class, dim classes]` are undivided bytes of cones' values, and of what XLA keeps besides; `copies[t]` how
     many of the transfers tied to t could have a converted copy then; `partials[t, class, view]` how many partial
-    results could wait for reduction; `apart[t, class, view]` how many results could be written apart; `fixed` bytes
-    that no decision divides.
+    results could wait for reduction; `apart[t, class, view]` how many results could be written apart;
+    `returned[t, passing]` how many next values of parameters could be there as they are made, beside the parameters,
+    and whether they are on the way to these; `fixed` bytes that no decision divides.
     """
 
     room: float
@@ -42,6 +44,7 @@ class MemoryRow:
     copies: dict[int, int]
     partials: dict[tuple[int, int, tuple[int, ...]], int]
     apart: dict[tuple[int, int, tuple[int, ...]], int]
+    returned: dict[tuple[int, bool], int]
     fixed: int
 
 
@@ -69,12 +72,17 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     copies: dict[int, int] = {}
     partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
     apart: dict[tuple[int, int, tuple[int, ...]], int] = {}
+    returned: dict[tuple[int, bool], int] = {}
     for transfer in problem.transfers:
         tied = quotient.tied[transfer.index]
         if transfer.kind == "use":
             readers = [problem.nodes[t.node].ops[0] for t in transfer.targets if problem.nodes[t.node].kind == "op"]
             if readers and min(readers) <= at <= max(readers):
                 copies[tied] = copies.get(tied, 0) + others * (3 if at in readers and transfer.value in wide else 1)
+        elif transfer.kind == "return":
+            if transfer.op <= at:
+                key2 = (tied, transfer.op == at)
+                returned[key2] = returned.get(key2, 0) + others
         else:
             for source in transfer.sources:
                 key3 = (tied, quotient.klass[source.node], source.view)
@@ -83,7 +91,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
                     partials[key3] = partials.get(key3, 0) + others
                 if source.op in costs.apart and transfer.targets[0].node >= 0 and source.op <= at <= source.op + 1:
                     apart[key3] = apart.get(key3, 0) + others
-    return MemoryRow(limit * AIM, values, copies, partials, apart, fixed)
+    return MemoryRow(limit * AIM, values, copies, partials, apart, returned, fixed)
 
 
 def impossible(program: AxisProgram, cut: MemoryRow) -> bool:
@@ -120,9 +128,15 @@ def row(program: AxisProgram, cut: MemoryRow) -> tuple[list[tuple[int, float]], 
             add(variable, count * value.nbytes / shards(layout, sizes, value.shape))
     for t, count in cut.copies.items():
         value = costs.problem.graph.values[costs.problem.transfers[t].value]
-        for end, variables in program.conversions(t):
+        for _, end, variables in program.conversions(t):
             for variable in variables:
                 add(variable, count * value.nbytes / shards(end, sizes, value.shape))
+    for (t, passing), count in cut.returned.items():
+        v = costs.problem.transfers[t].value
+        for start, end, variables in program.conversions(t):
+            nbytes = made_bytes(costs, v, start, end) + (passing_bytes(costs, v, start, end) if passing else 0)
+            for variable in variables:
+                add(variable, count * nbytes)
     return list(terms.items()), 1.0 - cut.fixed / unit
 
 

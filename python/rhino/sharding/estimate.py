@@ -21,9 +21,10 @@ from rhino.sharding.evaluate import Prediction, predict
 from rhino.sharding.paid import paid
 from rhino.sharding.pinning import pinned_states
 from rhino.sharding.problem import Problem
-from rhino.sharding.replay import Written, replay
+from rhino.sharding.replay import UnreadableError, Written, replay
 from rhino.sharding.symmetry import Quotient, tie_repeats
 from rhino.sharding.time_model import ProgramTimes, TimeModel
+from rhino.sharding.updates import LARGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,14 @@ def estimate_plan(graph: Graph, written: Written, cluster: Cluster, mesh: Sequen
       RhinoError: the mesh does not have the cluster's devices.
     """
     _check(cluster, mesh)
-    problem = build_problem(graph, uneven=True)
-    quotient, states = replay(problem, [name for name, _ in mesh], written)
+    names = [name for name, _ in mesh]
+    # As the search has it; a plan of what was given may lay out more apart.
+    problem = build_problem(graph, uneven=True, parted=LARGE)
+    try:
+        quotient, states = replay(problem, names, written)
+    except UnreadableError:
+        problem = build_problem(graph, uneven=True)
+        quotient, states = replay(problem, names, written)
     return _estimated(costs_on(problem, quotient, cluster, mesh), states)
 
 

@@ -20,6 +20,7 @@ from rhino.sharding.nesting import nest
 from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.paid import paid
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
+from rhino.sharding.returning import made_bytes, passing_bytes, returned
 from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
 from rhino.sharding.uneven import share
@@ -270,6 +271,12 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
         held.append((copy.value, nbytes, copy.readers[0][0], copy.readers[-1][0]))
         if copy.value in costs.wide(life):
             held.extend((copy.value, 2 * nbytes, op, op) for op in dict.fromkeys(op for op, _ in copy.readers))
+    for transfer, made, returned_so in returned(costs, states):
+        v = transfer.value
+        local[v] = _split(costs, v, returned_so)
+        if made != returned_so:
+            held.append((v, made_bytes(costs, v, made, returned_so), transfer.op, len(graph.ops)))
+            held.append((v, passing_bytes(costs, v, made, returned_so), transfer.op, transfer.op))
     for transfer in problem.transfers:
         target = transfer.targets[0]
         if transfer.kind != "define" or target.node < 0:

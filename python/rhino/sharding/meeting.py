@@ -106,7 +106,7 @@ def prices(
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
         seconds = costs.transfer(transfer, start, end)[0]
         if seconds:
-            shared = transfer.kind == "use" or (several and costs.once(transfer, start, end))
+            shared = transfer.kind != "define" or (several and costs.once(transfer, start, end))
             entries.append((i, j, (start, end), seconds, shared))
     return Prices.of(entries)
 

@@ -19,6 +19,8 @@ from rhino.xla import back_end
 WINDOW = 0.5
 # Of a hidden collective, what is really won: it still takes memory bandwidth and a few cores from the dots beside it.
 WON = 0.95
+# Of the step's products, those that must still follow for a parameter's return to be beside them.
+_ENOUGH = 0.05
 
 
 def hidden_seconds(compute_s: float, overlappable_s: float, window: float) -> float:
@@ -36,7 +38,11 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
     persistent = persistent_classes(problem, quotient)
     waited = _waited(problem.graph)
 
+    early = _early(problem, quotient)
+
     def moves(transfer: LayoutTransfer) -> bool:
+        if transfer.kind == "return":
+            return transfer.index in early
         end = transfer.sources[0] if transfer.kind == "use" else transfer.targets[0]
         stored = end.node in persistent or _reads_persistent(problem, quotient, transfer, persistent)
         return stored and not waited[transfer.value]
@@ -66,6 +72,35 @@ def _waited(graph: Graph) -> list[bool]:
             answers[v] |= leads
             read[v] |= awaited
     return [m and r for m, r in zip(made, read, strict=True)]
+
+
+def _early(problem: Problem, quotient: Quotient) -> frozenset[int]:
+    """The tied returns of parameters beside most of which there is still computing, of the step's products."""
+    graph = problem.graph
+    after = [0.0] * (len(graph.ops) + 1)
+    for op in reversed(graph.ops):
+        after[op.index] = after[op.index + 1] + op.flops * op.trips
+    least = _ENOUGH * after[0]
+    found: dict[int, int] = {}
+    made = _made_at(graph) if problem.returned else []
+    for transfer in problem.transfers:
+        if transfer.kind == "return":
+            tied = quotient.tied[transfer.index]
+            found[tied] = found.get(tied, 0) + (1 if after[made[transfer.value]] > least else -1)
+    return frozenset(t for t, votes in found.items() if votes > 0)
+
+
+def _made_at(graph: Graph) -> list[int]:
+    """Per value outside of loops, the op after the last of the products, or loops, that it is made of."""
+    found = [0] * len(graph.values)
+    for op in graph.ops:
+        if op.parent < 0:
+            computes = bool(op.flops) or any(o.flops for o in graph.ops[op.index : op.region_end])
+            own = max(op.index + 1, op.region_end) if computes else 0
+            at = max([own, *(found[v] for v in op.operands)])
+            for v in op.results:
+                found[v] = at
+    return found
 
 
 def _edges(graph: Graph) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:

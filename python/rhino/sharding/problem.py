@@ -74,6 +74,8 @@ class End:
 class LayoutTransfer:
     """A value that passes from the layout its producer leaves it in to the one its consumers need.
 
+    `kind` is "use" of what a cone keeps, "define" of what an op leaves to a cone, and "return" of a parameter's next
+    value to the parameter's cone.
     Either side may have several ends, the other then has one. A conversion between two given layouts is paid once for
     all consumers that agree (`XLA: resharded-once`), and once for partial results that are summed anyway.
 
@@ -97,6 +99,7 @@ class Problem:
     `node_of[v]` is the cone of value v, or -1 when any layout is free; `classes[v]` the classes of its dims, -1 for a
     dim no state shards. `losses[n]` lists (class, value, op) where an op inside cone n cannot keep a sharded dim.
     `free_reads[v]` are ends whose layout a free value takes: the heavy and element-wise ops that read it.
+    `returned[v]` is the argument in whose layout v, its next value, is returned, where it is made in one of its own.
     """
 
     graph: Graph
@@ -106,6 +109,7 @@ class Problem:
     classes: list[tuple[int, ...]]
     losses: dict[int, list[tuple[int, int, int]]]
     free_reads: dict[int, list[End]] = field(default_factory=dict)
+    returned: dict[int, int] = field(default_factory=dict)
 
     @property
     def uneven(self) -> bool:

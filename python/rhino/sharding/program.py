@@ -270,12 +270,12 @@ class AxisProgram:
         """The variables of each class."""
         return (range(first, first + len(states)) for states, first in zip(self.open, self.first, strict=True))
 
-    def conversions(self, transfer: int) -> list[tuple[Layout, list[int]]]:
-        """The converted copies a transfer can lead to: their layout, and the variables whose sum is 1 if one exists."""
+    def conversions(self, transfer: int) -> list[tuple[Layout, Layout, list[int]]]:
+        """The converted copies a transfer can lead to: (from, to), and the variables whose sum is 1 if one exists."""
         found = []
         for key, members in self._shared(self.costs.quotient.standing[transfer]).items():
             shared = self.shared_vars.get((transfer, key))
-            found.append((key[1], [shared] if shared is not None else self._variables(next(iter(members)))))
+            found.append((*key, [shared] if shared is not None else self._variables(next(iter(members)))))
         return found
 
     def apart(self, transfer: int, k: int, view: Layout) -> Iterator[tuple[Layout, int]]:

@@ -24,11 +24,13 @@ class Written:
       kept: of values, as arguments, results and all that reads them without more ado have them.
       made: of results, as their ops leave them, sums reduced.
       read: of operands, as (op, position), that are converted copies.
+      returned: of results of the program, as it returns them.
     """
 
     kept: Mapping[int, Dims]
     made: Mapping[int, Dims]
     read: Mapping[tuple[int, int], Dims]
+    returned: Sequence[tuple[int, Dims]] = ()
 
 
 class UnreadableError(RhinoError):
@@ -87,16 +89,20 @@ class _LayoutReader:
 
     def _cones(self) -> None:
         """Every axis that splits a value of a cone splits the cone so."""
-        problem = self.problem
-        for v, dims in self.written.kept.items():
+        problem, written = self.problem, self.written
+        for v, dims in written.kept.items():
             n = problem.node_of[v]
             for a, d in enumerate(self._layout(dims)) if n >= 0 else ():
                 if d >= 0 and (problem.classes[v][d] < 0 or self.states[n][a] not in (0, problem.classes[v][d] + 1)):
                     raise self._unreadable(v)
                 if d >= 0:
                     self.states[n][a] = problem.classes[v][d] + 1
-        for v, dims in self.written.kept.items():
+        for v, dims in written.kept.items():
             if problem.node_of[v] >= 0 and self._kept(v, self.states) != self._layout(dims):
+                raise self._unreadable(v)
+        for v, dims in written.returned:
+            u = problem.returned.get(v, v)
+            if problem.node_of[u] >= 0 and self._kept(u, self.states) != self._layout(dims):
                 raise self._unreadable(v)
 
     def _kept(self, v: int, states: Sequence[Sequence[int]]) -> Layout:
@@ -110,12 +116,17 @@ class _LayoutReader:
         return tuple([placed.get(axis, REPLICATED) for axis in self.names])
 
     def _state(self, op: int, states: int, seen: Sequence[tuple[Sequence[int], Layout, bool]], axis: int) -> int:
-        """The state in which an op sees what is written; where it may also be a sum, it is none."""
-        fits = [
-            s
-            for s in range(states)
-            if all(view[s] == layout[axis] or (made and view[s] == PARTIAL) for view, layout, made in seen)
-        ]
+        """The state in which an op sees what is written; where it may also be a sum, it is none.
+
+        What is a sum over other axes may be made sliced by this one, which the op's state does not say.
+        """
+
+        def agrees(view: Sequence[int], layout: Layout, made: bool, state: int) -> bool:
+            return view[state] == layout[axis] or (made and view[state] == PARTIAL)
+
+        fits = [s for s in range(states) if all(agrees(*one, s) for one in seen)]
+        if not fits and all(agrees(*one, 0) for one in seen if not one[2]):
+            fits = [0]
         if not fits:
             name = self.problem.graph.ops[op].name
             raise UnreadableError(f"{name}: axis '{self.names[axis]}' does not split its operands and results alike")

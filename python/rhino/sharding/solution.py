@@ -15,6 +15,7 @@ from rhino.sharding.evaluate import ConvertedCopy, Prediction, copies, outputs
 from rhino.sharding.layout import Layout, Order, Placed
 from rhino.sharding.nesting import nest
 from rhino.sharding.problem import Node, Problem
+from rhino.sharding.returning import returns
 from rhino.sharding.routes import placements
 from rhino.sharding.uneven import even_operands
 
@@ -108,6 +109,15 @@ class Solution:
     def outputs(self) -> dict[int, tuple[Dims, ...]]:
         """Values that their op leaves in another layout than the one they are kept in, and the layouts on the way."""
         found = outputs(self.costs, self.states, self.nesting)
+        return {v: tuple(self.spelled(v, stop) for stop in stops) for v, stops in found}
+
+    def returned(self, value: int) -> Dims | None:
+        """Axes per dimension of a result, as the step returns it; None where any layout will do."""
+        return self.dims(self.problem.returned.get(value, value))
+
+    def returns(self) -> dict[int, tuple[Dims, ...]]:
+        """Results that are returned in another layout than they are made in, and the layouts on the way."""
+        found = returns(self.costs, self.states, self.nesting)
         return {v: tuple(self.spelled(v, stop) for stop in stops) for v, stops in found}
 
     @cached_property

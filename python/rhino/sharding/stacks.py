@@ -38,15 +38,20 @@ def stacks(costs: Costs, states: Sequence[States]) -> Iterator[tuple[int, int, i
         loop, tie = read
         source = transfer.sources[0]
         start = costs.layout(source, states[klass[source.node]])
-        outermost = next((d for d, n in enumerate(graph.values[transfer.value].shape) if n > 1), 0)
+        first_dim = outermost(graph.values[transfer.value].shape)
         for target in transfer.targets:
             end = costs.layout(target, states[klass[target.node]])
             gathered = tuple(sorted({s for s, e in zip(start, end, strict=True) if s >= 0 and e == REPLICATED}))
-            if not gathered or gathered[0] <= outermost:
+            if not gathered or gathered[0] <= first_dim:
                 continue
             stack, first, last = found.get((tie[0], gathered), (tie[1], loop.index, 0))
             found[tie[0], gathered] = (stack, min(first, loop.index), max(last, loop.region_end - 1))
     yield from found.values()
+
+
+def outermost(shape: Sequence[int]) -> int:
+    """The dimension along which a gather leaves a tensor's dimensions in their order."""
+    return next((d for d, n in enumerate(shape) if n > 1), 0)
 
 
 def _read_stack(graph: Graph, v: int) -> tuple[Op, tuple[int, ...]] | None:

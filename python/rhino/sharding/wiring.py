@@ -9,19 +9,27 @@ from collections.abc import Sequence
 
 from rhino.program.data import Op, Rule
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, leading
+from rhino.sharding.updates import Update
 
 # What may lie between a partial sum and the value that a loop carries.
 _ON_THE_WAY = ("stablehlo.add", "stablehlo.transpose", "stablehlo.reshape")
 
 
-def wire(problem: Problem, roles: Sequence[str]) -> None:
-    """Add a node per heavy op, and every transfer. `roles[o]` is merge, heavy, reduce, broadcast or none."""
-    _Wiring(problem, roles).run()
+def wire(problem: Problem, roles: Sequence[str], updates: Sequence[Update] = ()) -> None:
+    """Add a node per heavy op, and every transfer. `roles[o]` is merge, heavy, reduce, broadcast or none.
+
+    Args:
+      updates: those with a cone of their own.
+    """
+    _Wiring(problem, roles, updates).run()
 
 
 class _Wiring:
-    def __init__(self, problem: Problem, roles: Sequence[str]) -> None:
-        self.role = roles
+    def __init__(self, problem: Problem, roles: Sequence[str], updates: Sequence[Update]) -> None:
+        self.role, self.updates = roles, updates
+        self.apart: dict[int, list[int]] = {}
+        for o, slot in (read for update in updates for read in update.reads):
+            self.apart.setdefault(o, []).append(slot)
         self.problem = problem
         self.graph = problem.graph
         self.uses: dict[tuple[int, int], LayoutTransfer] = {}
@@ -43,7 +51,12 @@ class _Wiring:
             elif role == "broadcast":
                 self._broadcast(op)
             elif role == "merge" and problem.node_of[op.results[0]] >= 0:
-                problem.nodes[problem.node_of[op.results[0]]].ops.append(op.index)
+                n = problem.node_of[op.results[0]]
+                problem.nodes[n].ops.append(op.index)
+                for slot in self.apart.get(op.index, ()):
+                    self._use(op.operands[slot], End(n, self._seen(op, slot), op.index, slot), op)
+        for update in self.updates:
+            self._return(update)
 
     def _free(self, op: Op) -> None:
         """Free values follow the element-wise op that reads them, into loops too."""
@@ -102,8 +115,7 @@ class _Wiring:
 
     def _broadcast(self, op: Op) -> None:
         """A broadcast runs in its result's layout; its small operand is converted to what that needs."""
-        problem, rule = self.problem, op.rule
-        assert rule is not None
+        problem = self.problem
         v, r = op.operands[0], op.results[0]
         if problem.node_of[r] < 0:
             return
@@ -111,12 +123,25 @@ class _Wiring:
         node.ops.append(op.index)
         if problem.node_of[v] < 0:
             return
-        view = []
-        for d in problem.view(r):
+        self._use(v, End(node.index, self._seen(op, 0), op.index, 0), op)
+
+    def _seen(self, op: Op, slot: int) -> tuple[int, ...]:
+        """Per state of the cone of an op's result, the dimension of an operand that the op then wants split."""
+        rule, view = op.rule, []
+        assert rule is not None
+        for d in self.problem.view(op.results[0]):
             f = leading(rule, rule.results[0][d]) if d >= 0 else -1
-            at = [i for i, dim in enumerate(rule.operands[0]) if f >= 0 and leading(rule, dim) == f]
+            at = [i for i, dim in enumerate(rule.operands[slot]) if f >= 0 and leading(rule, dim) == f]
             view.append(at[0] if at else REPLICATED)
-        self._use(v, End(node.index, tuple(view), op.index, 0), op)
+        return tuple(view)
+
+    def _return(self, update: Update) -> None:
+        """A parameter's next value is made where its update is, and returned as the parameter is kept."""
+        problem, p, v = self.problem, update.parameter, update.result
+        source, target = (End(problem.node_of[u], problem.view(u)) for u in (v, p))
+        o = self.graph.values[v].producer
+        problem.transfers.append(LayoutTransfer(len(problem.transfers), v, "return", 1, [source], [target], o, 1))
+        problem.returned[v] = p
 
     def _use(self, v: int, end: End, op: Op) -> None:
         problem = self.problem

@@ -182,6 +182,21 @@ MEMORY = (
         where=("v100", "h100"),
     ),
     Behaviour(
+        "gathered-apart",
+        "A gather along the outermost dimension works in the buffer of a donated argument; along any other it has one "
+        "of its own, with that dimension outermost.",
+        "GpuLayoutAssignment",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -]!, %b: {L} @[-, x] -> {L} @[-, -]",
+                f"%0 = sdy.sharding_constraint %a @[-, x] : {L}\n%1 = stablehlo.add %0, %b : {L}\n"
+                f"%2 = sdy.sharding_constraint %1 @[-, x] : {L}\nreturn %2 : {L}",
+            ),
+            lambda c: temp(c) > BYTES,
+        ),
+        where=("v100", "h100"),
+    ),
+    Behaviour(
         "dots-read-memory",
         "What a dot reads is written to memory first, however it is made. From Ampere on XLA has kernels of its own "
         "for dots, into which it fuses what is element-wise. Plans do not count on them: timing chooses.",

@@ -58,6 +58,30 @@ def dense_chain(widths: tuple[int, ...], batch: int) -> ExpertProgram:
 
 
 @functools.cache
+def dense_adam(widths: tuple[int, ...], batch: int) -> ExpertProgram:
+    """Dense layers with tanh and Adam."""
+    tx = optax.adam(1e-3)
+
+    def step(state: Any, x: jax.Array) -> tuple[Any, jax.Array]:
+        def loss(ws: tuple[jax.Array, ...]) -> jax.Array:
+            h = x
+            for w in ws:
+                h = jnp.tanh(h @ w)
+            return (h**2).mean()
+
+        value, grads = jax.value_and_grad(loss)(state["params"])
+        updates, opt = tx.update(grads, state["opt"], state["params"])
+        return {"params": optax.apply_updates(state["params"], updates), "opt": opt}, value
+
+    def init() -> Any:
+        params = tuple(jnp.zeros(s) for s in itertools.pairwise(widths))
+        return {"params": params, "opt": tx.init(params)}
+
+    inputs = jax.eval_shape(init), jax.ShapeDtypeStruct((batch, widths[0]), jnp.float32)
+    return read(str(jax.jit(step, donate_argnums=(0,)).lower(*inputs).compiler_ir("stablehlo")))
+
+
+@functools.cache
 def lookup_tower(rows: int, width: int, hidden: int, batch: int) -> ExpertProgram:
     """A large embedding table and a small tower over it, with Adagrad, as in recommendation models."""
     tx = optax.adagrad(0.01)

@@ -57,6 +57,7 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "fills-merged": ("h100", lambda t: t.replace('"stablehlo.scatter"(%y', '"stablehlo.scatter"(%a')),
     "sliced-early": ("h100", lambda t: t.replace('constraint %0 <@mesh, [{"x"}', 'constraint %3 <@mesh, [{"x"}')),
     "stacks-laid-out-anew": ("h100", lambda t: t.replace('[{}, {}, {"x"}]', '[{}, {"x"}, {}]')),
+    "gathered-apart": ("h100", lambda t: t.replace('[{}, {"x"}]', '[{"x"}, {}]')),
     "dots-read-memory": ("cpu", lambda t: t.replace("dot_general %0", "dot_general %a")),
     "constants-sink-into-loops": (
         "cpu",

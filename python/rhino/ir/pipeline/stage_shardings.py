@@ -75,7 +75,7 @@ def _list_boundary(main: Any, graph: Graph, writers: Sequence[Writer]) -> None:
     for values, attributes in ([a.value for a in graph.arguments], arguments), (graph.outputs, results):
         for v, given in zip(values, attributes, strict=True):
             whole = ((),) * len(graph.values[v].shape)
-            layouts = {writer.mesh: [writer.solution.dims(v) or whole] for writer in writers}
+            layouts = {writer.mesh: [writer.solution.returned(v) or whole] for writer in writers}
             given[RhinoLayouts.name] = RhinoLayouts.to_attr(layouts, main.context)
     functions.set_argument_attributes(main, arguments)
     functions.set_result_attributes(main, results)

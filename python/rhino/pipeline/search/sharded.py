@@ -58,7 +58,7 @@ def prepare(graph: Graph) -> Prepared:
     for i in ready.phases.backward:
         end = max(i + 1, graph.ops[i].region_end)
         backward[i:end] = [True] * (end - i)
-    problem = build_problem(graph, stacks(ready.step.graph))
+    problem = build_problem(graph, stacks(ready.step.graph), parted=0.0)
     for transfer in problem.transfers:
         if transfer.op >= 0 and graph.ops[transfer.op].parent == graph.microbatch_loop:
             transfer.late = transfer.trips
