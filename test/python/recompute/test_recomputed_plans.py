@@ -79,7 +79,6 @@ def by_hand(scan: bool, batch: int, limit: int, most: int) -> dict[Form, float]:
         (True, 8, 19_000_000, 8, True),
         (True, 8, 12_500_000, 8, True),
         (True, 32, 19_000_000, 8, True),
-        pytest.param(False, 8, 11_200_000, 2, True, marks=pytest.mark.long),
     ],
 )
 def test_no_form_that_a_user_can_ask_for_is_better(
