@@ -9,14 +9,14 @@
 // FREE-NOT: recomputation
 // FREE: func.func @main
 
-// Doing the layers again costs less than a second micro-batch, of which the plan tells.
+// Doing the element-wise work again costs less than a second micro-batch, of which the plan tells.
 // AGAIN: rhino.plan
 // AGAIN-SAME: name = "2 micro-batches"
 // AGAIN-SAME: microbatches = 1 : i64
-// AGAIN-SAME: recomputation = {count = 1 : i64, flops = 201326592 : i64, {{.*}}loops = 1 : i64, policy = "layers"
-// One stack is left of three.
-// AGAIN: %[[F:.*]]:4 = stablehlo.while
-// AGAIN: stablehlo.while({{.*}} = %[[F]]#3
+// AGAIN-SAME: recomputation = {count = 1 : i64, flops = 0 : i64, {{.*}}loops = 1 : i64, policy = "dots"
+// Of three stacks two are left: what layers read, and their products.
+// AGAIN: %[[F:.*]]:5 = stablehlo.while
+// AGAIN: stablehlo.while
 // AGAIN: stablehlo.tanh
 // AGAIN: stablehlo.cosine
 

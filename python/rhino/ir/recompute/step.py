@@ -17,6 +17,9 @@ from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, POLICIES, Recomputation, Way
 from rhino.recompute import Step, choose, kept_bytes, read_step
 
+# Of what the step keeps, the least that a way must spare to be one besides those that do less again.
+_WORTH = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
@@ -40,7 +43,7 @@ class Recomputed:
 
 
 def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
-    """The ways to recompute that are worth a look, from none to most; each keeps less than all before it.
+    """The ways to recompute that are worth a look, from none to most; each keeps clearly less than all before it.
 
     The first is the step as it is. Costs about as much as reading the module; nothing is changed, and bytes are
     estimates, to choose by what to try: of loops they are those of the pairs that are in the step as it is.
@@ -75,8 +78,9 @@ def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
                 found.append(Way(told, again, spared))
     found.sort(key=lambda way: (way.told.flops, way.told.kept_bytes, way.told.count))
     less = [Way(replace(KEEP.told, kept_bytes=kept_bytes(step)))]
+    step_bytes = _WORTH * less[0].told.kept_bytes
     for way in found:
-        if way.told.kept_bytes < less[-1].told.kept_bytes:
+        if way.told.kept_bytes < less[-1].told.kept_bytes - step_bytes:
             less.append(way)
     return less
 
