@@ -20,7 +20,7 @@ from rhino.sharding.meeting import Groups, Pair, Prices, transport, written
 from rhino.sharding.milp import FAR, Bases, Milp, MilpSolution
 from rhino.sharding.overlap import WON
 from rhino.sharding.pinning import Open
-from rhino.sharding.problem import PARTIAL, End, LayoutTransfer
+from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
 from rhino.sharding.recurring import Recurring, RecurringMeeting
 
 # What a state's index costs, as a share of the largest decision: above the solver's tolerance, below what matters.
@@ -60,7 +60,7 @@ class AxisProgram:
         pinned: Mapping[int, Open],
         banned: Mapping[int, frozenset[States]] | None = None,
     ) -> None:
-        self.costs = costs
+        self.costs, self.pinned = costs, pinned
         self.given = tuple(states)
         self.milp = Milp()
         self.stored_s = 0.0
@@ -101,6 +101,7 @@ class AxisProgram:
         for transfer, count in self.costs.quotient.transfers:
             self._transfer(transfer, count)
         self._emit()
+        self._follow()
         self._overlap()
 
     def _decide(self) -> None:
@@ -230,6 +231,23 @@ class AxisProgram:
             for i, j, _, seconds, _ in found.entries:
                 for c in shape.at[i, j]:
                     self._pay(columns[c], count * seconds, hideable)
+
+    def _follow(self) -> None:
+        """An update is split at least as its parameter, unless either was given: less would only send more."""
+        for transfer, _ in self.costs.quotient.transfers:
+            if transfer.kind != "return":
+                continue
+            (source,), (target,) = transfer.sources, transfer.targets
+            if source.node == target.node or not self.pinned.keys().isdisjoint((source.node, target.node)):
+                continue
+            made = [(self.costs.layout(source, s), x) for s, x in self.x[source.node].items()]
+            kept: dict[Layout, list[int]] = {}
+            for s, x in self.x[target.node].items():
+                kept.setdefault(self.costs.layout(target, s), []).append(x)
+            for layout, variables in kept.items():
+                finer = [(x, 1.0) for m, x in made if all(d in (REPLICATED, e) for d, e in zip(layout, m, strict=True))]
+                if len(finer) < len(made):
+                    self.milp.row(0, inf, [*finer, *[(x, -1.0) for x in variables]])
 
     def _overlap(self) -> None:
         """Hidden collectives cost the share that overlap never wins, and all that exceeds the window of computing."""
