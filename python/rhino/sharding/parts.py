@@ -26,6 +26,9 @@ from rhino.sharding.time_model import TimeModel
 
 # By level, how much faster a plan must be able to be for its program to be searched under the limit.
 _WORTH = {"O1": 0.01, "O2": 0.002}
+# Once there is a plan, other forms are tried as long as their programs have no more operations than this in all: at O1
+# a step of 100 unrolled layers is planned as it is.
+_EFFORT = {"O1": 100_000, "O2": 1_000_000}
 # More parts are tried as long as they bring the peak of the fastest plan to this share of what it was.
 _SAVES = 0.9
 _LOOP = "stablehlo.while"
@@ -96,12 +99,16 @@ class _FormSearch:
         search = self._search(self.whole)
         assert search is not None
         if not self._fits(self.whole):
-            self._climb(0, 2 * self.whole.parts)
-            self._descend()
+            # What the step as it is takes within the limit is the bound for all else, and often nothing else can win.
+            self._solve(self.whole)
+            if not self._spent:
+                self._climb(0, 2 * self.whole.parts)
+                self._descend()
             if not self._state_fits:
-                # What does not depend on the batch must be split: what that costs is the bound for all else.
+                # What does not depend on the batch must be split, and what that costs is a better bound.
                 self._tighten()
-            self._recompute()
+            if not self._spent:
+                self._recompute()
         if len(self.searches) == 1 and not self.found:
             if not self.lost:
                 search.run()
@@ -109,7 +116,7 @@ class _FormSearch:
         self._tighten()
         if not self.found:
             # Of what needs least.
-            form = max(self.searches)
+            form = max(self.lost)
             raise self.searches[form].nothing_fits(form.parts)
         best = self._best
         return best, replace(self.found[best], alternatives=self._alternatives(best), seconds=self._seconds())
@@ -197,6 +204,13 @@ class _FormSearch:
             if not (known or self._late() or self.free[form].step_time_s > worth * self._least_s):
                 self._solve(form)
 
+    @property
+    def _spent(self) -> bool:
+        """Whether there is a plan, and a further program would be more than is tried."""
+        tried = [len(search.graph.ops) for form, search in self.searches.items() if form != self.whole]
+        size = len(self.searches[self.whole].graph.ops)
+        return bool(self.found) and sum(tried) + size > _EFFORT[self.options.level]
+
     # --- what is known of those that were not tried -------------------------------------------------------------------
 
     @property
@@ -241,6 +255,8 @@ class _FormSearch:
         return perfect_s(times.seconds, times.launches, self.cluster.num_devices)
 
     def _can_win(self, form: Form) -> bool:
+        if form not in self.searches and self._spent:
+            return False
         return self._bound_s(form) <= (1 - _WORTH[self.options.level]) * self._least_s
 
     # --- one of them --------------------------------------------------------------------------------------------------
