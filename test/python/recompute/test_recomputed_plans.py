@@ -13,7 +13,7 @@ from rhino.errors import NothingFits
 from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
-from rhino.sharding import Options, plan_sharding
+from rhino.sharding import Options, parts, plan_sharding
 from rhino.sharding.parts import Form, plan_in_parts
 
 CLUSTER = Cluster.load("dgx-h100:1")
@@ -95,6 +95,15 @@ def test_unrolled_layers_are_computed_again_before_the_batch_is_cut() -> None:
     assert found.predicted.memory.peak_bytes <= 11_200_000
     assert form.parts == 1
     assert form.way
+
+
+def test_a_long_program_that_fits_when_it_is_split_further_is_left_at_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(parts._EFFORT, "O1", 0)
+    given = programs(True, 8)
+    form, found = plan_in_parts(given, CLUSTER, Options(mesh=(8,), memory_limit=19_300_000))
+    assert form == Form(1)
+    assert found.predicted.memory.peak_bytes <= 19_300_000
+    assert "ways" not in vars(given)  # nor looked for: that takes as long as reading the program
 
 
 def test_what_fits_keeps_what_it_kept() -> None:
