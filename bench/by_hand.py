@@ -2,9 +2,10 @@
 
     python -m bench.by_hand [--only TEXT ...] [--level O1|O2] [--wish TEXT ...] [--minutes M] [--quick] [--json FILE|-]
 
-For each model and cluster the step is planned with no flags, then with every mesh of two axes, numbers of micro-batches
-of one program, numbers of stages with and without micro-batches, every schedule of the fastest of these, and as each
-expert of `rhino.experts`. All are priced alike; wishes that do not fit, or cannot be, say why.
+For each model and cluster the step is planned with no flags, then with every mesh of two axes, without recomputation,
+with numbers of micro-batches of one program, numbers of stages with and without micro-batches, every schedule of the
+fastest of these, and as each expert of `rhino.experts`. All are priced alike; wishes that do not fit, or cannot be, say
+why.
 """
 
 from __future__ import annotations
