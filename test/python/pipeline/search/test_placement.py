@@ -11,7 +11,6 @@ import pytest
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
-from rhino.passes.stage.plan_stages import PlanStages
 from rhino.pipeline.search.candidates import Shape, shapes, widths
 from rhino.pipeline.search.placement import Placement, part_of
 from rhino.pipeline.search.spread import Spread
@@ -64,8 +63,7 @@ def test_rates_are_the_start_and_the_bytes_of_transfers() -> None:
 
 @pytest.mark.parametrize(("stages", "nics"), [(2, 4), (8, 1), (16, 1)])
 def test_stages_are_cut_for_all_nics_of_their_hosts(stages: int, nics: int) -> None:
-    graph = Graph()
-    machine = PlanStages(stages, V100S.name).machine(graph, V100S)
+    machine = Placement.of(V100S, stages).machine(Graph().microbatches, "1f1b")
     assert machine.byte_s[0][stages - 1] == pytest.approx(1 / (nics * NIC_BYTES_S), rel=1e-6)
     assert machine.in_flight == (1,) * stages  # without a loop there is one micro-batch
 
