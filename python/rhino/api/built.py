@@ -211,17 +211,19 @@ def lowered(built: Built, cluster: Cluster) -> tuple[jax.stages.Lowered, str | N
 
 def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) -> Any:
     from rhino.compile.executable import compile_lowered
+    from rhino.compile.module import parse
     from rhino.compile.undone import say_undone
 
     program, target, binding = lowered(built, cluster)
     source = built.plan.source
     assert source is not None
     how = replace(built.how, options=options) if options else built.how
-    compiled = compile_lowered(program, _serialized(source), target=target, how=how)
-    if built.plan.recomputation is not None and (
-        said := say_undone(_serialized(source), compiled.hlo_text, built.plan.devices)
-    ):
-        warnings.warn(said, RhinoWarning, stacklevel=2)
+    text = _serialized(source)
+    compiled = compile_lowered(program, text, target=target, how=how)
+    if built.plan.recomputation is not None:
+        said = say_undone(parse(text), compiled.hlo_text, built.plan.devices)
+        if said:
+            warnings.warn(said, RhinoWarning, stacklevel=2)
     return StoredExecutable(compiled, built.trace, binding) if binding.is_strided else compiled
 
 

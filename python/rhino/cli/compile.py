@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     with Progress(f"compiling for {args.target}", args.quiet):
         executable = compile_as(source, how, args.target, devices=args.devices, hosts=args.hosts)
         executable.collectives()
-    if said := say_undone(source, executable.hlo_text, executable.devices):
+    if said := say_undone(module, executable.hlo_text, executable.devices):
         print(f"warning: {said}", file=sys.stderr)
     if args.hlo:
         files.write(args.hlo, executable.hlo_text())

@@ -12,7 +12,6 @@ from jaxlib.mlir import ir
 from rhino.compile.hlo import Computation, HloModule, called_computations, parse_hlo
 from rhino.compile.hlo_loops import trip_count
 from rhino.compile.hlo_times import product_in
-from rhino.compile.module import parse
 from rhino.dialect.attributes import RhinoPlan
 from rhino.ir.import_graph import import_graph
 from rhino.recompute import products
@@ -21,14 +20,13 @@ from rhino.recompute import products
 _LEAST = 0.02
 
 
-def say_undone(source: str | bytes, hlo_text: Callable[[], str], devices: int) -> str:
+def say_undone(module: ir.Module, hlo_text: Callable[[], str], devices: int) -> str:
     """A warning if XLA undid what a plan has computed again; empty if it did not, or nothing is.
 
     Args:
-      source: the planned module.
+      module: as it was planned.
       hlo_text: what XLA made of it for one device; asked for only where something is computed again.
     """
-    module = parse(source)
     attributes = module.operation.attributes
     if RhinoPlan.name not in attributes or "recomputation" not in ir.DictAttr(attributes[RhinoPlan.name]):
         return ""

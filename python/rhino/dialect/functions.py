@@ -100,6 +100,16 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
                     yield from walk(operation)
 
 
+def has_side_effect(op: ir.Operation) -> bool:
+    """Whether an operation must run though nobody reads its results: a custom call, or what has one in its regions."""
+    return acts(op) or (len(op.regions) > 0 and any(map(acts, walk(op))))
+
+
+def acts(op: ir.Operation) -> bool:
+    """As `has_side_effect`, of the operation without its regions."""
+    return "has_side_effect" in op.attributes and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
+
+
 def copy_all(ops: Iterable[ir.Operation], values: dict[Any, Any]) -> None:
     """Copies operations to the insertion point, with `values` in place of operands; their results are added to it."""
     for op in ops:

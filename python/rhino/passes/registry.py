@@ -6,6 +6,7 @@ Owns the table of names, loaded on use, and option types. Reading it loads neith
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
@@ -55,7 +56,7 @@ TABLE = {
 OPTION_TYPES = ("bool", "int", "float", "str", "tuple[str, ...]", "tuple[int, ...]")
 
 
-class Pass:
+class Pass(ABC):
     """Base of all passes. A subclass decorated with `register` is frozen; its fields are the options.
 
     `name` is the registered name, `runs` those of the passes that it may have run. `run` reads and rewrites the module
@@ -66,9 +67,9 @@ class Pass:
     name: ClassVar[str] = ""
     runs: ClassVar[tuple[str, ...]] = ()
 
+    @abstractmethod
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Transform the module; raise PassError to stop."""
-        raise NotImplementedError(f"{self.name} does not define run")
 
     def run_pipeline(
         self, passes: Sequence[Pass | str], module: ir.Module, log: PassLog, session: Session | None = None
@@ -99,9 +100,13 @@ class Pass:
 class PassPipeline(Pass):
     """A pass that is a list of other passes, given by `expand`."""
 
+    @abstractmethod
     def expand(self) -> Sequence[Pass | str]:
         """The passes in order, as objects or as pipeline text."""
-        raise NotImplementedError(f"{self.name} does not define expand")
+
+    def run(self, module: ir.Module, log: PassLog) -> None:
+        """Has the pass manager run them, where it has not put them in this one's place."""
+        self.run_pipeline(self.expand(), module, log)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ Plain data in, plain data out: `find_sides` tells the passes apart, `read_step` 
 from __future__ import annotations
 
 from rhino.recompute.choose import Segment, Step, choose, keep_least, kept_bytes, price, read_step
-from rhino.recompute.sides import body_items, fixed_values, item_reads, products
+from rhino.recompute.sides import fixed_values, products
 
 __all__ = [
-    "Segment", "Step", "body_items", "choose", "fixed_values", "item_reads", "keep_least", "kept_bytes",
+    "Segment", "Step", "choose", "fixed_values", "keep_least", "kept_bytes",
     "price", "products", "read_step",
 ]  # fmt: skip

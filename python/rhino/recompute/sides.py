@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rhino.program.data import Graph, Op
 from rhino.program.operations import CONTRACTIONS, HEAVY
+from rhino.program.regions import body_items, item_reads
 
 LOOP = "stablehlo.while"
 _BARRIER = "stablehlo.optimization_barrier"
@@ -74,35 +75,6 @@ def products(graph: Graph, op: Op) -> int:
         for o in graph.ops[op.index : max(op.index + 1, op.region_end)]
         if o.name in CONTRACTIONS or o.kernel is not None
     )
-
-
-def body_items(graph: Graph, scope: int) -> list[int]:
-    """The items of a scope: the program's own, or a loop's without those of its condition."""
-    if scope < 0:
-        return [op.index for op in graph.ops if op.parent < 0]
-    loop = graph.ops[scope]
-    inner = [i for i in range(scope + 1, loop.region_end) if graph.ops[i].parent == scope]
-    tested = {tie[1] for tie in loop.ties}
-    last = scope
-    for i in inner:
-        if not tested.isdisjoint(graph.ops[i].operands):
-            tested.update(graph.ops[i].results)
-            last = i
-    return [i for i in inner if i > last]
-
-
-def item_reads(graph: Graph, op: Op) -> tuple[int, ...]:
-    """The values from outside that an operation and its regions read."""
-    found = list(op.operands)
-    if op.region_end > op.index + 1:
-        inside = graph.ops[op.index + 1 : op.region_end]
-        # Values are numbered in program order: what is younger than the first made here is its regions' own.
-        first = min((v for made in (op, *inside) for v in made.results), default=len(graph.values))
-        for inner in inside:
-            found += [v for v in inner.operands if v < first]
-            found += [v for tie in inner.ties for v in tie if v < first]
-        found += [v for tie in op.ties for v in tie if v < first]
-    return tuple(dict.fromkeys(found))
 
 
 def _scope(graph: Graph) -> int:

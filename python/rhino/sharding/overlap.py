@@ -37,7 +37,6 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
         return frozenset()
     persistent = persistent_classes(problem, quotient)
     waited = _waited(problem.graph)
-
     early = _early(problem, quotient)
 
     def moves(transfer: LayoutTransfer) -> bool:

@@ -89,12 +89,6 @@ class FreePlan:
         return self.peak_bytes <= self.limit_bytes
 
 
-def prepare(graph: Graph) -> tuple[Problem, Quotient]:
-    """The part of a search that depends on neither cluster nor mesh, for several searches of one graph."""
-    problem = build_problem(graph)
-    return problem, tie_repeats(problem)
-
-
 def plan_sharding(
     graph: Graph, cluster: Cluster, options: Options, progress: Progress | None = None, model: TimeModel | None = None
 ) -> Solution:

@@ -17,7 +17,8 @@ from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.import_graph import import_graph
 from rhino.ir.recompute.step import recompute, variants
-from rhino.recompute import body_items, products
+from rhino.program.regions import body_items
+from rhino.recompute import products
 
 LONG = pytest.mark.long
 CASES = [

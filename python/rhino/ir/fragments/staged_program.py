@@ -244,8 +244,12 @@ def _inferred_home(program: StagedProgram, node: StagedOp) -> Home | None:
     if homes:
         return Home(max((h.phase for h in homes), key=_ORDER.index) if node.region == BODY else _PHASES[node.region][0],
                     stages[0])  # fmt: skip
-    if node.op.name in _NEVER_CLONED or has_side_effect(node.op):
-        why = "has a side effect" if has_side_effect(node.op) else "is too dear to run in every fragment that reads it"
+    if node.op.name in _NEVER_CLONED or functions.has_side_effect(node.op):
+        why = (
+            "has a side effect"
+            if functions.has_side_effect(node.op)
+            else "is too dear to run in every fragment that reads it"
+        )
         raise PassError(node.op, f"'{node.op.name}' has no rhino.stage and {why}", [_REMEDY])
     return None
 
@@ -265,15 +269,6 @@ def _left_open(op: Any, value: Any) -> bool:
     return sharding is not None and len(sdy.closed_dims(sharding)) > 0 and not any(sdy.closed_dims(sharding))
 
 
-def has_side_effect(op: Any) -> bool:
-    """Whether an operation must run though nobody reads its results: a custom call, or what has one in its regions."""
-    return _acts(op) or (len(op.regions) > 0 and any(map(_acts, functions.walk(op))))
-
-
-def _acts(op: Any) -> bool:
-    return "has_side_effect" in op.attributes and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
-
-
 def live_nodes(program: StagedProgram) -> tuple[list[int], list[int]]:
     """The operations and the carries that results depend on, in program order."""
     loop = program.loop
@@ -281,7 +276,7 @@ def live_nodes(program: StagedProgram) -> tuple[list[int], list[int]]:
     carries: set[int] = set()
     pending: list[Any] = [value for pieces in program.outputs for value, _ in pieces]
     for index, node in enumerate(program.nodes):
-        if has_side_effect(node.op):
+        if functions.has_side_effect(node.op):
             nodes.add(index)
             pending += node.reads
     while pending:

@@ -58,7 +58,7 @@ def read_facts(graph: Graph, values: list[Any], ops: list[Any]) -> BatchFacts:
         elif name == "stablehlo.convolution":
             if found := _grouped(op):
                 grouped[k] = found
-        elif "has_side_effect" in op.attributes and ir.BoolAttr(op.attributes["has_side_effect"]).value:
+        elif functions.acts(op):
             at = k
             while at >= 0:  # and with it the loops that it is in
                 effects.add(at)

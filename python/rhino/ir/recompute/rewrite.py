@@ -15,24 +15,18 @@ from rhino.dialect import functions
 from rhino.program.operations import stablehlo as named
 from rhino.recompute import Segment, Step
 
-_EFFECTS = named("custom_call rng infeed outfeed send recv")
+# What is not marked: it gives or takes something else each time.
+_UNMARKED = named("rng infeed outfeed send recv")
 
 
 def done_once(ops: Sequence[Any]) -> set[int]:
     """The operations that must not be done twice: they have effects, or give other numbers each time."""
-    return {
-        index
-        for index, op in enumerate(ops)
-        if any(_has_effect(inner) for inner in (op, *(functions.walk(op) if len(op.regions) else ())))
-    }
+    return {index for index, op in enumerate(ops) if _has_effect(op)}
 
 
 def _has_effect(op: Any) -> bool:
-    if op.name not in _EFFECTS:
-        return False
-    if op.name != "stablehlo.custom_call":
-        return True
-    return "has_side_effect" in op.attributes and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
+    inside = functions.walk(op) if len(op.regions) else ()
+    return any(inner.name in _UNMARKED or functions.acts(inner) for inner in (op, *inside))
 
 
 def write_segments(step: Step, segments: Iterable[Segment], values: Sequence[Any], ops: Sequence[Any]) -> None:
@@ -75,9 +69,7 @@ def drop_unread(block: Any) -> int:
     """Takes out of a block, and of the loops in it, what nothing reads any more; how many operations."""
     dropped = 0
     for op in reversed([view.operation for view in block.operations][:-1]):
-        pure = op.name.startswith(("stablehlo.", "chlo.")) and not any(
-            _has_effect(inner) for inner in (op, *functions.walk(op))
-        )
+        pure = op.name.startswith(("stablehlo.", "chlo.")) and not _has_effect(op)
         if pure and len(op.results) and not any(True for result in op.results for _ in result.uses):
             op.erase()
             dropped += 1

@@ -19,7 +19,8 @@ from rhino.dialect.loops import narrow, widen
 from rhino.ir.recompute.rewrite import drop_unread
 from rhino.ir.scans.loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
 from rhino.program.data import Graph
-from rhino.recompute import body_items, fixed_values, item_reads, keep_least, price, products
+from rhino.program.regions import body_items, item_reads
+from rhino.recompute import fixed_values, keep_least, price, products
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rhino.pipeline.cut.pieces import boundary, with_pieces
 from rhino.program.data import STATE, Graph, Op
 from rhino.program.fusion import is_fusible
 from rhino.program.operations import SOURCES, stablehlo
+from rhino.program.regions import body_items, item_reads
 
 # Views of the batch: every stage can take its own.
 _VIEWS = stablehlo("reshape slice dynamic_slice broadcast_in_dim")
@@ -95,7 +96,7 @@ class _LoopFormReader:
     def run(self) -> LoopForm:
         graph, loop = self.graph, self.loop
         top = [op.index for op in graph.ops if op.parent == -1 and op is not loop]
-        body = self._body()
+        body = body_items(graph, loop.index)
         spread = bytearray(len(graph.ops))
         for i in top:
             op = graph.ops[i]
@@ -118,29 +119,8 @@ class _LoopFormReader:
             graph, loop.index, before, tuple(body), after, reads, counter[2], carries, cloned, gradients, states
         )
 
-    def _body(self) -> list[int]:
-        """The loop's own ops without those of its condition, which end with the last op that reads its arguments."""
-        graph, loop = self.graph, self.loop
-        inner = [i for i in range(loop.index + 1, loop.region_end) if graph.ops[i].parent == loop.index]
-        tested = {tie[1] for tie in loop.ties}
-        last = loop.index
-        for i in inner:
-            if not tested.isdisjoint(graph.ops[i].operands):
-                tested.update(graph.ops[i].results)
-                last = i
-        return [i for i in inner if i > last]
-
     def _reads(self, op: Op) -> tuple[int, ...]:
-        graph = self.graph
-        found = list(op.operands)
-        if op.region_end > op.index + 1:
-            # Values are numbered in program order: what is younger than the first made here is its regions' own.
-            inside = graph.ops[op.index + 1 : op.region_end]
-            first = min((v for made in (op, *inside) for v in made.results), default=len(graph.values))
-            for inner in inside:
-                found += [v for v in inner.operands if v < first]
-            found += [v for tie in op.ties for v in tie if v < first]
-        return tuple(dict.fromkeys(self.alias.get(v, v) for v in found))
+        return tuple(dict.fromkeys(self.alias.get(v, v) for v in item_reads(self.graph, op)))
 
     def _clones(
         self, items: tuple[int, ...], reads: dict[int, tuple[int, ...]], counter: int, cloned: bytearray
