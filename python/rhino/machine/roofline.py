@@ -180,7 +180,7 @@ def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
     return kernel_seconds(cluster, op.kernel.rate, op.kernel.dtype, op.flops, shapes)
 
 
-def _moving(graph: Graph, op: Op, cluster: Cluster, real: list[bool]) -> float:
+def _moving(graph: Graph, op: Op, cluster: Cluster, real: Sequence[bool]) -> float:
     if not op.results:
         return 0.0
     memory_s = traffic_bytes(graph, op, real) / memory_bytes_s(cluster)

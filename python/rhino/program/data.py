@@ -5,14 +5,18 @@ Owns the data model only. Built by `rhino.ir.import_graph` from MLIR, or by hand
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from math import prod
+from typing import Any, TypeVar
 
 from rhino.program.element_types import dtype_bytes
 from rhino.schema.kinds import Int, ListOf, String
 from rhino.schema.records import described, record, told
 
 _NUMBERS = ListOf(Int(0))
+Fact = TypeVar("Fact")
 # Mesh axes per dimension, outermost first.
 Dims = tuple[tuple[str, ...], ...]
 
@@ -218,16 +222,38 @@ class Graph:
     stage_pins: dict[int, dict[int, tuple[str, Dims]]] = field(default_factory=dict)
     microbatch_loop: int = -1
     axes: tuple[tuple[str, int], ...] = ()
+    _facts: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def microbatches(self) -> int:
         """How often the loop over micro-batches runs; 1 without one."""
         return max(1, self.ops[self.microbatch_loop].iterations) if self.microbatch_loop >= 0 else 1
 
-    def users(self) -> list[list[int]]:
+    def fact(self, find: Callable[[Graph], Fact]) -> Fact:
+        """What a function finds in the operations, found once: they stay as they are when a program has been read."""
+        if find not in self._facts:
+            self._facts[find] = find(self)
+        found: Fact = self._facts[find]
+        return found
+
+    def users(self) -> Sequence[Sequence[int]]:
         """For each value, the indices of the ops that read it, in program order."""
-        users: list[list[int]] = [[] for _ in self.values]
-        for op in self.ops:
-            for v in dict.fromkeys(op.operands):
-                users[v].append(op.index)
-        return users
+        return self.fact(_users)
+
+
+def _users(graph: Graph) -> Sequence[Sequence[int]]:
+    users: list[list[int]] = [[] for _ in graph.values]
+    for op in graph.ops:
+        for v in dict.fromkeys(op.operands):
+            users[v].append(op.index)
+    return users
+
+
+def once(find: Callable[[Graph], Fact]) -> Callable[[Graph], Fact]:
+    """The function, so that it looks at each graph once; what it returns is read only."""
+
+    @wraps(find)
+    def known(graph: Graph) -> Fact:
+        return graph.fact(find)
+
+    return known

@@ -6,7 +6,10 @@ dot, a loop, the caller) reads them. `XLA: elementwise-fused, elementwise-made-a
 
 from __future__ import annotations
 
-from rhino.program.data import Graph, Op
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from rhino.program.data import Graph, Op, once
 from rhino.program.operations import HEAVY, NESTING, SOURCES, stablehlo
 
 # Ops that XLA fuses into their readers. XLA: elementwise-fused, elementwise-made-again
@@ -34,7 +37,8 @@ def is_elementwise(graph: Graph, op: Op) -> bool:
     )
 
 
-def materialised(graph: Graph) -> list[bool]:
+@once
+def materialised(graph: Graph) -> Sequence[bool]:
     """For each value, whether it gets memory of its own."""
     real = [True] * len(graph.values)
     constants = splats(graph)
@@ -63,7 +67,8 @@ def materialised(graph: Graph) -> list[bool]:
     return real
 
 
-def absorbed(graph: Graph) -> dict[int, int]:
+@once
+def absorbed(graph: Graph) -> Mapping[int, int]:
     """Scatters that add to what is added to something else, by index, each with the value they work on in the end.
 
     `XLA: scatters-absorbed`, behind all further sums and transpositions: the gradient of a cross-entropy by labels is
@@ -93,7 +98,8 @@ def is_invariant(op: Op, tie: tuple[int, ...]) -> bool:
     return op.name == "stablehlo.while" and tie[2] == tie[3]
 
 
-def splats(graph: Graph) -> set[int]:
+@once
+def splats(graph: Graph) -> AbstractSet[int]:
     """Values whose elements are all one constant."""
     found: set[int] = set()
     for op in graph.ops:
@@ -104,7 +110,8 @@ def splats(graph: Graph) -> set[int]:
     return found
 
 
-def buffers(graph: Graph) -> list[int]:
+@once
+def buffers(graph: Graph) -> Sequence[int]:
     """For each value, the one whose buffer it uses: loop carries, barriers, updates share their operand's.
 
     `XLA: updates-in-place`.
@@ -128,7 +135,7 @@ def buffers(graph: Graph) -> list[int]:
     return owner
 
 
-def traffic_bytes(graph: Graph, op: Op, real: list[bool]) -> float:
+def traffic_bytes(graph: Graph, op: Op, real: Sequence[bool]) -> float:
     """Bytes of memory traffic of one execution of an op, on one device holding everything."""
     values = graph.values
     if op.kernel is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rhino.program.data import Graph, Op
+from rhino.program.data import Graph, Op, once
 from rhino.program.fusion import absorbed, buffers, is_elementwise, is_fusible, materialised, splats
 
 
@@ -69,6 +69,7 @@ class Lifetimes:
     others: int = 1
 
 
+@once
 def lifetimes(graph: Graph) -> Lifetimes:
     """One backward sweep: a value not written to memory keeps what it is computed from alive for its readers."""
     real, owner, late = materialised(graph), buffers(graph), absorbed(graph)
@@ -123,7 +124,7 @@ def lifetimes(graph: Graph) -> Lifetimes:
     return Lifetimes(intervals, tuple(reads), tuple(first_reads), fresh, copied, readers)
 
 
-def _filled_together(graph: Graph, real: list[bool]) -> Iterable[list[int]]:
+def _filled_together(graph: Graph, real: Sequence[bool]) -> Iterable[list[int]]:
     """Values that one kernel fills, before the first of them is needed. `XLA: fills-merged`."""
     found: dict[tuple[int, tuple[int, ...], str], list[int]] = {}
     constants = splats(graph)
@@ -135,7 +136,7 @@ def _filled_together(graph: Graph, real: list[bool]) -> Iterable[list[int]]:
 
 
 def _readers(
-    graph: Graph, real: list[bool], owner: list[int], reads: Sequence[int]
+    graph: Graph, real: Sequence[bool], owner: Sequence[int], reads: Sequence[int]
 ) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
     """`Lifetimes.readers`."""
     users = graph.users()
@@ -152,12 +153,12 @@ def _readers(
                 yield v, ((op.index, op.index), *((o.index, _when(o, real, reads)) for o in ops))
 
 
-def _when(op: Op, real: list[bool], reads: Sequence[int]) -> int:
+def _when(op: Op, real: Sequence[bool], reads: Sequence[int]) -> int:
     """The last op that needs what an op reads: the op, or who reads what is fused with it."""
     return max([op.index, *(reads[v] for v in op.results if not real[v])])
 
 
-def overwritten(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[int]:
+def overwritten(graph: Graph, op: Op, real: Sequence[bool], owner: Sequence[int]) -> Iterator[int]:
     """Buffers that an element-wise fusion writes over as their last reader. `XLA: fusions-overwrite`."""
     if not is_elementwise(graph, op) or not real[op.results[0]]:
         return

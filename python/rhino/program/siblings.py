@@ -5,11 +5,11 @@ Owns that part of fusion; knows no mesh. `XLA: siblings-merged`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rhino.program.data import Graph, Op
+from rhino.program.data import Graph, Op, once
 from rhino.program.fusion import buffers, is_elementwise, materialised
 
 # Results that are further apart, in operations, follow from each other in all programs seen; to look is dear.
@@ -25,7 +25,8 @@ class Merged:
     read: tuple[int, ...]
 
 
-def merged(graph: Graph) -> Iterator[Merged]:
+@once
+def merged(graph: Graph) -> Sequence[Merged]:
     """All kernels of a program that write several results, by the last of them.
 
     What is computed of a buffer is shared at least by the conversion of its elements to float32.
@@ -37,6 +38,7 @@ def merged(graph: Graph) -> Iterator[Merged]:
             read = tuple(dict.fromkeys(_read(graph, op, real, owner)))
             for root in read:
                 groups.setdefault(root, []).append((op, read))
+    found: list[Merged] = []
     done: set[tuple[int, int]] = set()
     for group in groups.values():
         for (early, first_read), (late, last_read) in pairwise(group):
@@ -46,10 +48,11 @@ def merged(graph: Graph) -> Iterator[Merged]:
             done.add(pair)
             if not _reaches(graph, users, early, late):
                 results = (early.results[0], late.results[0])
-                yield Merged(late.index, results, tuple(dict.fromkeys((*first_read, *last_read))))
+                found.append(Merged(late.index, results, tuple(dict.fromkeys((*first_read, *last_read)))))
+    return found
 
 
-def _read(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[int]:
+def _read(graph: Graph, op: Op, real: Sequence[bool], owner: Sequence[int]) -> Iterator[int]:
     """Buffers of an op's shape, made by what cannot be fused with it, that the fusion which ends in it reads."""
     result = graph.values[op.results[0]]
     queue, seen = list(op.operands), set(op.operands)
@@ -65,7 +68,7 @@ def _read(graph: Graph, op: Op, real: list[bool], owner: list[int]) -> Iterator[
         queue.extend(fresh)
 
 
-def _reaches(graph: Graph, users: list[list[int]], early: Op, late: Op) -> bool:
+def _reaches(graph: Graph, users: Sequence[Sequence[int]], early: Op, late: Op) -> bool:
     """Whether an op's result is needed for another's."""
     queue = list(early.results)
     seen = set(queue)

@@ -19,7 +19,6 @@ from rhino.sharding.program import AxisProgram, AxisStates, Solved
 from rhino.sharding.recurring import size_of
 
 _MAX_ROUNDS = 6
-_LIMIT_S = 60.0
 # What ends sooner than this has not begun, and would seem infeasible.
 _LEAST_S = 0.5
 _EXACT = 1e-6
@@ -126,7 +125,7 @@ class Setting:
             for cut in cuts:
                 program.limit(*row(program, cut))
             small = program.size <= self.proved
-            limit_s = max(_LEAST_S, self.deadline.at_most(_LIMIT_S, found=False))
+            limit_s = max(_LEAST_S, self.deadline.at_most(inf, found=False))
             found = program.solve(limit_s, _EXACT if small else self.gap, small, cutoff, self.solved, self.bases)
         self.spent_s.append(time.perf_counter() - start)
         return found

@@ -18,7 +18,9 @@ from rhino.sharding.fixing import Matrix, without
 from rhino.solver.highs import SilentHighs, linear_program
 from rhino.solver.rows import Rows
 
-_OPTIMAL = highspy.HighsModelStatus.kOptimal
+_OPTIMAL, _INFEASIBLE = highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible
+# How much is branched at most, in nodes times columns: about a minute, which few programs come near.
+_WORK = 5_000_000
 # How close to its largest value the relaxation's price is brought, as a share of the gap that is wanted.
 _CLOSE = 0.1
 # Relaxations with more columns go to the interior-point solver. Those are of several axes; measured on ones of 100,000
@@ -42,7 +44,8 @@ Bases = dict[float, Any]
 
 @dataclass(frozen=True, slots=True)
 class MilpSolution:
-    """`status` is "optimal", "limit" (best found in time), "infeasible", or "hopeless" (the bound is above the cutoff).
+    """`status` is "optimal", "limit" (the best found when the search ended, without values if there was none),
+    "infeasible", or "hopeless" (the bound is above the cutoff).
 
     `bound` is proved below the objective.
     """
@@ -116,16 +119,18 @@ class Milp:
 
     def solve(
         self,
-        time_limit_s: float = 60.0,
+        time_limit_s: float = inf,
         gap: float = 1e-6,
         start: Mapping[int, float] | None = None,
         prove: bool = True,
         cutoff: float = inf,
         bases: Bases | None = None,
+        work: int = _WORK,
     ) -> MilpSolution:
         """Solve: the LP relaxation first, branching only where it is fractional and rounding is not close enough.
 
         Args:
+          time_limit_s: what is left of a budget; with none the answer is the same on every machine.
           gap: how far above the optimum, relatively, an integer answer may be.
           start: values of a known answer, of the integer variables at least, to begin branching with. Where all that
             are not zero are there, its cost also says where to look for the relaxation's price.
@@ -133,10 +138,11 @@ class Milp:
             the time and seldom misses anything.
           cutoff: answers above it do not matter.
           bases: of the relaxations of a program of this shape, to begin its own with; they are replaced by its own.
+          work: how much is branched at most, in nodes times columns.
         """
         if not self.costs:  # HiGHS calls it "empty", not optimal
             return MilpSolution("optimal", 0.0, 0.0, ())
-        return _Solver(self, time_limit_s, gap, {} if bases is None else bases).run(start, prove, cutoff)
+        return _Solver(self, time_limit_s, gap, {} if bases is None else bases, work).run(start, prove, cutoff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +171,8 @@ class _Relaxed:
 class _Solver:
     """One program in HiGHS. The penalty is priced in the objective, and a row only where branching needs one."""
 
-    def __init__(self, milp: Milp, time_limit_s: float, gap: float, bases: Bases) -> None:
-        self.milp, self.gap = milp, gap
+    def __init__(self, milp: Milp, time_limit_s: float, gap: float, bases: Bases, work: int) -> None:
+        self.milp, self.gap, self.work = milp, gap, work
         self.others, self.bases, self.last = dict(bases), bases, inf
         bases.clear()
         self.costs = np.array(milp.costs)
@@ -210,7 +216,7 @@ class _Solver:
         """Relaxes, and branches where no answer of the relaxation is close enough."""
         relaxed = self._relaxed(cutoff, self._known(start) if start and len(self.costs) > FAR else None)
         if relaxed is None:
-            return MilpSolution("infeasible", inf, inf, ())
+            return self._nothing(-inf)
         bound, rounded = relaxed.bound, relaxed.best
         if bound > cutoff:
             return MilpSolution("hopeless", inf, bound, ())
@@ -225,9 +231,9 @@ class _Solver:
         if start is not None:
             used[[i for i, v in start.items() if v > 0.5]] = True
         near = self._branch(start, bound, used)
-        if used.all() or near.objective <= bound * (1 + self.gap) or (not prove and near.status != "infeasible"):
+        if used.all() or near.objective <= bound * (1 + self.gap) or (not prove and near.values):
             return near
-        if near.status != "infeasible":
+        if near.values:
             start = {int(i): near.values[i] for i in np.flatnonzero(self.integers)}
         return self._branch(start, bound, np.ones(len(self.costs), dtype=bool))
 
@@ -299,6 +305,11 @@ class _Solver:
         self.last, self.bases[price] = price, self.highs.getBasis()
         return self._answer(np.array(self.highs.getSolution().col_value), price)
 
+    def _nothing(self, bound: float) -> MilpSolution:
+        """That there is no answer, or that the search ended before there was one."""
+        proved = self.highs.getModelStatus() == _INFEASIBLE
+        return MilpSolution("infeasible", inf, inf, ()) if proved else MilpSolution("limit", inf, bound, ())
+
     def _answer(self, values: Any, price: float) -> _Answer:
         return _Answer(values, price, _dot(self.costs, values), self.unit * _dot(self.excess, values))
 
@@ -341,6 +352,7 @@ class _Solver:
         lp.integrality_ = [*kinds, continuous] if penalised else kinds
         self.highs.setOptionValue("presolve", "choose")
         self.highs.passModel(lp)
+        self.highs.setOptionValue("mip_max_nodes", max(1, self.work // len(kept)))
         if start:
             place = {column: i for i, column in enumerate(kept.tolist())}
             known = {place[i]: value for i, value in start.items() if i in place}
@@ -348,7 +360,7 @@ class _Solver:
         self.highs.run()
         info = self.highs.getInfo()
         if info.primal_solution_status != 2:
-            return MilpSolution("infeasible", inf, inf, ())
+            return self._nothing(bound)
         values = self._values(kept)
         told = info.objective_function_value / self.scale
         if start and self._objective(values) > told + self.gap * abs(told):

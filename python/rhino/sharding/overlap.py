@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rhino.machine import Cluster
-from rhino.program.data import Graph, Op
+from rhino.program.data import Graph, Op, once
 from rhino.program.operations import CONTRACTIONS
 from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
@@ -49,7 +49,8 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
     return frozenset(transfer.index for transfer, _ in quotient.transfers if moves(transfer))
 
 
-def _waited(graph: Graph) -> list[bool]:
+@once
+def _waited(graph: Graph) -> Sequence[bool]:
     """Per value, whether it comes from products, and a product that leads to the step's answer waits for it.
 
     The answer is the outputs that are not an argument's next value. What only the next trip of a loop reads, this one

@@ -322,7 +322,7 @@ class AxisProgram:
         solved: Solved | None = None,
         bases: dict[bytes, Bases] | None = None,
     ) -> AxisStates | None:
-        """The best states, if proved at most the share `gap` above the optimum; None if no memory row can be met.
+        """The best states found, most often at most the share `gap` above the optimum; None if no memory row is met.
 
         A program whose bound is above `cutoff` seconds is given up.
 
@@ -344,7 +344,7 @@ class AxisProgram:
         found, variables = solved[key]
         if found.status == "hopeless":
             return AxisStates((), inf, found.bound - self.stored_s)
-        if found.status == "infeasible":
+        if found.objective == inf:
             return None
         chosen = tuple(states[v - first] for states, first, v in zip(self.open, self.first, variables, strict=True))
         stored_s = sum(

@@ -134,7 +134,7 @@ def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool) -> Iterator[Sc
                 yield Scratch(d, problem.node_of[d], problem.classes[d], graph.values[d].nbytes, end + 1, at)
 
 
-def _descendants(graph: Graph, op: Op, real: list[bool], users: list[list[int]]) -> tuple[list[int], bool]:
+def _descendants(graph: Graph, op: Op, real: Sequence[bool], users: Sequence[Sequence[int]]) -> tuple[list[int], bool]:
     """Values in memory that are computed from an op's result by element-wise ops of its region alone.
 
     Also says whether one of these ops' results is summed.

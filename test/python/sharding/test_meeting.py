@@ -53,7 +53,7 @@ def test_given_states_are_an_answer_with_all_its_variables(monkeypatch: pytest.M
     program = AxisProgram(costs, (0, 1), placed.states, {})
     program.build()
     start = program._start()
-    known = _Solver(program.milp, 60.0, 1e-6, {})._known(start)
+    known = _Solver(program.milp, inf, 1e-6, {}, work=1)._known(start)
     assert known is not None
     for v in range(program.decided):
         program.milp.row(start[v], start[v], [(v, 1.0)])

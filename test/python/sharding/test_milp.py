@@ -88,6 +88,28 @@ def test_nothing_below_the_cutoff_is_ever_given_up(seed: int, share: float) -> N
         assert found.objective == pytest.approx(best, rel=1e-5)
 
 
+@pytest.mark.parametrize("groups", [30, 60])
+def test_branching_ends_after_so_much_work(groups: int) -> None:
+    """Subset sums: every choice fits nearly, and a proof needs far more nodes than these."""
+    milp, random = Milp(), np.random.default_rng(groups)
+    weights = [int(w) * 2 for w in random.integers(10**5, 10**6, groups)]
+    taken = [milp.variable(-float(w), True) for w in weights]
+    milp.row(-inf, sum(weights) // 2 // 2 * 2 + 1, list(zip(taken, map(float, weights), strict=True)))
+    found = milp.solve(gap=1e-12, work=20 * groups)
+    assert found.status == "limit"
+    assert found.bound <= found.objective < 0
+    assert found == milp.solve(gap=1e-12, work=20 * groups)
+    more = milp.solve(gap=1e-12, work=2000 * groups)
+    assert found.bound <= more.objective <= found.objective
+
+
+def test_what_ended_before_it_had_an_answer_is_not_infeasible() -> None:
+    milp, *_ = problem(3)
+    found = milp.solve(time_limit_s=0.0)
+    assert (found.status, found.objective, found.values) == ("limit", inf, ())
+    assert milp.solve().status == "optimal"
+
+
 def test_a_cutoff_below_the_relaxation_is_hopeless() -> None:
     milp = Milp()
     pair = [milp.variable(cost, True) for cost in (2.0, 3.0)]
@@ -152,7 +174,7 @@ def test_equal_programs_begin_where_the_first_ended() -> None:
     milp, _, _ = problem(5, groups=40, choices=6)
     counts: list[int] = []
     for _ in range(2):
-        solver = milp_module._Solver(milp, 60.0, 1e-6, bases)
+        solver = milp_module._Solver(milp, inf, 1e-6, bases, work=1)
         relaxed = solver._relaxed(inf, None)
         assert relaxed is not None
         counts.append(solver.highs.getInfo().simplex_iteration_count)

@@ -24,6 +24,7 @@ from rhino.ir.microbatch.split import split_microbatch
 from rhino.ir.scans.layers import split_scans
 from rhino.microbatch import batch_size
 from rhino.pipeline.search.sharded import Prepared, prepare
+from rhino.program.data import Graph
 
 # Loops over layers become at most this many, so that stages can end between any two layers of most models.
 _PIECES = {"O1": 16, "O2": 48}
@@ -52,6 +53,7 @@ class SplitPrograms:
     uncut: PassError | None = None
     clock: Clock = NEVER.clock
     cut_s: float = 0.0
+    _uncut: Graph | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def of(
@@ -106,7 +108,9 @@ class SplitPrograms:
             return parse_bytes(self.cut[parts], make_context())
         module = parse_bytes(self.bytecode, make_context())
         if not self.own:
-            split_microbatch(module, parts, self.statistics)
+            # The same before every cut, which does not change it.
+            self._uncut = self._uncut or import_graph(module)
+            split_microbatch(module, parts, self.statistics, self._uncut)
         elif parts != self.own:
             raise own_loop_error(module, self.own, parts)
         accumulate_in_loops(module)

@@ -23,10 +23,16 @@ from rhino.microbatch.remedies import asks, without_asking
 from rhino.program.data import Graph
 
 
-def split_microbatch(module: ir.Module, count: int, statistics: str = "batch") -> dict[str, int]:
-    """As rhino-split-microbatch, in place; returns its statistics. Raises PassError where the step cannot be split."""
+def split_microbatch(
+    module: ir.Module, count: int, statistics: str = "batch", graph: Graph | None = None
+) -> dict[str, int]:
+    """As rhino-split-microbatch, in place; returns its statistics. Raises PassError where the step cannot be split.
+
+    Args:
+      graph: the module's, where it is known.
+    """
     main = functions.find(module, "main")
-    graph, values, ops, plan = _split(module, main, count, statistics == "micro-batch")
+    graph, values, ops, plan = _split(module, main, count, statistics == "micro-batch", graph)
     MicrobatchRewriter(main, graph, values, ops, plan).run()
     return {
         "ops-behind-loop": sink_behind(_loop(main)),
@@ -37,11 +43,11 @@ def split_microbatch(module: ir.Module, count: int, statistics: str = "batch") -
 
 
 def _split(
-    module: ir.Module, main: Any, count: int, estimates: bool
+    module: ir.Module, main: Any, count: int, estimates: bool, known: Graph | None = None
 ) -> tuple[Graph, list[Any], list[Any], MicrobatchPlan]:
     """The program, its values and operations, and how it is split; sums go where the loop can have them."""
     while True:
-        graph = import_graph(module)
+        graph, known = known or import_graph(module), None
         values, ops = number_program(main)
         if graph.microbatch_loop >= 0:
             at = ops[graph.microbatch_loop]

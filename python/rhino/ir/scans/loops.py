@@ -71,7 +71,7 @@ class Scan:
 class Uses:
     """Who reads each value: operations, and the (operation, position) a region passes it to."""
 
-    readers: list[list[int]]
+    readers: Sequence[Sequence[int]]
     passed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     @classmethod

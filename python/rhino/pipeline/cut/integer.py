@@ -177,11 +177,9 @@ class _Program:
             stages, evaluation = self.known
             start = {v: float(stages[u] <= t) for u, row in enumerate(self.at_most) for t, v in enumerate(row)}
             cutoff = (evaluation.objective_s - self.fixed_s) * (1 + self.options.gap)
-        found = self.milp.solve(self.options.time_limit_s, self.options.gap, start, cutoff=cutoff)
-        if found.status == "infeasible" and self.known is not None:
-            # It is not, so the time was too short to say anything.
-            return IntegerAnswer("limit", None, 0.0)
-        if found.status in ("infeasible", "hopeless"):
+        options = self.options
+        found = self.milp.solve(options.time_limit_s, options.gap, start, cutoff=cutoff, work=options.work)
+        if found.objective == inf:
             return IntegerAnswer(found.status, None, found.bound + self.fixed_s)
         stages = [sum(found.values[v] < 0.5 for v in row) for row in self.at_most]
         return IntegerAnswer(found.status, tuple(stages), found.bound + self.fixed_s)

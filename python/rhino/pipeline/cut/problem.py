@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 from rhino.errors import NotPipelined, RhinoError
 
@@ -143,7 +144,8 @@ class StageOptions:
       exposure: the share of a stage's incoming transfers that adds to its time for a micro-batch.
       balance: how much longer than the mean the slowest stage may take, relatively; 0 for no limit.
       ideals: cuts are found by trying all of them in order if the units have at most so many; else by integer program.
-      time_limit_s: of each of the up to three runs of the integer program's solver; at 0 none runs.
+      time_limit_s: what is left of a budget for each run of the integer program's solver; at 0 none runs.
+      work: how much each run branches at most, in nodes times columns.
       gap: what is proved to be so near the best, relatively, is "optimal"; twice that by integer program.
       worth: a cut that is proved to be this near the optimum is not improved by the integer program.
     """
@@ -151,7 +153,8 @@ class StageOptions:
     exposure: float = 0.0
     balance: float = 0.0
     ideals: int = 2000
-    time_limit_s: float = 10.0
+    time_limit_s: float = inf
+    work: int = 1_000_000
     gap: float = 1e-6
     worth: float = 1e-3
 

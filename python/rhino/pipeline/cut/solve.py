@@ -25,7 +25,7 @@ _DEFAULT = StageOptions()
 
 
 def plan_stages(problem: StageProblem, options: StageOptions = _DEFAULT) -> StageSolution:
-    """The stages of least objective, every stage with a unit. Deterministic unless the time limit ends the search.
+    """The stages of least objective, every stage with a unit. Deterministic unless a budget ends the search.
 
     Raises:
       NoPlan: there are more stages than units, pins leave a stage none, or nothing is within the memory and balance

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from rhino.deadline import NEVER, Deadline
 from rhino.machine import Cluster
@@ -27,8 +28,8 @@ from rhino.program.data import Graph
 from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.time_model import TimeModel
 
-# Seconds the integer program of one cut may take: those of chains are solved without one.
-_CUT_S, _CUT_GAP = 4.0, 5e-3
+# What the integer program of one cut branches at most, in nodes times columns: chains are cut without one.
+_CUT_WORK, _CUT_GAP = 400_000, 5e-3
 
 
 def stage_step(
@@ -70,7 +71,7 @@ def stage_step(
         n, m, speeds=speeds, in_flight=replace(shape, parts=m * shape.replicas).in_flight, memory_limits=memory_limits,
         byte_s=byte_s, latency_s=start_s,
     )  # fmt: skip
-    options = StageOptions(time_limit_s=deadline.at_most(_CUT_S), gap=_CUT_GAP)
+    options = StageOptions(time_limit_s=deadline.at_most(inf), work=_CUT_WORK, gap=_CUT_GAP)
     widest = layouts[shape.width]
     return plan_step(
         prepared.ready, total, machine, options, widest.local, _sent(prepared.graph, widest, shape, placement)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rhino.deadline import NEVER, Deadline
-from rhino.errors import NothingFits
 from rhino.machine import Cluster
 from rhino.pipeline.cut import plan as stages
 from rhino.pipeline.cut.pieces import stacks
@@ -24,10 +23,11 @@ from rhino.program.memory import Lifetimes, lifetimes
 from rhino.sharding.carry import carry
 from rhino.sharding.cones import build_problem
 from rhino.sharding.evaluate import spans, split_axes
-from rhino.sharding.planner import Options, plan_sharding
+from rhino.sharding.planner import MeshSearch, Options
 from rhino.sharding.problem import Problem
 from rhino.sharding.solution import Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats
+from rhino.sharding.time_model import TimeModel
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,11 @@ def lay_out(
         prepared=(prepared.problem, prepared.quotient),
         deadline=deadline,
     )
-    try:
-        solution = plan_sharding(prepared.graph, replica, options)
-    except NothingFits:
-        if not memory_limit:
-            raise
+    search = MeshSearch(prepared.graph, TimeModel(replica), options)
+    # Why not, with the smallest plan there is, would take longer than the search.
+    if not search.run() and memory_limit:
         return None
+    solution = search.solution()
     _, copies = spans(solution.costs, solution.states, prepared.life)
     mesh = tuple(n for _, n in solution.mesh)
     # What is fused away within a stage has bytes where it is sent to another.
