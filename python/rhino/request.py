@@ -212,8 +212,8 @@ class PlanRequest:
     remat: str = _asked(
         "auto",
         "what the backward pass computes again: keep leaves that as the program has it, auto adds to it where memory "
-        "needs that and nothing is faster; a pipeline always keeps",
-        choices=("auto", "keep"),
+        "needs that and nothing is faster, but not in a pipeline; none takes it away first, and adds nothing",
+        choices=("auto", "keep", "none"),
         metavar="R",
     )
     annotations: str = _asked(

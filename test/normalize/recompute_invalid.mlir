@@ -3,7 +3,7 @@
 // RUN: not rhino-opt %s --split-input-file --rhino-recompute=count=-2 2>&1 | filecheck %s --check-prefix=COUNT
 // RUN: not rhino-opt %s --split-input-file --rhino-recompute=policy=all 2>&1 | filecheck %s --check-prefix=POLICY
 // COUNT: 'rhino-recompute' needs a count of segments, got -2
-// POLICY: option 'policy' is 'all' but must be one of keep, dots, layers
+// POLICY: option 'policy' is 'all' but must be one of none, keep, dots, layers
 
 // expected-error @+2 {{'rhino-recompute' needs a function @main; the module has @step}}
 // expected-note @+1 {{name the step function @main, as jax does}}

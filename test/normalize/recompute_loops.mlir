@@ -1,6 +1,7 @@
 // Layers in a loop: what it stacks for the loop that goes back over them is made again there, layer by layer.
 // RUN: rhino-opt %s --rhino-recompute=policy=layers --mlir-pass-statistics 2>&1 | filecheck %s --check-prefix=LAYERS
 // RUN: rhino-opt %s --rhino-recompute=policy=dots | filecheck %s --check-prefix=DOTS
+// RUN: rhino-opt %s --rhino-recompute=policy=layers --rhino-recompute=policy=none --mlir-pass-statistics 2>&1 | filecheck %s --check-prefix=NONE
 
 // Of three stacks (what a layer reads, its tanh and its cosine) one is left, of what it reads.
 // LAYERS-LABEL: func.func @main
@@ -23,6 +24,19 @@
 // DOTS: stablehlo.dot_general
 // DOTS: stablehlo.dot_general
 // DOTS-NOT: stablehlo.dot_general
+
+// Undone, the product's result is stacked, as with dots: its tanh and cosine are made where they are read.
+// NONE-LABEL: func.func @main
+// NONE: %[[F:.*]]:5 = stablehlo.while({{.*}}) : tensor<i32>, tensor<64x8xf32>, tensor<3x8x8xf32>, tensor<3x64x8xf32>, tensor<3x64x8xf32>
+// NONE: stablehlo.while(
+// NONE: %[[LAYER:.*]] = stablehlo.subtract %{{.*}}, %{{.*}} : tensor<i32>
+// NONE: stablehlo.dynamic_slice %{{.*}}, %[[LAYER]], %{{.*}} sizes = [1, 64, 8]
+// NONE: stablehlo.tanh
+// NONE: stablehlo.cosine
+// NONE: stablehlo.dot_general
+// NONE: stablehlo.dot_general
+// NONE-NOT: stablehlo.dot_general
+// NONE: 1 loops
 func.func @main(%w: tensor<3x8x8xf32> {tf.aliasing_output = 0 : i32, rhino.role = "param"}, %x: tensor<64x8xf32> {rhino.role = "batch"}) -> (tensor<3x8x8xf32>, tensor<f32>) {
   %c0 = stablehlo.constant dense<0> : tensor<i32>
   %c1 = stablehlo.constant dense<1> : tensor<i32>

@@ -60,6 +60,7 @@ class Auto(PassPipeline):
             *self._adopted(),
             build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),
+            *([self._made("rhino-recompute", policy="none")] if self.remat == "none" else []),
             *self._plan(),
             build("rhino-partition-kernels", []),
         ]

@@ -21,10 +21,11 @@ _UNMARKED = named("rng infeed outfeed send recv")
 
 def done_once(ops: Sequence[Any]) -> set[int]:
     """The operations that must not be done twice: they have effects, or give other numbers each time."""
-    return {index for index, op in enumerate(ops) if _has_effect(op)}
+    return {index for index, op in enumerate(ops) if is_done_once(op)}
 
 
-def _has_effect(op: Any) -> bool:
+def is_done_once(op: Any) -> bool:
+    """Whether an operation has effects, or gives another number each time."""
     inside = functions.walk(op) if len(op.regions) else ()
     return any(inner.name in _UNMARKED or functions.acts(inner) for inner in (op, *inside))
 
@@ -69,7 +70,7 @@ def drop_unread(block: Any) -> int:
     """Takes out of a block, and of the loops in it, what nothing reads any more; how many operations."""
     dropped = 0
     for op in reversed([view.operation for view in block.operations][:-1]):
-        pure = op.name.startswith(("stablehlo.", "chlo.")) and not _has_effect(op)
+        pure = op.name.startswith(("stablehlo.", "chlo.")) and not is_done_once(op)
         if pure and len(op.results) and not any(True for result in op.results for _ in result.uses):
             op.erase()
             dropped += 1

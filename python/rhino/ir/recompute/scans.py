@@ -67,13 +67,13 @@ def find_pairs(graph: Graph, ops: Sequence[Any], policy: str, once: set[int]) ->
         for second in scans[k + 1 :]:
             if graph.ops[first.op].parent != graph.ops[second.op].parent or first.trips != second.trips:
                 continue
-            stacks = tuple(_shared(graph, uses, first, second))
+            stacks = tuple(shared(graph, uses, first, second))
             pair = _chosen(graph, first, second, stacks, policy, once) if stacks else None
             if pair is not None and pair.dropped(graph) and pair.saved_bytes(graph) > 0:
                 yield pair
 
 
-def _shared(graph: Graph, uses: Uses, first: Scan, second: Scan) -> Iterator[tuple[Stack, Stack]]:
+def shared(graph: Graph, uses: Uses, first: Scan, second: Scan) -> Iterator[tuple[Stack, Stack]]:
     """The stacks that one loop writes and only the other one reads, by the same dimension of layers."""
     read = {stack.value: stack for stack in second.stacks if not stack.written}
     for stack in first.stacks:
@@ -140,19 +140,19 @@ def rewrite_pair(graph: Graph, ops: Sequence[Any], values: Sequence[Any], pair: 
     new = sorted(v for v in pair.kept if v not in old)
     given = _given(graph, ops, values, pair)
     with place.context, place.location:
-        first, stacks = _stack(graph, ops, values, pair, new)
-    second, inside = _carry(ops[pair.second.op], [*given.values(), *stacks])
+        first, stacks = stack_also(graph, ops, values, pair, new)
+    second, inside = carry(ops[pair.second.op], [*given.values(), *stacks])
     copies: dict[Any, Any] = {}
     with place.context, place.location, ir.InsertionPoint(place):
         for v, handle in given.items():
             copies[values[v]] = inside.get(handle, handle)
         for v, stack in zip(new, stacks, strict=True):
-            row = _row(inside[stack], layer, 0, _stacked(values[v].type, 1))
+            row = one_row(inside[stack], layer, 0, row_type(values[v].type, 1))
             copies[values[v]] = stablehlo.ReshapeOp(values[v].type, row).result
         for v, stack in old.items():
             if v in pair.kept:
                 read = ops[stack.accesses[0]]
-                copies[values[v]] = _row(read.operands[0], layer, stack.dim, values[v].type)
+                copies[values[v]] = one_row(read.operands[0], layer, stack.dim, values[v].type)
         _count(graph, values, pair, layer, copies)
         functions.copy_all([ops[i] for i in pair.again], copies)
     for a, b in dropped:
@@ -160,6 +160,11 @@ def rewrite_pair(graph: Graph, ops: Sequence[Any], values: Sequence[Any], pair: 
             ops[access].results[0].replace_all_uses_with(copies[values[written(graph, a)]])
     for read in reads:
         read.erase()
+    let_go(first, second, body, dropped)
+
+
+def let_go(first: Any, second: Any, body: Any, dropped: Sequence[tuple[Stack, Stack]]) -> None:
+    """Takes stacks that nothing reads out of the loop that writes them and of the second one, with this body."""
     drop_unread(body)
     narrow(second, [b.position for _, b in dropped if b.position >= 0])
     block = first.regions[1].blocks[0]
@@ -186,7 +191,7 @@ def _given(graph: Graph, ops: Sequence[Any], values: Sequence[Any], pair: ScanPa
     return found
 
 
-def _stack(
+def stack_also(
     graph: Graph, ops: Sequence[Any], values: Sequence[Any], pair: ScanPair, new: Sequence[int]
 ) -> tuple[Any, list[Any]]:
     """The first loop with more stacks, and these."""
@@ -199,7 +204,7 @@ def _stack(
     def following(arguments: Sequence[Any]) -> Sequence[Any]:
         made = []
         for v, argument in zip(new, arguments, strict=True):
-            kind = _stacked(values[v].type, 1)
+            kind = row_type(values[v].type, 1)
             dims = ir.DenseI64ArrayAttr.get(list(range(1, kind.rank)))
             row = stablehlo.BroadcastInDimOp(kind, values[v], dims).result
             at = [layer, *[splat(layer.type, 0)] * (kind.rank - 1)]
@@ -207,16 +212,16 @@ def _stack(
         return made
 
     count = len(loop.results)
-    wider = widen(loop, [_stacked(values[v].type, pair.first.trips) for v in new], following)
+    wider = widen(loop, [row_type(values[v].type, pair.first.trips) for v in new], following)
     loop.erase()
     return wider, list(wider.results)[count:]
 
 
-def _stacked(kind: Any, trips: int) -> Any:
+def row_type(kind: Any, trips: int) -> Any:
     return ir.RankedTensorType.get([trips, *kind.shape], kind.element_type)
 
 
-def _carry(loop: Any, wanted: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
+def carry(loop: Any, wanted: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
     """The loop in which all that is wanted is carried, but for constants; and what each is called inside."""
     block = loop.regions[1].blocks[0]
     end = block.operations[len(block.operations) - 1].operation
@@ -237,7 +242,7 @@ def _is_constant(value: Any) -> bool:
     return isinstance(value, ir.OpResult) and value.owner.operation.name == "stablehlo.constant"
 
 
-def _row(stack: Any, layer: Any, dim: int, kind: Any) -> Any:
+def one_row(stack: Any, layer: Any, dim: int, kind: Any) -> Any:
     """One layer of a stack, of a given type."""
     at = [splat(layer.type, 0) if d != dim else layer for d in range(kind.rank)]
     sizes = ir.DenseI64ArrayAttr.get(list(kind.shape))

@@ -13,9 +13,10 @@ from rhino.dialect import functions
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.recompute.rewrite import done_once, drop_unread, write_segments
 from rhino.ir.recompute.scans import find_pairs, rewrite_pair
+from rhino.ir.recompute.undo import find_kept, keep, merge_again
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, POLICIES, Recomputation, Way
-from rhino.recompute import Step, choose, kept_bytes, read_step
+from rhino.recompute import Step, choose, kept_bytes, products, read_step
 
 # Of what the step keeps, the least that a way must spare to be one besides those that do less again.
 _WORTH = 0.02
@@ -114,6 +115,37 @@ def recompute(module: ir.Module, policy: str, count: int = -1) -> Recomputed:
         flops + sum(s.flops for s in segments),
         "" if segments or loops else _reason(step, count),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What a step does not compute again any more: operations of one block, loops over layers, flops of products."""
+
+    operations: int
+    loops: int
+    flops: int
+
+
+def undo(module: ir.Module) -> Undone:
+    """As rhino-recompute with the policy `none`, in place."""
+    graph = import_graph(module)
+    before = _flops(graph)
+    main = functions.find(module, "main")
+    assert main is not None, "it was imported"
+    operations, loops = merge_again(main.regions[0].blocks[0]), 0
+    graph = import_graph(module)
+    values, ops = number_program(main)
+    # The loops are made anew, and a third one may read what the second makes.
+    while (found := find_kept(graph, ops, values)) is not None:
+        keep(graph, ops, values, found)
+        loops += 1
+        graph = import_graph(module)
+        values, ops = number_program(main)
+    return Undone(operations, loops, before - _flops(graph))
+
+
+def _flops(graph: Graph) -> int:
+    return sum(products(graph, op) for op in graph.ops if op.parent < 0)
 
 
 def _reason(step: Step, count: int) -> str:

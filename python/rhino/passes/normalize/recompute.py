@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxlib.mlir import ir
 
 from rhino.errors import RhinoError
-from rhino.ir.recompute.step import recompute
+from rhino.ir.recompute.step import recompute, undo
 from rhino.passes.entry import main_function, require_static_shapes
 from rhino.passes.registry import Pass, PassLog, option, register
 
@@ -19,6 +19,7 @@ class Recompute(Pass):
     The forward pass is cut into segments where it is narrow, such as between layers. What crosses a cut is kept; of
     what else the backward pass reads, a policy says what is kept, too:
 
+    - `none`: also what the step computes again as it is. See below.
     - `keep`: all, as the step has it. Nothing changes.
     - `dots`: results of products with parameters and of kernels, or less where less is enough. Element-wise work, and
       the scores of attention, are computed again.
@@ -30,6 +31,10 @@ class Recompute(Pass):
     The copies read through a `stablehlo.optimization_barrier` that also holds a cotangent: XLA neither merges them with
     the originals nor makes them early; in a loop they need none. The last segment, whose backward pass comes at once,
     is never computed again.
+
+    With `none` the step is made what it would be without `jax.checkpoint`: operations that are done again behind a
+    barrier are taken out with it, and a loop over layers stacks what the second one would do again, but for what is
+    only another view or copy of what is there. What nothing before has done, on the same values, stays.
 
     Requires: a function @main with static shapes and no calls (run `rhino-inline`), and roles (run
     `rhino-classify-args`).
@@ -53,7 +58,7 @@ class Recompute(Pass):
 
     name: ClassVar[str] = "rhino-recompute"
 
-    policy: str = option("layers", "what is kept", choices=("keep", "dots", "layers"))
+    policy: str = option("layers", "what is kept", choices=("none", "keep", "dots", "layers"))
     count: int = option(-1, "how many segments are computed again, the first ones; -1: all but the last")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
@@ -63,6 +68,13 @@ class Recompute(Pass):
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
         if self.policy == "keep":
+            return
+        if self.policy == "none":
+            undone = undo(module)
+            if not (undone.operations or undone.loops):
+                log.remark(main, "the step computes nothing again")
+            log.count("loops", undone.loops)
+            log.count("operations", undone.operations)
             return
         done = recompute(module, self.policy, self.count)
         if done.reason:
