@@ -69,7 +69,8 @@ class Wishes:
             yield f"--mesh {mesh_name(named(shape))}", partial(self.planned, mesh=shape, stages=1)
         for name in names():
             yield f"expert {name}", partial(self.expert, name)
-        yield "--remat keep", partial(self.planned, remat="keep")
+        for remat in ("keep", "none"):
+            yield f"--remat {remat}", partial(self.planned, remat=remat)
         for parts in _PARTS:
             flags: dict[str, Any] = {"stages": 1, "microbatches": parts}
             yield f"--stages 1 --microbatches {parts}", partial(self.planned, **flags)
