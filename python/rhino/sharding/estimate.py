@@ -19,7 +19,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import Prediction, predict
 from rhino.sharding.paid import paid
-from rhino.sharding.pinning import pinned_states
+from rhino.sharding.pinning import pinned_states, settled
 from rhino.sharding.problem import Problem
 from rhino.sharding.replay import UnreadableError, Written, replay
 from rhino.sharding.symmetry import Quotient, tie_repeats
@@ -71,6 +71,31 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
     costs = costs_on(problem, quotient, cluster, mesh)
     pinned = pinned_states(problem, quotient, sizes, names, strict)
     setting = Setting(costs, pinned.states)
+    start = start_from_nothing(setting)
+    if start is None:
+        raise RhinoError("the shardings cannot be met together")
+    return _estimated(costs, jointly(setting, start).states, pinned.clashes)
+
+
+def estimate_propagated(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Estimated:
+    """Predicts a program whose layouts were propagated, and in which every change of a layout is an operation.
+
+    Nothing is left to choose, but for factors that layouts of one operation have on one axis.
+
+    Args:
+      graph: with the layouts of all values as pins.
+      mesh: (axis, size) pairs, outermost first.
+
+    Raises:
+      RhinoError: as `estimate`.
+    """
+    _check(cluster, mesh)
+    names, sizes = tuple(n for n, _ in mesh), tuple(s for _, s in mesh)
+    problem = build_problem(graph, uneven=True)
+    quotient = tie_repeats(problem)
+    costs = costs_on(problem, quotient, cluster, mesh)
+    pinned = pinned_states(problem, quotient, sizes, names, strict=False)
+    setting = Setting(costs, settled(problem, quotient, names, pinned.states))
     start = start_from_nothing(setting)
     if start is None:
         raise RhinoError("the shardings cannot be met together")

@@ -54,6 +54,35 @@ def deciding(problem: Problem) -> dict[int, int]:
     }
 
 
+def settled(problem: Problem, quotient: Quotient, names: Sequence[str], given: Mapping[int, Open]) -> dict[int, Open]:
+    """What the layouts of all values leave to the decisions that have none given: what propagation has settled.
+
+    An operation is split over an axis along the factors that its operands and results have on it, and over no other; a
+    value that nothing lays out is whole. On an axis of which a layout has a part only, both are open.
+
+    Args:
+      given: the states that classes have, as of `pinned_states` of a graph in which all layouts are pins.
+    """
+    graph, found = problem.graph, dict(given)
+    for node in problem.nodes:
+        k = quotient.klass[node.index]
+        if k in found:
+            continue
+        states: list[set[int]] = [set() for _ in names]
+        op = graph.ops[node.ops[0]] if node.kind == "op" else None
+        if op is not None and op.rule is not None:
+            sides = (*zip(op.operands, op.rule.operands), *zip(op.results, op.rule.results))
+            for v, mapping in sides:
+                dims = graph.pins[v][1] if v in graph.pins else ()
+                for axes, factors in zip(dims, mapping, strict=False):
+                    f = leading(op.rule, factors)
+                    for axis in axes if f in node.factors else ():
+                        if axis in names:
+                            states[names.index(axis)].add(node.factors.index(f) + 1)
+        found[k] = tuple(frozenset(held or {0}) for held in states)
+    return found
+
+
 def pinned_states(
     problem: Problem, quotient: Quotient, sizes: Sequence[int], names: Sequence[str], strict: bool = True
 ) -> Pinned:
