@@ -5,7 +5,7 @@ Owns finding the state of one step among the arguments of another, and writing i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxlib.mlir import ir
 
@@ -69,8 +69,10 @@ def _same(leaf: ArgumentLeaf, other: ArgumentLeaf) -> bool:
     return other.path[-len(leaf.path) :] == leaf.path
 
 
-def write_pins(module: ir.Module, plan: PlanData, pins: dict[int, Tensor], annotations: str, sink: Sink) -> None:
-    """Put the plan's mesh, and its shardings on the pinned arguments of @main, into a module not yet planned.
+def write_pins(
+    module: ir.Module, mesh: Sequence[tuple[str, int]], pins: Mapping[int, Tensor], annotations: str, sink: Sink
+) -> None:
+    """Put a plan's mesh, and the shardings of its tensors on the pinned arguments of @main, into a module not planned.
 
     Strided arguments have no sharding before the module has them in their stored shapes: they only get their role, on
     which that depends. `pin_strided` does the rest.
@@ -84,13 +86,13 @@ def write_pins(module: ir.Module, plan: PlanData, pins: dict[int, Tensor], annot
     """
 
     def unfit(axes: Axes) -> tuple[str, str] | None:
-        if find_axes(axes, plan.mesh) >= 0:
+        if find_axes(axes, mesh) >= 0:
             return None
-        have = axes_text(plan.mesh)
+        have = axes_text(tuple(mesh))
         return f"over a mesh {axes_text(tuple(axes))}, and the plan's is {have}", "plan both steps over one mesh"
 
     adopt(module, PassLog(sink, module), annotations == "keep", unfit)
-    sdy.add_mesh(module, _MESH, plan.mesh)
+    sdy.add_mesh(module, _MESH, mesh)
     main = functions.find(module, "main")
     assert main is not None
     attributes = functions.argument_attributes(main)

@@ -71,8 +71,8 @@ def settled(problem: Problem, quotient: Quotient, names: Sequence[str], given: M
         states: list[set[int]] = [set() for _ in names]
         op = graph.ops[node.ops[0]] if node.kind == "op" else None
         if op is not None and op.rule is not None:
-            sides = (*zip(op.operands, op.rule.operands), *zip(op.results, op.rule.results))
-            for v, mapping in sides:
+            sides = (*op.rule.operands, *op.rule.results)
+            for v, mapping in zip((*op.operands, *op.results), sides, strict=False):
                 dims = graph.pins[v][1] if v in graph.pins else ()
                 for axes, factors in zip(dims, mapping, strict=False):
                     f = leading(op.rule, factors)

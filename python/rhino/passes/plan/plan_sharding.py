@@ -18,7 +18,7 @@ from rhino.ir.manual import MANUAL_MESH, outermost
 from rhino.ir.meshes import MESH, given_mesh, put_away
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.ir.microbatch.programs import statistics_of
-from rhino.ir.propagated import RESHARDS, read_propagated
+from rhino.ir.propagated import RESHARDS, give_rules, read_propagated, split_broadcasts, take_rules
 from rhino.ir.spread import widen
 from rhino.ir.summary import Propagated, summarise
 from rhino.ir.write_layouts import annotate
@@ -74,7 +74,8 @@ class PlanSharding(Pass):
 
     name: ClassVar[str] = "rhino-plan-sharding"
     runs: ClassVar[tuple[str, ...]] = (
-        _PROPAGATE, "sdy-insert-explicit-reshards", "rhino-recompute", "rhino-split-microbatch", "rhino-accumulate-in-loops",
+        _PROPAGATE, "sdy-insert-explicit-reshards",
+        "rhino-recompute", "rhino-split-microbatch", "rhino-accumulate-in-loops",
     )  # fmt: skip
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
@@ -105,9 +106,12 @@ class PlanSharding(Pass):
         if not mesh:
             raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
         here = main.location
+        split_broadcasts(module)
+        give_rules(module)
         self.run_pipeline([_PROPAGATE], module, log)
         with errors_at(here):
             found = self._predict(module, cluster, mesh, log)
+        take_rules(module)
         if found.clashes:
             first, other = found.clashes[0]
             more = f", and {len(found.clashes) - 1} more such pairs" if len(found.clashes) > 1 else ""
