@@ -14,10 +14,13 @@ from jaxlib.mlir import ir
 
 from rhino.api.pins import write_pins
 from rhino.dialect import functions, sdy
+from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name
 from rhino.errors import RhinoError
 from rhino.experts.specs import Layouts, SpecArgument, Specs, layouts
 from rhino.ir.diagnostics import Diagnostic
+from rhino.ir.meshes import MESH
+from rhino.ir.spread import put_within
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.registry import build
@@ -30,10 +33,16 @@ from rhino.sharding.meshes import axes_text
 
 @dataclass(frozen=True, slots=True)
 class OutsidePlan:
-    """A plan by hand. `notes` are what its author should know of it, one line each."""
+    """A plan by hand.
+
+    Attributes:
+      notes: what its author should know of it, one line each.
+      pinned: the module with nothing but what was pinned, which XLA compiles as it does under `jax.jit`; as bytecode.
+    """
 
     plan: PlanData
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    pinned: bytes = b""
 
 
 def arguments_of(module: ir.Module) -> list[SpecArgument]:
@@ -81,10 +90,11 @@ def plan_by_hand(
     # A scan's body is a function of its own before, with constraints that would not be seen.
     PassManager(module.context).add(build("rhino-inline", [])).run(module)
     _write(module, found, said)
+    pinned = to_bytecode(module)
     request = replace(PlanRequest.of(cluster, level="O0", stages=1), annotations="planned")
     planned = plan_module(module, request, program=program)
     told = dict.fromkeys(one.message for one in (*said, *planned.diagnostics) if one.severity in ("warning", "remark"))
-    return OutsidePlan(planned.plan, (*found.notes, *told))
+    return OutsidePlan(planned.plan, (*found.notes, *told), pinned)
 
 
 def plan_as_it_is(module: ir.Module, cluster: Cluster) -> OutsidePlan:
@@ -112,6 +122,7 @@ def _write(module: ir.Module, found: Layouts, said: list[Diagnostic]) -> None:
     """The layouts of all arguments, and of the results in their buffers, over the specs' mesh as that of the plan."""
     pins = {i: Tensor("", "", (0,) * len(dims), "", dims) for i, dims in enumerate(found.dims)}
     write_pins(module, found.mesh, pins, "keep", said.append)
+    put_within(module, MESH, found.mesh)
     main = functions.find(module, "main")
     assert main is not None
     arguments, results = functions.argument_attributes(main), functions.result_attributes(main)

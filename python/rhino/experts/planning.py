@@ -207,7 +207,7 @@ def plan_of(
 
                 specs, of_tree = specs_of(specs, step.call.traced_args)
             return plan_by_hand(specs, module, cluster, of_tree=of_tree)
-        return OutsidePlan(_plan_module(str(expert), module, cluster, level, limit, "")[0], ())
+        return OutsidePlan(_plan_module(str(expert), module, cluster, level, limit, "")[0])
 
 
 def _plan_module(

@@ -201,8 +201,9 @@ def layouts(specs: Specs, arguments: Sequence[SpecArgument], of_tree: Sequence[A
     notes += [f"{key}: there is no such argument" for key in specs.tensors if key not in named]
     if unmatched:
         shown = ", ".join(unmatched[:3]) + (", ..." if len(unmatched) > 3 else "")
-        count = f"{len(unmatched)} arguments have" if len(unmatched) > 1 else "1 argument has"
-        notes.append(f"{count} no spec and are whole on every device: {shown}")
+        many = len(unmatched) > 1
+        count = f"{len(unmatched)} arguments have no spec and are" if many else "1 argument has no spec and is"
+        notes.append(f"{count} whole on every device: {shown}")
     return Layouts(tuple((axis, size) for axis, size in mesh if size > 1), tuple(found), tuple(notes))
 
 
@@ -210,8 +211,8 @@ def _why(pattern: str, arguments: Sequence[SpecArgument], before: Sequence[tuple
     found = [argument for argument in arguments if argument.shape and re.search(pattern, argument.path)]
     if not found:
         return f"none has it in its path, as in {arguments[0].path}" if arguments else "there is none"
-    first = next(other for other, _ in before if re.search(other, found[0].path))
-    return f"rule {first!r} comes first"
+    first = next((other for other, _ in before if re.search(other, found[0].path)), None)
+    return f"{'a spec of its own' if first is None else f'rule {first!r}'} comes first"
 
 
 def _problem(argument: SpecArgument, names: Sequence[Entry], where: str, sizes: Mapping[str, int]) -> RhinoError | None:

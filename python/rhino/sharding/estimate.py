@@ -6,7 +6,7 @@ Owns that; the numbers come from the same costs as the search's: of a plan that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from rhino.errors import RhinoError
@@ -18,6 +18,7 @@ from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import Prediction, predict
+from rhino.sharding.layout import RouteStep
 from rhino.sharding.paid import paid
 from rhino.sharding.pinning import pinned_states, settled
 from rhino.sharding.problem import Problem
@@ -43,7 +44,8 @@ class CollectiveEvent:
 class Estimated:
     """`op_seconds` and `op_parts`: per heavy op, seconds of one execution on one device, and into how many it is split.
 
-    `events` are the collectives, the most expensive first. `clashes` are as `Pinned` has them.
+    `events` are the collectives, the most expensive first, of repeated ones one. `clashes` are as `Pinned` has them.
+    `costs` and `states` are what was decided.
     """
 
     predicted: Prediction
@@ -51,6 +53,41 @@ class Estimated:
     op_parts: dict[int, float]
     events: tuple[CollectiveEvent, ...]
     clashes: tuple[tuple[str, str], ...] = ()
+    costs: Costs | None = field(default=None, repr=False, compare=False)
+    states: tuple[States, ...] = field(default=(), repr=False, compare=False)
+
+
+def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> list[CollectiveEvent]:
+    """The collectives of a plan, the most expensive first.
+
+    Args:
+      every: whether repeated ones are all there, and those that operations make inside of what is combined.
+    """
+    problem, quotient = costs.problem, costs.quotient
+    graph = problem.graph
+    events = []
+
+    def add(op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None) -> None:
+        for step in steps:
+            axes = tuple(costs.names[a] for a in step.axes)
+            sent = ring_bytes(step.kind, prod(costs.sizes[a] for a in step.axes), step.nbytes)
+            one = costs.comm.time(step.kind, step.axes, step.nbytes) if seconds is None else seconds
+            events.append(CollectiveEvent(op, step.kind, axes, sent, one, trips))
+
+    for node in problem.nodes if graph.axes or every else ():
+        k = quotient.klass[node.index]
+        if node.kind == "op":
+            for one, steps, trips in costs.losses(k, chosen[k]):
+                add(node.ops[0], steps, trips, one)
+        elif every:
+            for v, op, source, target in costs.lost(node.index, chosen[k]):
+                add(op, costs.convert(v, source, target)[1], graph.ops[op].trips)
+    for transfer in problem.transfers:
+        tied = quotient.standing.get(quotient.tied[transfer.index] if every else transfer.index)
+        if tied is not None:
+            for _, steps, source, target in paid(costs, tied, chosen):
+                add(transfer.op, steps, costs.trips(tied, source, target))
+    return sorted(events, key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
 
 
 def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], strict: bool = True) -> Estimated:
@@ -143,7 +180,7 @@ def costs_on(problem: Problem, quotient: Quotient, cluster: Cluster, mesh: Seque
 
 
 def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[str, str], ...] = ()) -> Estimated:
-    problem, quotient, names, sizes = costs.problem, costs.quotient, costs.names, costs.sizes
+    problem, quotient, sizes = costs.problem, costs.quotient, costs.sizes
     graph = problem.graph
     seconds: dict[int, float] = {}
     parts: dict[int, float] = {}
@@ -153,27 +190,6 @@ def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[st
             op = graph.ops[node.ops[0]]
             parts[op.index] = node.parts(states, sizes)
             seconds[op.index] = costs.node(quotient.klass[node.index], states) / op.trips
-    events = []
-    for node in problem.nodes if graph.axes else ():
-        if node.kind == "op":
-            k = quotient.klass[node.index]
-            for one, steps, trips in costs.losses(k, chosen[k]):
-                for step in steps:
-                    axes = tuple(names[a] for a in step.axes)
-                    sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
-                    events.append(CollectiveEvent(node.ops[0], step.kind, axes, sent, one, trips))
-    for transfer in problem.transfers:
-        tied = quotient.standing.get(transfer.index)
-        if tied is None:
-            continue
-        for _, steps, source, target in paid(costs, tied, chosen):
-            for step in steps:
-                axes = tuple(names[a] for a in step.axes)
-                sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
-                one = costs.comm.time(step.kind, step.axes, step.nbytes)
-                events.append(
-                    CollectiveEvent(transfer.op, step.kind, axes, sent, one, costs.trips(tied, source, target))
-                )
-    events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
+    events = collectives(costs, chosen)
     predicted = predict(costs, chosen, lifetimes(graph))
-    return Estimated(predicted, seconds, parts, tuple(events), clashes)
+    return Estimated(predicted, seconds, parts, tuple(events), clashes, costs, chosen)

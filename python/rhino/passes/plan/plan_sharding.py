@@ -8,18 +8,17 @@ from typing import ClassVar
 from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
-from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.context import parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.manual import MANUAL_MESH, outermost
-from rhino.ir.meshes import MESH, given_mesh, put_away
+from rhino.ir.manual import MANUAL_MESH
+from rhino.ir.meshes import MESH, given_mesh
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.ir.microbatch.programs import statistics_of
 from rhino.ir.propagated import RESHARDS, give_rules, read_propagated, split_broadcasts, take_rules
-from rhino.ir.spread import widen
+from rhino.ir.spread import put_within
 from rhino.ir.summary import Propagated, summarise
 from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
@@ -139,10 +138,7 @@ class PlanSharding(Pass):
             sizes, _ = read_mesh(self.mesh)
             mesh = list(mesh_around(own, sizes, cluster) if sizes else meshes_around(own, cluster, "O1")[0])
             sdy_attributes.add_mesh(module, MESH, mesh)
-        for function in functions.all_functions(module):
-            for op in outermost(function):
-                widen(op, own, mesh, alone=True)
-        put_away(module, MESH)
+        put_within(module, MESH, mesh)
         return mesh
 
     def plan(self, module: ir.Module, log: PassLog, deadline: Deadline = NEVER) -> Solution:
