@@ -26,7 +26,7 @@ from rhino.experts.spec_file import is_specs
 from rhino.experts.specs import Specs
 from rhino.machine import Cluster
 from rhino.plan.module import parse_module, plan_module, read_plan
-from rhino.report.comparison import Compared, Comparison
+from rhino.report.comparison import ComparedPlan, Comparison
 from rhino.request import PlanRequest, requests
 from rhino.sharding.outcome import Progress
 
@@ -91,7 +91,7 @@ def compare_plans(
     return Comparison(cluster.name, limit, mine, tuple(found))
 
 
-def _other(other: Other, step: StepProgram, cluster: Cluster, limit: int) -> Compared:
+def _other(other: Other, step: StepProgram, cluster: Cluster, limit: int) -> ComparedPlan:
     name = other if isinstance(other, str) else "specs" if isinstance(other, Specs) else "plan"
     if isinstance(other, PathLike) or (isinstance(other, str) and not _is_expert(other)):
         return _of_file(Path(other), step, cluster, limit)
@@ -100,7 +100,7 @@ def _other(other: Other, step: StepProgram, cluster: Cluster, limit: int) -> Com
     return _planned(name, other, step, cluster, limit)
 
 
-def _planned(name: str, expert: Any, step: StepProgram, cluster: Cluster, limit: int) -> Compared:
+def _planned(name: str, expert: Any, step: StepProgram, cluster: Cluster, limit: int) -> ComparedPlan:
     told = plan_of(expert, step, cluster, limit=limit)
     made = _compared(name, step.bound(told.plan), cluster)
     return replace(made, notes=told.notes, source=told.pinned)
@@ -110,7 +110,7 @@ def _is_expert(name: str) -> bool:
     return name in ALIASES or name in [expert.name for expert in EXPERTS]
 
 
-def _of_file(path: Path, step: StepProgram, cluster: Cluster, limit: int) -> Compared:
+def _of_file(path: Path, step: StepProgram, cluster: Cluster, limit: int) -> ComparedPlan:
     name = path.stem
     if not path.exists():
         known = ", ".join(expert.name for expert in EXPERTS)
@@ -142,16 +142,16 @@ def _checked(plan: Plan, name: str, cluster: Cluster) -> Plan:
     return plan
 
 
-def _compared(name: str, plan: Plan, cluster: Cluster) -> Compared:
+def _compared(name: str, plan: Plan, cluster: Cluster) -> ComparedPlan:
     found: Attributed | None = attribute(plan, cluster)
     if found is None:
-        return Compared(name, plan)
+        return ComparedPlan(name, plan)
     sent = {i: (share.sent_bytes, share.seconds) for i, share in found.arguments.items()}
     kinds = {kind: (share.sent_bytes, share.seconds) for kind, share in found.kinds.items()}
-    return Compared(name, plan, sent=sent, kinds=kinds, rest=(found.rest.sent_bytes, found.rest.seconds))
+    return ComparedPlan(name, plan, sent=sent, kinds=kinds, rest=(found.rest.sent_bytes, found.rest.seconds))
 
 
-def _measured(one: Compared, target: str) -> Compared:
+def _measured(one: ComparedPlan, target: str) -> ComparedPlan:
     from rhino.compile.executable import compile_as
     from rhino.report.measured import measure
     from rhino.request import PLAIN

@@ -32,7 +32,7 @@ _NOTABLE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedPlan:
     """One of the plans.
 
     Attributes:
@@ -81,18 +81,18 @@ class Comparison:
 
     cluster: str
     limit_bytes: int
-    ours: Compared
-    others: tuple[Compared, ...]
+    ours: ComparedPlan
+    others: tuple[ComparedPlan, ...]
 
-    def fits(self, one: Compared) -> bool:
+    def fits(self, one: ComparedPlan) -> bool:
         """Whether a plan is predicted to fit."""
         return one.plan.predicted.peak_bytes <= self.limit_bytes
 
-    def differences(self, other: Compared) -> list[Difference]:
+    def differences(self, other: ComparedPlan) -> list[Difference]:
         """What the other plan lays out otherwise, the dearest first, repeated layers as one."""
         return differences(other, self.ours)
 
-    def explanation(self, other: Compared) -> list[str]:
+    def explanation(self, other: ComparedPlan) -> list[str]:
         """Why one of the plans is faster than the other, a sentence each."""
         return list(sentences(self, other))
 
@@ -127,7 +127,7 @@ class Comparison:
         }
 
 
-def _plain(one: Compared, fits: bool) -> dict[str, Any]:
+def _plain(one: ComparedPlan, fits: bool) -> dict[str, Any]:
     predicted, measured = one.plan.predicted, one.measured
     return {
         "name": one.name,
@@ -150,7 +150,7 @@ def _plain(one: Compared, fits: bool) -> dict[str, Any]:
     }
 
 
-def differences(theirs: Compared, ours: Compared) -> list[Difference]:
+def differences(theirs: ComparedPlan, ours: ComparedPlan) -> list[Difference]:
     """See `Comparison.differences`. Empty where the plans have other arguments."""
     pairs = list(zip(theirs.plan.arguments, ours.plan.arguments, strict=False))
     if len(theirs.plan.arguments) != len(ours.plan.arguments) or any(a.shape != b.shape for a, b in pairs):
@@ -221,7 +221,7 @@ def _places(sharding: Sharding, mesh: tuple[tuple[str, int], ...]) -> tuple[tupl
 # --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def sentences(whole: Comparison, other: Compared) -> Sequence[str]:
+def sentences(whole: Comparison, other: ComparedPlan) -> Sequence[str]:
     """See `Comparison.explanation`."""
     theirs, ours = other.plan.predicted, whole.ours.plan.predicted
     lost_s = theirs.step_time_s - ours.step_time_s
@@ -300,7 +300,7 @@ def _parts(whole: Comparison) -> list[RenderableType]:
     return parts
 
 
-def _rows(whole: Comparison, plans: Sequence[Compared]) -> list[tuple[str, list[str]]]:
+def _rows(whole: Comparison, plans: Sequence[ComparedPlan]) -> list[tuple[str, list[str]]]:
     """What is compared, and the figure of each plan."""
     rows: dict[str, dict[int, str]] = {}
 
@@ -334,7 +334,7 @@ def _rows(whole: Comparison, plans: Sequence[Compared]) -> list[tuple[str, list[
     return [(name, [cells.get(i, "-") for i in range(len(plans))]) for name, cells in rows.items()]
 
 
-def _table_of(found: Sequence[Difference], other: Compared) -> list[RenderableType]:
+def _table_of(found: Sequence[Difference], other: ComparedPlan) -> list[RenderableType]:
     from rich.text import Text
 
     if not found:
