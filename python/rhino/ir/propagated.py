@@ -15,10 +15,11 @@ from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.sdy import SHARDING
 from rhino.errors import RhinoError
-from rhino.ir.import_graph import import_graph
+from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.kernel_calls import RULE
 from rhino.program.data import Graph
 
+_NUMBER = "rhino.number"
 # After propagation: operands and results of an operation agree on what splits it, or are resharded; sums are reduced.
 RESHARDS = "func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
 
@@ -77,6 +78,28 @@ def _elementwise_of_chlo(module: ir.Module) -> list[ir.Operation]:
         and len(op.results) == 1
         and all(sdy.shape_of(v.type) == sdy.shape_of(op.results[0].type) for v in op.operands)
     ]
+
+
+def number_operations(module: ir.Module) -> None:
+    """Have every operation of @main keep its number, for `numbers_of` to find it again."""
+    main = functions.find(module, "main")
+    for i, op in enumerate(number_program(main)[1] if main is not None else ()):
+        op.attributes[_NUMBER] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, module.context), i)
+
+
+def numbers_of(module: ir.Module) -> list[int]:
+    """By operation of @main, the number that it had; of one that Shardy put in, that of what reads it; -1 for others."""
+    main = functions.find(module, "main")
+    return [_number(op) for op in number_program(main)[1]] if main is not None else []
+
+
+def _number(op: ir.Operation) -> int:
+    while _NUMBER not in op.attributes:
+        use = next(iter(op.results[0].uses), None) if len(op.results) else None
+        if use is None or use.owner.operation.name.endswith("return"):
+            return -1
+        op = use.owner.operation
+    return int(ir.IntegerAttr(op.attributes[_NUMBER]).value)
 
 
 def read_propagated(module: ir.Module) -> Graph:
