@@ -88,7 +88,7 @@ def number_operations(module: ir.Module) -> None:
 
 
 def numbers_of(module: ir.Module) -> list[int]:
-    """By operation of @main, the number that it had; of one that Shardy put in, that of what reads it; -1 for others."""
+    """By operation of @main, the number it had; of one that Shardy put in, that of what reads it; -1 for others."""
     main = functions.find(module, "main")
     return [_number(op) for op in number_program(main)[1]] if main is not None else []
 

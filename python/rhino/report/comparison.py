@@ -315,7 +315,7 @@ def _rows(whole: Comparison, plans: Sequence[ComparedPlan]) -> list[tuple[str, l
         for i, one in enumerate(plans):
             if kind in one.kinds:
                 put(f"  {kind}, before hiding", i, seconds(one.kinds[kind][1]))
-    sent = [{row.name: row for row in collective_rows(one.plan, one.measured)} for one in plans]
+    sent = [{row.name: row for row in collective_rows(one.plan, None)} for one in plans]
     for kind in COLLECTIVES:
         for i, found in enumerate(sent):
             if kind in found:
