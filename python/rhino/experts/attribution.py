@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
-from rhino.experts.facts import cones_of_params
+from rhino.experts.facts import ProgramFacts, ProgramLeaf, read
 from rhino.ir.import_graph import import_graph
 from rhino.ir.meshes import given_mesh
 from rhino.ir.propagated import RESHARDS, give_rules, read_propagated
@@ -21,10 +21,9 @@ from rhino.ir.read_layouts import read_layouts
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.plan import PlanData, is_pipeline
-from rhino.program.data import Argument, Graph, Op
-from rhino.sharding.cones import build_problem
+from rhino.program.data import Graph, Op
+from rhino.program.operations import CONSTRAINTS
 from rhino.sharding.estimate import Estimated, collectives, estimate, estimate_plan, estimate_propagated
-from rhino.sharding.problem import Problem
 from rhino.sharding.replay import UnreadableError
 
 
@@ -65,9 +64,12 @@ def attribute(plan: PlanData, cluster: Cluster) -> Attributed | None:
     source = plan.module if isinstance(plan.source, str) or plan.source is None else to_bytecode(plan.source)
     data = source.encode() if isinstance(source, str) else source
     graph, found = _priced(parse_bytes(data, make_context()), cluster)
-    problem = build_problem(graph)
-    cones = cones_of_params(graph, problem)
-    numbers = {argument.value: i for i, argument in enumerate(graph.arguments)}
+    facts = read(graph)
+    owned = _owned(facts)
+    readers: dict[int, list[int]] = {}
+    for op in graph.ops:
+        for v in op.operands:
+            readers.setdefault(v, []).append(op.index)
     arguments: dict[int, Share] = {}
     kinds: dict[str, Share] = {}
     rest = Share()
@@ -75,25 +77,55 @@ def attribute(plan: PlanData, cluster: Cluster) -> Attributed | None:
     for event in collectives(found.costs, found.states, every=True):
         share = Share(event.nbytes * event.trips, event.seconds * event.trips)
         kinds[event.kind] = kinds.get(event.kind, Share()) + share
-        owner = _owner(graph, problem, cones, graph.ops[event.op])
+        owner = _owner(facts, owned, readers, graph.ops[event.op])
         if owner is None:
             rest += share
         else:
-            at = numbers[owner.value]
-            arguments[at] = arguments.get(at, Share()) + share
+            arguments[owner.index] = arguments.get(owner.index, Share()) + share
     return Attributed(arguments, rest, {kind: kinds[kind] for kind in sorted(kinds)})
 
 
-def _owner(graph: Graph, problem: Problem, cones: Mapping[int, list[Argument]], op: Op) -> Argument | None:
-    """The parameter, or the gradient of one, among what an operation reads and makes."""
-    for v in (*op.operands, *op.results):
+def _owned(facts: ProgramFacts) -> dict[int, list[ProgramLeaf]]:
+    """By cone, the parameters in it, and those to which optimizer state in it belongs: gradients are in that cone."""
+    found: dict[int, list[ProgramLeaf]] = {}
+    for leaf in facts.leaves:
+        of = leaf if leaf.role == "param" else facts.leaves[leaf.owner] if leaf.owner >= 0 else None
+        if of is not None and of not in found.setdefault(facts.problem.node_of[leaf.value], []):
+            found[facts.problem.node_of[leaf.value]].append(of)
+    found.pop(-1, None)
+    return found
+
+
+def _owner(
+    facts: ProgramFacts, owned: Mapping[int, list[ProgramLeaf]], readers: Mapping[int, list[int]], op: Op
+) -> ProgramLeaf | None:
+    """The parameter, or the gradient of one, among what an operation reads and makes, changes of layout aside."""
+    graph = facts.graph
+    given = [_before(graph, v) for v in op.operands]
+    made = [_after(graph, readers, v) for v in op.results]
+    for v in (*given, *made):
         size = prod(graph.values[v].shape)
-        for argument in cones.get(problem.node_of[v], ()):
-            shape = graph.values[argument.value].shape
+        for leaf in owned.get(facts.problem.node_of[v], ()):
             # Positions added to one example, say, are in one cone with all activations; a loop reads a layer at a time.
-            if size in (prod(shape), prod(shape[1:])) and shape:
-                return argument
+            if leaf.shape and size in (prod(leaf.shape), prod(leaf.shape[1:])):
+                return leaf
     return None
+
+
+def _before(graph: Graph, v: int) -> int:
+    """What a value was before its layout was changed."""
+    producer = graph.values[v].producer
+    while producer >= 0 and graph.ops[producer].name in CONSTRAINTS:
+        v = graph.ops[producer].operands[0]
+        producer = graph.values[v].producer
+    return v
+
+
+def _after(graph: Graph, readers: Mapping[int, list[int]], v: int) -> int:
+    """What a value is after its layout was changed, where all that reads it is that change."""
+    while len(by := readers.get(v, [])) == 1 and graph.ops[by[0]].name in CONSTRAINTS:
+        v = graph.ops[by[0]].results[0]
+    return v
 
 
 def _priced(module: ir.Module, cluster: Cluster) -> tuple[Graph, Estimated]:

@@ -25,6 +25,7 @@ from rhino.experts.rules import ALIASES, EXPERTS
 from rhino.experts.spec_file import is_specs
 from rhino.experts.specs import Specs
 from rhino.machine import Cluster
+from rhino.plan import is_pipeline
 from rhino.plan.module import parse_module, plan_module, read_plan
 from rhino.report.comparison import ComparedPlan, Comparison
 from rhino.request import PlanRequest, requests
@@ -156,6 +157,8 @@ def _measured(one: ComparedPlan, target: str) -> ComparedPlan:
     from rhino.report.measured import measure
     from rhino.request import PLAIN
 
+    if is_pipeline(one.plan):
+        return replace(one, notes=(*one.notes, "a pipeline is many programs: rhino compile measures them"))
     source: Any = one.source or one.plan.source
     if source is None:
         raise RhinoError(f"{one.name} has no module to compile", "save the plan with its module")

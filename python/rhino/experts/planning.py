@@ -31,7 +31,7 @@ from rhino.kernels.bodies import given
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.registry import Pass, PassPipeline, build
-from rhino.plan import PlanData
+from rhino.plan import PlanData, is_pipeline
 from rhino.plan.meshes import put_aside, put_back
 from rhino.plan.module import parse_module, read_plan
 from rhino.program.alternative import Alternative
@@ -183,7 +183,11 @@ class StepProgram:
             return Plan.of(plan)
         from rhino.api.binding import bind
         from rhino.api.devices import local_devices
+        from rhino.api.pipeline import bind_pipeline
 
+        if is_pipeline(plan):
+            there: Any = bind_pipeline(self.cluster)
+            return Plan.of(plan, there)
         return Plan.of(plan, bind(plan, self.trace, local_devices(self.cluster)))
 
 

@@ -19,7 +19,7 @@ from rhino.report.groups import group, mirrors, shared_prefix
 from rhino.report.measured import Measured
 from rhino.report.rows import ROLES, collective_rows, memory_rows, time_rows
 from rhino.report.text import WIDTH, empty_table
-from rhino.report.units import device_bytes, mesh_text, sharding_text, tensor_type
+from rhino.report.units import device_bytes, mesh_text, pipeline_text, sharding_text, tensor_type
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -273,6 +273,8 @@ def _than(theirs_s: float, ours_s: float) -> str:
     share = theirs_s / ours_s - 1
     if abs(share) < 5e-4:
         return "as long as Rhino's plan"
+    if share >= 1:
+        return f"{1 + share:.1f} times as long as Rhino's plan ({seconds(ours_s)})"
     return f"{abs(share):.1%} {'longer' if share > 0 else 'less'} than Rhino's plan ({seconds(ours_s)})"
 
 
@@ -295,9 +297,14 @@ def _parts(whole: Comparison) -> list[RenderableType]:
     for other in whole.others:
         parts += [Text(""), *(Text(line) for line in whole.explanation(other))]
         parts += _table_of(whole.differences(other), other)
-        if other.notes:
-            parts += [Text(""), *(Text(f"{other.name}: {note}", "yellow") for note in other.notes)]
-    return parts
+        parts += _notes(other)
+    return [*parts, *_notes(whole.ours)]
+
+
+def _notes(one: ComparedPlan) -> list[RenderableType]:
+    from rich.text import Text
+
+    return [Text(""), *(Text(f"{one.name}: {note}", "yellow") for note in one.notes)] if one.notes else []
 
 
 def _rows(whole: Comparison, plans: Sequence[ComparedPlan]) -> list[tuple[str, list[str]]]:
@@ -307,6 +314,13 @@ def _rows(whole: Comparison, plans: Sequence[ComparedPlan]) -> list[tuple[str, l
     def put(name: str, i: int, text: str) -> None:
         rows.setdefault(name, {})[i] = text
 
+    for i, one in enumerate(plans):
+        if one.plan.stages > 1:
+            put("pipeline", i, pipeline_text(one.plan))
+        elif one.plan.microbatches > 1:
+            put("micro-batches", i, str(one.plan.microbatches))
+        if one.plan.recomputation is not None:
+            put("computed again", i, one.plan.recomputation.name)
     for i, one in enumerate(plans):
         put("step", i, seconds(one.plan.predicted.step_time_s))
         for name, spent in time_rows(one.plan):
