@@ -131,7 +131,7 @@ def _plan(
     beside = source is not None and is_pipeline(source)
     if source is not None and not beside:
         found: list[Diagnostic] = []
-        write_pins(module, source.mesh, pins, request.annotations, found.append)
+        write_pins(module, source, pins, request.annotations, found.append)
         tell_warnings(found)
         mesh = "x".join(str(size) for _, size in source.mesh)
         # State that another step keeps is where that step has it: no pipeline.

@@ -1,6 +1,6 @@
 """Plans by hand as experts: layouts written into a module, propagated by Shardy, and priced like every other plan.
 
-Owns that way from specs to a plan. What specs say is in `specs`. Imports MLIR; jax only for functions.
+Owns that way from specs to a plan. What specs say is in `specs`. Does not import jax.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.api.pins import write_pins
 from rhino.dialect import functions, sdy
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name
 from rhino.errors import RhinoError
 from rhino.experts.specs import Layouts, SpecArgument, Specs, layouts
+from rhino.ir.annotations.pinned import pin_arguments
 from rhino.ir.diagnostics import Diagnostic
 from rhino.ir.meshes import MESH
 from rhino.ir.spread import put_within
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
 from rhino.passes.registry import build
-from rhino.plan import PlanData, Tensor
+from rhino.plan import PlanData
 from rhino.plan.module import fingerprint, plan_module
 from rhino.plan.retype import ALIAS
 from rhino.request import PlanRequest
@@ -120,8 +120,7 @@ def plan_as_it_is(module: ir.Module, cluster: Cluster) -> OutsidePlan:
 
 def _write(module: ir.Module, found: Layouts, said: list[Diagnostic]) -> None:
     """The layouts of all arguments, and of the results in their buffers, over the specs' mesh as that of the plan."""
-    pins = {i: Tensor("", "", (0,) * len(dims), "", dims) for i, dims in enumerate(found.dims)}
-    write_pins(module, found.mesh, pins, "keep", said.append)
+    pin_arguments(module, found.mesh, dict(enumerate(found.dims)), "keep", said.append)
     put_within(module, MESH, found.mesh)
     main = functions.find(module, "main")
     assert main is not None

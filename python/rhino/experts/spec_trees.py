@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -67,7 +68,7 @@ def _with_mesh(specs: Specs, shardings: Sequence[NamedSharding]) -> Specs:
         if meshes and meshes[0] != specs.axes:
             raise RhinoError(f"the specs are over the mesh {dict(meshes[0])}, and not {dict(specs.axes)}", "give one")
         return specs
-    return Specs(shardings[0].mesh, specs.tree, specs.rules, specs.axis_rules, specs.tensors)
+    return replace(specs, mesh=shardings[0].mesh)
 
 
 def _names_in(args: tuple[Any, ...]) -> tuple[Any, ...]:
