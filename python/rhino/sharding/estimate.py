@@ -6,7 +6,7 @@ Owns that; the numbers come from the same costs as the search's: of a plan that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from rhino.errors import RhinoError
@@ -23,6 +23,7 @@ from rhino.sharding.paid import paid
 from rhino.sharding.pinning import pinned_states, settled
 from rhino.sharding.problem import Problem
 from rhino.sharding.replay import UnreadableError, Written, replay
+from rhino.sharding.sub_axes import with_parts
 from rhino.sharding.symmetry import Quotient, tie_repeats
 from rhino.sharding.time_model import ProgramTimes, TimeModel
 from rhino.sharding.updates import LARGE
@@ -45,7 +46,8 @@ class Estimated:
     """`op_seconds` and `op_parts`: per heavy op, seconds of one execution on one device, and into how many it is split.
 
     `events` are the collectives, the most expensive first, of repeated ones one. `clashes` are as `Pinned` has them.
-    `costs` and `states` are what was decided.
+    `costs` and `states` are what was decided. `guessed` names values with layouts that no decision can have, for which
+    the cheapest are predicted.
     """
 
     predicted: Prediction
@@ -55,6 +57,7 @@ class Estimated:
     clashes: tuple[tuple[str, str], ...] = ()
     costs: Costs | None = field(default=None, repr=False, compare=False)
     states: tuple[States, ...] = field(default=(), repr=False, compare=False)
+    guessed: tuple[str, ...] = ()
 
 
 def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> list[CollectiveEvent]:
@@ -127,16 +130,21 @@ def estimate_propagated(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str
       RhinoError: as `estimate`.
     """
     _check(cluster, mesh)
+    graph, mesh = with_parts(graph, mesh)
     names, sizes = tuple(n for n, _ in mesh), tuple(s for _, s in mesh)
     problem = build_problem(graph, uneven=True)
     quotient = tie_repeats(problem)
     costs = costs_on(problem, quotient, cluster, mesh)
     pinned = pinned_states(problem, quotient, sizes, names, strict=False)
-    setting = Setting(costs, settled(problem, quotient, names, pinned.states))
+    states = settled(problem, quotient, sizes, names, pinned.states)
+    setting = Setting(costs, states)
     start = start_from_nothing(setting)
     if start is None:
         raise RhinoError("the shardings cannot be met together")
-    return _estimated(costs, jointly(setting, start).states, pinned.clashes)
+    found = _estimated(costs, jointly(setting, start).states, pinned.clashes)
+    opened = {k for k, held in states.items() if names and not any(held)}
+    at = [v for v in graph.pins if problem.node_of[v] >= 0 and quotient.klass[problem.node_of[v]] in opened]
+    return replace(found, guessed=tuple(graph.pins[v][0] for v in at))
 
 
 def estimate_plan(graph: Graph, written: Written, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Estimated:

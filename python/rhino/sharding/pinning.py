@@ -54,12 +54,15 @@ def deciding(problem: Problem) -> dict[int, int]:
     }
 
 
-def settled(problem: Problem, quotient: Quotient, names: Sequence[str], given: Mapping[int, Open]) -> dict[int, Open]:
+def settled(
+    problem: Problem, quotient: Quotient, sizes: Sequence[int], names: Sequence[str], given: Mapping[int, Open]
+) -> dict[int, Open]:
     """What the layouts of all values leave to the decisions that have none given: what propagation has settled.
 
     An operation is split over an axis along the factors that its operands and results have on it, and over no other; a
     value that nothing lays out is whole. What one constraint alone reads may lie as its operation leaves it or as the
-    constraint has it, for partial sums go there in one step.
+    constraint has it, for partial sums go there in one step. What cannot be said in states is open: a dimension that
+    several axes split along factors of a reshape.
 
     Args:
       given: the states that classes have, as of `pinned_states` of a graph in which all layouts are pins.
@@ -82,7 +85,18 @@ def settled(problem: Problem, quotient: Quotient, names: Sequence[str], given: M
                 for axis, d in _passes(graph, v, graph.ops[by[0]], names):
                     states[axis].update({problem.classes[v][d] + 1} - {0})
         found[k] = tuple(frozenset(held or {0}) for held in states)
-    return found
+    nodes = [problem.nodes[n] for n in quotient.nodes]
+    return {k: held if _can_be(nodes[k], held, sizes) else (None,) * len(names) for k, held in found.items()}
+
+
+def _can_be(node: Node, held: Open, sizes: Sequence[int]) -> bool:
+    """Whether a decision can have the states that are fixed, on all axes at once."""
+    fixed = [next(iter(states)) if states is not None and len(states) == 1 else 0 for states in held]
+    return all(
+        node.takes(s, [n for of, n in zip(fixed, sizes, strict=True) if of == s and n > 1])
+        for s in dict.fromkeys(fixed)
+        if s > 0
+    )
 
 
 def _factors(graph: Graph, op: Op, names: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -216,6 +216,23 @@ def test_constraints_in_the_step_are_kept() -> None:
     assert dict(measured.comm_bytes) == collective_bytes(read_collectives(compiled.as_text()))
 
 
+def test_what_propagation_splits_over_parts_of_an_axis_is_priced_and_said(tmp_path: Path) -> None:
+    step = tmp_path / "step.mlir"
+    step.write_text("""
+      func.func public @main(%x: tensor<64x32xf32>, %w: tensor<32x32xf32>) -> tensor<64x4x8xf32> {
+        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+            : (tensor<64x32xf32>, tensor<32x32xf32>) -> tensor<64x32xf32>
+        %1 = stablehlo.reshape %0 : (tensor<64x32xf32>) -> tensor<64x4x8xf32>
+        %2 = stablehlo.tanh %1 : tensor<64x4x8xf32>
+        return %2 : tensor<64x4x8xf32>
+      }
+    """)
+    with pytest.warns(RhinoWarning, match="splits a dimension along several factors of a reshape"):
+        plan = rhino.experts.plan(Specs({"model": 8}, tensors={"arg1": P(None, "model")}), step, CPU)
+    assert '[{}, {"model":(1)4}, {"model":(4)2}]' in plan.module
+    assert plan.predicted.step_time_s > 0
+
+
 def test_a_plan_by_hand_trains_as_one_device_does() -> None:
     step, _ = MLP
     keys = jax.random.split(jax.random.key(0), 3)

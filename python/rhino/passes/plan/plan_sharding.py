@@ -116,6 +116,10 @@ class PlanSharding(Pass):
             more = f", and {len(found.clashes) - 1} more such pairs" if len(found.clashes) > 1 else ""
             text = f"predicted as if {other} were laid out like {first}, which it is combined with{more}"
             log.remark(here, text, ["what changes its layout between them is not in the prediction"])
+        if found.guessed:
+            more = f", and {len(found.guessed) - 1} more like it" if len(found.guessed) > 1 else ""
+            text = f"{found.guessed[0]} splits a dimension along several factors of a reshape{more}"
+            log.remark(here, text, ["the prediction has the cheapest layout instead, and what changes to it"])
         summarise(module, cluster, Propagated("O0", tuple(mesh), found.predicted))
 
     def _predict(self, module: ir.Module, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog) -> Estimated:
