@@ -216,6 +216,7 @@ def test_constraints_in_the_step_are_kept() -> None:
     assert dict(measured.comm_bytes) == collective_bytes(read_collectives(compiled.as_text()))
 
 
+@pytest.mark.filterwarnings("ignore::rhino.RhinoWarning")
 def test_what_propagation_splits_over_parts_of_an_axis_is_priced_and_said(tmp_path: Path) -> None:
     step = tmp_path / "step.mlir"
     step.write_text("""
