@@ -10,6 +10,7 @@ from rhino.lazy import lazily
 _EXPORTS = {
     "Cluster": "rhino.machine",
     "Plan": "rhino.api.plan",
+    "compare": "rhino.experts.compare",
     "parallelize": "rhino.api.parallelized",
     "RhinoError": "rhino.errors",
     "RhinoWarning": "rhino.errors",
@@ -19,8 +20,8 @@ _EXPORTS = {
 }
 _PACKAGES = ("checkpoint", "distributed", "experts", "kernels")
 __all__ = [
-    "Cluster", "Plan", "RhinoError", "RhinoWarning", "StridedArray", "checkpoint", "distributed", "experts", "kernels",
-    "original", "parallelize",
+    "Cluster", "Plan", "RhinoError", "RhinoWarning", "StridedArray", "checkpoint", "compare", "distributed", "experts",
+    "kernels", "original", "parallelize",
 ]  # fmt: skip
 
 

@@ -1,9 +1,10 @@
-// Level O0 decides nothing: Shardy propagates the shardings that are there, and what they come to is predicted.
+// Level O0 decides nothing: Shardy propagates the shardings that are there, and what they come to is predicted: nothing
+// splits the result, so that all of its partial sums are added on every device, as XLA does.
 
 // RUN: rhino-opt %s --rhino-plan-sharding='topology=dgx-h100:1 level=O0' | filecheck %s
 // RUN: not rhino-opt %S/plan_sharding_megatron.mlir --rhino-plan-sharding='topology=dgx-h100:1 level=O0' 2>&1 | filecheck %s --check-prefix=NONE
 
-// CHECK: rhino.plan = {{.*}}level = "O0"{{.*}}collectives = {"reduce-scatter" = 1 : i64}
+// CHECK: rhino.plan = {{.*}}level = "O0"{{.*}}collectives = {"all-reduce" = 1 : i64}
 sdy.mesh @mesh = <["x"=8]>
 
 // CHECK: func.func @main(%arg0: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}

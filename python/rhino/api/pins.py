@@ -12,16 +12,13 @@ from jaxlib.mlir import ir
 from rhino.api.trace import ArgumentLeaf, Trace, is_key
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoRole
-from rhino.ir.annotations.adopt import adopt
-from rhino.ir.collectives import Axes, find_axes
-from rhino.ir.diagnostics import PassLog, Sink
+from rhino.ir.annotations.pinned import pin_arguments
+from rhino.ir.diagnostics import Sink
+from rhino.ir.meshes import MESH
 from rhino.plan import PlanData, Tensor
 from rhino.plan.retype import take_stored
 from rhino.plan.strided import original_sharding
 from rhino.program.data import STATE
-from rhino.sharding.meshes import axes_text
-
-_MESH = "mesh"
 
 
 def find_pins(trace: Trace, plan: PlanData, source: Trace) -> dict[int, Tensor]:
@@ -82,23 +79,14 @@ def write_pins(module: ir.Module, plan: PlanData, pins: dict[int, Tensor], annot
     Raises:
       RhinoError: the module has manual computations over several meshes.
     """
-
-    def unfit(axes: Axes) -> tuple[str, str] | None:
-        if find_axes(axes, plan.mesh) >= 0:
-            return None
-        have = axes_text(plan.mesh)
-        return f"over a mesh {axes_text(tuple(axes))}, and the plan's is {have}", "plan both steps over one mesh"
-
-    adopt(module, PassLog(sink, module), annotations == "keep", unfit)
-    sdy.add_mesh(module, _MESH, plan.mesh)
+    layouts = {i: tensor.sharding for i, tensor in pins.items() if not tensor.is_strided}
+    pin_arguments(module, plan.mesh, layouts, annotations, sink)
     main = functions.find(module, "main")
     assert main is not None
     attributes = functions.argument_attributes(main)
     for i, tensor in pins.items():
         if tensor.is_strided:
             attributes[i][RhinoRole.name] = RhinoRole.to_attr(tensor.role, module.context)
-        else:
-            attributes[i][sdy.SHARDING] = sdy.tensor_sharding(module.context, _MESH, tensor.sharding)
     functions.set_argument_attributes(main, attributes)
 
 
@@ -120,7 +108,7 @@ def pin_strided(module: ir.Module, pins: dict[int, Tensor]) -> None:
         if shape == tensor.shape:
             sharding = original_sharding(tensor.shape, tensor.stored_shape, sharding)
         if shape in (tensor.shape, tensor.stored_shape):
-            attributes[i][sdy.SHARDING] = sdy.tensor_sharding(module.context, _MESH, sharding)
+            attributes[i][sdy.SHARDING] = sdy.tensor_sharding(module.context, MESH, sharding)
     functions.set_argument_attributes(main, attributes)
 
 

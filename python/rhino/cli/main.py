@@ -20,6 +20,7 @@ from rhino.errors import LOWERED, RhinoError
 _COMMANDS = {
     "plan": ("rhino.cli.plan", "find a distributed plan for a StableHLO module"),
     "compile": ("rhino.cli.compile", "compile an annotated module and report memory and collectives"),
+    "compare": ("rhino.cli.compare", "compare a plan by hand with the one that is found"),
     "simulate": ("rhino.cli.simulate", "play a pipeline schedule"),
     "reshard": ("rhino.cli.reshard", "plan the way of a tensor from one mesh to another"),
     "cluster": ("rhino.cli.cluster", "list, show or measure clusters"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from rhino.experts.layouts import NotApplicable, Proposal
 from rhino.experts.rules import EXPERTS, Expert
 from rhino.experts.solve import ExpertOutcome, Trial, consult, consult_all, propose
+from rhino.experts.specs import Specs
 from rhino.lazy import lazily
 
 # What needs MLIR is loaded on first use.
@@ -19,6 +20,7 @@ __all__ = [
     "ExpertProgram",
     "NotApplicable",
     "Proposal",
+    "Specs",
     "Trial",
     "consult",
     "consult_all",

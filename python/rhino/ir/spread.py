@@ -17,7 +17,8 @@ from rhino.dialect import functions, sdy
 from rhino.dialect.constants import splat
 from rhino.ir.collectives import KINDS, Axes, Placed, spread_groups
 from rhino.ir.cut import cut
-from rhino.ir.manual import NAME, around, manual_axes, mesh_name
+from rhino.ir.manual import MANUAL_MESH, NAME, around, manual_axes, mesh_name, outermost
+from rhino.ir.meshes import put_away
 from rhino.program.data import Dims, Manual, Op
 
 PLACE = "stablehlo.partition_id"
@@ -123,3 +124,12 @@ def widen(op: ir.Operation, own: Axes, mesh: Axes, alone: bool) -> None:
         mine = set(manual_axes(op)) | {axis for axis, _ in mesh} - {axis for axis, _ in own}
         names = [ir.StringAttr.get(axis, op.context) for axis, _ in mesh if axis in mine]
         op.attributes["manual_axes"] = sdy_dialect.ManualAxesAttr.get(names, context=op.context)
+
+
+def put_within(module: ir.Module, name: str, mesh: Axes) -> None:
+    """Writes what is over the mesh of the step itself, `@manual`, over one that has its axes, and drops that mesh."""
+    own = tuple(sdy.mesh_axes(module).get(MANUAL_MESH, ()))
+    for function in functions.all_functions(module) if own else ():
+        for op in outermost(function):
+            widen(op, own, mesh, alone=True)
+    put_away(module, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rhino.plan import Tensor
@@ -19,16 +19,21 @@ class TensorGroup:
     name: str
     tensor: Tensor
     count: int
+    tensors: tuple[Tensor, ...] = ()
 
 
-def group(tensors: Iterable[Tensor]) -> list[TensorGroup]:
-    """The groups, in the order of their first tensors."""
+def group(tensors: Iterable[Tensor], apart: Callable[[Tensor], object] = lambda tensor: None) -> list[TensorGroup]:
+    """The groups, in the order of their first tensors.
+
+    Args:
+      apart: what tensors of one group must have in common besides.
+    """
     members: dict[object, list[Tensor]] = {}
     for tensor in tensors:
         words = tuple(_NUMBER.split(tensor.name)[::2])
-        kind = (words, tensor.role, tensor.shape, tensor.stored_shape, tensor.dtype, tensor.sharding)
+        kind = (words, tensor.role, tensor.shape, tensor.stored_shape, tensor.dtype, tensor.sharding, apart(tensor))
         members.setdefault(kind, []).append(tensor)
-    return [TensorGroup(_common_name(alike), alike[0], len(alike)) for alike in members.values()]
+    return [TensorGroup(_common_name(alike), alike[0], len(alike), tuple(alike)) for alike in members.values()]
 
 
 def _common_name(tensors: Sequence[Tensor]) -> str:
@@ -61,6 +66,17 @@ def mirrors(tensors: Sequence[Tensor]) -> tuple[list[Mirror], list[Tensor]]:
         else:
             rest.append(tensor)
     return [Mirror(name, tuple(alike)) for name, alike in held.items()], rest
+
+
+def shared_prefix(names: Sequence[str]) -> str:
+    """What all names begin with, in whole keys: "state.params" of parameters; at least one key is left to each."""
+    paths = [_KEY.findall(name) for name in names]
+    if len(names) < 2 or not all(paths):
+        return ""
+    head = names[0][: len(names[0]) - len("".join(paths[0]))]
+    if any(not name.startswith(head) for name in names):
+        return ""
+    return head + "".join(paths[0][: _shared_keys(paths)])
 
 
 def _layout(tensor: Tensor) -> tuple[object, ...]:

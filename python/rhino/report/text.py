@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-_WIDTH = 120
+WIDTH = 120
 
 
 def summary(plan: PlanData, measured: Measured | None = None) -> str:
@@ -24,7 +24,7 @@ def summary(plan: PlanData, measured: Measured | None = None) -> str:
     from rich.console import Console
 
     buffer = io.StringIO()
-    print_summary(plan, Console(file=buffer, width=_WIDTH, color_system=None), measured)
+    print_summary(plan, Console(file=buffer, width=WIDTH, color_system=None), measured)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
@@ -58,11 +58,11 @@ def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
     parts: list[RenderableType] = [head, Text(""), Text(_time_line(plan), "bold")]
     compared = [*rows.memory_rows(plan, measured), *rows.collective_rows(plan, measured)]
     columns = ["per device and step", "predicted", *(["measured by XLA", "predicted is off by"] if measured else [])]
-    table = _table(columns, right=range(1, len(columns)))
+    table = empty_table(columns, right=range(1, len(columns)))
     for row in compared:
         table.add_row(*([row.name, row.predicted, row.measured, row.error][: len(columns)]))
     parts += [table, Text("")]
-    table = _table(["", "argument", "type", "sharding", "", "per device"], right=(4, 5))
+    table = empty_table(["", "argument", "type", "sharding", "", "per device"], right=(4, 5))
     role = ""
     for tensor in rows.short_tensor_rows(plan):
         count = f"x {tensor.count}" if tensor.count > 1 else ""
@@ -79,7 +79,7 @@ def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
     parts += _kernels(plan)
     if found := rows.unsplit_lines(plan):
         parts += [*(Text(line, "yellow") for line in found), Text("")]
-    table = _table(["candidate", "step", "peak", ""], right=(1, 2))
+    table = empty_table(["candidate", "step", "peak", ""], right=(1, 2))
     for i, entry in enumerate(rows.alternative_rows(plan)):
         table.add_row(entry.name, entry.step_time, entry.peak, Text(entry.why, "green" if i == 0 else ""))
     parts.append(table)
@@ -93,7 +93,7 @@ def _kernels(plan: PlanData) -> list[RenderableType]:
     if not found:
         return []
     columns = ["kernel", "", "first operand", "arithmetic", "time", "sent around it"]
-    table = _table(columns, right=(3, 4, 5))
+    table = empty_table(columns, right=(3, 4, 5))
     for row in found:
         style = "yellow" if row.note else ""
         cells = (f"x {row.count}", row.sharding, row.arithmetic, row.time, row.sent)
@@ -107,7 +107,8 @@ def _time_line(plan: PlanData) -> str:
     return f"predicted step time {seconds(plan.predicted.step_time_s)}  ({times})"
 
 
-def _table(columns: Sequence[str], right: Sequence[int]) -> Table:
+def empty_table(columns: Sequence[str], right: Sequence[int]) -> Table:
+    """A table as summaries have it, with some columns flush right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -6,7 +6,7 @@ Owns that; the numbers come from the same costs as the search's: of a plan that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from rhino.errors import RhinoError
@@ -18,10 +18,12 @@ from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import Prediction, predict
+from rhino.sharding.layout import RouteStep
 from rhino.sharding.paid import paid
-from rhino.sharding.pinning import pinned_states
+from rhino.sharding.pinning import pinned_states, settled
 from rhino.sharding.problem import Problem
 from rhino.sharding.replay import UnreadableError, Written, replay
+from rhino.sharding.sub_axes import with_parts
 from rhino.sharding.symmetry import Quotient, tie_repeats
 from rhino.sharding.time_model import ProgramTimes, TimeModel
 from rhino.sharding.updates import LARGE
@@ -43,7 +45,9 @@ class CollectiveEvent:
 class Estimated:
     """`op_seconds` and `op_parts`: per heavy op, seconds of one execution on one device, and into how many it is split.
 
-    `events` are the collectives, the most expensive first. `clashes` are as `Pinned` has them.
+    `events` are the collectives, the most expensive first, of repeated ones one. `clashes` are as `Pinned` has them.
+    `costs` and `states` are what was decided. `guessed` names values with layouts that no decision can have, for which
+    the cheapest are predicted.
     """
 
     predicted: Prediction
@@ -51,6 +55,42 @@ class Estimated:
     op_parts: dict[int, float]
     events: tuple[CollectiveEvent, ...]
     clashes: tuple[tuple[str, str], ...] = ()
+    costs: Costs | None = field(default=None, repr=False, compare=False)
+    states: tuple[States, ...] = field(default=(), repr=False, compare=False)
+    guessed: tuple[str, ...] = ()
+
+
+def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> list[CollectiveEvent]:
+    """The collectives of a plan, the most expensive first.
+
+    Args:
+      every: whether repeated ones are all there, and those that operations make inside of what is combined.
+    """
+    problem, quotient = costs.problem, costs.quotient
+    graph = problem.graph
+    events = []
+
+    def add(op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None) -> None:
+        for step in steps:
+            axes = tuple(costs.names[a] for a in step.axes)
+            sent = ring_bytes(step.kind, prod(costs.sizes[a] for a in step.axes), step.nbytes)
+            one = costs.comm.time(step.kind, step.axes, step.nbytes) if seconds is None else seconds
+            events.append(CollectiveEvent(op, step.kind, axes, sent, one, trips))
+
+    for node in problem.nodes if graph.axes or every else ():
+        k = quotient.klass[node.index]
+        if node.kind == "op":
+            for one, steps, trips in costs.losses(k, chosen[k]):
+                add(node.ops[0], steps, trips, one)
+        elif every:
+            for v, op, source, target in costs.lost(node.index, chosen[k]):
+                add(op, costs.convert(v, source, target)[1], graph.ops[op].trips)
+    for transfer in problem.transfers:
+        tied = quotient.standing.get(quotient.tied[transfer.index] if every else transfer.index)
+        if tied is not None:
+            for _, steps, source, target in paid(costs, tied, chosen):
+                add(transfer.op, steps, costs.trips(tied, source, target))
+    return sorted(events, key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
 
 
 def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], strict: bool = True) -> Estimated:
@@ -75,6 +115,36 @@ def estimate(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]], st
     if start is None:
         raise RhinoError("the shardings cannot be met together")
     return _estimated(costs, jointly(setting, start).states, pinned.clashes)
+
+
+def estimate_propagated(graph: Graph, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Estimated:
+    """Predicts a program whose layouts were propagated, and in which every change of a layout is an operation.
+
+    Nothing is left to choose, but for factors that layouts of one operation have on one axis.
+
+    Args:
+      graph: with the layouts of all values as pins.
+      mesh: (axis, size) pairs, outermost first.
+
+    Raises:
+      RhinoError: as `estimate`.
+    """
+    _check(cluster, mesh)
+    graph, mesh = with_parts(graph, mesh)
+    names, sizes = tuple(n for n, _ in mesh), tuple(s for _, s in mesh)
+    problem = build_problem(graph, uneven=True)
+    quotient = tie_repeats(problem)
+    costs = costs_on(problem, quotient, cluster, mesh)
+    pinned = pinned_states(problem, quotient, sizes, names, strict=False)
+    states = settled(problem, quotient, sizes, names, pinned.states)
+    setting = Setting(costs, states)
+    start = start_from_nothing(setting)
+    if start is None:
+        raise RhinoError("the shardings cannot be met together")
+    found = _estimated(costs, jointly(setting, start).states, pinned.clashes)
+    opened = {k for k, held in states.items() if names and not any(held)}
+    at = [v for v in graph.pins if problem.node_of[v] >= 0 and quotient.klass[problem.node_of[v]] in opened]
+    return replace(found, guessed=tuple(graph.pins[v][0] for v in at))
 
 
 def estimate_plan(graph: Graph, written: Written, cluster: Cluster, mesh: Sequence[tuple[str, int]]) -> Estimated:
@@ -118,7 +188,7 @@ def costs_on(problem: Problem, quotient: Quotient, cluster: Cluster, mesh: Seque
 
 
 def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[str, str], ...] = ()) -> Estimated:
-    problem, quotient, names, sizes = costs.problem, costs.quotient, costs.names, costs.sizes
+    problem, quotient, sizes = costs.problem, costs.quotient, costs.sizes
     graph = problem.graph
     seconds: dict[int, float] = {}
     parts: dict[int, float] = {}
@@ -128,27 +198,6 @@ def _estimated(costs: Costs, chosen: tuple[States, ...], clashes: tuple[tuple[st
             op = graph.ops[node.ops[0]]
             parts[op.index] = node.parts(states, sizes)
             seconds[op.index] = costs.node(quotient.klass[node.index], states) / op.trips
-    events = []
-    for node in problem.nodes if graph.axes else ():
-        if node.kind == "op":
-            k = quotient.klass[node.index]
-            for one, steps, trips in costs.losses(k, chosen[k]):
-                for step in steps:
-                    axes = tuple(names[a] for a in step.axes)
-                    sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
-                    events.append(CollectiveEvent(node.ops[0], step.kind, axes, sent, one, trips))
-    for transfer in problem.transfers:
-        tied = quotient.standing.get(transfer.index)
-        if tied is None:
-            continue
-        for _, steps, source, target in paid(costs, tied, chosen):
-            for step in steps:
-                axes = tuple(names[a] for a in step.axes)
-                sent = ring_bytes(step.kind, prod(sizes[a] for a in step.axes), step.nbytes)
-                one = costs.comm.time(step.kind, step.axes, step.nbytes)
-                events.append(
-                    CollectiveEvent(transfer.op, step.kind, axes, sent, one, costs.trips(tied, source, target))
-                )
-    events.sort(key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
+    events = collectives(costs, chosen)
     predicted = predict(costs, chosen, lifetimes(graph))
-    return Estimated(predicted, seconds, parts, tuple(events), clashes)
+    return Estimated(predicted, seconds, parts, tuple(events), clashes, costs, chosen)

@@ -5,7 +5,7 @@ Owns that translation and its errors. Knows nothing of how states are chosen oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rhino.errors import RhinoError
@@ -52,6 +52,73 @@ def deciding(problem: Problem) -> dict[int, int]:
         for node in problem.nodes
         if node.kind == "op" and problem.graph.ops[node.ops[0]].name in CONSTRAINTS
     }
+
+
+def settled(
+    problem: Problem, quotient: Quotient, sizes: Sequence[int], names: Sequence[str], given: Mapping[int, Open]
+) -> dict[int, Open]:
+    """What the layouts of all values leave to the decisions that have none given: what propagation has settled.
+
+    An operation is split over an axis along the factors that its operands and results have on it, and over no other; a
+    value that nothing lays out is whole. What one constraint alone reads may lie as its operation leaves it or as the
+    constraint has it, for partial sums go there in one step. What cannot be said in states is open: a dimension that
+    several axes split along factors of a reshape.
+
+    Args:
+      given: the states that classes have, as of `pinned_states` of a graph in which all layouts are pins.
+    """
+    graph, found = problem.graph, dict(given)
+    readers: dict[int, list[int]] = {}
+    for op in graph.ops:
+        for v in op.operands:
+            readers.setdefault(v, []).append(op.index)
+    for node in problem.nodes:
+        k = quotient.klass[node.index]
+        if k in found:
+            continue
+        states: list[set[int]] = [set() for _ in names]
+        if node.kind == "op":
+            for axis, f in _factors(graph, graph.ops[node.ops[0]], names):
+                states[axis].update({node.factors.index(f) + 1} if f in node.factors else ())
+        for v in node.members:
+            if v not in graph.pins and len(by := readers.get(v, [])) == 1 and graph.ops[by[0]].name in CONSTRAINTS:
+                for axis, d in _passes(graph, v, graph.ops[by[0]], names):
+                    states[axis].update({problem.classes[v][d] + 1} - {0})
+        found[k] = tuple(frozenset(held or {0}) for held in states)
+    nodes = [problem.nodes[n] for n in quotient.nodes]
+    return {k: held if _can_be(nodes[k], held, sizes) else (None,) * len(names) for k, held in found.items()}
+
+
+def _can_be(node: Node, held: Open, sizes: Sequence[int]) -> bool:
+    """Whether a decision can have the states that are fixed, on all axes at once."""
+    fixed = [next(iter(states)) if states is not None and len(states) == 1 else 0 for states in held]
+    return all(
+        node.takes(s, [n for of, n in zip(fixed, sizes, strict=True) if of == s and n > 1])
+        for s in dict.fromkeys(fixed)
+        if s > 0
+    )
+
+
+def _factors(graph: Graph, op: Op, names: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """(axis, factor) pairs: the factors of an operation's rule that the layouts of its values have on axes."""
+    if op.rule is None:
+        return
+    for v, mapping in zip((*op.operands, *op.results), (*op.rule.operands, *op.rule.results), strict=False):
+        dims = graph.pins[v][1] if v in graph.pins else ()
+        for axes, factors in zip(dims, mapping, strict=False):
+            yield from ((names.index(axis), leading(op.rule, factors)) for axis in axes if axis in names)
+
+
+def _passes(graph: Graph, v: int, constraint: Op, names: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """(axis, dimension) pairs of a value on its way from the operation that makes it to a constraint."""
+    for d, axes in enumerate(graph.pins[constraint.results[0]][1]):
+        yield from ((names.index(axis), d) for axis in axes if axis in names)
+    producer = graph.values[v].producer
+    op = graph.ops[producer] if producer >= 0 else None
+    if op is not None and op.rule is not None and v in op.results:
+        mapping = op.rule.results[op.results.index(v)]
+        on = {leading(op.rule, factors): d for d, factors in enumerate(mapping)}
+        yield from ((axis, on[f]) for axis, f in _factors(graph, op, names) if f in on)
 
 
 def pinned_states(

@@ -9,17 +9,19 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import mpmd
 from rhino.dialect.attributes import RhinoCost, RhinoPlan
+from rhino.dialect.context import parse_bytes, to_bytecode
 from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.meshes import MESH, given_mesh
 from rhino.ir.pipeline.predicted import predict_pipeline
+from rhino.ir.propagated import RESHARDS, give_rules, number_operations, numbers_of, read_propagated
 from rhino.ir.read_layouts import is_conversion, read_layouts
 from rhino.machine import Cluster
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
 from rhino.program import Graph
 from rhino.program.fusion import materialised, traffic_bytes
-from rhino.sharding.estimate import Estimated, estimate, estimate_plan
+from rhino.sharding.estimate import Estimated, estimate, estimate_plan, estimate_propagated
 from rhino.sharding.replay import UnreadableError
 from rhino.sharding.uneven import share
 
@@ -58,6 +60,7 @@ class Estimate(Pass):
     """
 
     name: ClassVar[str] = "rhino-estimate"
+    runs: ClassVar[tuple[str, ...]] = ("sdy-insert-explicit-reshards",)
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
     remarks: int = option(5, "how many of the most expensive collectives get a remark")
@@ -73,8 +76,13 @@ class Estimate(Pass):
         if not mesh:
             raise PassError(module, f"module has no sdy.mesh @{MESH}", ["plan it first: --rhino-plan-sharding"])
         _, ops = number_program(main)
+        plan = RhinoPlan.of(module)
         with errors_at(main):
-            graph, found = _read(module, main, cluster, mesh, log)
+            if plan is not None and plan["level"] == "O0":
+                graph, found, numbers = self._propagated(module, cluster, mesh, log)
+                ops = [ops[i] if i >= 0 else main for i in numbers]
+            else:
+                graph, found = _read(module, main, cluster, mesh, log)
         if len(graph.ops) < len(ops):
             ops = [op for op in ops if not is_conversion(op)]
         real = materialised(graph)
@@ -97,6 +105,17 @@ class Estimate(Pass):
                 f"{f', {event.trips} times' if event.trips > 1 else ''}: {event.seconds * 1e6:.1f} us",
             )
         log.count("collectives", sum(found.predicted.collectives.values()))
+
+    def _propagated(
+        self, module: ir.Module, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog
+    ) -> tuple[Graph, Estimated, list[int]]:
+        """The same of a program that Shardy propagated, with changes of layouts in it: by operation its number here."""
+        scratch = parse_bytes(to_bytecode(module), module.context)
+        number_operations(scratch)
+        give_rules(scratch)
+        self.run_pipeline([RESHARDS], scratch, log)
+        graph = read_propagated(scratch)
+        return graph, estimate_propagated(graph, cluster, mesh), numbers_of(scratch)
 
 
 def _pipeline(module: ir.Module, main: ir.Operation, cluster: Cluster, log: PassLog) -> None:
@@ -125,8 +144,7 @@ def _read(
     module: ir.Module, main: ir.Operation, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog
 ) -> tuple[Graph, Estimated]:
     """The program and its prediction: as it was planned, if it carries a plan that can be read back."""
-    plan = RhinoPlan.of(module)
-    if plan is not None and plan["level"] != "O0":
+    if RhinoPlan.of(module) is not None:
         try:
             graph, written = read_layouts(module)
             return graph, estimate_plan(graph, written, cluster, mesh)

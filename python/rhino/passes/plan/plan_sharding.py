@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
-from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
+from rhino.dialect.context import parse_bytes, to_bytecode
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
-from rhino.ir.manual import MANUAL_MESH, outermost
-from rhino.ir.meshes import MESH, given_mesh, put_away
+from rhino.ir.manual import MANUAL_MESH
+from rhino.ir.meshes import MESH, given_mesh
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.ir.microbatch.programs import statistics_of
-from rhino.ir.spread import widen
+from rhino.ir.propagated import RESHARDS, give_rules, read_propagated, split_broadcasts, take_rules
+from rhino.ir.spread import put_within
 from rhino.ir.summary import Propagated, summarise
 from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
@@ -25,7 +27,7 @@ from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, asked, made, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution
-from rhino.sharding.estimate import estimate
+from rhino.sharding.estimate import Estimated, estimate, estimate_propagated
 from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
 from rhino.sharding.padding import unsplit
 from rhino.sharding.parts import plan_in_parts
@@ -71,7 +73,8 @@ class PlanSharding(Pass):
 
     name: ClassVar[str] = "rhino-plan-sharding"
     runs: ClassVar[tuple[str, ...]] = (
-        _PROPAGATE, "rhino-recompute", "rhino-split-microbatch", "rhino-accumulate-in-loops",
+        _PROPAGATE, "sdy-insert-explicit-reshards",
+        "rhino-recompute", "rhino-split-microbatch", "rhino-accumulate-in-loops",
     )  # fmt: skip
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
@@ -98,34 +101,49 @@ class PlanSharding(Pass):
         """Level O0: Shardy's propagation decides everything; only what it comes to is predicted and reported."""
         cluster = topology_cluster(self.topology, log, self.name)
         main = main_function(module, self.name)
-        mesh = given_mesh(module) or self._around(module, cluster)
+        mesh = self._within(module, given_mesh(module), cluster)
         if not mesh:
             raise PassError(main, f"level O0 needs sdy.mesh @{MESH} and shardings over it", ["add them, or use O1"])
         here = main.location
+        split_broadcasts(module)
+        give_rules(module)
         self.run_pipeline([_PROPAGATE], module, log)
-        graph = import_graph(module, read_op_shardings=True)
         with errors_at(here):
-            found = estimate(graph, cluster, mesh, strict=False)
+            found = self._predict(module, cluster, mesh, log)
+        take_rules(module)
         if found.clashes:
             first, other = found.clashes[0]
             more = f", and {len(found.clashes) - 1} more such pairs" if len(found.clashes) > 1 else ""
             text = f"predicted as if {other} were laid out like {first}, which it is combined with{more}"
             log.remark(here, text, ["what changes its layout between them is not in the prediction"])
+        if found.guessed:
+            more = f", and {len(found.guessed) - 1} more like it" if len(found.guessed) > 1 else ""
+            text = f"{found.guessed[0]} splits a dimension along several factors of a reshape{more}"
+            log.remark(here, text, ["the prediction has the cheapest layout instead, and what changes to it"])
         summarise(module, cluster, Propagated("O0", tuple(mesh), found.predicted))
 
-    def _around(self, module: ir.Module, cluster: Cluster) -> list[tuple[str, int]]:
-        """The step's own mesh, that stood aside, within one of all devices, and everything over that."""
+    def _predict(self, module: ir.Module, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog) -> Estimated:
+        """What propagated layouts come to, in a copy in which Shardy has said where they change."""
+        scratch = parse_bytes(to_bytecode(module), module.context)
+        try:
+            self.run_pipeline([RESHARDS], scratch, log)
+        except PassError as error:
+            why = "the changes of layouts in it are guessed: Shardy cannot say where they are"
+            log.remark(main_function(module, self.name).location, why, [error.message])
+            return estimate(import_graph(module, read_op_shardings=True), cluster, mesh, strict=False)
+        return estimate_propagated(read_propagated(scratch), cluster, mesh)
+
+    def _within(self, module: ir.Module, mesh: list[tuple[str, int]], cluster: Cluster) -> list[tuple[str, int]]:
+        """The step's own mesh, that stood aside, within the one given or one of all devices; everything over that."""
         own = tuple(sdy_attributes.mesh_axes(module).get(MANUAL_MESH, ()))
         if not own:
-            return []
-        sizes, _ = read_mesh(self.mesh)
-        mesh = mesh_around(own, sizes, cluster) if sizes else meshes_around(own, cluster, "O1")[0]
-        for function in functions.all_functions(module):
-            for op in outermost(function):
-                widen(op, own, mesh, alone=True)
-        sdy_attributes.add_mesh(module, MESH, mesh)
-        put_away(module, MESH)
-        return list(mesh)
+            return mesh
+        if not mesh:
+            sizes, _ = read_mesh(self.mesh)
+            mesh = list(mesh_around(own, sizes, cluster) if sizes else meshes_around(own, cluster, "O1")[0])
+            sdy_attributes.add_mesh(module, MESH, mesh)
+        put_within(module, MESH, mesh)
+        return mesh
 
     def plan(self, module: ir.Module, log: PassLog, deadline: Deadline = NEVER) -> Solution:
         """As `run`, until a deadline; returns the search's answer."""
