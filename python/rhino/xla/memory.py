@@ -61,6 +61,25 @@ def _fills(second: str) -> str:
 
 
 _STACK = "tensor<8x1024x1024xf32>"
+_R = "tensor<1024xf32>"
+
+
+def _reduced(name: str, of: str, kind: str = "add", dim: int = 1) -> str:
+    """A vector: a matrix reduced over one of its dimensions, from what is called %zero."""
+    return (
+        f"%{name} = stablehlo.reduce(%{of} init: %zero) applies stablehlo.{kind} across dimensions = [{dim}]"
+        f" : ({L}, tensor<f32>) -> {_R}\n"
+    )
+
+
+def _softmax(of: str) -> str:
+    """%e, exponentials of a matrix over its largest in each row; %d, these over their sums; %t, those sums."""
+    return (
+        f"{_ZERO}{_reduced('m', of, 'maximum')}"
+        f"%x = stablehlo.broadcast_in_dim %m, dims = [0] : ({_R}) -> {L}\n"
+        f"%y = stablehlo.subtract %{of}, %x : {L}\n%e = stablehlo.exponential %y : {L}\n{_reduced('t', 'e')}"
+        f"%u = stablehlo.broadcast_in_dim %t, dims = [0] : ({_R}) -> {L}\n%d = stablehlo.divide %e, %u : {L}\n"
+    )
 
 
 MEMORY = (
@@ -111,6 +130,50 @@ MEMORY = (
             ),
             # Besides four sorts.
             lambda c: len(kernels(c)) == 5,
+        ),
+        where=("v100", "a100", "h100"),
+    ),
+    Behaviour(
+        "sums-merged",
+        "A reduction is made by the kernel that makes what it sums, or by one that reads it, too.",
+        "MultiOutputFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {_R} @[-]",
+                f"{_ZERO}%0 = stablehlo.multiply %a, %b : {L}\n{_reduced('1', '0')}return %0, %1 : {L}, {_R}",
+                _ONE,
+            ),
+            lambda c: len(kernels(c)) == 1,
+        ),
+        field="siblings_merged",
+        where=TARGETS,
+    ),
+    Behaviour(
+        "rows-reduced-inside",
+        "What a row is reduced to, and what is made of that and of the row, is one kernel, which reads the row once: a "
+        "softmax along the last dimension.",
+        "SoftmaxRewriterTriton",
+        probe=Probe(
+            program(f"%a: {L} @[-, -] -> {L} @[-, -]", f"{_softmax('a')}return %d : {L}", _ONE),
+            lambda c: len(kernels(c)) == 1,
+        ),
+        field="rows_fused",
+        where=TARGETS,
+    ),
+    Behaviour(
+        "rows-reduced-apart",
+        "Where rows are transposed on their way, their reductions are kernels of their own, and each reads all of "
+        "them.",
+        "SoftmaxRewriterTriton",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -] -> {L} @[-, -]",
+                f"{_sort('s', 'a')}%b = stablehlo.transpose %s, dims = [1, 0] : ({L}) -> {L}\n"
+                f"{_softmax('b')}{_sort('r', 'd')}return %r : {L}",
+                _ONE,
+            ),
+            # Besides two sorts.
+            lambda c: len(kernels(c)) == 6,
         ),
         where=("v100", "a100", "h100"),
     ),
