@@ -94,7 +94,7 @@ def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
 def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
     """What the kernels move that XLA makes for the cluster's devices."""
     made = back_end(cluster.device.xla_target)
-    return traffic(graph, made.rows_fused, made.siblings_merged)
+    return traffic(graph, made.rows_fused, made.costly_kept, made.siblings_merged)
 
 
 def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:

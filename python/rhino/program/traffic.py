@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from rhino.program.costly import costly
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import is_fusible, materialised
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
@@ -35,7 +36,9 @@ class Traffic:
     starts: Sequence[bool]
 
 
-def traffic(graph: Graph, rows_fused: bool = False, siblings_merged: bool = False) -> Traffic:
+def traffic(
+    graph: Graph, rows_fused: bool = False, costly_kept: bool = False, siblings_merged: bool = False
+) -> Traffic:
     """The traffic of a program, in a time that is linear in the sizes of its kernels.
 
     A value that gets memory of its own (`fusion.materialised`) is written by a kernel, which reads all values in memory
@@ -43,10 +46,11 @@ def traffic(graph: Graph, rows_fused: bool = False, siblings_merged: bool = Fals
 
     Args:
       rows_fused: kernels compute sums of their rows themselves. `XLA: rows-reduced-inside`
+      costly_kept: what is costly is written, if several kernels read it and one sums. `XLA: costly-made-once`
       siblings_merged: what goes over the same elements, and does not follow from each other's sums, is one kernel.
         `XLA: siblings-merged, sums-merged`
     """
-    return _Sweep(graph, rows_fused, siblings_merged).run()
+    return _Sweep(graph, rows_fused, costly_kept, siblings_merged).run()
 
 
 @dataclass(slots=True)
@@ -72,9 +76,12 @@ class _Kernel:
 class _Sweep:
     """One pass over the ops in program order."""
 
-    def __init__(self, graph: Graph, rows_fused: bool, siblings_merged: bool) -> None:
+    def __init__(self, graph: Graph, rows_fused: bool, costly_kept: bool, siblings_merged: bool) -> None:
         self.graph = graph
         self.real = materialised(graph)
+        if costly_kept:
+            for v in [v for v, _, summed in costly(graph, self.real) if summed]:
+                self.real[v] = True
         self.inside = rows_inside(graph, self.real) if rows_fused else frozenset()
         self.merges = siblings_merged
         self.users = graph.users() if siblings_merged else []

@@ -61,6 +61,7 @@ def _fills(second: str) -> str:
 
 
 _STACK = "tensor<8x1024x1024xf32>"
+_HUGE = "tensor<4096x4096xf32>"
 _R = "tensor<1024xf32>"
 
 
@@ -176,6 +177,29 @@ MEMORY = (
             lambda c: len(kernels(c)) == 6,
         ),
         where=("v100", "a100", "h100"),
+    ),
+    Behaviour(
+        "costly-made-once",
+        "A tanh that several results are made of is written by a kernel of its own, if one of these is summed.",
+        "PriorityFusion",
+        probe=Probe(
+            program(
+                f"%a: {_HUGE} @[-, -], %b: {_HUGE} @[-, -] -> {_HUGE} @[-, -], {_HUGE} @[-, -], tensor<4096xf32> @[-]",
+                f"""{_ZERO}%t = stablehlo.tanh %a : {_HUGE}
+                %0 = stablehlo.multiply %t, %a : {_HUGE}
+                %1 = stablehlo.multiply %t, %t : {_HUGE}
+                %2 = stablehlo.multiply %1, %b : {_HUGE}
+                %s = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [0]
+                  : ({_HUGE}, tensor<f32>) -> tensor<4096xf32>
+                {dot("3", "0", "b", _HUGE)}{dot("4", "2", "b", _HUGE)}
+                return %3, %4, %s : {_HUGE}, {_HUGE}, tensor<4096xf32>""",
+                _ONE,
+            ),
+            # Two dots, and what both read.
+            lambda c: len(kernels(c)) == 4,
+        ),
+        field="costly_kept",
+        where=TARGETS,
     ),
     Behaviour(
         "fills-merged",

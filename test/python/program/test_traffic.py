@@ -16,13 +16,13 @@ X, W = 16 * 8 * 4, 8 * 32 * 4
 
 def moved(graph: Graph, name: str = "", rows_fused: bool = True, siblings_merged: bool = True) -> float:
     """Bytes of a program, or of its ops of one kind."""
-    found = traffic(graph, rows_fused, siblings_merged)
+    found = traffic(graph, rows_fused, costly_kept=True, siblings_merged=siblings_merged)
     return sum(found.nbytes[op.index] for op in graph.ops if not name or op.name == f"stablehlo.{name}")
 
 
 def kernels(graph: Graph, rows_fused: bool = True, siblings_merged: bool = True) -> int:
     """How many kernels a program has."""
-    return sum(traffic(graph, rows_fused, siblings_merged).starts)
+    return sum(traffic(graph, rows_fused, costly_kept=True, siblings_merged=siblings_merged).starts)
 
 
 def test_a_dot_reads_its_operands_and_writes_its_result() -> None:
@@ -170,6 +170,22 @@ def test_what_only_products_read_stays_apart() -> None:
     together = graph_of(lambda x, y: (jnp.tanh(x) * y, jnp.sin(x) * y), spec(16, 8), spec(16, 8))
     assert kernels(together) == 1
     assert moved(together) == 4 * X
+
+
+def test_a_tanh_that_several_read_is_written_where_one_is_summed() -> None:
+    def gelu(x: jax.Array, g: jax.Array, w: jax.Array) -> tuple[jax.Array, ...]:
+        t = jnp.tanh(x)
+        gradient = g * (1 - t * t)
+        return (x * (1 + t)) @ w, gradient @ w, gradient.sum(0)
+
+    graph = graph_of(gelu, spec(16, 8), spec(16, 8), spec(8, 32))
+    products, tanh = 2 * (X + W + 16 * 32 * 4), 2 * X
+    # Of x and it one result; of g and it the other, with its sum.
+    assert moved(graph) == products + tanh + 3 * X + 2 * X + 8 * 4
+    kept = traffic(graph, rows_fused=True, costly_kept=False, siblings_merged=True)
+    assert sum(kept.nbytes) == products + 2 * X + 3 * X + 8 * 4
+    alone = graph_of(lambda x, g, w: gelu(x, g, w)[:2], spec(16, 8), spec(16, 8), spec(8, 32))
+    assert moved(alone) == products + 2 * X + 3 * X
 
 
 def test_results_that_follow_from_each_other_by_a_product_are_two_kernels() -> None:
