@@ -14,7 +14,7 @@ from rhino.machine.rates import ProductRates
 from rhino.program.data import Graph, Op
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Attention, Factors, MatrixProduct, Parts, attention_of, product_of
-from rhino.program.traffic import Traffic, traffic
+from rhino.program.traffic import Fusing, Traffic, traffic
 from rhino.xla import back_end
 
 
@@ -94,7 +94,8 @@ def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
 def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
     """What the kernels move that XLA makes for the cluster's devices."""
     made = back_end(cluster.device.xla_target)
-    return traffic(graph, made.rows_fused, made.costly_kept, made.siblings_merged)
+    fusing = Fusing(made.rows_fused, made.costly_kept, made.siblings_merged, products_fuse=not made.dots_widened)
+    return traffic(graph, fusing)
 
 
 def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:

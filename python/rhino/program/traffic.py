@@ -36,21 +36,31 @@ class Traffic:
     starts: Sequence[bool]
 
 
-def traffic(
-    graph: Graph, rows_fused: bool = False, costly_kept: bool = False, siblings_merged: bool = False
-) -> Traffic:
-    """The traffic of a program, in a time that is linear in the sizes of its kernels.
+@dataclass(frozen=True, slots=True)
+class Fusing:
+    """What a back end fuses besides what is element-wise.
 
-    A value that gets memory of its own (`fusion.materialised`) is written by a kernel, which reads all values in memory
-    that it is made of. What is fused is made again by each kernel (`XLA: elementwise-made-again`).
-
-    Args:
+    Attributes:
       rows_fused: kernels compute sums of their rows themselves. `XLA: rows-reduced-inside`
       costly_kept: what is costly is written, if several kernels read it and one sums. `XLA: costly-made-once`
       siblings_merged: what goes over the same elements, and does not follow from each other's sums, is one kernel.
         `XLA: siblings-merged, sums-merged`
+      products_fuse: but for what only products read, which their kernels may make. `XLA: dots-read-memory`
     """
-    return _Sweep(graph, rows_fused, costly_kept, siblings_merged).run()
+
+    rows_fused: bool = False
+    costly_kept: bool = False
+    siblings_merged: bool = False
+    products_fuse: bool = False
+
+
+def traffic(graph: Graph, fusing: Fusing) -> Traffic:
+    """The traffic of a program, in a time that is linear in the sizes of its kernels.
+
+    A value that gets memory of its own (`fusion.materialised`) is written by a kernel, which reads all values in memory
+    that it is made of. What is fused is made again by each kernel (`XLA: elementwise-made-again`).
+    """
+    return _Sweep(graph, fusing).run()
 
 
 @dataclass(slots=True)
@@ -76,15 +86,15 @@ class _Kernel:
 class _Sweep:
     """One pass over the ops in program order."""
 
-    def __init__(self, graph: Graph, rows_fused: bool, costly_kept: bool, siblings_merged: bool) -> None:
+    def __init__(self, graph: Graph, fusing: Fusing) -> None:
         self.graph = graph
         self.real = materialised(graph)
-        if costly_kept:
+        if fusing.costly_kept:
             for v in [v for v, _, summed in costly(graph, self.real) if summed]:
                 self.real[v] = True
-        self.inside = rows_inside(graph, self.real) if rows_fused else frozenset()
-        self.merges = siblings_merged
-        self.users = graph.users() if siblings_merged else []
+        self.inside = rows_inside(graph, self.real) if fusing.rows_fused else frozenset()
+        self.fusing = fusing
+        self.users = graph.users() if fusing.products_fuse else []
         self.returned = set(graph.outputs)
         # Each value in memory under the name of the first that is the same memory.
         self.memory = list(range(len(graph.values)))
@@ -165,7 +175,9 @@ class _Sweep:
             starts, update = op.operands[1:2], values[op.operands[1]]
             written, elements = {made[0]: (op.index, float(update.nbytes))}, update.elements
         reads, scalars = self._reads(op, starts)
-        alone = not self.merges or (op.name != _REDUCE and self._only_multiplied(made[0]))
+        alone = not self.fusing.siblings_merged or (
+            self.fusing.products_fuse and op.name != _REDUCE and self._only_multiplied(made[0])
+        )
         kernel = None if alone else self._sibling(op, elements, reads, scalars)
         if kernel is None:
             kernel = _Kernel(0 if alone else elements, op.parent, 1 + self._level((*reads, *scalars), op.parent))
@@ -206,7 +218,7 @@ class _Sweep:
         return None
 
     def _only_multiplied(self, v: int, far: int = _FAR) -> bool:
-        """Whether nothing but products reads a value: XLA's own kernels for these may make it. XLA: siblings-merged"""
+        """Whether nothing but products reads a value."""
         if v in self.returned or not self.users[v]:
             return False
         readers = (self.graph.ops[o] for o in self.users[v])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,27 +11,32 @@ from hand_graphs import Builder
 from search_programs import graph_of, spec
 
 from rhino.program import Graph
-from rhino.program.traffic import traffic
+from rhino.program.traffic import Fusing, traffic
 
 X, W = 16 * 8 * 4, 8 * 32 * 4
 
 
-def moved(graph: Graph, name: str = "", rows_fused: bool = True, siblings_merged: bool = True) -> float:
+# What an H100 does, and what a CPU does.
+GPU, CPU = Fusing(True, True, True, True), Fusing()
+ROWS_APART, APART = replace(GPU, rows_fused=False), replace(GPU, siblings_merged=False)
+
+
+def moved(graph: Graph, name: str = "", fusing: Fusing = GPU) -> float:
     """Bytes of a program, or of its ops of one kind."""
-    found = traffic(graph, rows_fused, costly_kept=True, siblings_merged=siblings_merged)
+    found = traffic(graph, fusing)
     return sum(found.nbytes[op.index] for op in graph.ops if not name or op.name == f"stablehlo.{name}")
 
 
-def kernels(graph: Graph, rows_fused: bool = True, siblings_merged: bool = True) -> int:
+def kernels(graph: Graph, fusing: Fusing = GPU) -> int:
     """How many kernels a program has."""
-    return sum(traffic(graph, rows_fused, costly_kept=True, siblings_merged=siblings_merged).starts)
+    return sum(traffic(graph, fusing).starts)
 
 
 def test_a_dot_reads_its_operands_and_writes_its_result() -> None:
     build = Builder()
     x, w = build.argument(16, 8), build.argument(8, 32)
     graph = build.finish(build.dot(x, w))
-    assert traffic(graph).nbytes == [X + W + 16 * 32 * 4]
+    assert traffic(graph, CPU).nbytes == [X + W + 16 * 32 * 4]
 
 
 def test_a_fusion_is_counted_at_its_ends() -> None:
@@ -37,19 +44,19 @@ def test_a_fusion_is_counted_at_its_ends() -> None:
     x = build.argument(16, 8)
     graph = build.finish(build.same("negate", build.same("tanh", x)))
     # tanh reads the argument; negate writes the result; what passes between them does not leave the chip.
-    assert traffic(graph).nbytes == [X, X]
-    assert traffic(graph).starts == [False, True]
+    assert traffic(graph, CPU).nbytes == [X, X]
+    assert traffic(graph, CPU).starts == [False, True]
 
 
 def test_an_operand_used_twice_is_read_once() -> None:
     build = Builder()
     x = build.argument(16, 8)
-    assert traffic(build.finish(build.same("multiply", x, x))).nbytes == [2 * X]
+    assert traffic(build.finish(build.same("multiply", x, x)), CPU).nbytes == [2 * X]
     build = Builder()
     x = build.argument(16, 8)
     graph = build.finish(build.same("add", build.same("tanh", x), build.same("sine", x)))
     # By the first op that reads it.
-    assert traffic(graph).nbytes == [X, 0, X]
+    assert traffic(graph, CPU).nbytes == [X, 0, X]
 
 
 def test_what_three_kernels_read_is_read_three_times() -> None:
@@ -81,15 +88,15 @@ def test_a_softmax_where_rows_are_not_fused_reads_them_three_times() -> None:
     graph = graph_of(softmax, spec(64, 32))
     whole, rows = 64 * 32 * 4, 64 * 4
     # The largest; the sums, which read it; and the quotients, which read both.
-    assert moved(graph, rows_fused=False) == (whole + rows) + (whole + 2 * rows) + (2 * whole + 2 * rows)
-    assert kernels(graph, rows_fused=False) == 3
+    assert moved(graph, fusing=ROWS_APART) == (whole + rows) + (whole + 2 * rows) + (2 * whole + 2 * rows)
+    assert kernels(graph, ROWS_APART) == 3
 
 
-@pytest.mark.parametrize("rows_fused", [True, False])
-def test_a_softmax_of_columns_is_three_kernels(rows_fused: bool) -> None:
+@pytest.mark.parametrize("fusing", [GPU, ROWS_APART])
+def test_a_softmax_of_columns_is_three_kernels(fusing: Fusing) -> None:
     graph = graph_of(lambda x: jax.nn.softmax(x, axis=0), spec(64, 32))
     whole, columns = 64 * 32 * 4, 32 * 4
-    assert moved(graph, rows_fused=rows_fused) == 4 * whole + 5 * columns
+    assert moved(graph, fusing=fusing) == 4 * whole + 5 * columns
 
 
 def test_rows_that_are_transposed_on_their_way_are_read_three_times() -> None:
@@ -125,7 +132,7 @@ def test_a_layer_norm_reads_its_rows_twice() -> None:
     assert moved(graph) == (whole + 2 * rows) + (2 * whole + 2 * rows)
     assert kernels(graph) == 2
     # Each of the two sums has a kernel of its own.
-    assert moved(graph, siblings_merged=False) == 2 * (whole + rows) + (2 * whole + 2 * rows)
+    assert moved(graph, fusing=APART) == 2 * (whole + rows) + (2 * whole + 2 * rows)
 
 
 def adam(p: jax.Array, m: jax.Array, v: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -138,8 +145,8 @@ def test_an_update_of_adam_is_one_kernel() -> None:
     assert moved(graph) == 7 * X
     assert kernels(graph) == 1
     # Three that read two, two, and three tensors.
-    assert moved(graph, siblings_merged=False) == 10 * X
-    assert kernels(graph, siblings_merged=False) == 3
+    assert moved(graph, fusing=APART) == 10 * X
+    assert kernels(graph, APART) == 3
 
 
 def test_what_needs_a_sum_of_all_waits_for_it() -> None:
@@ -167,6 +174,7 @@ def test_what_only_products_read_stays_apart() -> None:
 
     graph = graph_of(gated, spec(16, 8), spec(16, 8), spec(8, 32))
     assert kernels(graph) == 2 + 2
+    assert kernels(graph, replace(GPU, products_fuse=False)) == 1 + 2
     together = graph_of(lambda x, y: (jnp.tanh(x) * y, jnp.sin(x) * y), spec(16, 8), spec(16, 8))
     assert kernels(together) == 1
     assert moved(together) == 4 * X
@@ -182,8 +190,7 @@ def test_a_tanh_that_several_read_is_written_where_one_is_summed() -> None:
     products, tanh = 2 * (X + W + 16 * 32 * 4), 2 * X
     # Of x and it one result; of g and it the other, with its sum.
     assert moved(graph) == products + tanh + 3 * X + 2 * X + 8 * 4
-    kept = traffic(graph, rows_fused=True, costly_kept=False, siblings_merged=True)
-    assert sum(kept.nbytes) == products + 2 * X + 3 * X + 8 * 4
+    assert moved(graph, fusing=replace(GPU, costly_kept=False)) == products + 2 * X + 3 * X + 8 * 4
     alone = graph_of(lambda x, g, w: gelu(x, g, w)[:2], spec(16, 8), spec(16, 8), spec(8, 32))
     assert moved(alone) == products + 2 * X + 3 * X
 
