@@ -60,7 +60,7 @@ def traffic(graph: Graph, fusing: Fusing) -> Traffic:
     A value that gets memory of its own (`fusion.materialised`) is written by a kernel, which reads all values in memory
     that it is made of. What is fused is made again by each kernel (`XLA: elementwise-made-again`).
     """
-    return _Sweep(graph, fusing).run()
+    return _Counting(graph, fusing).run()
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class _Kernel:
     writes: dict[int, tuple[int, float]] = field(default_factory=dict)
 
 
-class _Sweep:
+class _Counting:
     """One pass over the ops in program order."""
 
     def __init__(self, graph: Graph, fusing: Fusing) -> None:
