@@ -77,11 +77,8 @@ class Textbook(TimeModel):
     def window(self) -> float:
         return 0.0
 
-    def seconds(self, graph: Graph) -> Sequence[float]:
-        return self.work(graph)
-
-    def launches(self, graph: Graph) -> Sequence[float]:
-        return [0.0] * len(graph.ops)
+    def computing(self, graph: Graph) -> tuple[Sequence[float], Sequence[float]]:
+        return self.work(graph), [0.0] * len(graph.ops)
 
     def heavy(self, graph: Graph) -> Mapping[int, HeavyTimes]:
         return {}

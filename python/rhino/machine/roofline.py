@@ -66,28 +66,34 @@ def perfect_s(seconds: Sequence[float], launches: Sequence[float], devices: int)
     return sum(seconds) / devices + sum(launches)
 
 
-def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
+def op_seconds(graph: Graph, cluster: Cluster, moved: Traffic | None = None) -> list[float]:
     """For each op, seconds of all its executions in a step on one device that holds everything.
 
     Of those that are no dots, convolutions or kernels, it is what a plan divides: `bytes / memory bandwidth`.
+
+    Args:
+      moved: `device_traffic` of both, where it is there.
     """
-    moved = device_traffic(graph, cluster).nbytes
+    nbytes = (moved or device_traffic(graph, cluster)).nbytes
     heavy = heavy_times(graph, cluster)
     return [
-        heavy[op.index].seconds() if op.index in heavy else _moving(graph, op, cluster, moved[op.index])
+        heavy[op.index].seconds() if op.index in heavy else _moving(graph, op, cluster, nbytes[op.index])
         for op in graph.ops
     ]
 
 
-def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
+def launch_seconds(graph: Graph, cluster: Cluster, moved: Traffic | None = None) -> list[float]:
     """For each op that is no dot, convolution or kernel, seconds of its launches in a step, which no plan divides.
 
     Each kernel has one (`rhino.program.traffic`).
+
+    Args:
+      moved: as of `op_seconds`.
     """
     launch = launch_s(cluster)
     if not launch:
         return [0.0] * len(graph.ops)
-    starts = device_traffic(graph, cluster).starts
+    starts = (moved or device_traffic(graph, cluster)).starts
     return [launch * op.trips if _is_light(op) and starts[op.index] else 0.0 for op in graph.ops]
 
 

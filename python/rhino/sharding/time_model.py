@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
-from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_seconds
+from rhino.machine.roofline import HeavyTimes, device_traffic, heavy_times, launch_seconds, op_seconds
 from rhino.program.data import Graph
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
@@ -47,13 +47,13 @@ class TimeModel:
         """Share of computing that hideable collectives can run beside (`rhino.sharding.overlap`)."""
         return WINDOW
 
-    def seconds(self, graph: Graph) -> Sequence[float]:
-        """Per op, its undivided compute seconds in a step, launches of what is no dot, convolution or kernel apart."""
-        return op_seconds(graph, self.cluster)
+    def computing(self, graph: Graph) -> tuple[Sequence[float], Sequence[float]]:
+        """Per op, its undivided compute seconds in a step; and launches of what is no dot, convolution or kernel.
 
-    def launches(self, graph: Graph) -> Sequence[float]:
-        """Per op, what `seconds` leaves out: no plan divides it."""
-        return launch_seconds(graph, self.cluster)
+        No plan divides the latter.
+        """
+        moved = device_traffic(graph, self.cluster)
+        return op_seconds(graph, self.cluster, moved), launch_seconds(graph, self.cluster, moved)
 
     def heavy(self, graph: Graph) -> Mapping[int, HeavyTimes]:
         """Of dots, convolutions and kernels, by op, what shares of them take."""
@@ -87,6 +87,6 @@ class ProgramTimes:
         """What a model says of a program, its classes tied."""
         graph, cluster = problem.graph, model.cluster
         return cls(
-            problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
+            problem, quotient, model, *model.computing(graph), model.heavy(graph),
             hideable_transfers(problem, quotient, cluster), insides(graph, cluster), apart_seconds(graph, cluster),
         )  # fmt: skip

@@ -18,7 +18,7 @@ from rhino.ir.import_graph import import_graph
 from rhino.ir.pipeline.outline import outline
 from rhino.ir.pipeline.program import fragment_ops, local_bytes, transfer_ops
 from rhino.machine import Cluster
-from rhino.machine.roofline import launch_seconds, op_seconds, perfect_s
+from rhino.machine.roofline import device_traffic, launch_seconds, op_seconds, perfect_s
 from rhino.pipeline.program import (
     Fragment,
     FragmentSeconds,
@@ -68,7 +68,9 @@ def fragment_seconds(
             text, key = modules[fragment.index].text, modules[fragment.index].key
             if key not in known:
                 graph, devices = import_graph(parse_text(text, module.context)), program.meshes[fragment.group].devices
-                known[key] = perfect_s(op_seconds(graph, cluster), launch_seconds(graph, cluster), len(devices))
+                moved = device_traffic(graph, cluster)
+                work, launches = op_seconds(graph, cluster, moved), launch_seconds(graph, cluster, moved)
+                known[key] = perfect_s(work, launches, len(devices))
             seconds.append(known[key])
         else:
             split = program.find("weight", fragment.stage) is not None

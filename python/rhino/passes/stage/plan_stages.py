@@ -10,7 +10,7 @@ from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassLog, errors_at
 from rhino.ir.import_graph import import_graph
 from rhino.ir.pipeline.stages import write_stages
-from rhino.machine.roofline import launch_seconds, op_seconds
+from rhino.machine.roofline import device_traffic, launch_seconds, op_seconds
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
 from rhino.pipeline.cut import StageOptions, plan_step
@@ -76,11 +76,12 @@ class PlanStages(Pass):
         # No device of a stage launches less than all of it.
         width = cluster.num_devices / self.stages
         placement = Placement.of(cluster, self.stages)
-        launched = [width * seconds for seconds in launch_seconds(graph, cluster)]
+        moved = device_traffic(graph, cluster)
+        launched = [width * seconds for seconds in launch_seconds(graph, cluster, moved)]
         with errors_at(main):
             plan = plan_step(
                 graph,
-                [work + start for work, start in zip(op_seconds(graph, cluster), launched, strict=True)],
+                [work + start for work, start in zip(op_seconds(graph, cluster, moved), launched, strict=True)],
                 placement.machine(graph.microbatches, self.schedule, self.memory_limit),
                 StageOptions(exposure=self.exposure, balance=self.balance),
             )
