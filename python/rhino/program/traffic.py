@@ -175,8 +175,11 @@ class _Counting:
             starts, update = op.operands[1:2], values[op.operands[1]]
             written, elements = {made[0]: (op.index, float(update.nbytes))}, update.elements
         reads, scalars = self._reads(op, starts)
-        alone = not self.fusing.siblings_merged or (
-            self.fusing.products_fuse and op.name != _REDUCE and self._only_multiplied(made[0])
+        # What is updated in place is no other kernel's, too.
+        alone = (
+            not self.fusing.siblings_merged
+            or op.name == _UPDATE
+            or (self.fusing.products_fuse and op.name != _REDUCE and self._only_multiplied(made[0]))
         )
         kernel = None if alone else self._sibling(op, elements, reads, scalars)
         if kernel is None:

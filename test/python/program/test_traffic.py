@@ -195,6 +195,18 @@ def test_a_tanh_that_several_read_is_written_where_one_is_summed() -> None:
     assert moved(alone) == products + 2 * X + 3 * X
 
 
+def test_an_update_in_place_is_a_kernel_of_its_own() -> None:
+    """It reads what another kernel has made, and does not make it again."""
+
+    def keep(stack: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        made = jnp.tanh(x)
+        return jax.lax.dynamic_update_slice(stack, made[None], (2, 0, 0)), made
+
+    graph = graph_of(keep, spec(4, 16, 8), spec(16, 8), donate=(0,))
+    assert kernels(graph) == 2
+    assert moved(graph) == 2 * X + 2 * X
+
+
 def test_results_that_follow_from_each_other_by_a_product_are_two_kernels() -> None:
     def chain(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
         first = jnp.tanh(x)
