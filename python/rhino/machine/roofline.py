@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from rhino.machine.model import Cluster
 from rhino.machine.rates import ProductRates
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import materialised, traffic_bytes
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Attention, Factors, MatrixProduct, Parts, attention_of, product_of
+from rhino.program.traffic import Fusing, Traffic, traffic
+from rhino.xla import back_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +71,31 @@ def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
 
     Of those that are no dots, convolutions or kernels, it is what a plan divides: `bytes / memory bandwidth`.
     """
-    real = materialised(graph)
+    nbytes = device_traffic(graph, cluster).nbytes
     heavy = heavy_times(graph, cluster)
-    return [heavy[op.index].seconds() if op.index in heavy else _moving(graph, op, cluster, real) for op in graph.ops]
+    return [
+        heavy[op.index].seconds() if op.index in heavy else _moving(graph, op, cluster, nbytes[op.index])
+        for op in graph.ops
+    ]
 
 
 def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
     """For each op that is no dot, convolution or kernel, seconds of its launches in a step, which no plan divides.
 
-    A fusion is one kernel: what is written to memory has one, what is made inside of it has none. Scalars, such as the
-    counters of loops, are made beside what reads them.
+    Each kernel has one (`rhino.program.traffic`).
     """
-    launch, real = launch_s(cluster), materialised(graph)
+    launch = launch_s(cluster)
+    if not launch:
+        return [0.0] * len(graph.ops)
+    starts = device_traffic(graph, cluster).starts
+    return [launch * op.trips if _is_light(op) and starts[op.index] else 0.0 for op in graph.ops]
 
-    def writes(op: Op) -> bool:
-        made = any(real[v] and graph.values[v].elements > 1 for v in op.results)
-        return _is_light(op) and made and traffic_bytes(graph, op, real) > 0
 
-    return [launch * op.trips if launch and writes(op) else 0.0 for op in graph.ops]
+def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
+    """What the kernels move that XLA makes for the cluster's devices."""
+    made = back_end(cluster.device.xla_target)
+    fusing = Fusing(made.rows_fused, made.costly_kept, made.siblings_merged, products_fuse=not made.dots_widened)
+    return graph.fact(traffic, fusing)
 
 
 def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
@@ -180,10 +188,10 @@ def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
     return kernel_seconds(cluster, op.kernel.rate, op.kernel.dtype, op.flops, shapes)
 
 
-def _moving(graph: Graph, op: Op, cluster: Cluster, real: Sequence[bool]) -> float:
+def _moving(graph: Graph, op: Op, cluster: Cluster, nbytes: float) -> float:
     if not op.results:
         return 0.0
-    memory_s = traffic_bytes(graph, op, real) / memory_bytes_s(cluster)
+    memory_s = nbytes / memory_bytes_s(cluster)
     if op.manual is not None:
         if op.rule is None:
             return max(_arithmetic(graph, op, cluster), memory_s) * op.trips

@@ -5,7 +5,7 @@ Owns the data model only. Built by `rhino.ir.import_graph` from MLIR, or by hand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from math import prod
@@ -222,18 +222,23 @@ class Graph:
     stage_pins: dict[int, dict[int, tuple[str, Dims]]] = field(default_factory=dict)
     microbatch_loop: int = -1
     axes: tuple[tuple[str, int], ...] = ()
-    _facts: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _facts: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def microbatches(self) -> int:
         """How often the loop over micro-batches runs; 1 without one."""
         return max(1, self.ops[self.microbatch_loop].iterations) if self.microbatch_loop >= 0 else 1
 
-    def fact(self, find: Callable[[Graph], Fact]) -> Fact:
-        """What a function finds in the operations, found once: they stay as they are when a program has been read."""
-        if find not in self._facts:
-            self._facts[find] = find(self)
-        found: Fact = self._facts[find]
+    def fact(self, find: Callable[..., Fact], *given: Hashable) -> Fact:
+        """What a function finds in the operations, found once: they stay as they are when a program has been read.
+
+        Args:
+          given: its arguments after the graph.
+        """
+        key = find, given
+        if key not in self._facts:
+            self._facts[key] = find(self, *given)
+        found: Fact = self._facts[key]
         return found
 
     def users(self) -> Sequence[Sequence[int]]:

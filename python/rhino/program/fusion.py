@@ -24,6 +24,9 @@ _IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
 
 def is_fusible(op: Op) -> bool:
     """Whether XLA computes the op inside the fusion of whatever reads it."""
+    if op.name == "stablehlo.reduce":
+        # Over dimensions of 1 it is a reshape.
+        return op.rule is not None and all(op.rule.factor_sizes[f] == 1 for f in op.rule.reduction)
     return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in _UNFUSIBLE and op.kernel is None)
 
 
@@ -133,20 +136,3 @@ def buffers(graph: Graph) -> Sequence[int]:
         if op.name in _IN_PLACE and owner[op.operands[0]] not in kept:
             owner[op.results[0]] = owner[op.operands[0]]
     return owner
-
-
-def traffic_bytes(graph: Graph, op: Op, real: Sequence[bool]) -> float:
-    """Bytes of memory traffic of one execution of an op, on one device holding everything."""
-    values = graph.values
-    if op.kernel is not None:
-        return float(op.kernel.nbytes)
-    if op.ties or op.name.startswith("sdy.") or op.name in ("stablehlo.constant", "stablehlo.iota"):
-        return 0.0
-    if op.name == "stablehlo.dynamic_update_slice":
-        return 2.0 * values[op.operands[1]].nbytes
-    written = sum(values[v].nbytes for v in op.results if real[v])
-    if op.name in ("stablehlo.gather", "stablehlo.dynamic_slice", "stablehlo.slice"):
-        return 2.0 * written
-    if op.name == "stablehlo.scatter":
-        return 3.0 * sum(values[v].nbytes for v in op.operands[2:])
-    return float(written + sum(values[v].nbytes for v in dict.fromkeys(op.operands) if real[v]))

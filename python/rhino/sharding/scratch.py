@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rhino.program.data import Graph, Op
-from rhino.program.fusion import buffers, is_elementwise, materialised
+from rhino.program.costly import costly
+from rhino.program.fusion import buffers, materialised
 from rhino.program.memory import Lifetimes
 from rhino.program.siblings import merged
 from rhino.sharding.problem import Problem
-
-# Too costly to be computed again by each kernel that reads them.
-_COSTLY = ("stablehlo.tanh",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +110,12 @@ def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool) -> Iterator[Sc
     peak, 0.88 without all of this).
     """
     graph = problem.graph
-    if not any(op.name in _COSTLY for op in graph.ops):
-        return
-    real, owner, users = materialised(graph), buffers(graph), graph.users()
+    real = materialised(graph)
+    shared = list(costly(graph, real))
+    owner = buffers(graph) if shared else []
     last = {root: end for root, _, end in life.intervals}
-    for op in graph.ops:
-        if op.name not in _COSTLY:
-            continue
-        v = op.results[0]
-        if real[v] or problem.node_of[v] < 0:
-            continue
-        made, summed = _descendants(graph, op, real, users)
-        if len(made) < 2 or not (summed or dots_upcast):
+    for v, made, summed in shared:
+        if problem.node_of[v] < 0 or not (summed or dots_upcast):
             continue
         at = max(graph.values[d].producer for d in made)
         yield Scratch(v, problem.node_of[v], problem.classes[v], 4 * graph.values[v].elements, at, at)
@@ -132,29 +123,3 @@ def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool) -> Iterator[Sc
             end = last.get(owner[d])
             if end is not None and end < at and problem.node_of[d] >= 0:
                 yield Scratch(d, problem.node_of[d], problem.classes[d], graph.values[d].nbytes, end + 1, at)
-
-
-def _descendants(graph: Graph, op: Op, real: Sequence[bool], users: Sequence[Sequence[int]]) -> tuple[list[int], bool]:
-    """Values in memory that are computed from an op's result by element-wise ops of its region alone.
-
-    Also says whether one of these ops' results is summed.
-    """
-    shape = graph.values[op.results[0]].shape
-    found: dict[int, None] = {}
-    summed = False
-    queue = [op.results[0]]
-    seen = set(queue)
-    for v in queue:
-        for o in users[v]:
-            reader = graph.ops[o]
-            summed = summed or reader.name == "stablehlo.reduce"
-            if reader.parent != op.parent or not is_elementwise(graph, reader):
-                continue
-            result = reader.results[0]
-            if result in seen or graph.values[result].shape != shape:
-                continue
-            seen.add(result)
-            if real[result]:
-                found[result] = None
-            queue.append(result)
-    return list(found), summed

@@ -40,6 +40,9 @@ class BackEnd:
       wire_widened: sends floats of two bytes as float32.
       elements_widened: element-wise operations on bfloat16 work in float32, and memory counts it.
       dots_widened: dots of bfloat16 work on float32 copies, and memory counts them.
+      rows_fused: kernels compute sums of their rows themselves: a softmax is one.
+      costly_kept: a tanh that several results are made of is written, if one of these is summed.
+      siblings_merged: what goes over the same elements is one kernel, with several results.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
       options: what Rhino tells XLA, unless the caller says otherwise.
     """
@@ -51,6 +54,9 @@ class BackEnd:
     wire_widened: bool = False
     elements_widened: bool = False
     dots_widened: bool = False
+    rows_fused: bool = True
+    costly_kept: bool = True
+    siblings_merged: bool = True
     refuses_algorithms: bool = False
     options: Mapping[str, int] = field(default_factory=lambda: _GPU_OPTIONS, hash=False)
 
@@ -66,11 +72,14 @@ _CPU = BackEnd(
     reduce_scatters=False,
     asynchronous=False,
     wire_widened=True,
+    rows_fused=False,
+    costly_kept=False,
+    siblings_merged=False,
     options=MappingProxyType({}),
 )
 _GPU = BackEnd()
 _AMPERE = replace(_GPU, elements_widened=True)
-_VOLTA = replace(_AMPERE, dots_widened=True, refuses_algorithms=True)
+_VOLTA = replace(_AMPERE, dots_widened=True, rows_fused=False, costly_kept=False, refuses_algorithms=True)
 
 BACK_ENDS: Mapping[str, BackEnd] = MappingProxyType(
     {"cpu": _CPU, "v100": _VOLTA, "a100": _AMPERE, "h100": _GPU, "h200": _GPU, "b200": _GPU}

@@ -9,10 +9,12 @@ from rhino.errors import RhinoError, nearest
 from rhino.xla.behaviour import TRIED, Behaviour
 from rhino.xla.collectives import COLLECTIVES
 from rhino.xla.faults import FAULTS
+from rhino.xla.kernels import KERNELS
 from rhino.xla.memory import MEMORY
 
 PARTS = {
     "Collectives": COLLECTIVES,
+    "Kernels": KERNELS,
     "Memory and types": MEMORY,
     "What Rhino keeps programs away from": FAULTS,
 }

@@ -1,41 +1,17 @@
-"""Behaviours of XLA's fusion and buffer assignment: what is written to memory, where, and in which type."""
+"""Behaviours of XLA's buffer assignment: what is written to memory, where, and in which type."""
 
 from __future__ import annotations
 
 import re
 
-from rhino.xla.behaviour import Behaviour, Compiled, Probe, program
+from rhino.xla.behaviour import Behaviour, Probe, program
 from rhino.xla.collectives import GPUS, TARGETS, dot
+from rhino.xla.kernels import BYTES, ONE, ZERO, L, kernels, sort, temp
 
-L = "tensor<1024x1024xf32>"
 H = "tensor<1024x1024xbf16>"
-BYTES = 1024 * 1024 * 4
 _LARGE = "tensor<2048x2048xf32>"
-_ONE = "x=1"
 
 
-def temp(compiled: Compiled) -> int:
-    """Bytes that the program takes besides what it is given and returns."""
-    return int(compiled.memory_analysis().temp_bytes)
-
-
-def kernels(compiled: Compiled) -> list[str]:
-    """The operations of the program's outermost computation that compute: fusions, dots, calls of libraries."""
-    entry = compiled.hlo_text().partition("\nENTRY ")[2].partition("\n}")[0]
-    found = re.findall(r"^\s+(?:ROOT )?%\S+ = (?:\([^)]*\)|\S+) ([a-z-]+)\(", entry, re.M)
-    return [name for name in found if name not in ("parameter", "constant", "bitcast", "get-tuple-element", "tuple")]
-
-
-def _sort(name: str, of: str) -> str:
-    """What no fusion takes in."""
-    return f"""%{name} = "stablehlo.sort"(%{of}) ({{
-      ^bb0(%p: tensor<f32>, %q: tensor<f32>):
-        %less = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
-        stablehlo.return %less : tensor<i1>
-      }}) {{dimension = 1 : i64, is_stable = true}} : ({L}) -> {L}\n"""
-
-
-_ZERO = "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
 _UPDATE = f"""%0 = stablehlo.dynamic_update_slice %a, %row, %at, %none
     : ({L}, tensor<1x1024xf32>, tensor<i32>, tensor<i32>) -> {L}
     return %0 : {L}"""
@@ -54,8 +30,8 @@ def _scatter(into: str, name: str = "s") -> str:
 
 def _fills(second: str) -> str:
     """Two scatters, into zeros and into what is given."""
-    return f"""{_ZERO}%z = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}
-      {_sort("b2", "b")}%y = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}
+    return f"""{ZERO}%z = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}
+      {sort("b2", "b")}%y = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}
       {_scatter("%z", "s")}%v = stablehlo.abs %u : tensor<64xf32>
       {_scatter(second, "r").replace("%u)", "%v)")}return %s, %r, %b2 : {L}, {L}, {L}"""
 
@@ -65,56 +41,6 @@ _STACK = "tensor<8x1024x1024xf32>"
 
 MEMORY = (
     Behaviour(
-        "elementwise-fused",
-        "A chain of element-wise operations is one kernel that writes its last result alone.",
-        "InstructionFusion",
-        probe=Probe(
-            program(
-                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
-                f"%0 = stablehlo.exponential %a : {L}\n%1 = stablehlo.add %0, %b : {L}\n"
-                f"%2 = stablehlo.multiply %1, %a : {L}\nreturn %2 : {L}",
-                _ONE,
-            ),
-            lambda c: len(kernels(c)) == 1,
-        ),
-    ),
-    Behaviour(
-        "elementwise-made-again",
-        "What is element-wise is computed again by each kernel that reads it, and not kept in memory meanwhile. On "
-        "CPUs it is kept, which plans do not count.",
-        "PriorityFusion",
-        probe=Probe(
-            program(
-                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
-                f"%0 = stablehlo.add %a, %b : {L}\n%1 = stablehlo.sine %0 : {L}\n{_sort('2', '1')}"
-                f"%3 = stablehlo.multiply %2, %0 : {L}\nreturn %3 : {L}",
-                _ONE,
-            ),
-            lambda c: len(re.findall(r"f32\[1024,1024\]\S* add\(", c.hlo_text())) == 2 and temp(c) < 2 * BYTES,
-        ),
-        where=TARGETS,
-        not_on=("cpu",),
-    ),
-    Behaviour(
-        "siblings-merged",
-        "Element-wise results that share what is computed for them, and do not follow from each other, are written by "
-        "one kernel, when all it reads is there; it writes over nothing that it reads. Plans count it where dots are "
-        "widened: elsewhere XLA's own kernels for dots often compute such results themselves.",
-        "PriorityFusion, MultiOutputFusion",
-        probe=Probe(
-            program(
-                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {L} @[-, -]",
-                f"{_sort('0', 'a')}{_sort('1', 'b')}%2 = stablehlo.exponential %0 : {L}\n"
-                f"%3 = stablehlo.multiply %2, %b : {L}\n%4 = stablehlo.multiply %2, %1 : {L}\n"
-                f"{_sort('5', '3')}{_sort('6', '4')}return %5, %6 : {L}, {L}",
-                _ONE,
-            ),
-            # Besides four sorts.
-            lambda c: len(kernels(c)) == 5,
-        ),
-        where=("v100", "a100", "h100"),
-    ),
-    Behaviour(
         "fills-merged",
         "Tensors of one shape that are filled with constants are filled by one kernel, before the first is needed.",
         "MultiOutputFusion",
@@ -123,7 +49,7 @@ MEMORY = (
                 f"%a: {L} @[-, -], %b: {L} @[-, -], %at: tensor<64x2xi32> @[-, -], %u: tensor<64xf32> @[-]"
                 f" -> {L} @[-, -], {L} @[-, -], {L} @[-, -]",
                 _fills("%y"),
-                _ONE,
+                ONE,
             ),
             lambda c: re.search(r"= \(\S+ \S+\) fusion\(\)", c.hlo_text()) is not None,
         ),
@@ -138,8 +64,8 @@ MEMORY = (
         probe=Probe(
             program(
                 f"%a: {L} @[-, -], %b: {L} @[-, -], %c: {L} @[-, -] -> {L} @[-, -], {L} @[x, -]",
-                f"{dot('s', 'a', 'b', L)}%0 = sdy.sharding_constraint %s @[-, -] : {L}\n{_sort('m', '0')}"
-                f"%1 = sdy.sharding_constraint %m @[-, -] : {L}\n{_sort('2', '1')}{_sort('3', '2')}"
+                f"{dot('s', 'a', 'b', L)}%0 = sdy.sharding_constraint %s @[-, -] : {L}\n{sort('m', '0')}"
+                f"%1 = sdy.sharding_constraint %m @[-, -] : {L}\n{sort('2', '1')}{sort('3', '2')}"
                 f"%4 = sdy.sharding_constraint %3 @[-, -] : {L}\n%5 = sdy.sharding_constraint %0 @[x, -] : {L}\n"
                 f"{dot('6', '5', 'c', L)}return %4, %6 : {L}, {L}",
             ),
@@ -205,7 +131,7 @@ MEMORY = (
             program(
                 f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
                 f"%0 = stablehlo.tanh %a : {L}\n{dot('1', '0', 'b', L)}return %1 : {L}",
-                _ONE,
+                ONE,
             ),
             lambda c: len(kernels(c)) == 2,
         ),
@@ -232,7 +158,7 @@ MEMORY = (
                   stablehlo.return %j, %next, %c : tensor<i32>, {L}, {L}
                 }}
                 return %r#1 : {L}""",
-                _ONE,
+                ONE,
             ),
             lambda c: temp(c) < BYTES,
         ),
@@ -245,10 +171,10 @@ MEMORY = (
             program(
                 f"%a: {L} @[-, -], %b: {L} @[-, -], %at: tensor<64x2xi32> @[-, -], %u: tensor<64xf32> @[-]"
                 f" -> {L} @[-, -]",
-                f"{_ZERO}%z = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}\n"
+                f"{ZERO}%z = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}\n"
                 f"{_scatter('%z')}%p = stablehlo.multiply %a, %b : {L}\n"
                 f"%1 = stablehlo.add %s, %p : {L}\nreturn %1 : {L}",
-                _ONE,
+                ONE,
             ),
             lambda c: not re.search(r"f32\[1024,1024\]\S* broadcast\(", c.hlo_text()),
         ),
@@ -261,7 +187,7 @@ MEMORY = (
             program(
                 f"%a: {L} @[-, -]!, %row: tensor<1x1024xf32> @[-, -], %at: tensor<i32> @[] -> {L} @[-, -]",
                 _NONE + _UPDATE,
-                _ONE,
+                ONE,
             ),
             lambda c: temp(c) < 16384 and c.memory_analysis().alias_bytes == BYTES,
         ),
@@ -274,7 +200,7 @@ MEMORY = (
             program(
                 f"%a: {L} @[-, -], %row: tensor<1x1024xf32> @[-, -], %at: tensor<i32> @[] -> {L} @[-, -]",
                 _NONE + _UPDATE,
-                _ONE,
+                ONE,
             ),
             lambda c: (
                 c.memory_analysis().alias_bytes == 0
@@ -287,7 +213,7 @@ MEMORY = (
         "An argument that is returned as it is, and not donated, is copied.",
         "CopyInsertion",
         probe=Probe(
-            program(f"%a: {L} @[-, -] -> {L} @[-, -]", f"return %a : {L}", _ONE),
+            program(f"%a: {L} @[-, -] -> {L} @[-, -]", f"return %a : {L}", ONE),
             lambda c: c.memory_analysis().output_bytes == BYTES and "copy(" in c.hlo_text(),
         ),
     ),
@@ -302,7 +228,7 @@ MEMORY = (
                   : (tensor<2048x8xf32>, tensor<8x2048xf32>) -> {_LARGE}
                 %1 = stablehlo.sine %0 : {_LARGE}
                 return %1 : {_LARGE}""",
-                _ONE,
+                ONE,
             ),
             # A library takes a few MiB to work in.
             lambda c: temp(c) < 3 * BYTES,
@@ -336,7 +262,7 @@ MEMORY = (
             program(
                 f"%a: {H} @[-, -], %b: {H} @[-, -] -> {H} @[-, -]",
                 f"%0 = stablehlo.add %a, %b : {H}\n%1 = stablehlo.multiply %0, %b : {H}\nreturn %1 : {H}",
-                _ONE,
+                ONE,
             ),
             lambda c: not re.search(r"bf16\[\S* (?:add|multiply)\(", c.hlo_text()),
         ),
@@ -350,7 +276,7 @@ MEMORY = (
         "FloatNormalization",
         probe=Probe(
             program(
-                f"%a: {H} @[-, -], %b: {H} @[-, -] -> {H} @[-, -]", dot("0", "a", "b", H) + f"return %0 : {H}", _ONE
+                f"%a: {H} @[-, -], %b: {H} @[-, -] -> {H} @[-, -]", dot("0", "a", "b", H) + f"return %0 : {H}", ONE
             ),
             lambda c: temp(c) >= 3 * BYTES,
         ),
@@ -368,7 +294,7 @@ MEMORY = (
                   lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1,
                   allow_imprecise_accumulation = false> : ({H}, {H}) -> {L}
                 return %0 : {L}""",
-                _ONE,
+                ONE,
             ),
             refused="lgorithm",
         ),

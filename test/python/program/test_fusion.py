@@ -1,4 +1,4 @@
-"""Which values XLA writes to memory, which share a buffer, and what an op reads and writes."""
+"""Which values XLA writes to memory, and which share a buffer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hand_graphs import Builder
 from search_programs import graph_of, spec
 
 from rhino.program import Graph
-from rhino.program.fusion import buffers, is_fusible, materialised, traffic_bytes
+from rhino.program.fusion import buffers, is_fusible, materialised
 
 
 def result(graph: Graph, name: str) -> int:
@@ -86,68 +86,6 @@ def test_updates_in_place_share_the_buffer_of_what_may_be_overwritten(donate: tu
     owner = buffers(graph)
     shares = owner[result(graph, "dynamic_update_slice")] == graph.arguments[0].value
     assert shares is bool(donate)
-
-
-X, W = 16 * 8 * 4, 8 * 32 * 4
-
-
-def test_traffic_of_a_dot_is_operands_and_result() -> None:
-    build = Builder()
-    x, w = build.argument(16, 8), build.argument(8, 32)
-    graph = build.finish(build.dot(x, w))
-    assert traffic_bytes(graph, graph.ops[0], materialised(graph)) == X + W + 16 * 32 * 4
-
-
-def test_traffic_of_a_fusion_is_counted_at_its_ends() -> None:
-    build = Builder()
-    x = build.argument(16, 8)
-    graph = build.finish(build.same("negate", build.same("tanh", x)))
-    real = materialised(graph)
-    # tanh reads the argument; negate writes the result; what passes between them does not leave the chip.
-    assert [traffic_bytes(graph, op, real) for op in graph.ops] == [X, X]
-
-
-def test_an_operand_used_twice_is_read_once() -> None:
-    build = Builder()
-    x = build.argument(16, 8)
-    graph = build.finish(build.same("multiply", x, x))
-    assert traffic_bytes(graph, graph.ops[0], materialised(graph)) == 2 * X
-
-
-IDS = spec(4, dtype=jnp.int32)
-PARTIAL_ACCESS = {
-    # Reads and writes the slice, not the whole.
-    "dynamic_slice": (
-        lambda x, i: jax.lax.dynamic_slice(x, (i, 0), (1, 8)),
-        (spec(64, 8), spec(dtype=jnp.int32)),
-        2 * 32,
-    ),
-    "dynamic_update_slice": (
-        lambda x, y: jax.lax.dynamic_update_slice(x, y, (2, 0)),
-        (spec(64, 8), spec(1, 8)),
-        2 * 32,
-    ),
-    # Reads the rows, and writes them.
-    "gather": (lambda t, i: t.at[i].get(mode="clip"), (spec(64, 8), IDS), 2 * 4 * 32),
-    # Reads rows and updates, writes rows.
-    "scatter": (lambda t, i, u: t.at[i].add(u, mode="drop"), (spec(64, 8), IDS, spec(4, 8)), 3 * 4 * 32),
-}
-
-
-@pytest.mark.parametrize("name", PARTIAL_ACCESS)
-def test_traffic_of_partial_access(name: str) -> None:
-    function, arguments, expected = PARTIAL_ACCESS[name]
-    graph = graph_of(function, *arguments)
-    (op,) = (op for op in graph.ops if op.name == f"stablehlo.{name}")
-    assert traffic_bytes(graph, op, materialised(graph)) == expected
-
-
-def test_loops_and_constants_move_nothing_themselves() -> None:
-    graph = graph_of(loop, spec(16, 8))
-    real = materialised(graph)
-    for op in graph.ops:
-        if op.name in ("stablehlo.while", "stablehlo.constant"):
-            assert traffic_bytes(graph, op, real) == 0
 
 
 def test_gradients_by_labels_are_added_where_they_are_summed() -> None:

@@ -17,10 +17,10 @@ from rhino.ir.pipeline.predicted import predict_pipeline
 from rhino.ir.propagated import RESHARDS, give_rules, number_operations, numbers_of, read_propagated
 from rhino.ir.read_layouts import is_conversion, read_layouts
 from rhino.machine import Cluster
+from rhino.machine.roofline import device_traffic
 from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.registry import Pass, option, register
 from rhino.program import Graph
-from rhino.program.fusion import materialised, traffic_bytes
 from rhino.sharding.estimate import Estimated, estimate, estimate_plan, estimate_propagated
 from rhino.sharding.replay import UnreadableError
 from rhino.sharding.uneven import share
@@ -85,14 +85,14 @@ class Estimate(Pass):
                 graph, found = _read(module, main, cluster, mesh, log)
         if len(graph.ops) < len(ops):
             ops = [op for op in ops if not is_conversion(op)]
-        real = materialised(graph)
+        moved = device_traffic(graph, cluster).nbytes
         for index, seconds in found.op_seconds.items():
             op = graph.ops[index]
             parts = found.op_parts[index]
             cost = {
                 "time_s": seconds,
                 "flops": share(op.flops, parts),
-                "bytes": int(traffic_bytes(graph, op, real) / parts),
+                "bytes": int(moved[index] / parts),
             }
             if op.trips > 1:
                 cost["trips"] = op.trips

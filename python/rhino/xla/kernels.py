@@ -1,0 +1,175 @@
+"""Behaviours of XLA's fusion: which operations are one kernel, and what each kernel makes again."""
+
+from __future__ import annotations
+
+import re
+
+from rhino.xla.behaviour import Behaviour, Compiled, Probe, program
+from rhino.xla.collectives import TARGETS, dot
+
+L = "tensor<1024x1024xf32>"
+BYTES = 1024 * 1024 * 4
+ONE = "x=1"
+ZERO = "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
+_HUGE = "tensor<4096x4096xf32>"
+_R = "tensor<1024xf32>"
+
+
+def temp(compiled: Compiled) -> int:
+    """Bytes that the program takes besides what it is given and returns."""
+    return int(compiled.memory_analysis().temp_bytes)
+
+
+def kernels(compiled: Compiled) -> list[str]:
+    """The operations of the program's outermost computation that compute: fusions, dots, calls of libraries."""
+    entry = compiled.hlo_text().partition("\nENTRY ")[2].partition("\n}")[0]
+    found = re.findall(r"^\s+(?:ROOT )?%\S+ = (?:\([^)]*\)|\S+) ([a-z-]+)\(", entry, re.M)
+    return [name for name in found if name not in ("parameter", "constant", "bitcast", "get-tuple-element", "tuple")]
+
+
+def sort(name: str, of: str) -> str:
+    """What no fusion takes in."""
+    return f"""%{name} = "stablehlo.sort"(%{of}) ({{
+      ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+        %less = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %less : tensor<i1>
+      }}) {{dimension = 1 : i64, is_stable = true}} : ({L}) -> {L}\n"""
+
+
+def _reduced(name: str, of: str, kind: str = "add", dim: int = 1) -> str:
+    """A vector: a matrix reduced over one of its dimensions, from what is called %zero."""
+    return (
+        f"%{name} = stablehlo.reduce(%{of} init: %zero) applies stablehlo.{kind} across dimensions = [{dim}]"
+        f" : ({L}, tensor<f32>) -> {_R}\n"
+    )
+
+
+def _softmax(of: str) -> str:
+    """%e, exponentials of a matrix over its largest in each row; %d, these over their sums; %t, those sums."""
+    return (
+        f"{ZERO}{_reduced('m', of, 'maximum')}"
+        f"%x = stablehlo.broadcast_in_dim %m, dims = [0] : ({_R}) -> {L}\n"
+        f"%y = stablehlo.subtract %{of}, %x : {L}\n%e = stablehlo.exponential %y : {L}\n{_reduced('t', 'e')}"
+        f"%u = stablehlo.broadcast_in_dim %t, dims = [0] : ({_R}) -> {L}\n%d = stablehlo.divide %e, %u : {L}\n"
+    )
+
+
+KERNELS = (
+    Behaviour(
+        "elementwise-fused",
+        "A chain of element-wise operations is one kernel that writes its last result alone.",
+        "InstructionFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
+                f"%0 = stablehlo.exponential %a : {L}\n%1 = stablehlo.add %0, %b : {L}\n"
+                f"%2 = stablehlo.multiply %1, %a : {L}\nreturn %2 : {L}",
+                ONE,
+            ),
+            lambda c: len(kernels(c)) == 1,
+        ),
+    ),
+    Behaviour(
+        "elementwise-made-again",
+        "What is element-wise is computed again by each kernel that reads it, and not kept in memory meanwhile. On "
+        "CPUs it is kept, which plans do not count.",
+        "PriorityFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
+                f"%0 = stablehlo.add %a, %b : {L}\n%1 = stablehlo.sine %0 : {L}\n{sort('2', '1')}"
+                f"%3 = stablehlo.multiply %2, %0 : {L}\nreturn %3 : {L}",
+                ONE,
+            ),
+            lambda c: len(re.findall(r"f32\[1024,1024\]\S* add\(", c.hlo_text())) == 2 and temp(c) < 2 * BYTES,
+        ),
+        where=TARGETS,
+        not_on=("cpu",),
+    ),
+    Behaviour(
+        "siblings-merged",
+        "Element-wise results that share what is computed for them, and do not follow from each other, are written by "
+        "one kernel, when all it reads is there; it writes over nothing that it reads. Plans count it where dots are "
+        "widened: elsewhere XLA's own kernels for dots often compute such results themselves.",
+        "PriorityFusion, MultiOutputFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {L} @[-, -]",
+                f"{sort('0', 'a')}{sort('1', 'b')}%2 = stablehlo.exponential %0 : {L}\n"
+                f"%3 = stablehlo.multiply %2, %b : {L}\n%4 = stablehlo.multiply %2, %1 : {L}\n"
+                f"{sort('5', '3')}{sort('6', '4')}return %5, %6 : {L}, {L}",
+                ONE,
+            ),
+            # Besides four sorts.
+            lambda c: len(kernels(c)) == 5,
+        ),
+        where=("v100", "a100", "h100"),
+    ),
+    Behaviour(
+        "sums-merged",
+        "A reduction is made by the kernel that makes what it sums, or by one that reads it, too.",
+        "MultiOutputFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {_R} @[-]",
+                f"{ZERO}%0 = stablehlo.multiply %a, %b : {L}\n{_reduced('1', '0')}return %0, %1 : {L}, {_R}",
+                ONE,
+            ),
+            lambda c: len(kernels(c)) == 1,
+        ),
+        field="siblings_merged",
+        where=TARGETS,
+    ),
+    Behaviour(
+        "rows-reduced-inside",
+        "What a row is reduced to, and what is made of that and of the row, is one kernel, which reads the row once: a "
+        "softmax along the last dimension.",
+        "SoftmaxRewriterTriton",
+        probe=Probe(
+            program(f"%a: {L} @[-, -] -> {L} @[-, -]", f"{_softmax('a')}return %d : {L}", ONE),
+            lambda c: len(kernels(c)) == 1,
+        ),
+        field="rows_fused",
+        where=TARGETS,
+    ),
+    Behaviour(
+        "rows-reduced-apart",
+        "Where rows are transposed on their way, their reductions are kernels of their own, and each reads all of "
+        "them.",
+        "SoftmaxRewriterTriton",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -] -> {L} @[-, -]",
+                f"{sort('s', 'a')}%b = stablehlo.transpose %s, dims = [1, 0] : ({L}) -> {L}\n"
+                f"{_softmax('b')}{sort('r', 'd')}return %r : {L}",
+                ONE,
+            ),
+            # Besides two sorts.
+            lambda c: len(kernels(c)) == 6,
+        ),
+        where=("v100", "a100", "h100"),
+    ),
+    Behaviour(
+        "costly-made-once",
+        "A tanh that several results are made of is written by a kernel of its own, if one of these is summed.",
+        "PriorityFusion",
+        probe=Probe(
+            program(
+                f"%a: {_HUGE} @[-, -], %b: {_HUGE} @[-, -] -> {_HUGE} @[-, -], {_HUGE} @[-, -], tensor<4096xf32> @[-]",
+                f"""{ZERO}%t = stablehlo.tanh %a : {_HUGE}
+                %0 = stablehlo.multiply %t, %a : {_HUGE}
+                %1 = stablehlo.multiply %t, %t : {_HUGE}
+                %2 = stablehlo.multiply %1, %b : {_HUGE}
+                %s = stablehlo.reduce(%2 init: %zero) applies stablehlo.add across dimensions = [0]
+                  : ({_HUGE}, tensor<f32>) -> tensor<4096xf32>
+                {dot("3", "0", "b", _HUGE)}{dot("4", "2", "b", _HUGE)}
+                return %3, %4, %s : {_HUGE}, {_HUGE}, tensor<4096xf32>""",
+                ONE,
+            ),
+            # Two dots, and what both read.
+            lambda c: len(kernels(c)) == 4,
+        ),
+        field="costly_kept",
+        where=TARGETS,
+    ),
+)
