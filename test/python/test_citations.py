@@ -29,8 +29,13 @@ _MISSING = 'docs/design/search.md has no heading "Memories"'
 PAPER = re.compile(r"\b\d{4}\.\d{4,5}\b")
 
 
-def prose(source: str) -> Iterator[str]:
+@cache
+def prose(source: str) -> tuple[str, ...]:
     """The docstrings and the runs of comments of a source, each as one line."""
+    return tuple(_prose(source))
+
+
+def _prose(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield " ".join((ast.get_docstring(node) or "").split())

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
     # Two replicas of each stage, which do not divide the batch: a stage is one then, on the devices of both.
     "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), "slow"),
     "transformer": ("transformer", {"stages": 2}, (16, 12, 16), "long"),
-    "scanned": ("scanned", {"stages": 2}, (12, 16), "slow"),
+    "scanned": ("scanned", {"stages": 2}, (12, 16), "long"),
 }
 
 

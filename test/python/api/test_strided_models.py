@@ -19,7 +19,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["gpt", pytest.param("gpt-scan", marks=pytest.mark.long), "lstm"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.long) for name in ("gpt", "gpt-scan")), "lstm"]
+)
 def test_three_steps_with_donation_equal_those_of_one_device(name: str) -> None:
     module, changes, fused = MODELS[name]
     model = pytest.importorskip(f"examples.models.{module}")  # the LSTM is in Equinox

@@ -88,6 +88,7 @@ def test_scanned_compares_both_programs_of_a_model() -> None:
     assert results["ratio"] == pytest.approx(ratio)
 
 
+@pytest.mark.long
 def test_startup_runs() -> None:
     commands = bench("startup", "--rounds", "1")["commands"]
     names = [entry["name"] for entry in commands]

@@ -21,7 +21,7 @@ def test_stages_between_the_first_and_the_last_are_one_program() -> None:
     assert len({modules[index] for index in middle}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pipeline_runs() -> None:
     argv = [sys.executable, "-m", "bench.pipeline", "--quick", "--json", "-"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=900, cwd=ROOT)

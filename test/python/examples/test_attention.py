@@ -44,7 +44,7 @@ def targets(text: str) -> dict[str, int]:
 
 # Vision and experts take the kernel as GPT does, Llama with fewer keys.
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.long] * (n in ("vit", "moe", "llama"))) for n in NAMES]
+    "name", [pytest.param(n, marks=[pytest.mark.long] * (n in ("vit", "moe", "llama", "bert", "t5"))) for n in NAMES]
 )
 def test_the_kernel_is_the_same_function_where_there_is_no_gpu(name: str) -> None:
     module = model(name)

@@ -47,7 +47,10 @@ def test_export_parses_and_describes_every_argument(
     assert donated == [True] * count + [False] * (len(arguments) - count)
 
 
-@pytest.mark.parametrize("name", export.MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.long] * (n in ("unet", "wide_resnet", "vit", "t5"))) for n in export.MODELS],
+)
 def test_rhino_opt_finds_the_roles_of_the_arguments(name: str, tmp_path: Path) -> None:
     if name == "lstm":
         pytest.importorskip("equinox")

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -37,6 +38,15 @@ PUBLISHED = {
     "dlrm": {"kaggle": 540, "mlperf": 26e3},
     "lstm": {"250m": 250, "2048-512": 830, "big": 1800},
 }
+
+
+# What takes longest to compile, by family: CI has the others.
+_LARGE = ("bert", "clip", "sparse_llama", "t5", "unet", "wide_resnet")
+
+
+def some(names: Iterable[str]) -> list[Any]:
+    """Families as parameters, the large ones marked `long`."""
+    return [pytest.param(name, marks=[pytest.mark.long] * (name in _LARGE)) for name in names]
 
 
 def model(name: str) -> ModuleType:
@@ -93,7 +103,7 @@ def test_every_preset_has_a_batch(name: str) -> None:
     assert all(size > 0 for size in model(name).BATCH.values())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", some(FAMILIES))
 def test_training_reduces_the_loss(name: str) -> None:
     # The scanned form compiles faster, and a test below says that it is the same model.
     changes = {"scan": True} if name in SCANNED else {}
@@ -109,7 +119,7 @@ def test_training_reduces_the_loss(name: str) -> None:
     assert int(state.step) == 25
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", some(FAMILIES))
 def test_abstract_inputs_are_shapes_of_the_concrete_ones(name: str) -> None:
     config = model(name).PRESETS["tiny"]
     state, batch = model(name).abstract_inputs(config, 4)
@@ -125,7 +135,7 @@ def test_abstract_inputs_are_shapes_of_the_concrete_ones(name: str) -> None:
     assert describe(after) == describe(state)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", some(FAMILIES))
 def test_bfloat16_is_for_computing_alone(name: str) -> None:
     config = dataclasses.replace(model(name).PRESETS["tiny"], dtype="bfloat16")
     train_step = model(name).make_train_step(config)[1]
@@ -136,7 +146,7 @@ def test_bfloat16_is_for_computing_alone(name: str) -> None:
     assert "bf16" in str(traced.jaxpr)
 
 
-@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"dlrm"}))
+@pytest.mark.parametrize("name", some(sorted(set(FAMILIES) - {"dlrm"})))
 def test_remat_recomputes(name: str) -> None:
     def barriers(remat: bool) -> int:
         config = dataclasses.replace(model(name).PRESETS["tiny"], remat=remat)
@@ -148,7 +158,7 @@ def test_remat_recomputes(name: str) -> None:
     assert barriers(remat=True) > barriers(remat=False) == 0
 
 
-@pytest.mark.parametrize("name", sorted(set(SCANNED) - {"gpt"}))
+@pytest.mark.parametrize("name", some(sorted(set(SCANNED) - {"gpt"})))
 def test_scanned_layers_agree_with_unrolled_ones(name: str) -> None:
     module, config = model(name), model(name).PRESETS["tiny"]
     scanned, state = dataclasses.replace(config, scan=True), initial_state(name)

@@ -27,7 +27,7 @@ def count(params: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama"])
+@pytest.mark.parametrize("name", ["gpt", pytest.param("llama", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -92,7 +92,7 @@ def test_eight_bits_round_operands_forward_and_backward() -> None:
     assert "f8_e5m2" in text
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama", "t5"])
+@pytest.mark.parametrize("name", ["gpt", *(pytest.param(name, marks=pytest.mark.long) for name in ("llama", "t5"))])
 def test_models_learn_in_eight_bits(name: str) -> None:
     module = importlib.import_module(f"examples.models.{name}")
     config = dataclasses.replace(module.PRESETS["tiny"], products="f8")
@@ -145,6 +145,7 @@ def test_narrow_projections_keep_attention_causal_and_have_the_parameters_they_s
     assert np.abs(first[:, -1] - second[:, -1]).max() > 1e-4
 
 
+@pytest.mark.long
 def test_few_predicted_places_are_the_same_as_all_with_no_weight_elsewhere() -> None:
     few = dataclasses.replace(bert.PRESETS["tiny"], predicted=5)
     init, step = bert.make_train_step(few)

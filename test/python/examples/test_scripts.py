@@ -43,6 +43,7 @@ def test_training_shows_its_plan_and_agrees_with_one_device(tmp_path: Path) -> N
     assert len(named) == 2 * 16 + 4, "the 16 tensors of each layer, the two embeddings, and the last norm"
 
 
+@pytest.mark.long
 def test_plain_jit_with_the_plans_shardings_agrees_with_rhino() -> None:
     options = ("--preset", "tiny", "--steps", "5")
     planned, plain = losses(run("train_gpt", *options)), losses(run("plain_jit", *options))
@@ -50,6 +51,7 @@ def test_plain_jit_with_the_plans_shardings_agrees_with_rhino() -> None:
     assert plain == pytest.approx(planned, rel=2e-4)  # printed to four decimals
 
 
+@pytest.mark.long
 def test_evaluation_follows_training() -> None:
     output = run("eval_gpt", "--preset", "tiny", "--steps", "30")
     before, after = (float(bits) for bits in re.findall(r": (\S+) bits per byte", output))

@@ -27,9 +27,9 @@ REPLICAS = {"mesh": 2}  # of two stages: two replicas of two devices each
 
 QUICK: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("gpt", 4, {}, ZERO_BUBBLE),
-    ("t5", 2, {}, {}),
 ]
 SLOW: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
+    ("t5", 2, {}, {}),
     ("gpt", 2, {}, {}),
     ("gpt", 4, {}, {}),
     ("gpt", 4, {"layers": 2}, {}),
@@ -231,7 +231,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", ["wide_resnet", pytest.param("clip", marks=pytest.mark.long)])
 def test_refused(name: str) -> None:
     with pytest.raises(PipelineError, match=REFUSED[name]):
         steps.planned(made(name), 2)

@@ -81,7 +81,7 @@ def arrays_of_layers(module: ir.Module) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("model", SMALL)
+@pytest.mark.parametrize("model", [pytest.param(m, marks=[pytest.mark.long] * (m in ("moe", "vit"))) for m in SMALL])
 def test_models(model: str) -> None:
     module = model_step(model)
     text, given = str(module), arguments(module)

@@ -151,8 +151,7 @@ def test_several_experts_have_a_plan_to_compare_with(make: functools.partial[Exp
     [
         narrow_table,
         wide_table,
-        pytest.param(wide_resnet, marks=pytest.mark.slow),
-        *(pytest.param(make, marks=pytest.mark.long) for make in (gpt, moe)),
+        *(pytest.param(make, marks=pytest.mark.long) for make in (wide_resnet, gpt, moe)),
     ],
 )
 def test_no_expert_is_cheaper(name: str, make: functools.partial[ExpertProgram]) -> None:

@@ -185,7 +185,7 @@ def test_the_fit_finds_lines_that_were_there_past_a_sample_gone_wrong() -> None:
             assert model.time(kind, (0,), v) == pytest.approx(expected, rel=0.03)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(1e-6, 1e-1), min_size=4, max_size=20))
 def test_a_fit_of_anything_is_no_faster_than_the_link(times: list[float]) -> None:
     samples: list[Sample] = [("all-gather", 2 ** (1 + i % 3), 1 << (12 + i), t) for i, t in enumerate(times)]

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from rhino.compile import Executable, compile_module
 from rhino.dialect.context import make_context, parse_text
@@ -52,6 +53,7 @@ def test_the_bits_are_the_same() -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 def test_the_peak_is_lower(gpu_compiler: None) -> None:
     text = lowered(4, 8, 512, 64)
     before, after = (

@@ -51,7 +51,7 @@ def planned(module: ir.Module, **options: Any) -> Solution:
     [
         ("gpt", {"scan": True, "remat": True}),
         ("moe", {"routing": "sort"}),
-        ("t5", {"scan": True}),
+        pytest.param("t5", {"scan": True}, marks=pytest.mark.long),
         ("lstm", {}),
         pytest.param("unet", {}, marks=pytest.mark.long),
     ],
