@@ -111,7 +111,7 @@ _FLASH_2 = "flash-attention-2"
 # Megatron adds gradients up inside its products (gradient accumulation fusion) and keeps weights in 16 bits.
 _MEGATRON = Software("Megatron-LM", moved=1.2, weights=0.3)
 _CORE = Software("Megatron-Core", weights=0.3, sums=0.8, tensors=0.7)
-_EAGER = Software("PyTorch FSDP, 2023", "triton", moved=1.5, weights=0.2)
+_EAGER = Software("PyTorch FSDP, 2023", "triton", moved=1.4, weights=0.2)
 _COMPILED = Software("PyTorch FSDP2, compiled", _FLASH_2, weights=0.2, busy=0.86)
 # The first pattern that a row's source and architecture have. Of Megatron-Bridge the version of its container is told:
 # routing and permuting tokens became fewer kernels, and CUDA graphs came.
@@ -122,7 +122,7 @@ ERAS: tuple[tuple[str, Software], ...] = (
     ("pythia", Software("GPT-NeoX, 2023", "triton", moved=1.5, weights=0.3, busy=0.7)),
     (r"Megatron-Bridge.* 25\.\d\d.* moe$", replace(_CORE, name="Megatron-Bridge, experts, 2025", moved=1.5)),
     (r"Megatron-Bridge.* 26\.0[1-4].* moe$", replace(_CORE, name="Megatron-Bridge, experts, early 2026", moved=1.3)),
-    ("Megatron-Bridge.* moe$", replace(_CORE, name="Megatron-Bridge, experts, late 2026", moved=0.65)),
+    ("Megatron-Bridge.* moe$", replace(_CORE, name="Megatron-Bridge, experts, late 2026", moved=0.5)),
     ("Automodel", Software("AutoModel", weights=0.2)),
     ("model_table|NeMo|Llama 3 Herd", _CORE),
     ("mosaicml", _EAGER),
@@ -132,7 +132,7 @@ ERAS: tuple[tuple[str, Software], ...] = (
     ("Kempner", replace(_COMPILED, name="KempnerForge, 2026", busy=0.9)),
     # LayerNorm, GELU with bias, dropout and the optimizer are kernels of their own there.
     ("DeepLearningExamples.*BERT", Software("DeepLearningExamples, PyTorch", moved=0.5)),
-    ("DeepLearningExamples", Software("DeepLearningExamples, MXNet", moved=1.3)),
+    ("DeepLearningExamples", Software("DeepLearningExamples, MXNet", moved=0.6)),
     # XLA of 2022 hides no collective.
     ("alpa", Software("Alpa, 2022", gathers=0.0)),
 )

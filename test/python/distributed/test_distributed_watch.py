@@ -198,7 +198,7 @@ def test_one_that_comes_after_the_job_stopped_is_told_why(port: int) -> None:
 
 
 def test_where_certificates_count_nobody_is_believed_before_the_time_is_over(port: int) -> None:
-    watch = Watch(port, 3, 1.5, 2, believe=False)
+    watch = Watch(port, 3, 4.0, 2, believe=False)
     first, stranger, other = Client(watch, port, 1), Client(watch, port, 1, pid=7), Client(watch, port, 2, count=9)
     assert (stranger.stop, other.stop[:9]) == ("", "process 2")
     other.socket.close()

@@ -53,7 +53,7 @@ def whole(programs: OneProgram, cluster: Cluster, options: Options, progress: An
         "rhino.pipeline.search.planned.simulate",
         "rhino.pipeline.search.planned.make_schedule",
         "rhino.pipeline.search.planned.stage_step",
-        "rhino.pipeline.search.sharded.plan_sharding",
+        "rhino.pipeline.search.sharded.MeshSearch",
         "rhino.ir.microbatch.programs.prepare",
         "rhino.passes.plan.plan_pipeline.write_pipeline",
     ],

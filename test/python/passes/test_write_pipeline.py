@@ -36,7 +36,7 @@ def test_the_layouts_that_were_priced_are_written(
         return found
 
     def written(*arguments: Any) -> None:
-        monkeypatch.setattr(sharded, "plan_sharding", None)  # whoever searches now fails
+        monkeypatch.setattr(sharded, "MeshSearch", None)  # whoever searches now fails
         write(*arguments)
 
     monkeypatch.setattr(write_pipeline, "carried", watched)

@@ -108,8 +108,6 @@ class SplitPrograms:
             return parse_bytes(self.cut[parts], make_context())
         module = parse_bytes(self.bytecode, make_context())
         if not self.own:
-            # The same before every cut, which does not change it.
-            self._uncut = self._uncut or import_graph(module)
             split_microbatch(module, parts, self.statistics, self._uncut)
         elif parts != self.own:
             raise own_loop_error(module, self.own, parts)
@@ -119,6 +117,9 @@ class SplitPrograms:
 
     def make(self, parts: int) -> Prepared:
         """The same as data."""
+        if self._uncut is None and not self.own:
+            # The same before every cut, and read once: it is no part of what a further one takes.
+            self._uncut = import_graph(parse_bytes(self.bytecode, make_context()))
         begin = self.clock()
         found = prepare(import_graph(self.module(parts)))
         self.cut_s = self.clock() - begin
