@@ -91,12 +91,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _target(target: str) -> str:
     """What XLA compiles for, with jax made ready for it."""
-    from rhino.compile import prefer_cpu, quiet_plugins
+    from rhino.compile import ready_for
     from rhino.compile.target import check_target
 
     check_target(target)
-    if target == "cuda":
-        quiet_plugins()
-    else:
-        prefer_cpu()
+    ready_for(target)
     return target

@@ -81,14 +81,11 @@ def run(args: argparse.Namespace) -> int:
     module = parse_module(data, files.shown(args.file), path, args.function)
     source, cluster = to_bytecode(module), _cluster(args, module)
     task(f"{files.shown(args.file)}: compiling for {args.target}")
-    from rhino.compile import prefer_cpu, quiet_plugins
+    from rhino.compile import ready_for
     from rhino.compile.executable import compile_as
     from rhino.compile.undone import say_undone
 
-    if args.target == "cuda":
-        quiet_plugins()
-    else:
-        prefer_cpu()
+    ready_for(args.target)
     how = CompileRequest.of(**options.given(args, COMPILE_OPTIONS)).on(cluster)
     if in_fragments(main_of(module)):
         return _fragments(args, source, how)

@@ -20,7 +20,7 @@ _EXPORTS = {
     "compile_module": "rhino.compile.executable",
     "ensure_cpu_devices": "rhino.compile._jax",
     "prefer_cpu": "rhino.compile._jax",
-    "quiet_plugins": "rhino.compile._jax",
+    "ready_for": "rhino.compile._jax",
     "read_collectives": "rhino.compile.collectives",
     "target_devices": "rhino.compile.executable",
 }

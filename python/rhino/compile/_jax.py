@@ -74,6 +74,14 @@ def quiet_plugins() -> None:
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.CRITICAL)
 
 
+def ready_for(target: str) -> None:
+    """As `quiet_plugins` where devices of this process are compiled for ("cuda"), else as `prefer_cpu`."""
+    if target == "cuda":
+        quiet_plugins()
+    else:
+        prefer_cpu()
+
+
 def starts_cpu() -> bool:
     """Whether jax's default backend will be the CPU: asked for, or nothing else is installed."""
     asked = jax.config.jax_platforms

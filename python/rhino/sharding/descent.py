@@ -19,7 +19,7 @@ from rhino.sharding.program import AxisProgram, AxisStates, Solved
 from rhino.sharding.recurring import size_of
 
 _MAX_ROUNDS = 6
-# What ends sooner than this has not begun, and would seem infeasible.
+# What ends sooner than this has not begun, and finds nothing.
 _LEAST_S = 0.5
 _EXACT = 1e-6
 _CLOSE = 0.03

@@ -19,7 +19,7 @@ from rhino.solver.highs import SilentHighs, linear_program
 from rhino.solver.rows import Rows
 
 _OPTIMAL, _INFEASIBLE = highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible
-# How much is branched at most, in nodes times columns: about a minute, which few programs come near.
+# How much is branched at most, in nodes times columns. Programs of models have needed one node.
 _WORK = 5_000_000
 # How close to its largest value the relaxation's price is brought, as a share of the gap that is wanted.
 _CLOSE = 0.1

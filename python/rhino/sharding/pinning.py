@@ -68,10 +68,7 @@ def settled(
       given: the states that classes have, as of `pinned_states` of a graph in which all layouts are pins.
     """
     graph, found = problem.graph, dict(given)
-    readers: dict[int, list[int]] = {}
-    for op in graph.ops:
-        for v in op.operands:
-            readers.setdefault(v, []).append(op.index)
+    readers = graph.users()
     for node in problem.nodes:
         k = quotient.klass[node.index]
         if k in found:
@@ -81,7 +78,7 @@ def settled(
             for axis, f in _factors(graph, graph.ops[node.ops[0]], names):
                 states[axis].update({node.factors.index(f) + 1} if f in node.factors else ())
         for v in node.members:
-            if v not in graph.pins and len(by := readers.get(v, [])) == 1 and graph.ops[by[0]].name in CONSTRAINTS:
+            if v not in graph.pins and len(by := readers[v]) == 1 and graph.ops[by[0]].name in CONSTRAINTS:
                 for axis, d in _passes(graph, v, graph.ops[by[0]], names):
                     states[axis].update({problem.classes[v][d] + 1} - {0})
         found[k] = tuple(frozenset(held or {0}) for held in states)

@@ -7,22 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dense import STEP
 
 from rhino.cli.main import main
 
-STEP = """
-module @jit_step {
-  func.func public @main(%w: tensor<256x512xf32> {tf.aliasing_output = 0 : i32} loc("state['w']"),
-                         %x: tensor<64x256xf32> loc("batch")) -> tensor<256x512xf32> {
-    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
-        : (tensor<64x256xf32>, tensor<256x512xf32>) -> tensor<64x512xf32>
-    %1 = stablehlo.dot_general %x, %0, contracting_dims = [0] x [0]
-        : (tensor<64x256xf32>, tensor<64x512xf32>) -> tensor<256x512xf32>
-    %2 = stablehlo.subtract %w, %1 : tensor<256x512xf32>
-    return %2 : tensor<256x512xf32>
-  }
-}
-"""
 # The same as jax lowers it with shardings on its arguments.
 ANNOTATED = STEP.replace("func.func public", 'sdy.mesh @mesh = <["d"=8]>\n  func.func public').replace(
     'loc("batch")', '{sdy.sharding = #sdy.sharding<@mesh, [{"d"}, {}]>} loc("batch")'

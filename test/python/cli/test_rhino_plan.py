@@ -11,23 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from dense import STEP
 
 from rhino.api.plan import Plan
 from rhino.cli.main import main
 
-STEP = """
-module @jit_step {
-  func.func public @main(%w: tensor<256x512xf32> {tf.aliasing_output = 0 : i32} loc("state['w']"),
-                         %x: tensor<64x256xf32> loc("batch")) -> tensor<256x512xf32> {
-    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
-        : (tensor<64x256xf32>, tensor<256x512xf32>) -> tensor<64x512xf32>
-    %1 = stablehlo.dot_general %x, %0, contracting_dims = [0] x [0]
-        : (tensor<64x256xf32>, tensor<64x512xf32>) -> tensor<256x512xf32>
-    %2 = stablehlo.subtract %w, %1 : tensor<256x512xf32>
-    return %2 : tensor<256x512xf32>
-  }
-}
-"""
 # The weight is cut into three: it is stored as [128, 3, 256].
 FUSED = """
 module @jit_step {

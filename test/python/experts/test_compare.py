@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import expert_programs as programs
-import jax
-import jax.numpy as jnp
 import pytest
+from dense import chain
 from jax.sharding import PartitionSpec as P
 
 import rhino
@@ -24,21 +23,7 @@ H100 = Cluster.load("dgx-h100:1")
 WIDE = Specs({"data": 2, "model": 4}, rules=[("0/w0|w0$", P(None, "model")), ("w1", P("model")), ("x", P("data"))])
 
 
-def step(weights: Any, x: jax.Array) -> Any:
-    def loss(ws: Any) -> jax.Array:
-        h = x
-        for name in sorted(ws):
-            h = jax.nn.relu(h @ ws[name])
-        return (h**2).mean()
-
-    value, grads = jax.value_and_grad(loss)(weights)
-    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, grads), value
-
-
-ARGS = (
-    {"w0": jax.ShapeDtypeStruct((512, 2048), jnp.float32), "w1": jax.ShapeDtypeStruct((2048, 512), jnp.float32)},
-    jax.ShapeDtypeStruct((1024, 512), jnp.float32),
-)
+step, ARGS = chain((512, 2048, 512), 1024)
 
 
 def against(*others: Any, **options: Any) -> Comparison:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from dense import Step, chain
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -25,28 +24,10 @@ from rhino.machine import Cluster
 
 CPU = Cluster.load("cpu:1")
 AXES = {"data": 2, "model": 4}
-Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def mesh() -> Mesh:
     return Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
-
-
-def chain(widths: tuple[int, ...], batch: int) -> Step:
-    """Dense layers and plain gradient descent, of which weights the step takes a dictionary."""
-
-    def step(weights: Any, x: jax.Array) -> Any:
-        def loss(ws: Any) -> jax.Array:
-            h = x
-            for name in sorted(ws):
-                h = jax.nn.relu(h @ ws[name])
-            return (h**2).mean()
-
-        value, grads = jax.value_and_grad(loss)(weights)
-        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, grads), value
-
-    shapes = {f"w{i}": jax.ShapeDtypeStruct(s, jnp.float32) for i, s in enumerate(itertools.pairwise(widths))}
-    return step, (shapes, jax.ShapeDtypeStruct((batch, widths[0]), jnp.float32))
 
 
 MLP = chain((64, 256, 64), 32)
