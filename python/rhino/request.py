@@ -211,8 +211,9 @@ class PlanRequest:
     )
     remat: str = _asked(
         "auto",
-        "what the backward pass computes again: keep leaves that as the program has it, auto adds to it where memory "
-        "needs that and nothing is faster, but not in a pipeline; none takes it away first, and adds nothing",
+        "what the backward pass computes again: auto takes away what the program has where there is memory, and adds "
+        "to it where memory needs that, but not in a pipeline; keep leaves it as it is; none takes it away, and adds "
+        "nothing",
         choices=("auto", "keep", "none"),
         metavar="R",
     )

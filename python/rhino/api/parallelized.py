@@ -322,8 +322,8 @@ def parallelize(
       microbatches, schedule: of one program micro-batches alone; searched by default.
       statistics: "micro-batch" lets each micro-batch of a pipeline normalise by sums over its own examples (BatchNorm),
         which other systems do silently: results are then not those of one device. By default such steps are refused.
-      remat: "auto" has the backward pass of one program compute again what memory has no room for, beside what
-        `jax.checkpoint` says; "keep" leaves it at that; "none" plans the step as if it had no `jax.checkpoint`.
+      remat: "auto" has the backward pass of one program compute again what memory has no room for, and nothing else,
+        whatever `jax.checkpoint` says; "keep" leaves what that says; "none" plans as if there were none, and adds none.
       annotations: "keep" plans around the sharding constraints that are in the step, on the axes of its own mesh, and
         warns of those that cannot be kept; "ignore" plans as if there were none.
       overlap: True has XLA put collectives beside computing by the cluster's times, for which it compiles each program

@@ -94,7 +94,9 @@ def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
 def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
     """What the kernels move that XLA makes for the cluster's devices."""
     made = back_end(cluster.device.xla_target)
-    fusing = Fusing(made.rows_fused, made.costly_kept, made.siblings_merged, products_fuse=not made.dots_widened)
+    fusing = Fusing(
+        made.rows_fused, made.costly_kept, made.shared_kept, made.siblings_merged, products_fuse=not made.dots_widened
+    )
     return graph.fact(traffic, fusing)
 
 

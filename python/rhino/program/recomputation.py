@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rhino.schema.kinds import Int, String
+from rhino.schema.kinds import Bool, Int, String
 from rhino.schema.records import described, told
 
 # From least to most recomputation.
@@ -25,16 +25,20 @@ class Recomputation:
     loops: int = told(Int(0), "loops over layers that are computed again, layer by layer")
     kept_bytes: int = told(Int(), "what the forward pass leaves for the backward pass, of the whole batch, undivided")
     flops: int = told(Int(0), "floating-point operations of products that a step does again, on all devices")
+    undoes: bool = told(
+        Bool(), "whether what the step itself computes again, as by jax.checkpoint, is kept first", default=False
+    )
 
     @property
     def name(self) -> str:
         """What is computed again, for people: "all but dots of 2 segments"."""
         if self.policy == "keep":
-            return "nothing"
+            return "nothing, not even what jax.checkpoint says" if self.undoes else "nothing"
         of = [
             f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((self.segments, "segment"), (self.loops, "loop")) if n
         ]
-        return f"{'all but dots' if self.policy == 'dots' else 'all'} of {' and '.join(of)}"
+        name = f"{'all but dots' if self.policy == 'dots' else 'all'} of {' and '.join(of)}"
+        return f"{name}, instead of what jax.checkpoint says" if self.undoes else name
 
 
 @dataclass(frozen=True, slots=True)

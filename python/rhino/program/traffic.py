@@ -14,6 +14,7 @@ from rhino.program.data import Graph, Op
 from rhino.program.fusion import is_fusible, materialised
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
 from rhino.program.rows import keeps_order, rows_inside
+from rhino.program.shared import shared
 
 _SLICING = stablehlo("slice dynamic_slice")
 _REDUCE, _UPDATE = "stablehlo.reduce", "stablehlo.dynamic_update_slice"
@@ -43,6 +44,7 @@ class Fusing:
     Attributes:
       rows_fused: kernels compute sums of their rows themselves. `XLA: rows-reduced-inside`
       costly_kept: what is costly is written, if several kernels read it and one sums. `XLA: costly-made-once`
+      shared_kept: what many kernels read is written, if what it is made of is more. `XLA: shared-made-once`
       siblings_merged: what goes over the same elements, and does not follow from each other's sums, is one kernel.
         `XLA: siblings-merged, sums-merged`
       products_fuse: but for what only products read, which their kernels may make. `XLA: dots-read-memory`
@@ -50,6 +52,7 @@ class Fusing:
 
     rows_fused: bool = False
     costly_kept: bool = False
+    shared_kept: bool = False
     siblings_merged: bool = False
     products_fuse: bool = False
 
@@ -93,6 +96,8 @@ class _Counting:
             for v in [v for v, _, summed in costly(graph, self.real) if summed]:
                 self.real[v] = True
         self.inside = rows_inside(graph, self.real) if fusing.rows_fused else frozenset()
+        for v in shared(graph, self.real, self.inside) if fusing.shared_kept else ():
+            self.real[v] = True
         self.fusing = fusing
         self.users = graph.users() if fusing.products_fuse else []
         self.returned = set(graph.outputs)

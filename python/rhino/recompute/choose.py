@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import materialised
+from rhino.program.fusion import materialised, splats
 from rhino.program.max_flow import FlowGraph
 from rhino.program.memory import lifetimes
 from rhino.program.operations import CONTRACTIONS, SOURCES
@@ -229,7 +229,8 @@ def _segment(
     replaced = tuple(v for v in sorted(made) if v in readers and v not in step.crossing and v not in kept)
     if sides.fixed.issuperset(replaced):
         return None
-    before = min(readers[v][0] for v in replaced)
+    # Masks and casts that other segments read, too, may be read long before this one's turn.
+    before = min(readers[v][0] for v in replaced if v not in sides.fixed)
     leaves = dict.fromkeys(v for i in again for v in sides.reads[i] if v not in made)
     flops = sum(products(graph, graph.ops[i]) for i in again)
     after = _awaited(step, maker, before)
@@ -239,9 +240,9 @@ def _segment(
 
 
 def is_source(graph: Graph, v: int) -> bool:
-    """Whether a value is a constant: it is there wherever it is read."""
+    """Whether a value is a constant, or one number throughout: it is there wherever it is read."""
     producer = graph.values[v].producer
-    return producer >= 0 and graph.ops[producer].name in SOURCES
+    return producer >= 0 and (graph.ops[producer].name in SOURCES or v in splats(graph))
 
 
 def _awaited(step: Step, maker: Mapping[int, int], before: int) -> int:

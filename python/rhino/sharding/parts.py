@@ -55,7 +55,18 @@ class StepInParts(Protocol):
 
     @property
     def ways(self) -> Sequence[Way]:
-        """What can be computed again, from least to most; the first keeps all, as the step does."""
+        """What can be computed again: the first is the step as it is, and those after the plain one go from least to
+        most, those that undo apart.
+        """
+
+    @property
+    def plain(self) -> int:
+        """The way in which nothing is computed again, not even what the step has its backward pass do; 0 if that is
+        nothing.
+        """
+
+    def way(self, number: int) -> Way:
+        """One of them; the first and the plain one are known before the others."""
 
     def graph(self, parts: int, way: int = 0) -> Graph | None:
         """The step in one of its forms; None if it cannot be cut so."""
@@ -71,7 +82,7 @@ def plan_in_parts(
     """The form whose fastest plan within the memory limit takes the least time, and that plan.
 
     By the model of time parts, and what is computed again, only save memory: where the fastest plan of the whole step
-    fits, nothing else is tried.
+    fits, without even what it computes again itself, nothing else is tried.
 
     Args:
       options: of the search of each program, without `life` and `prepared`, which are one program's.
@@ -90,30 +101,39 @@ class _FormSearch:
         self.programs, self.cluster, self.options, self.model = programs, cluster, options, model
         self.progress = progress
         self.whole = Form(programs.fewest)
+        graph = programs.graph(programs.fewest)
+        assert graph is not None, "the step can be cut into as few parts as were asked for"
+        self.step = graph
+        # A step of which two programs are more than is tried is planned as it is.
+        small = 2 * len(graph.ops) <= _EFFORT[options.level]
+        self.plain = Form(programs.fewest, programs.plain) if small else self.whole
         self.searches: dict[Form, MeshSearch] = {}
         self.free: dict[Form, FreePlan] = {}
         self.found: dict[Form, Solution] = {}
         self.lost: dict[Form, str] = {}
 
     def run(self) -> tuple[Form, Solution]:
-        search = self._search(self.whole)
-        assert search is not None
-        if not self._fits(self.whole):
-            # What the step as it is takes within the limit is the bound for all else, and often nothing else can win.
-            self._solve(self.whole)
-            if not self._spent:
-                self._climb(0, 2 * self.whole.parts)
-                self._descend()
-            if not self._state_fits:
-                # What does not depend on the batch must be split, and what that costs is a better bound.
-                self._tighten()
-            if not self._spent:
-                self._recompute()
+        only = self._only()
+        if only is not None:
+            search = self.searches[only]
+            search.run()
+            return only, search.solution()
+        # What the step as it is takes within the limit is the bound for all else, and often nothing else can win.
+        self._solve(self.whole)
+        if self.plain != self.whole and self._fits(self.plain):
+            self._solve(self.plain)
+        if not self._fits(self.whole) and not self._spent:
+            self._climb(0, 2 * self.whole.parts)
+            self._descend()
+        if not self._state_fits:
+            # What does not depend on the batch must be split, and what that costs is a better bound.
+            self._tighten()
+        if not self._spent:
+            self._recompute()
         if len(self.searches) == 1 and not self.found:
-            if not self.lost:
-                search.run()
-            return self.whole, search.solution()
+            return self.whole, self.searches[self.whole].solution()
         self._tighten()
+        self._uncut()
         if not self.found:
             # Of what needs least.
             form = max(self.lost)
@@ -123,9 +143,21 @@ class _FormSearch:
 
     # --- which are tried ----------------------------------------------------------------------------------------------
 
+    def _only(self) -> Form | None:
+        """The form that nothing else need be compared with, as its fastest plan fits; begins the searches."""
+        if self.plain != self.whole:
+            if self._search(self.plain) is None:
+                self.plain = self.whole
+            elif self._fits(self.plain):
+                seconds, launches = self.model.seconds(self.step), self.model.launches(self.step)
+                if self._computing_s(self.plain) <= perfect_s(seconds, launches, self.cluster.num_devices):
+                    return self.plain
+        self._search(self.whole)
+        return self.whole if self.plain == self.whole and self._fits(self.whole) else None
+
     def _climb(self, way: int, parts: float) -> Form | None:
         """Upwards until the fastest plan of one fits, or more parts save little; the last that was looked at."""
-        known = self.whole if way == 0 else None
+        known = Form(self.programs.fewest, way) if way in (0, self.plain.way) else None
         least = self._needed(known) if known else parts
         for count in (self.programs.fewest, *self.programs.counts):
             form = Form(count, way)
@@ -154,10 +186,11 @@ class _FormSearch:
         return max(ceil(share), 2 * form.parts)
 
     def _descend(self, way: int = 0) -> None:
-        """From the best that was found to fewer parts, as long as their fastest plans fit."""
-        if not self.found or self._best.way != way:
+        """From the fewest parts whose fastest plan fits to fewer, as long as theirs do."""
+        fit = [form.parts for form, free in self.free.items() if form.way == way and free.fits]
+        if not fit:
             return
-        parts = self._best.parts
+        parts = min(fit)
         for fewer in reversed((self.programs.fewest, *self.programs.counts)):
             form = Form(fewer, way)
             # Half as many, or what comes next to that.
@@ -174,9 +207,14 @@ class _FormSearch:
 
     def _recompute(self) -> None:
         """What computes again, each way in as few parts as it may fit in, as long as it can win."""
-        if not self._can_win(self.whole) and not any(op.name == _LOOP for op in self.searches[self.whole].graph.ops):
-            return  # not even if it cost nothing; only what loops stack may cost more. The ways need not be known.
-        firsts = {way: self._first_parts(way) for way in range(1, len(self.programs.ways))}
+        bases = [base for base in dict.fromkeys((self.whole, self.plain)) if not self._fits(base)]
+        # What adds to a base cannot win if it cost nothing; only what loops stack may cost more.
+        loops = any(op.name == _LOOP for op in self.step.ops)
+        bases = [base for base in bases if loops or self._can_win(base)]
+        if not bases:
+            return  # the ways need not be known
+        ways = [way for way in range(1, len(self.programs.ways)) if self._base(way) in bases]
+        firsts = {way: self._first_parts(way) for way in ways}
         most = (self.programs.fewest, *self.programs.counts)[-1]
         order = sorted(firsts, key=lambda way: (self._bound_s(Form(firsts[way], way)), way))
         if not self.found and not self._state_fits:
@@ -184,12 +222,22 @@ class _FormSearch:
         for way in order:
             if self._late():
                 return
-            if firsts[way] > most and (self.found or way < len(firsts)):
+            if firsts[way] > most and (self.found or way != ways[-1]):
                 continue
             last = self._climb(way, min(firsts[way], most))
             self._descend(way)
             if last is not None and not self.found and not self._state_fits:
                 self._solve(last)
+
+    def _uncut(self) -> None:
+        """The ways tried so far in fewest parts, under the limit: a batch that divides badly needs more in more."""
+        if not self.found:
+            return
+        for way in sorted({form.way for form in self.free}):
+            form = Form(self.programs.fewest, way)
+            if form not in self.free and self._can_win(form) and not self._late():
+                self._search(form)
+        self._tighten()
 
     def _tighten(self) -> None:
         """Those whose fastest plans do not fit, under the limit: the most promising first, while they can win."""
@@ -208,8 +256,7 @@ class _FormSearch:
     def _spent(self) -> bool:
         """Whether there is a plan, and a further program would be more than is tried."""
         tried = [len(search.graph.ops) for form, search in self.searches.items() if form != self.whole]
-        size = len(self.searches[self.whole].graph.ops)
-        return bool(self.found) and sum(tried) + size > _EFFORT[self.options.level]
+        return bool(self.found) and sum(tried) + len(self.step.ops) > _EFFORT[self.options.level]
 
     # --- what is known of those that were not tried -------------------------------------------------------------------
 
@@ -221,24 +268,35 @@ class _FormSearch:
 
     def _first_parts(self, way: int) -> int:
         """In how many parts it may fit: of all but the arguments, it leaves out its part of what is kept."""
-        free, ways = self.free[self.whole], self.programs.ways
+        base = self._base(way)
+        assert base is not None
+        free = self.free[base]
         kept = free.argument_bytes if self._state_fits else free.argument_bytes / self.cluster.num_devices
         room = free.limit_bytes - kept
         if room <= 0:
             return max(self.searches).parts
-        spared = (ways[0].told.kept_bytes - ways[way].told.kept_bytes) / self.cluster.num_devices
-        rest = free.peak_bytes - free.argument_bytes - spared / self.whole.parts
-        return max(self.whole.parts, ceil(self.whole.parts * rest / room))
+        kept_of = [self.programs.way(w).told.kept_bytes for w in (base.way, way)]
+        spared = (kept_of[0] - kept_of[1]) / self.cluster.num_devices
+        rest = free.peak_bytes - free.argument_bytes - spared / base.parts
+        return max(base.parts, ceil(base.parts * rest / room))
+
+    def _base(self, way: int) -> Form | None:
+        """What a way adds to: the step as it is, or without what it computes again itself; None if that is left out."""
+        for base in (self.whole, self.plain):
+            if way == base.way or self.programs.way(way).told.undoes == (base.way > 0):
+                return base
+        return None
 
     def _bound_s(self, form: Form) -> float:
         """Seconds that no plan of a form is faster than, by those with fewer parts and by what it computes again.
 
         Beside that communication can be hidden that is not hidden yet, but never more than there is.
         """
-        bounds = []
-        again_s = self._again_s(form.way)
+        bounds = [0.0]
+        again_s, base = self._again_s(form.way), self._base(form.way)
+        assert base is not None
         for other in self.free:
-            if other.parts <= form.parts and other.way in (0, form.way):
+            if other.parts <= form.parts and other.way in (base.way, form.way):
                 more_s = again_s if other.way != form.way else 0.0
                 beside = 1 - WON * self.model.window if more_s > 0 else 1.0
                 bounds.append(max(self.free[other].step_time_s + beside * more_s, self._computing_s(other) + more_s))
@@ -246,7 +304,11 @@ class _FormSearch:
 
     def _again_s(self, way: int) -> float:
         """Seconds of what is done again, divided perfectly, without what is spared; less than 0 where that is more."""
-        seconds, found = self.searches[self.whole].times.seconds, self.programs.ways[way]
+        base = self._base(way)
+        assert base is not None
+        if way == base.way:
+            return 0.0
+        seconds, found = self.searches[base].times.seconds, self.programs.way(way)
         more_s = sum(seconds[op] for op in found.again) - sum(seconds[op] for op in found.spared)
         return more_s / self.cluster.num_devices
 
@@ -264,7 +326,7 @@ class _FormSearch:
     def _search(self, form: Form) -> MeshSearch | None:
         """The search of a form, begun without the limit; None if the step cannot be cut so."""
         if form not in self.searches:
-            graph = self.programs.graph(form.parts, form.way)
+            graph = self.step if form == self.whole else self.programs.graph(form.parts, form.way)
             if graph is None:
                 return None
             search = self.searches[form] = MeshSearch(graph, self.model, self.options, self._told(form))
@@ -322,4 +384,4 @@ class _FormSearch:
 
     def _name(self, form: Form) -> str:
         parts = f"{form.parts} micro-batches" if form.parts > 1 else "1 micro-batch"
-        return f"{parts}, computing again {self.programs.ways[form.way].told.name}" if form.way else parts
+        return f"{parts}, computing again {self.programs.way(form.way).told.name}" if form.way else parts

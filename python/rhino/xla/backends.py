@@ -42,6 +42,7 @@ class BackEnd:
       dots_widened: dots of bfloat16 work on float32 copies, and memory counts them.
       rows_fused: kernels compute sums of their rows themselves: a softmax is one.
       costly_kept: a tanh that several results are made of is written, if one of these is summed.
+      shared_kept: what many kernels read is written, if what it is made of is more.
       siblings_merged: what goes over the same elements is one kernel, with several results.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
       options: what Rhino tells XLA, unless the caller says otherwise.
@@ -56,6 +57,7 @@ class BackEnd:
     dots_widened: bool = False
     rows_fused: bool = True
     costly_kept: bool = True
+    shared_kept: bool = True
     siblings_merged: bool = True
     refuses_algorithms: bool = False
     options: Mapping[str, int] = field(default_factory=lambda: _GPU_OPTIONS, hash=False)
@@ -74,6 +76,7 @@ _CPU = BackEnd(
     wire_widened=True,
     rows_fused=False,
     costly_kept=False,
+    shared_kept=False,
     siblings_merged=False,
     options=MappingProxyType({}),
 )

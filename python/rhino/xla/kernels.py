@@ -27,13 +27,27 @@ def kernels(compiled: Compiled) -> list[str]:
     return [name for name in found if name not in ("parameter", "constant", "bitcast", "get-tuple-element", "tuple")]
 
 
-def sort(name: str, of: str) -> str:
+def sort(name: str, of: str, kind: str = L) -> str:
     """What no fusion takes in."""
     return f"""%{name} = "stablehlo.sort"(%{of}) ({{
       ^bb0(%p: tensor<f32>, %q: tensor<f32>):
         %less = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
         stablehlo.return %less : tensor<i1>
-      }}) {{dimension = 1 : i64, is_stable = true}} : ({L}) -> {L}\n"""
+      }}) {{dimension = 1 : i64, is_stable = true}} : ({kind}) -> {kind}\n"""
+
+
+def _read_in_turn(of: str, times: int, name: str) -> str:
+    """Kernels that read a value one after the other; the last is %name with the number of times less one."""
+    text = f"%r_{name} = stablehlo.sine %{of} : {_HUGE}\n{sort(f'{name}0', f'r_{name}', _HUGE)}"
+    for k in range(1, times):
+        text += f"%{name}_{k} = stablehlo.multiply %{name}{k - 1}, %{of} : {_HUGE}\n"
+        text += sort(f"{name}{k}", f"{name}_{k}", _HUGE)
+    return text
+
+
+def _made(compiled: Compiled, kind: str) -> int:
+    """How often the largest values are made by operations of a kind."""
+    return len(re.findall(rf"f32\[4096,4096\]\S* {kind}\(", compiled.hlo_text()))
 
 
 def _reduced(name: str, of: str, kind: str = "add", dim: int = 1) -> str:
@@ -170,6 +184,28 @@ KERNELS = (
             lambda c: len(kernels(c)) == 4,
         ),
         field="costly_kept",
+        where=TARGETS,
+    ),
+    Behaviour(
+        "shared-made-once",
+        "What is element-wise is written by a kernel of its own, if three or more kernels would move more bytes to "
+        "make it again each.",
+        "PriorityFusion",
+        probe=Probe(
+            # Three read a sum of three matrices, four one of two; three kernels make a sum of two again each.
+            program(
+                f"%a: {_HUGE} @[-, -], %b: {_HUGE} @[-, -], %c: {_HUGE} @[-, -] -> {_HUGE} @[-, -], {_HUGE} @[-, -], "
+                f"{_HUGE} @[-, -]",
+                f"%0 = stablehlo.add %a, %b : {_HUGE}\n%1 = stablehlo.add %0, %c : {_HUGE}\n"
+                f"{_read_in_turn('1', 3, 'x')}"
+                f"%2 = stablehlo.subtract %b, %c : {_HUGE}\n{_read_in_turn('2', 4, 'y')}"
+                f"%3 = stablehlo.maximum %a, %c : {_HUGE}\n{_read_in_turn('3', 3, 'z')}"
+                f"return %x2, %y3, %z2 : {_HUGE}, {_HUGE}, {_HUGE}",
+                ONE,
+            ),
+            lambda c: [_made(c, kind) for kind in ("add", "subtract", "maximum")] == [2, 1, 3],
+        ),
+        field="shared_kept",
         where=TARGETS,
     ),
 )

@@ -64,7 +64,8 @@ def test_a_killed_process_ends_all_others_with_its_name(victim: int) -> None:
             named = f"rhino: process {victim} (host "
             assert named in one.output
             assert f"pid {started[victim].pid}) is gone" in one.output
-            assert len(losses(one.output)) == 3
+            # Of the last step the one that died may have had the result, and others not yet.
+            assert len(losses(one.output)) in (2, 3)
             assert one.seconds - died.seconds < LIMIT_S
 
 

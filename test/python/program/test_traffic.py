@@ -17,7 +17,7 @@ X, W = 16 * 8 * 4, 8 * 32 * 4
 
 
 # What an H100 does, and what a CPU does.
-GPU, CPU = Fusing(True, True, True, True), Fusing()
+GPU, CPU = Fusing(True, True, True, True, True), Fusing()
 ROWS_APART, APART = replace(GPU, rows_fused=False), replace(GPU, siblings_merged=False)
 
 

@@ -18,7 +18,7 @@ from rhino.dialect.context import make_context, parse_text
 from rhino.ir.import_graph import import_graph
 from rhino.ir.recompute.step import recompute, variants
 from rhino.program.regions import body_items
-from rhino.recompute import products
+from rhino.recompute import kept_bytes, products, read_step
 
 LONG = pytest.mark.long
 CASES = [
@@ -140,13 +140,13 @@ def test_variants_come_to_what_they_say(name: str, changes: dict[str, Any]) -> N
     module = parse_text(text, make_context())
     found = [way.told for way in variants(module)]
     assert str(module) == str(parse_text(text, make_context()))
-    assert found[0].policy == "keep"
-    assert len(found) > 2
+    assert len(found) > 1
+    assert found[0].kept_bytes < kept_bytes(read_step(import_graph(module)))
     for before, way in itertools.pairwise(found):
         assert way.flops >= before.flops
         assert way.kept_bytes < before.kept_bytes
-    for way in found[1:]:
+    for way in found:
         other = parse_text(text, make_context())
         assert recompute(other, way.policy, way.count).flops == way.flops
         # What it then keeps is estimated before the loops are rewritten.
-        assert variants(other)[0].told.kept_bytes == pytest.approx(way.kept_bytes, rel=0.05)
+        assert kept_bytes(read_step(import_graph(other))) == pytest.approx(way.kept_bytes, rel=0.05)

@@ -47,18 +47,30 @@ def scanned(weights: tuple[jax.Array, jax.Array], x: jax.Array) -> tuple[Any, ja
     return jax.tree.map(lambda w, g: w - g, weights, gradients), value
 
 
-def programs(scan: bool, batch: int, adds: bool = True) -> OneProgram:
+def checkpointed(weights: tuple[jax.Array, jax.Array], x: jax.Array) -> tuple[Any, jax.Array]:
+    """As `scanned`, but each layer is computed again by the user's wish."""
+
+    def loss(weights: tuple[jax.Array, jax.Array]) -> jax.Array:
+        again = jax.checkpoint(lambda y, one: (layer(y, one), None), prevent_cse=False)
+        return (jax.lax.scan(again, x, weights)[0] ** 2).mean()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - g, weights, gradients), value
+
+
+def programs(scan: bool, batch: int, chooses: bool = True, checkpoint: bool = False) -> OneProgram:
     x = jnp.zeros((batch, 512, WIDTH))
     w = jnp.zeros((LAYERS, WIDTH, WIDTH))
-    text = steps.lowered(scanned, (w, w), x) if scan else steps.lowered(unrolled, [(w[0], w[0])] * LAYERS, x)
+    step = checkpointed if checkpoint else scanned
+    text = steps.lowered(step, (w, w), x) if scan else steps.lowered(unrolled, [(w[0], w[0])] * LAYERS, x)
     module = steps.module_after(text)
-    return OneProgram(module, import_graph(module), adds=adds)
+    return OneProgram(module, import_graph(module), chooses=chooses)
 
 
-def by_hand(scan: bool, batch: int, limit: int, most: int) -> dict[Form, float]:
+def by_hand(scan: bool, batch: int, limit: int, most: int, checkpoint: bool = False) -> dict[Form, float]:
     """Seconds of the best plan of every form of up to `most` parts for which one fits."""
     found = {}
-    given = programs(scan, batch)
+    given = programs(scan, batch, checkpoint=checkpoint)
     parts = [n for n in (1, *given.counts) if n <= most]
     for form in (Form(n, way) for n in parts for way in range(len(given.ways))):
         graph = given.graph(form.parts, form.way)
@@ -90,6 +102,33 @@ def test_no_form_that_a_user_can_ask_for_is_better(
     assert (form.way > 0) == recomputes
 
 
+@pytest.mark.parametrize(
+    ("limit", "name"), [(16_000_000, "nothing, not even"), (14_000_000, "nothing"), (8_000_000, "all of")]
+)
+def test_what_the_user_has_computed_again_is_one_of_the_ways(limit: int, name: str) -> None:
+    given = programs(True, 8, checkpoint=True)
+    form, found = plan_in_parts(given, CLUSTER, Options(mesh=(8,), memory_limit=limit))
+    assert found.predicted.memory.peak_bytes <= limit
+    assert found.predicted.step_time_s <= 1.02 * min(by_hand(True, 8, limit, 8, checkpoint=True).values())
+    assert given.way(form.way).told.name.startswith(name)
+    assert given.way(form.way).told.undoes == (name != "nothing")
+
+
+def test_where_there_is_room_nothing_that_the_user_asked_for_is_computed_again() -> None:
+    limit = Options(mesh=(8,), memory_limit=50_000_000)
+    given = programs(True, 8, checkpoint=True)
+    form, found = plan_in_parts(given, CLUSTER, limit)
+    assert form == Form(1, given.plain)
+    assert given.way(form.way).told.undoes
+    assert "ways" not in vars(given)
+    # Which stacks more: whatever is differentiated, and not the least that is made into it.
+    unasked = plan_in_parts(programs(True, 8), CLUSTER, limit)[1].predicted
+    kept = plan_in_parts(programs(True, 8, chooses=False, checkpoint=True), CLUSTER, limit)[1].predicted
+    assert found.predicted.step_time_s < unasked.step_time_s
+    assert found.predicted.step_time_s < 0.95 * kept.step_time_s
+    assert found.predicted.memory.peak_bytes > kept.memory.peak_bytes
+
+
 def test_unrolled_layers_are_computed_again_before_the_batch_is_cut() -> None:
     form, found = plan_in_parts(programs(False, 8), CLUSTER, Options(mesh=(8,), memory_limit=11_200_000))
     assert found.predicted.memory.peak_bytes <= 11_200_000
@@ -111,13 +150,13 @@ def test_what_fits_keeps_what_it_kept() -> None:
     form, found = plan_in_parts(given, CLUSTER, Options(mesh=(8,), memory_limit=50_000_000))
     assert form == Form(1)
     assert "ways" not in vars(given)
-    kept = plan_in_parts(programs(True, 8, adds=False), CLUSTER, Options(mesh=(8,), memory_limit=50_000_000))[1]
+    kept = plan_in_parts(programs(True, 8, chooses=False), CLUSTER, Options(mesh=(8,), memory_limit=50_000_000))[1]
     assert found.predicted == kept.predicted
 
 
 def test_it_wins_a_tenth_and_what_lost_says_what_it_would_have_needed() -> None:
     options = Options(mesh=(8,), memory_limit=19_000_000)
-    kept = plan_in_parts(programs(True, 8, adds=False), CLUSTER, options)[1]
+    kept = plan_in_parts(programs(True, 8, chooses=False), CLUSTER, options)[1]
     found = plan_in_parts(programs(True, 8), CLUSTER, options)[1]
     assert found.predicted.step_time_s < 0.9 * kept.predicted.step_time_s
     names = {a.name: a for a in found.alternatives}

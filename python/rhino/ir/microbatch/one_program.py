@@ -5,7 +5,7 @@ Owns the copies that are made so. Chooses nothing, and leaves the module as it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from jaxlib.mlir import ir
@@ -18,27 +18,30 @@ from rhino.ir.microbatch.accumulate import accumulate_in_loops
 from rhino.ir.microbatch.adopt import adopt
 from rhino.ir.microbatch.programs import count_examples, own_loop_error
 from rhino.ir.microbatch.split import split_microbatch
-from rhino.ir.recompute.step import recompute, variants
+from rhino.ir.recompute.step import recompute, undo, variants
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
+from rhino.recompute import kept_bytes, read_step
 
 # After so many numbers of parts that were refused, others are, too.
 _ATTEMPTS = 5
+# What `jax.checkpoint` makes is behind one, or is the second of two loops.
+_BARRIER, _LOOP = "stablehlo.optimization_barrier", "stablehlo.while"
 
 
 @dataclass
 class OneProgram:
     """A normalised module and its program, `whole`; cut into parts, and made to compute again, when asked for.
 
-    `statistics`: as of rhino-split-microbatch. `parts`: those asked for, 0 for any number. `adds`: whether there are
-    ways to recompute. `refused` says why it could not be cut into some number of parts.
+    `statistics`: as of rhino-split-microbatch. `parts`: those asked for, 0 for any number. `chooses`: whether there are
+    ways to recompute besides the step's own. `refused` says why it could not be cut into some number of parts.
     """
 
     module: ir.Module
     whole: Graph
     statistics: str = "batch"
     parts: int = 0
-    adds: bool = False
+    chooses: bool = False
     refused: dict[int, PassError] = field(default_factory=dict)
 
     @property
@@ -46,10 +49,47 @@ class OneProgram:
         """As many as were asked for, else 1."""
         return 1 if self.parts and self.parts == self.own else max(1, self.parts)
 
+    @property
+    def plain(self) -> int:
+        """The way in which the step does not even compute again what it has its backward pass do; 0 if that is none."""
+        return 1 if self._undone else 0
+
     @cached_property
     def ways(self) -> tuple[Way, ...]:
-        """What can be computed again, from least to most, after the step as it is."""
-        return tuple(variants(self.module, self.whole)) if self.adds else (KEEP,)
+        """What can be computed again: the step as it is, the plain one, then from least to most of either."""
+        if not self.chooses:
+            return (KEEP,)
+        added = variants(self.module, self.whole)
+        if not self._undone:
+            return (self.way(0), *added)
+        code, graph = self._undone
+        more = [Way(replace(w.told, undoes=True), w.again, w.spared) for w in variants(_read(code), graph)]
+        return (self.way(0), self.way(1), *added, *more)
+
+    def way(self, number: int) -> Way:
+        """One of them; the first and the plain one are known before the others."""
+        if number > self.plain:
+            return self.ways[number]
+        return self._known[number]
+
+    @cached_property
+    def _known(self) -> tuple[Way, ...]:
+        """The step as it is, and the plain one."""
+        first = Way(replace(KEEP.told, kept_bytes=kept_bytes(read_step(self.whole))))
+        if not self._undone:
+            return (first,)
+        kept = kept_bytes(read_step(self._undone[1]))
+        return (first, Way(replace(KEEP.told, kept_bytes=kept, undoes=True)))
+
+    @cached_property
+    def _undone(self) -> tuple[bytes, Graph] | None:
+        """The step without what its backward pass has to compute again; None where that is nothing."""
+        named = [op.name for op in self.whole.ops]
+        if not self.chooses or (_BARRIER not in named and named.count(_LOOP) < 2):
+            return None
+        copy = self._copy()
+        done = undo(copy, self.whole)
+        return (to_bytecode(copy), done.graph) if done.operations or done.loops else None
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
@@ -78,11 +118,17 @@ class OneProgram:
         whole = parts == 1 or parts == self.own  # the second is only known from a copy
         if whole and not way:
             return self.whole
+        if whole and self._undone and way == self.plain:
+            return self._undone[1]
         if not whole and (parts in self.refused or len(self.refused) >= _ATTEMPTS):
             return None
         copy = self._copy()
         if way:
-            recompute(copy, self.ways[way].told.policy, self.ways[way].told.count)
+            told = self.way(way).told
+            if told.undoes and self._undone:
+                copy = _read(self._undone[0])
+            if told.policy != KEEP.told.policy:
+                recompute(copy, told.policy, told.count)
         if whole:
             return import_graph(copy)
         try:
@@ -97,8 +143,12 @@ class OneProgram:
         return import_graph(copy)
 
     def _copy(self) -> ir.Module:
-        return parse_bytes(self._bytecode, make_context())
+        return _read(self._bytecode)
 
     @cached_property
     def _bytecode(self) -> bytes:
         return to_bytecode(self.module)
+
+
+def _read(code: bytes) -> ir.Module:
+    return parse_bytes(code, make_context())

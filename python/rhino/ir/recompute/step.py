@@ -5,7 +5,7 @@ Owns the order of these. The choice is `rhino.recompute`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jaxlib.mlir import ir
 
@@ -15,7 +15,7 @@ from rhino.ir.recompute.rewrite import done_once, drop_unread, write_segments
 from rhino.ir.recompute.scans import find_pairs, rewrite_pair
 from rhino.ir.recompute.undo import find_kept, keep, merge_again
 from rhino.program.data import Graph
-from rhino.program.recomputation import KEEP, POLICIES, Recomputation, Way
+from rhino.program.recomputation import POLICIES, Recomputation, Way
 from rhino.recompute import Step, choose, kept_bytes, products, read_step
 
 # Of what the step keeps, the least that a way must spare to be one besides those that do less again.
@@ -44,9 +44,9 @@ class Recomputed:
 
 
 def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
-    """The ways to recompute that are worth a look, from none to most; each keeps clearly less than all before it.
+    """The ways to recompute that are worth a look, from least to most; each keeps clearly less than all before it.
 
-    The first is the step as it is. Costs about as much as reading the module; nothing is changed, and bytes are
+    None is the step as it is. Costs about as much as reading the module; nothing is changed, and bytes are
     estimates, to choose by what to try: of loops they are those of the pairs that are in the step as it is.
 
     Args:
@@ -78,10 +78,12 @@ def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
                 again = tuple(k for i in items for k in range(i, max(i + 1, graph.ops[i].region_end)))
                 found.append(Way(told, again, spared))
     found.sort(key=lambda way: (way.told.flops, way.told.kept_bytes, way.told.count))
-    less = [Way(replace(KEEP.told, kept_bytes=kept_bytes(step)))]
-    step_bytes = _WORTH * less[0].told.kept_bytes
+    least = kept_bytes(step)
+    step_bytes = _WORTH * least
+    less: list[Way] = []
     for way in found:
-        if way.told.kept_bytes < less[-1].told.kept_bytes - step_bytes:
+        if way.told.kept_bytes < least - step_bytes:
+            least = way.told.kept_bytes
             less.append(way)
     return less
 
@@ -119,16 +121,20 @@ def recompute(module: ir.Module, policy: str, count: int = -1) -> Recomputed:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What a step does not compute again any more: operations of one block, loops over layers, flops of products."""
+    """What a step does not compute again any more: operations of one block, loops over layers, flops of products.
+
+    `graph` is its program after that.
+    """
 
     operations: int
     loops: int
     flops: int
+    graph: Graph
 
 
-def undo(module: ir.Module) -> Undone:
-    """As rhino-recompute with the policy `none`, in place."""
-    graph = import_graph(module)
+def undo(module: ir.Module, graph: Graph | None = None) -> Undone:
+    """As rhino-recompute with the policy `none`, in place; `graph` is the module's, where it was read before."""
+    graph = graph or import_graph(module)
     before = _flops(graph)
     main = functions.find(module, "main")
     assert main is not None, "it was imported"
@@ -141,7 +147,7 @@ def undo(module: ir.Module) -> Undone:
         loops += 1
         graph = import_graph(module)
         values, ops = number_program(main)
-    return Undone(operations, loops, before - _flops(graph))
+    return Undone(operations, loops, before - _flops(graph), graph)
 
 
 def _flops(graph: Graph) -> int:

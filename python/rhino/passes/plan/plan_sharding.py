@@ -57,7 +57,7 @@ class PlanSharding(Pass):
       topology: the cluster to plan for.
       level, mesh, memory-limit, budget: what to search, and for how long.
       microbatches: 1 leaves the step whole.
-      remat: keep adds nothing that is computed again.
+      remat: auto chooses what is computed again; else it is what the step has.
 
     Example:
       ```mlir
@@ -164,13 +164,15 @@ class PlanSharding(Pass):
             memory_limit=self.memory_limit or None,
             deadline=deadline,
         )
-        programs = OneProgram(module, graph, self.statistics, self.microbatches, adds=self.remat == "auto")
+        programs = OneProgram(module, graph, self.statistics, self.microbatches, chooses=self.remat == "auto")
         with errors_at(main):
             if programs.graph(programs.fewest) is None:
                 raise programs.refused[programs.fewest]
             form, solution = plan_in_parts(programs, cluster, options, log.session.progress)
-        again = programs.ways[form.way].told if form.way else None
-        rewrites = [made("rhino-recompute", policy=again.policy, count=again.count)] if again else []
+        again = programs.way(form.way).told if form.way else None
+        rewrites = [made("rhino-recompute", policy="none")] if again and again.undoes else []
+        if again and again.policy != "keep":
+            rewrites.append(made("rhino-recompute", policy=again.policy, count=again.count))
         if form.parts > 1:
             rewrites += [
                 made("rhino-split-microbatch", count=form.parts, statistics=self.statistics),
