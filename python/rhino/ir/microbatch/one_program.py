@@ -18,10 +18,9 @@ from rhino.ir.microbatch.accumulate import accumulate_in_loops
 from rhino.ir.microbatch.adopt import adopt
 from rhino.ir.microbatch.programs import count_examples, own_loop_error
 from rhino.ir.microbatch.split import split_microbatch
-from rhino.ir.recompute.step import recompute, undo, variants
+from rhino.ir.recompute.step import as_it_is, recompute, undo, variants
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
-from rhino.recompute import kept_bytes, read_step
 
 # After so many numbers of parts that were refused, others are, too.
 _ATTEMPTS = 5
@@ -75,11 +74,8 @@ class OneProgram:
     @cached_property
     def _known(self) -> tuple[Way, ...]:
         """The step as it is, and the plain one."""
-        first = Way(replace(KEEP.told, kept_bytes=kept_bytes(read_step(self.whole))))
-        if not self._undone:
-            return (first,)
-        kept = kept_bytes(read_step(self._undone[1]))
-        return (first, Way(replace(KEEP.told, kept_bytes=kept, undoes=True)))
+        first = as_it_is(self.whole)
+        return (first, as_it_is(self._undone[1], undoes=True)) if self._undone else (first,)
 
     @cached_property
     def _undone(self) -> tuple[bytes, Graph] | None:

@@ -5,7 +5,7 @@ Owns the order of these. The choice is `rhino.recompute`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxlib.mlir import ir
 
@@ -15,7 +15,7 @@ from rhino.ir.recompute.rewrite import done_once, drop_unread, write_segments
 from rhino.ir.recompute.scans import find_pairs, rewrite_pair
 from rhino.ir.recompute.undo import find_kept, keep, merge_again
 from rhino.program.data import Graph
-from rhino.program.recomputation import POLICIES, Recomputation, Way
+from rhino.program.recomputation import KEEP, POLICIES, Recomputation, Way
 from rhino.recompute import Step, choose, kept_bytes, products, read_step
 
 # Of what the step keeps, the least that a way must spare to be one besides those that do less again.
@@ -41,6 +41,11 @@ class Recomputed:
     operations: int
     flops: int
     reason: str
+
+
+def as_it_is(graph: Graph, undoes: bool = False) -> Way:
+    """The way of a program in which nothing is computed again but what the program does; `undoes`: it is undone."""
+    return Way(replace(KEEP.told, kept_bytes=kept_bytes(read_step(graph)), undoes=undoes))
 
 
 def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
