@@ -187,6 +187,24 @@ KERNELS = (
         where=TARGETS,
     ),
     Behaviour(
+        "barriers-hold",
+        "What reads its operands behind an optimization barrier is not merged with what does the same in front of it. "
+        "On CPUs it is, so that nothing is computed again there outside of loops.",
+        "OptimizationBarrierExpander, HloCSE",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {L} @[-, -]",
+                f"""{dot("0", "a", "b", L)}%1 = stablehlo.tanh %0 : {L}\n{dot("2", "1", "b", L)}
+                %h:3 = stablehlo.optimization_barrier %a, %b, %2 : {L}, {L}, {L}
+                {dot("3", "h#0", "h#1", L)}{dot("4", "3", "h#2", L)}return %4, %2 : {L}, {L}""",
+                ONE,
+            ),
+            lambda c: len(re.findall(r" dot\(|custom_call_target=\"__cublas", c.hlo_text())) == 4,
+        ),
+        where=TARGETS,
+        not_on=("cpu",),
+    ),
+    Behaviour(
         "shared-made-once",
         "What is element-wise is written by a kernel of its own, if three or more kernels would move more bytes to "
         "make it again each.",

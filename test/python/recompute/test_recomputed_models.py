@@ -149,4 +149,4 @@ def test_variants_come_to_what_they_say(name: str, changes: dict[str, Any]) -> N
         other = parse_text(text, make_context())
         assert recompute(other, way.policy, way.count).flops == way.flops
         # What it then keeps is estimated before the loops are rewritten.
-        assert kept_bytes(read_step(import_graph(other))) == pytest.approx(way.kept_bytes, rel=0.05)
+        assert kept_bytes(read_step(import_graph(other))) == pytest.approx(way.kept_bytes, rel=0.07)

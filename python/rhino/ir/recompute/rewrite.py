@@ -34,12 +34,14 @@ def write_segments(step: Step, segments: Iterable[Segment], values: Sequence[Any
     """Rewrite the program, in place.
 
     What a segment reads goes through a barrier together with the cotangent that its backward pass begins with: so the
-    copies are not merged with the originals, and are not made before they are needed.
+    copies are not merged with the originals (`XLA: barriers-hold`), and are not made before they are needed. The backward pass reads it behind
+    the barrier, too: or XLA made it again from what it is made of, and kept both.
 
     Args:
       values, ops: handles, as `number_program` gives them.
     """
-    backward = step.sides.backward
+    graph, backward = step.graph, step.sides.backward
+    made = {v for i in step.sides.forward for v in graph.ops[i].results}.difference(step.sides.fixed)
     for segment in segments:
         place = ops[segment.before]
         held = list(segment.leaves)
@@ -50,8 +52,9 @@ def write_segments(step: Step, segments: Iterable[Segment], values: Sequence[Any
             barrier = stablehlo.OptimizationBarrierOp(handles).operation if handles else None
             copies: dict[Any, Any] = dict(zip(handles, barrier.results, strict=True)) if barrier else {}
             late = copies.pop(values[segment.after]) if segment.after >= 0 else None
+            instead = {values[v]: copies[values[v]] for v in segment.leaves if v in made}
             functions.copy_all([ops[i] for i in segment.again], copies)
-        instead = {values[v]: copies[values[v]] for v in segment.replaced}
+        instead |= {values[v]: copies[values[v]] for v in segment.replaced}
         if late is not None:
             instead[values[segment.after]] = late
         for i in backward:
