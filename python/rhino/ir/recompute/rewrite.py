@@ -34,8 +34,8 @@ def write_segments(step: Step, segments: Iterable[Segment], values: Sequence[Any
     """Rewrite the program, in place.
 
     What a segment reads goes through a barrier together with the cotangent that its backward pass begins with: so the
-    copies are not merged with the originals (`XLA: barriers-hold`), and are not made before they are needed. The backward pass reads it behind
-    the barrier, too: or XLA made it again from what it is made of, and kept both.
+    copies are not merged with the originals (`XLA: barriers-hold`), and are not made before they are needed. The
+    backward pass reads it behind the barrier, too: or XLA made it again from what it is made of, and kept both.
 
     Args:
       values, ops: handles, as `number_program` gives them.
