@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import is_elementwise
+from rhino.program.fusible import is_elementwise
 
 _COSTLY = ("stablehlo.tanh",)
 

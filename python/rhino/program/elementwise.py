@@ -1,6 +1,6 @@
 """The names of operations each of whose elements is made of the elements at its place in the operands.
 
-Owns this list. Of other operations `fusion.is_elementwise` may find the same by their rules and shapes.
+Owns this list. Of other operations `fusible.is_elementwise` may find the same by their rules and shapes.
 """
 
 from __future__ import annotations

@@ -10,34 +10,12 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from rhino.program.data import Graph, Op, once
-from rhino.program.operations import HEAVY, NESTING, SOURCES, stablehlo
+from rhino.program.fusible import UNFUSIBLE, is_fusible
+from rhino.program.orders import copied_stacks, transposed
 
-# Ops that XLA fuses into their readers. XLA: elementwise-fused, elementwise-made-again
-_FUSIBLE_MISC = SOURCES | stablehlo("broadcast_in_dim reshape transpose slice pad concatenate reverse dynamic_slice")
-_UNFUSIBLE = (
-    HEAVY | NESTING | stablehlo("reduce optimization_barrier dynamic_update_slice custom_call rng_bit_generator rng")
-)
 # A reduction or a gather fuses its input; these read memory. XLA: dots-read-memory
-_READS_MEMORY = _UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice", "stablehlo.gather"}
+_READS_MEMORY = UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice", "stablehlo.gather"}
 _IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
-
-
-def is_fusible(op: Op) -> bool:
-    """Whether XLA computes the op inside the fusion of whatever reads it."""
-    if op.name == "stablehlo.reduce":
-        # Over dimensions of 1 it is a reshape.
-        return op.rule is not None and all(op.rule.factor_sizes[f] == 1 for f in op.rule.reduction)
-    return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in _UNFUSIBLE and op.kernel is None)
-
-
-def is_elementwise(graph: Graph, op: Op) -> bool:
-    """Whether each element of the result is made of the elements at its place in the operands, or of scalars."""
-    shape = graph.values[op.results[0]].shape if op.results else ()
-    return (
-        op.name not in _FUSIBLE_MISC
-        and is_fusible(op)
-        and all(graph.values[v].shape in (shape, ()) for v in op.operands)
-    )
 
 
 @once
@@ -54,7 +32,7 @@ def materialised(graph: Graph) -> Sequence[bool]:
         if op.name in _READS_MEMORY or op.kernel is not None:
             for v in op.operands[op.index in late :]:
                 real[v] = True
-    for v in late.values():
+    for v in (*late.values(), *transposed(graph)):
         real[v] = True
     for op in graph.ops:
         for tie in op.ties:
@@ -117,7 +95,7 @@ def splats(graph: Graph) -> AbstractSet[int]:
 def buffers(graph: Graph) -> Sequence[int]:
     """For each value, the one whose buffer it uses: loop carries, barriers, updates share their operand's.
 
-    `XLA: updates-in-place`.
+    `XLA: updates-in-place`, but for a stack that is transposed on its way into a loop (`orders.copied_stacks`).
     """
     owner = list(range(len(graph.values)))
     # The caller's. XLA: updates-copy-what-is-kept
@@ -125,8 +103,13 @@ def buffers(graph: Graph) -> Sequence[int]:
     # All that a loop carries and starts with one constant, such as zeros, is memory of its own.
     constants = (op.results[0] for op in graph.ops if op.name == "stablehlo.constant")
     kept |= {v for v in constants if graph.values[v].shape}
+    copied = copied_stacks(graph)
     for op in graph.ops:
-        for tie in op.ties:
+        for position, tie in enumerate(op.ties):
+            if (op.index, position) in copied:
+                for v in tie[1:]:
+                    owner[v] = tie[1]
+                continue
             changed = op.name == "stablehlo.while" and not is_invariant(op, tie)
             # A loop in another one starts each time with what that one does not change: with a copy, too.
             outer = graph.values[tie[0]].loop != graph.values[tie[-1]].loop

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rhino.program.data import Graph, Op, once
-from rhino.program.fusion import absorbed, buffers, is_elementwise, is_fusible, materialised, splats
+from rhino.program.fusible import is_elementwise, is_fusible
+from rhino.program.fusion import absorbed, buffers, materialised, splats
+from rhino.program.orders import copied_stacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Lifetimes:
 @once
 def lifetimes(graph: Graph) -> Lifetimes:
     """One backward sweep: a value not written to memory keeps what it is computed from alive for its readers."""
-    real, owner, late = materialised(graph), buffers(graph), absorbed(graph)
+    real, owner, late, stacks = materialised(graph), buffers(graph), absorbed(graph), copied_stacks(graph)
     count = len(graph.ops)
     reads = [-1] * len(graph.values)
     first_reads = [count] * len(graph.values)
@@ -85,10 +87,10 @@ def lifetimes(graph: Graph) -> Lifetimes:
         for v in op.operands:
             reads[v] = max(reads[v], _loop_end(graph, op.index, graph.values[v].loop, when))
             first_reads[v] = min(first_reads[v], soonest)
-        for tie in op.ties:
+        for position, tie in enumerate(op.ties):
             # A loop reads its carried buffers until its end.
             if op.name == "stablehlo.while":
-                for v in tie:
+                for v in tie[(op.index, position) in stacks :]:
                     reads[v] = max(reads[v], op.region_end - 1)
     arguments = {owner[a.value] for a in graph.arguments}
     aliased = {owner[graph.outputs[a.alias]] for a in graph.arguments if a.alias >= 0}

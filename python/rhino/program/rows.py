@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import is_fusible, splats
+from rhino.program.fusible import is_fusible
+from rhino.program.fusion import splats
 
 _KINDS = ("add", "maximum", "minimum", "multiply")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import is_fusible
+from rhino.program.fusible import is_fusible
 
 # Of two kernels that read a value each makes it again, whatever that takes; more readers than this are not counted.
 _FEWEST, _MOST = 3, 8

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rhino.program.data import Graph, Op, once
-from rhino.program.fusion import buffers, is_elementwise, materialised
+from rhino.program.fusible import is_elementwise
+from rhino.program.fusion import buffers, materialised
 
 # Results that are further apart, in operations, follow from each other in all programs seen; to look is dear.
 _NEAR = 256

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from rhino.program.costly import costly
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import is_fusible, materialised
+from rhino.program.fusible import is_fusible
+from rhino.program.fusion import materialised
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
 from rhino.program.rows import keeps_order, rows_inside
 from rhino.program.shared import shared

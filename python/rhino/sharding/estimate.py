@@ -19,6 +19,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import Prediction, predict
 from rhino.sharding.layout import RouteStep
+from rhino.sharding.nesting import nest
 from rhino.sharding.paid import paid
 from rhino.sharding.pinning import pinned_states, settled
 from rhino.sharding.problem import Problem
@@ -67,7 +68,7 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
       every: whether repeated ones are all there, and those that operations make inside of what is combined.
     """
     problem, quotient = costs.problem, costs.quotient
-    graph = problem.graph
+    graph, nesting = problem.graph, nest(costs, chosen)
     events = []
 
     def add(op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None) -> None:
@@ -88,7 +89,7 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
     for transfer in problem.transfers:
         tied = quotient.standing.get(quotient.tied[transfer.index] if every else transfer.index)
         if tied is not None:
-            for _, steps, source, target in paid(costs, tied, chosen):
+            for _, steps, source, target in paid(costs, tied, chosen, nesting):
                 add(transfer.op, steps, costs.trips(tied, source, target))
     return sorted(events, key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import is_elementwise
+from rhino.program.fusible import is_elementwise
 from rhino.program.operations import CONSTRAINTS, WINDOWED, stablehlo
 
 if TYPE_CHECKING:

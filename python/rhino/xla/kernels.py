@@ -13,6 +13,8 @@ ONE = "x=1"
 ZERO = "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
 _HUGE = "tensor<4096x4096xf32>"
 _R = "tensor<1024xf32>"
+_TALL, _FLAT, _CUBE = "tensor<4x256x128xf32>", "tensor<4x128x256xf32>", "tensor<4x256x256xf32>"
+_ROWS = "tensor<4x256xf32>"
 
 
 def temp(compiled: Compiled) -> int:
@@ -43,6 +45,23 @@ def _read_in_turn(of: str, times: int, name: str) -> str:
         text += f"%{name}_{k} = stablehlo.multiply %{name}{k - 1}, %{of} : {_HUGE}\n"
         text += sort(f"{name}{k}", f"{name}_{k}", _HUGE)
     return text
+
+
+def _batched(name: str, a: str, b: str) -> str:
+    """Four products at once."""
+    return (
+        f"%{name} = stablehlo.dot_general %{a}, %{b}, batching_dims = [0] x [0], contracting_dims = [2] x [1] : "
+        f"({_TALL}, {_FLAT}) -> {_CUBE}\n"
+    )
+
+
+def _summed_product(name: str, a: str, b: str) -> str:
+    """The rows of what is made of two results of products, summed."""
+    return (
+        f"%e_{name} = stablehlo.exponential %{a} : {_CUBE}\n%m_{name} = stablehlo.multiply %e_{name}, %{b} : {_CUBE}\n"
+        f"%{name} = stablehlo.reduce(%m_{name} init: %zero) applies stablehlo.add across dimensions = [2] : "
+        f"({_CUBE}, tensor<f32>) -> {_ROWS}\n"
+    )
 
 
 def _made(compiled: Compiled, kind: str) -> int:
@@ -185,6 +204,34 @@ KERNELS = (
         ),
         field="costly_kept",
         where=TARGETS,
+    ),
+    Behaviour(
+        "orders-meet",
+        "A reduction does not take in a transposition: where what it reads is made of two products whose dimensions "
+        "lie in different orders, one is transposed and written before.",
+        "LayoutAssignment, PriorityFusion",
+        probe=Probe(
+            # The same twice, with and without a transposition in between.
+            program(
+                f"%a: {_TALL} @[-, -, -], %b: {_FLAT} @[-, -, -], %c: {_FLAT} @[-, -, -] -> {_ROWS} @[-, -], "
+                f"{_ROWS} @[-, -]",
+                f"{ZERO}{_batched('p', 'a', 'b')}{_batched('d', 'a', 'c')}"
+                f"%t = stablehlo.transpose %p, dims = [0, 2, 1] : ({_CUBE}) -> {_CUBE}\n"
+                f"{_summed_product('s', 't', 'd')}{_summed_product('r', 'p', 'd')}return %s, %r : {_ROWS}, {_ROWS}",
+                ONE,
+            ),
+            lambda c: len(re.findall(r" = f32\[4,256,256\]\S* fusion\(%[^,()]+\), kind=kInput", c.hlo_text())) == 1,
+        ),
+        where=TARGETS,
+        not_on=("cpu",),
+    ),
+    Behaviour(
+        "stacks-transposed",
+        "What a loop writes row by row, in the order of a product there, and another loop reads in that of another "
+        "product, is transposed between them, all at once: for a moment it is there twice.",
+        "LayoutAssignment",
+        unprobed="In small loops XLA transposes row by row. Scores of attention that a scan over layers keeps show it: "
+        "test_a_scan_keeps_scores_in_one_order_and_reads_them_in_another.",
     ),
     Behaviour(
         "barriers-hold",

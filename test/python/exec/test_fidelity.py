@@ -8,14 +8,19 @@ import importlib.util
 import pytest
 
 import rhino
-from examples.models import gpt
+from examples.models import gpt, llama
 from rhino.compile import collective_bytes
 
 _LIMIT = 40 * 2**30
 
 
+COMPILER = pytest.mark.skipif(
+    importlib.util.find_spec("jax_plugins.xla_cuda13") is None, reason="needs rhino-jax[gpu-aot]"
+)
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("jax_plugins.xla_cuda13") is None, reason="needs rhino-jax[gpu-aot]")
+@COMPILER
 @pytest.mark.parametrize("cluster", ["dgx-h100:1", pytest.param("dgx-h100:16", marks=pytest.mark.long)])
 def test_gpt_1p3b_compiles_to_what_was_predicted(cluster: str) -> None:
     config = dataclasses.replace(gpt.PRESETS["1.3b"], scan=True, remat=True)
@@ -31,3 +36,18 @@ def test_gpt_1p3b_compiles_to_what_was_predicted(cluster: str) -> None:
     assert set(measured) == set(predicted.comm_bytes)
     for kind, nbytes in measured.items():
         assert nbytes == pytest.approx(predicted.comm_bytes[kind], rel=0.15), kind
+
+
+@pytest.mark.slow
+@COMPILER
+@pytest.mark.parametrize("scores", ["kept", "made again"])
+def test_a_scan_keeps_scores_in_one_order_and_reads_them_in_another(scores: str) -> None:
+    config = dataclasses.replace(
+        llama.PRESETS["tiny"], layers=4, width=1024, heads=8, kv_heads=8, hidden=2816, vocab=1024, seq_len=2048,
+        dtype="bfloat16", scan=True, remat=scores == "made again",
+    )  # fmt: skip
+    _, train_step = llama.make_train_step(config)
+    state, batch = llama.abstract_inputs(config, 8)
+    step = rhino.parallelize(train_step, cluster="dgx-h100:1", donate_argnums=(0,), mesh=(8,), stages=1, remat="keep")
+    predicted = step.plan(state, batch).predicted
+    assert step.compile(state, batch).memory_analysis().peak_bytes == pytest.approx(predicted.peak_bytes, rel=0.05)

@@ -21,7 +21,7 @@ from rhino.plan import KernelUse, PlanData, Tensor
 from rhino.plan.data import SCHEMA, SUMMARY
 from rhino.plan.file import dumps, loads, plan_data
 from rhino.plan.module import read_plan
-from rhino.schema.kinds import Float, Int, ListOf, MapOf, Record, Schema, String, TupleOf
+from rhino.schema.kinds import Bool, Float, Int, ListOf, MapOf, Record, Schema, String, TupleOf
 from rhino.schema.records import record
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=6)
@@ -32,6 +32,8 @@ def values(schema: Schema) -> st.SearchStrategy[Any]:
     """Anything that a schema reads, made from the schema alone: a new field is covered by being described."""
     if isinstance(schema, String):
         return st.sampled_from(schema.choices) if schema.choices else TEXT
+    if isinstance(schema, Bool):
+        return st.booleans()
     if isinstance(schema, Int):
         return st.integers(-(2**63) if schema.minimum is None else schema.minimum, 2**63 - 1)
     if isinstance(schema, Float):

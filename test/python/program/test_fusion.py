@@ -9,7 +9,8 @@ from hand_graphs import Builder
 from search_programs import graph_of, spec
 
 from rhino.program import Graph
-from rhino.program.fusion import buffers, is_fusible, materialised
+from rhino.program.fusible import is_fusible
+from rhino.program.fusion import buffers, materialised
 
 
 def result(graph: Graph, name: str) -> int:

@@ -18,7 +18,7 @@ from rhino.dialect.loops import attributes_of, widen
 from rhino.ir.microbatch.accumulate import only_written
 from rhino.ir.scans.loops import LOOP, READ, Scan, Stack, Uses, read_scan
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import is_elementwise
+from rhino.program.fusible import is_elementwise
 
 _RESHAPE, _BROADCAST, _CONSTANT = "stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.constant"
 

@@ -18,7 +18,7 @@ from rhino.ir.recompute.rewrite import is_done_once
 from rhino.ir.recompute.scans import ScanPair, carry, let_go, one_row, row_type, shared, stack_also, written
 from rhino.ir.scans.loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import is_fusible
+from rhino.program.fusible import is_fusible
 from rhino.program.operations import CONSTRAINTS, NESTING, SOURCES
 from rhino.program.regions import body_items, item_reads
 from rhino.recompute import keep_least

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rhino.pipeline.cut.step import LoopForm, bits
 from rhino.program.data import STATE
-from rhino.program.fusion import is_fusible
+from rhino.program.fusible import is_fusible
 
 _BARRIER = "stablehlo.optimization_barrier"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rhino.errors import RhinoError
 from rhino.pipeline.cut.pieces import boundary, with_pieces
 from rhino.program.data import STATE, Graph, Op
-from rhino.program.fusion import is_fusible
+from rhino.program.fusible import is_fusible
 from rhino.program.operations import SOURCES, stablehlo
 from rhino.program.regions import body_items, item_reads
 

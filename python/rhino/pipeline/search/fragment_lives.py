@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusion import buffers, is_fusible, materialised
+from rhino.program.fusible import is_fusible
+from rhino.program.fusion import buffers, materialised
 from rhino.program.memory import LiveBytes, overwritten
 
 # (value or stage, bytes on one device, first op, last op): when a buffer lives.

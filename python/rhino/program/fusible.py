@@ -1,0 +1,33 @@
+"""Which operations XLA computes inside the fusion of what reads them. `XLA: elementwise-fused, elementwise-made-again`.
+
+Owns that reading of single operations. What it comes to for values is `rhino.program.fusion`'s.
+"""
+
+from __future__ import annotations
+
+from rhino.program.data import Graph, Op
+from rhino.program.operations import HEAVY, NESTING, SOURCES, stablehlo
+
+# Ops that XLA fuses into their readers. XLA: elementwise-fused, elementwise-made-again
+_FUSIBLE_MISC = SOURCES | stablehlo("broadcast_in_dim reshape transpose slice pad concatenate reverse dynamic_slice")
+UNFUSIBLE = (
+    HEAVY | NESTING | stablehlo("reduce optimization_barrier dynamic_update_slice custom_call rng_bit_generator rng")
+)
+
+
+def is_fusible(op: Op) -> bool:
+    """Whether XLA computes the op inside the fusion of whatever reads it."""
+    if op.name == "stablehlo.reduce":
+        # Over dimensions of 1 it is a reshape.
+        return op.rule is not None and all(op.rule.factor_sizes[f] == 1 for f in op.rule.reduction)
+    return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in UNFUSIBLE and op.kernel is None)
+
+
+def is_elementwise(graph: Graph, op: Op) -> bool:
+    """Whether each element of the result is made of the elements at its place in the operands, or of scalars."""
+    shape = graph.values[op.results[0]].shape if op.results else ()
+    return (
+        op.name not in _FUSIBLE_MISC
+        and is_fusible(op)
+        and all(graph.values[v].shape in (shape, ()) for v in op.operands)
+    )
