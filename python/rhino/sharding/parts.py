@@ -133,7 +133,9 @@ class _FormSearch:
         if len(self.searches) == 1 and not self.found:
             return self.whole, self.searches[self.whole].solution()
         self._tighten()
-        self._uncut()
+        if self.found:
+            self._fewer()
+            self._uncut()
         if not self.found:
             # Of what needs least.
             form = max(self.lost)
@@ -229,10 +231,19 @@ class _FormSearch:
             if last is not None and not self.found and not self._state_fits:
                 self._solve(last)
 
+    def _fewer(self) -> None:
+        """From the best plan to fewer parts under the limit, half as many each time, as long as that is faster."""
+        best = None
+        while best != self._best and not self._late():
+            best = self._best
+            counts = (self.programs.fewest, *self.programs.counts)
+            form = next((Form(n, best.way) for n in reversed(counts) if 2 * n <= best.parts), None)
+            if form is None or form in self.free or not self._can_win(form) or self._search(form) is None:
+                return
+            self._solve(form)
+
     def _uncut(self) -> None:
         """The ways tried so far in fewest parts, under the limit: a batch that divides badly needs more in more."""
-        if not self.found:
-            return
         for way in sorted({form.way for form in self.free}):
             form = Form(self.programs.fewest, way)
             if form not in self.free and self._can_win(form) and not self._late():
