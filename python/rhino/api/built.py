@@ -212,6 +212,7 @@ def lowered(built: Built, cluster: Cluster) -> tuple[jax.stages.Lowered, str | N
 def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) -> Any:
     from rhino.compile.executable import compile_lowered
     from rhino.compile.module import parse
+    from rhino.compile.room import say_no_room
     from rhino.compile.undone import say_undone
 
     program, target, binding = lowered(built, cluster)
@@ -220,10 +221,13 @@ def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) 
     how = replace(built.how, options=options) if options else built.how
     text = _serialized(source)
     compiled = compile_lowered(program, text, target=target, how=how)
+    told = []
     if built.plan.recomputation is not None:
-        said = say_undone(parse(text), compiled.hlo_text, built.plan.devices)
-        if said:
-            warnings.warn(said, RhinoWarning, stacklevel=2)
+        told.append(say_undone(parse(text), compiled.hlo_text, built.plan.devices))
+    if cluster.device.xla_target != "cpu":
+        told.append(say_no_room(compiled.memory_analysis().peak_bytes, built.plan.predicted.peak_bytes, cluster))
+    for said in filter(None, told):
+        warnings.warn(said, RhinoWarning, stacklevel=2)
     return StoredExecutable(compiled, built.trace, binding) if binding.is_strided else compiled
 
 

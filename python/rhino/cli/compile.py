@@ -92,8 +92,9 @@ def run(args: argparse.Namespace) -> int:
     with Progress(f"compiling for {args.target}", args.quiet):
         executable = compile_as(source, how, args.target, devices=args.devices, hosts=args.hosts)
         executable.collectives()
-    if said := say_undone(module, executable.hlo_text, executable.devices):
-        print(f"warning: {said}", file=sys.stderr)
+    for said in (say_undone(module, executable.hlo_text, executable.devices), _no_room(module, executable)):
+        if said:
+            print(f"warning: {said}", file=sys.stderr)
     if args.hlo:
         files.write(args.hlo, executable.hlo_text())
     timeline = executable.timeline(cluster) if args.timeline and cluster is not None else None
@@ -128,6 +129,26 @@ def _cluster(args: argparse.Namespace, module: Any) -> Cluster | None:
     except RhinoError as error:
         remedy = "give the file it was planned for with --cluster"
         raise RhinoError(f"the module was planned for {planned['name']}, which is no preset", remedy) from error
+
+
+def _no_room(module: Any, executable: Executable) -> str:
+    """What is said of a program that needs more than the devices it was planned for have; of a preset's, as named."""
+    from rhino.compile.room import say_no_room
+    from rhino.dialect.attributes import RhinoCluster, RhinoPlan
+    from rhino.machine import Cluster
+
+    plan, planned = RhinoPlan.of(module), RhinoCluster.of(module)
+    if plan is None or planned is None:
+        return ""
+    try:
+        cluster = Cluster.load(planned["name"])
+    except RhinoError:
+        return ""
+    if cluster.device.xla_target != executable.target:
+        return ""
+    predicted = plan["predicted"]
+    assert isinstance(predicted, dict)
+    return say_no_room(executable.memory_analysis().peak_bytes, int(predicted["peak_bytes"]), cluster)
 
 
 def _fragments(args: argparse.Namespace, source: str | bytes, how: CompileRequest) -> int:
