@@ -160,7 +160,8 @@ class RingModel(AffineModel):
         return AxisLink(self.sizes[index], 1 / seconds_per_byte, latency_s, names)
 
     def _derive(self, kind: str, axes: tuple[int, ...]) -> tuple[Line, ...]:
-        return _collective(self.cluster, kind, mesh_groups(self.sizes, axes))
+        # A permutation over several axes is one in which these change places.
+        return _collective(self.cluster, kind, mesh_groups(self.sizes, axes), far=len(axes) > 1)
 
 
 def group_seconds(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nbytes_full: float) -> float:
@@ -206,12 +207,16 @@ def _meet(first: Line, second: Line) -> float:
     return (second[0] - first[0]) / (first[1] - second[1])
 
 
-def _collective(cluster: Cluster, kind: str, groups: Groups) -> tuple[Line, ...]:
-    """All algorithms and protocols of one collective that runs in all groups at once."""
+def _collective(cluster: Cluster, kind: str, groups: Groups, far: bool = False) -> tuple[Line, ...]:
+    """All algorithms and protocols of one collective that runs in all groups at once.
+
+    Args:
+      far: whether members of a collective-permute send to any others, and not each to the next.
+    """
     n = groups.shape[1]
     if (level := shared_memory(cluster, groups)) is not None:
         return ((level.latency_s * log2(n), copied_bytes(kind, n, 1) / level.bandwidth_bytes_s),)
-    if kind == "all-to-all":
+    if kind == "all-to-all" or (kind == "collective-permute" and far):
         path = direct_path(cluster, groups)
     else:
         path = ring_path(cluster, groups, channels=kind != "collective-permute")

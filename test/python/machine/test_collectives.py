@@ -15,7 +15,7 @@ from lines import assert_each_line_is_best_somewhere
 
 from rhino.errors import RhinoError
 from rhino.machine import Cluster, Device, Level
-from rhino.machine.collectives import CommModel, RingModel, ring_bytes
+from rhino.machine.collectives import CommModel, RingModel, group_seconds, ring_bytes
 from rhino.machine.links import Groups, direct_path, mesh_groups, ring_link
 from rhino.program.operations import COLLECTIVES
 
@@ -354,3 +354,11 @@ def test_more_bandwidth_never_hurts(drawn: tuple[Cluster, tuple[int, ...]]) -> N
         for kind in COLLECTIVES:
             slow = RingModel(cluster, sizes).time(kind, axes, V)
             assert slow / 2 * (1 - 1e-9) <= RingModel(faster, sizes).time(kind, axes, V) <= slow * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["p3.16xlarge:8", "dgx-h100:8"])
+def test_axes_that_change_places_send_between_hosts_what_pairs_of_devices_do(name: str) -> None:
+    cluster = Cluster.load(name)
+    pairs = sorted({tuple(sorted((8 * i + j, 8 * j + i))) for i in range(8) for j in range(8) if i != j})
+    told = RingModel(cluster, (8, 8)).time("collective-permute", (0, 1), 5e7)
+    assert told == pytest.approx(group_seconds(cluster, "collective-permute", pairs, 5e7), rel=0.15)
