@@ -160,8 +160,13 @@ class RingModel(AffineModel):
         return AxisLink(self.sizes[index], 1 / seconds_per_byte, latency_s, names)
 
     def _derive(self, kind: str, axes: tuple[int, ...]) -> tuple[Line, ...]:
-        # A permutation over several axes is one in which these change places.
-        return _collective(self.cluster, kind, mesh_groups(self.sizes, axes), far=len(axes) > 1)
+        groups, targets = mesh_groups(self.sizes, axes), None
+        if kind == "collective-permute" and len(axes) > 1:
+            # One over several axes is that in which these change places.
+            sizes = [self.sizes[axis] for axis in axes]
+            order = range(len(sizes), 0, -1)
+            targets = groups.reshape(-1, *sizes).transpose(0, *order).reshape(groups.shape)
+        return _collective(self.cluster, kind, groups, targets)
 
 
 def group_seconds(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nbytes_full: float) -> float:
@@ -207,19 +212,19 @@ def _meet(first: Line, second: Line) -> float:
     return (second[0] - first[0]) / (first[1] - second[1])
 
 
-def _collective(cluster: Cluster, kind: str, groups: Groups, far: bool = False) -> tuple[Line, ...]:
+def _collective(cluster: Cluster, kind: str, groups: Groups, targets: Groups | None = None) -> tuple[Line, ...]:
     """All algorithms and protocols of one collective that runs in all groups at once.
 
     Args:
-      far: whether members of a collective-permute send to any others, and not each to the next.
+      targets: whom members of a collective-permute send to; by default each to the next.
     """
     n = groups.shape[1]
     if (level := shared_memory(cluster, groups)) is not None:
         return ((level.latency_s * log2(n), copied_bytes(kind, n, 1) / level.bandwidth_bytes_s),)
-    if kind == "all-to-all" or (kind == "collective-permute" and far):
+    if kind == "all-to-all":
         path = direct_path(cluster, groups)
     else:
-        path = ring_path(cluster, groups, channels=kind != "collective-permute")
+        path = ring_path(cluster, groups, channels=kind != "collective-permute", targets=targets)
     even = members(cluster, groups)
     # Members of a group in each block below the outermost level that is crossed, 1 where these differ.
     inside = even[path[-1].level - 1] if even and path[-1].level else 1

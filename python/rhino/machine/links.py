@@ -73,7 +73,9 @@ def _units(cluster: Cluster) -> list[tuple[int, int, bool]]:
     return [(index, size, size >= cluster.devices_per_host) for index, size in enumerate(below)]
 
 
-def ring_path(cluster: Cluster, groups: Groups, channels: bool = True) -> tuple[Crossed, ...]:
+def ring_path(
+    cluster: Cluster, groups: Groups, channels: bool = True, targets: Groups | None = None
+) -> tuple[Crossed, ...]:
     """The levels that rings in ascending device order cross in all groups at once, the fastest first.
 
     A ring leaves a host once however many members it has there, and the rings that leave a host share its NICs: the
@@ -82,9 +84,10 @@ def ring_path(cluster: Cluster, groups: Groups, channels: bool = True) -> tuple[
 
     Args:
       channels: False for one ring a group, as of a collective-permute, whose bytes do not divide.
+      targets: whom members send to, where that is not the next of a ring.
     """
     n = groups.shape[1]
-    targets = np.roll(groups, -1, axis=1)
+    targets = np.roll(groups, -1, axis=1) if targets is None else targets
     joined = _joining_level(cluster, groups, targets)
     even = members(cluster, groups)
     top, found = int(joined.max()), []

@@ -356,9 +356,9 @@ def test_more_bandwidth_never_hurts(drawn: tuple[Cluster, tuple[int, ...]]) -> N
             assert slow / 2 * (1 - 1e-9) <= RingModel(faster, sizes).time(kind, axes, V) <= slow * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["p3.16xlarge:8", "dgx-h100:8"])
-def test_axes_that_change_places_send_between_hosts_what_pairs_of_devices_do(name: str) -> None:
+@pytest.mark.parametrize(("name", "n"), [("p3.16xlarge:8", 8), ("dgx-h100:8", 8), ("dgx-a100:2", 4)])
+def test_axes_that_change_places_send_between_hosts_what_pairs_of_devices_do(name: str, n: int) -> None:
     cluster = Cluster.load(name)
-    pairs = sorted({tuple(sorted((8 * i + j, 8 * j + i))) for i in range(8) for j in range(8) if i != j})
-    told = RingModel(cluster, (8, 8)).time("collective-permute", (0, 1), 5e7)
-    assert told == pytest.approx(group_seconds(cluster, "collective-permute", pairs, 5e7), rel=0.15)
+    pairs = sorted({tuple(sorted((n * i + j, n * j + i))) for i in range(n) for j in range(n) if i != j})
+    told = RingModel(cluster, (n, n)).time("collective-permute", (0, 1), 5e7)
+    assert told == pytest.approx(group_seconds(cluster, "collective-permute", pairs, 5e7), rel=0.03)
