@@ -69,7 +69,8 @@ def test_xla_compiles_what_was_planned(plan: Plan) -> None:
         r"= \(bf16\[([\d,]+)\]\S* .*custom_call_target=\"__cudnn\$fmhaSoftmax(?:Backward)?\"", compiled.hlo_text()
     )
     whole = BATCH * SMALL.seq_len * SMALL.width
-    assert len(calls) == 3 and all(math.prod(map(int, c.split(","))) * 8 == whole for c in calls)
+    # The forward pass once, though the model asks for it twice: there is memory for what it keeps.
+    assert len(calls) == 2 and all(math.prod(map(int, c.split(","))) * 8 == whole for c in calls)
     sent: dict[str, int] = {}
     for collective in compiled.collectives():
         sent[collective.kind] = sent.get(collective.kind, 0) + collective.bytes

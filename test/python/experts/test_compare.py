@@ -54,8 +54,10 @@ def test_every_byte_of_a_model_is_told_too(name: str) -> None:
     assert kinds == {kind: size for kind, size in plan.predicted.comm_bytes.items() if size}
 
 
-def test_gradients_are_sent_for_their_weights(found: Comparison) -> None:
-    data = found.others[1]
+def test_gradients_are_sent_for_their_weights() -> None:
+    # Of so many examples none is worth computing on every device.
+    many, inputs = chain((512, 2048, 512), 1 << 16)
+    data = compare(["data"], many, H100, *inputs, donate_argnums=0).others[0]
     assert sorted(data.sent) == [0, 1]
     assert data.rest[0] < 0.01 * sum(size for size, _ in data.sent.values())
 
