@@ -30,7 +30,7 @@ def test_a_step_that_computes_again_is_that_of_one_device(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         if not scan:
-            # XLA: barriers-hold, but on CPUs.
+            # XLA: barriers-hold, but on CPUs with jaxlib 0.10.
             warnings.filterwarnings("ignore", "XLA does not do .* of the products", rhino.RhinoWarning)
         got = planned(state, batch)
         plan = planned.plan(state, batch)
