@@ -24,8 +24,8 @@ class SearchLevel:
       promising: by number of axes, how much slower than the best a mesh's plan from one axis at a time may be to be
         improved; to place three axes at once takes minutes and wins little.
       same: plans this close are as fast: the mesh with fewer axes is taken.
-      worth: the share of communication from which a third axis is tried.
-      costly: the share of communication from which the best three axes are tried in other orders.
+      worth: the share of a step that is not computing, divided perfectly, from which a third axis is tried.
+      costly: the share from which the best three axes are tried in other orders.
       missed: by how much a plan may be slower than its program said before others are looked for.
     """
 
@@ -42,7 +42,7 @@ class SearchLevel:
         return self.promising[min(len(axes), len(self.promising)) - 1]
 
 
-# From this share of communication O1 too places both axes of a mesh at once.
+# From this share of what is lost O1 too places both axes of a mesh at once.
 COSTLY = 0.25
 AT_ONCE = (3e-3, 300, 100_000)
 _FAST = (3e-3, 300, 20_000)

@@ -56,11 +56,10 @@ class Outcome:
             fast, key=lambda e: (len(e[1].setting.costs.sizes), e[0].memory.peak_bytes, e[0].step_time_s, e[1].name)
         )
 
-    @property
-    def share(self) -> float:
-        """Of the best plan's step time, what communication takes."""
-        predicted = self.best[0]
-        return predicted.comm_s / predicted.step_time_s if predicted.step_time_s else 0.0
+    def lost(self, perfect_s: float) -> float:
+        """Of the best plan's step time, what is more than computing divided perfectly takes."""
+        step_s = self.best[0].step_time_s
+        return 1 - min(1.0, perfect_s / step_s) if step_s else 0.0
 
     @property
     def least_s(self) -> float:

@@ -133,6 +133,7 @@ class MeshSearch:
         self.quotient = untied(self.problem) if self.small else tied or tie_repeats(self.problem)
         self.clock.append(time.perf_counter())
         self.times = ProgramTimes.of(self.problem, self.quotient, model)
+        self.perfect_s = perfect_s(self.times.seconds, self.times.launches, cluster.num_devices)
         self.limit = Limit(options.memory_limit or cluster.device.plan_bytes, options.life or lifetimes(graph))
         self.outcome = Outcome()
         self.cutoff_s = inf
@@ -171,12 +172,13 @@ class MeshSearch:
             outcome.same = level.same
             meshes = self._meshes(name)
             self._round(dict.fromkeys(meshes), level, level.effort)
-            if name == "O1" and outcome.ranked and outcome.share > COSTLY:
+            if name == "O1" and outcome.ranked and outcome.lost(self.perfect_s) > COSTLY:
                 self._round(dict.fromkeys(meshes), level, AT_ONCE)
-            # A third axis only saves communication.
-            if not (self.small or options.mesh or self.graph.axes) and outcome.ranked and outcome.share > level.worth:
+            # A third axis saves communication, and what several devices compute alike.
+            free = not (self.small or options.mesh or self.graph.axes)
+            if free and outcome.ranked and outcome.lost(self.perfect_s) > level.worth:
                 self._round(dict(outcome.refined()), level, level.finer)
-                if outcome.share > level.costly:
+                if outcome.lost(self.perfect_s) > level.costly:
                     self._round(dict(outcome.permuted(self.cluster.devices_per_host)), level, level.finer)
         self.clock.append(time.perf_counter())
         return bool(outcome.ranked)
@@ -214,7 +216,7 @@ class MeshSearch:
             predicted=predicted,
             alternatives=outcome.alternatives(),
             candidates=len(outcome.met),
-            gap=outcome.gap(perfect_s(self.times.seconds, self.times.launches, self.cluster.num_devices)),
+            gap=outcome.gap(self.perfect_s),
             seconds=clock[-1] - clock[0],
             problem=self.problem,
             costs=costs,
