@@ -69,9 +69,10 @@ def test_one_device_has_nothing_to_say(training: Graph) -> None:
 
 def test_every_candidate_is_reported(training: Graph) -> None:
     found = plan(training)
-    assert found.candidates == 3
+    # The third axis: a fifth of the step is not computing divided perfectly.
+    assert found.candidates == 4
     chosen = "mesh " + "x".join(str(size) for _, size in found.mesh)
-    assert sorted([chosen, *(a.name for a in found.alternatives)]) == ["mesh 2x4", "mesh 4x2", "mesh 8"]
+    assert sorted([chosen, *(a.name for a in found.alternatives)]) == ["mesh 2x2x2", "mesh 2x4", "mesh 4x2", "mesh 8"]
     assert all(a.step_time_s >= found.predicted.step_time_s * (1 - 1e-9) for a in found.alternatives)
     assert all(a.why for a in found.alternatives)
     assert 0 <= found.gap < 1
@@ -81,7 +82,7 @@ def test_progress_is_told_to_the_end(training: Graph) -> None:
     seen: list[tuple[int, int, str]] = []
     plan_sharding(training, HOST, Options(), lambda *step: seen.append(step))
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
-    assert seen[-1][0] == seen[-1][1] == 6
+    assert seen[-1][0] == seen[-1][1] == 8
 
 
 def state_is_split(graph: Graph, found: Solution) -> list[bool]:
