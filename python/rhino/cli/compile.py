@@ -137,12 +137,12 @@ def _no_room(module: Any, executable: Executable) -> str:
     from rhino.dialect.attributes import RhinoCluster, RhinoPlan
     from rhino.machine import Cluster
 
-    plan, planned = RhinoPlan.of(module), RhinoCluster.of(module)
-    if plan is None or planned is None:
-        return ""
     try:
-        cluster = Cluster.load(planned["name"])
-    except RhinoError:
+        plan, planned = RhinoPlan.of(module), RhinoCluster.of(module)
+        cluster = Cluster.load(planned["name"]) if planned is not None else None
+    except RhinoError:  # by hand, or of a file that is not told here
+        return ""
+    if plan is None or cluster is None:
         return ""
     if cluster.device.xla_target != executable.target:
         return ""
