@@ -25,7 +25,7 @@
 // GIVEN: sdy.mesh @mesh = <["x"=2, "y"=2, "z"=2]>
 
 // COUNTS: rhino-plan-sharding
-// COUNTS-DAG: 3 candidates
+// COUNTS-DAG: 4 candidates
 // COUNTS-DAG: 4 decisions
 // COUNTS-DAG: 1 ops
 func.func @main(%x: tensor<64x32xf32> {rhino.role = "batch"}, %w: tensor<32x16xf32>) -> tensor<64x16xf32> {
