@@ -221,11 +221,9 @@ def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) 
     how = replace(built.how, options=options) if options else built.how
     text = _serialized(source)
     compiled = compile_lowered(program, text, target=target, how=how)
-    told = []
+    told = [say_no_room(compiled.memory_analysis().peak_bytes, built.plan.predicted.peak_bytes, cluster)]
     if built.plan.recomputation is not None:
         told.append(say_undone(parse(text), compiled.hlo_text, built.plan.devices))
-    if cluster.device.xla_target != "cpu":
-        told.append(say_no_room(compiled.memory_analysis().peak_bytes, built.plan.predicted.peak_bytes, cluster))
     for said in filter(None, told):
         warnings.warn(said, RhinoWarning, stacklevel=2)
     return StoredExecutable(compiled, built.trace, binding) if binding.is_strided else compiled

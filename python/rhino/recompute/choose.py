@@ -17,8 +17,6 @@ from rhino.program.operations import CONTRACTIONS, SOURCES
 from rhino.recompute.segments import Holding, cut_points
 from rhino.recompute.sides import LOOP, Sides, find_sides, products
 
-_TRANSPOSE = "stablehlo.transpose"
-
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -157,13 +155,7 @@ def keep_least(
       price: of doing an item again; None if it must not be done.
       nbytes: of keeping a value; by default its size.
     """
-    given = nbytes or (lambda v: graph.values[v].nbytes)
-
-    def size(v: int) -> int:
-        """XLA writes a transposed value as it was, and transposes all that was kept of it for who reads it."""
-        item = maker.get(v)
-        return given(v) + (item is not None and graph.ops[item].name == _TRANSPOSE)
-
+    size = nbytes or (lambda v: graph.values[v].nbytes)
     needed = [v for v in dict.fromkeys(targets) if not free(v)]
     values: dict[int, None] = dict.fromkeys(needed)
     items: dict[int, None] = {}

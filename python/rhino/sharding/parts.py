@@ -24,7 +24,7 @@ from rhino.sharding.planner import OUT_OF_TIME, FreePlan, MeshSearch, Options
 from rhino.sharding.solution import Solution
 from rhino.sharding.time_model import TimeModel
 
-# By level, how much faster a plan must be able to be for its program to be searched under the limit.
+# By level, how much faster a plan must be for more parts, or another way, and able to be for these to be searched.
 _WORTH = {"O1": 0.01, "O2": 0.002}
 # Once there is a plan, other forms are tried as long as their programs have no more operations than this in all: at O1
 # a step of 100 unrolled layers is planned as it is.
@@ -133,13 +133,12 @@ class _FormSearch:
         if len(self.searches) == 1 and not self.found:
             return self.whole, self.searches[self.whole].solution()
         self._tighten()
-        if self.found:
-            self._fewer()
-            self._uncut()
         if not self.found:
             # Of what needs least.
             form = max(self.lost)
             raise self.searches[form].nothing_fits(form.parts)
+        self._fewer()
+        self._uncut()
         best = self._best
         return best, replace(self.found[best], alternatives=self._alternatives(best), seconds=self._seconds())
 
@@ -370,11 +369,13 @@ class _FormSearch:
 
     @property
     def _best(self) -> Form:
-        return min(self.found, key=lambda f: (self.found[f].predicted.step_time_s, f))
+        """The fastest; of those that are not worth more parts, or others than the step's own ways, the first."""
+        most_s = self._least_s / (1 - _WORTH[self.options.level])
+        return min(form for form, plan in self.found.items() if plan.predicted.step_time_s <= most_s)
 
     @property
     def _least_s(self) -> float:
-        return self.found[self._best].predicted.step_time_s if self.found else inf
+        return min((plan.predicted.step_time_s for plan in self.found.values()), default=inf)
 
     def _seconds(self) -> float:
         return sum(search.clock[-1] - search.clock[0] for search in self.searches.values())
