@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from bench import _device_collectives, _device_products
+from bench import _device_collectives, _device_products, _device_steps
 from bench._common import BenchError, main, note, parser, publish
 
 # Each part has judge(), table() of what that finds, and a record() of each of them.
-PARTS: dict[str, ModuleType] = {"products": _device_products, "collectives": _device_collectives}
+PARTS: dict[str, ModuleType] = {
+    "products": _device_products,
+    "collectives": _device_collectives,
+    "steps": _device_steps,
+}
 
 
 def body() -> None:

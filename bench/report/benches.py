@@ -143,6 +143,7 @@ def benches() -> tuple[Bench, ...]:
             "bench.published_runs",
             frozenset({"parts", "notes", "cpu_s", "fused_attention", "precision", "predicted_s", "measured_s"}),
         ),
+        bench("device_model", Part("steps", "steps on a GPU", ("--only", "steps"))),
         bench("cpu_mesh", Part("all", "four models")),
         bench("resharding", *_parts(resharding.CASES, [c.name for c in resharding.CASES])),
         bench(

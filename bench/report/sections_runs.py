@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench._common import Errors
+from bench._device_steps import KINDS
 from bench.cpu_mesh import FOUND
 from bench.pipeline_multihost import BASE
 from bench.report.sections_plans import cases
@@ -50,6 +52,45 @@ _SPREAD = (
 
 def _spread(group: Mapping[str, Any]) -> tuple[str, str, str]:
     return f"{group['median_error']:.1%}", f"{group['p90_error']:.1%}", ratio(group["median_ratio"])
+
+
+def device_model(kept: Kept) -> Section:
+    """Timelines against steps that ran on a GPU."""
+    rows, facts = [], []
+    for _, run in kept.of("device_model"):
+        found = run.results["steps"]
+        rows += [
+            Row(it["name"], it["name"],
+                (step(it["measured_s"]), ratio(it["ratio"]), *(_priced(it["by_kind_s"].get(kind)) for kind in KINDS),
+                 ratio(it["datasheet_s"] / it["measured_s"])),
+                (run,))
+            for it in found
+        ]  # fmt: skip
+        by_timeline, by_datasheet = (
+            Errors.of([abs(it[key] / it["measured_s"] - 1) for it in found]) for key in ("timeline_s", "datasheet_s")
+        )
+        facts += [
+            Fact("steps", "steps that ran on a GPU", str(len(found))),
+            Fact("median", "distance of the timeline over measured from one, median", f"{by_timeline.median:.1%}"),
+            Fact("p90", "90th percentile of it", f"{by_timeline.p90:.1%}"),
+            Fact("datasheet-median", "the same of the datasheet's roofline, median", f"{by_datasheet.median:.1%}"),
+        ]
+    columns = (
+        ("measured", "measured"), ("ratio", "timeline over measured"), ("product", "of products"),
+        ("kernel", "of attention"), ("moves", "of other kernels"), ("datasheet", "datasheet over measured"),
+    )  # fmt: skip
+    return Section(
+        "device_model", ("device_model",), "Steps on a GPU",
+        "Training steps of the examples that `rhino.parallelize` planned, compiled and ran on one H200: seconds by the "
+        "timeline of XLA's program over measured ones, in all and by kind of kernel. Programs and kernels' times are in "
+        "`bench/data/gpu_steps`; `python -m bench.gpu` measures where there is a GPU. The share of products is the "
+        "preset's, chosen over published runs of many GPUs: one alone is faster.",
+        (ResultTable("step", columns, tuple(rows)),), tuple(facts),
+    )  # fmt: skip
+
+
+def _priced(seconds: Sequence[float] | None) -> str:
+    return ratio(seconds[0] / seconds[1]) if seconds and seconds[1] else NONE
 
 
 def cpu_mesh(kept: Kept) -> Section:

@@ -34,6 +34,11 @@ class HloTensor:
         """Bytes it occupies; types narrower than a byte are packed."""
         return -(-math.prod(self.shape) * _bits(self.dtype) // 8)
 
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of an element, less than 1 where several share one."""
+        return _bits(self.dtype) / 8
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instruction:

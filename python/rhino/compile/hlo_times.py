@@ -1,6 +1,6 @@
 """Seconds of each instruction of XLA's optimized program, by the model of the device that plans are priced by.
 
-Owns what an instruction computes, moves and sends. Knows no order, which is `rhino.compile.timeline`'s.
+Owns which product or kernel an instruction is. What it moves is `hlo_traffic`'s, in which order `timeline`'s.
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from typing import Any
 
 from rhino.compile.collectives import Site
 from rhino.compile.hlo import Computation, HloModule, HloTensor, Instruction, called_computations
+from rhino.compile.hlo_traffic import is_fusion, work_of
 from rhino.kernels.data import KernelCall, KernelTensor, Refused
 from rhino.kernels.table import describe
 from rhino.machine import Cluster
 from rhino.machine.collectives import group_seconds
-from rhino.machine.roofline import arithmetic_seconds, kernel_seconds, launch_s, memory_bytes_s, product_times
+from rhino.machine.roofline import (
+    arithmetic_seconds,
+    kernel_seconds,
+    launch_s,
+    memory_bytes_s,
+    moving_seconds,
+    product_times,
+)
 from rhino.program.element_types import element_type
-from rhino.program.products import MatrixProduct
+from rhino.program.products import MatrixProduct, slowness, sums_of
 
 # They name or view what is there.
 FREE = frozenset(
@@ -28,12 +36,12 @@ FREE = frozenset(
      "replica-id", "opt-barrier", "domain")
 )  # fmt: skip
 _WHOLE: frozenset[int] = frozenset()
-_SLICING = ("dynamic-slice", "slice", "gather")
+_MANY = 1 << 30
 _CONVOLUTION = re.compile(r"dim_labels=\w+_(\w+)->\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Priced:
     """What one execution of an instruction is: a "product", a "kernel" of the table, or what "moves" bytes."""
 
     kind: str
@@ -47,21 +55,25 @@ class HloTimes:
         self.module, self.cluster = module, cluster
         self._known: dict[tuple[Any, ...], float] = {}
 
-    def compute(self, computation: Computation, instruction: Instruction) -> Work | None:
+    def compute(self, computation: Computation, instruction: Instruction) -> Priced | None:
         """What the device does in one execution; None for what costs nothing. Sends and loops are not asked for."""
         if instruction.opcode in FREE:
             return None
-        moved_s = self._moved(computation, instruction) / memory_bytes_s(self.cluster)
+        work = work_of(self.module, computation, instruction)
+        bytes_s = memory_bytes_s(self.cluster)
+        moved_s = work.nbytes / bytes_s
         found = product_in(self.module, computation, instruction)
         if found is not None:
             product, name = found
             flops = 2 * product.batch * product.rows * product.columns * product.depth
             arithmetic_s = arithmetic_seconds(self.cluster, flops, product.dtype, name)
-            times = product_times(self.cluster, product, name, 1, arithmetic_s, ((_WHOLE, moved_s),))
-            return Work("product", times.seconds())
+            tensors = (*computation.operand_tensors(instruction), *instruction.result)
+            slower_s = sum((slowness(t.shape, t.element_bytes) - 1) * t.size_bytes for t in tensors) / bytes_s
+            times = product_times(self.cluster, product, name, 1, arithmetic_s, ((_WHOLE, moved_s + slower_s),))
+            return Priced("product", times.seconds())
         if instruction.opcode == "custom-call" and (kernel_s := self._kernel(computation, instruction)) is not None:
-            return Work("kernel", kernel_s)
-        return Work("moves", launch_s(self.cluster) + moved_s)
+            return Priced("kernel", kernel_s)
+        return Priced("moves", launch_s(self.cluster) + moving_seconds(self.cluster, work))
 
     def sent(self, site: Site, full_bytes: int) -> float:
         """Seconds of one execution of a collective of a full tensor of so many bytes."""
@@ -96,30 +108,12 @@ class HloTimes:
         arithmetic_s = kernel_seconds(self.cluster, known.rate, known.dtype, known.flops, shapes)
         return launch_s(self.cluster) + max(arithmetic_s, known.nbytes / memory_bytes_s(self.cluster))
 
-    # --- what it moves ----------------------------------------------------------------------------------------------
-
-    def _moved(self, computation: Computation, instruction: Instruction) -> float:
-        """Bytes that one execution reads and writes: of what it only takes a slice of, that slice."""
-        operands = [computation.instructions[name] for name in instruction.operands]
-        written = _bytes(instruction.result)
-        if instruction.opcode in _SLICING:
-            return 2.0 * written
-        if instruction.opcode == "dynamic-update-slice":
-            return 2.0 * _bytes(operands[1].result)
-        read = [float(_bytes(operand.result)) for operand in operands]
-        called = called_computations(instruction).get("calls", ()) if instruction.opcode == "fusion" else ()
-        for name in called:
-            inside = self.module.computations[name]
-            read = [_read(inside, i, whole) for i, whole in enumerate(read)]
-            written = _written(inside, written)
-        return sum(read) + written
-
 
 def product_in(
     module: HloModule, computation: Computation, instruction: Instruction
 ) -> tuple[MatrixProduct, str] | None:
     """The dot or convolution that an instruction is, or that a fusion has inside; and its name in StableHLO."""
-    if instruction.opcode == "fusion":
+    if is_fusion(instruction):
         for name in called_computations(instruction).get("calls", ()):
             inside = module.computations[name]
             for one in inside.instructions.values():
@@ -148,42 +142,6 @@ def _has_result(computation: Computation, name: str) -> bool:
     return bool(computation.instructions[name].result)
 
 
-def _bytes(tensors: Sequence[HloTensor]) -> int:
-    return sum(t.size_bytes for t in tensors)
-
-
-def _read(inside: Computation, number: int, whole: float) -> float:
-    """Bytes of a fusion's operand that it reads: slices, if all its readers take slices of it."""
-    taken, names = 0, set()
-    for one in inside.instructions.values():
-        if one.opcode == "parameter" and one.literal == str(number):
-            names.add(one.name)
-        elif names.intersection(one.operands):
-            if one.opcode == "bitcast":
-                names.add(one.name)
-            elif one.opcode in _SLICING and one.operands[0] in names:
-                taken += _bytes(one.result)
-            elif one.opcode == "dynamic-update-slice" and one.operands[0] in names:
-                continue  # in place: what is kept is not read
-            else:
-                return whole
-    return min(whole, float(taken))
-
-
-def _written(inside: Computation, whole: int) -> int:
-    """Bytes that a fusion writes: of what it updates in place, the update."""
-    roots = [inside.instructions[inside.root]]
-    if roots[0].opcode == "tuple":
-        roots = [inside.instructions[name] for name in roots[0].operands]
-    saved = 0
-    for root in roots:
-        while root.opcode == "bitcast":
-            root = inside.instructions[root.operands[0]]
-        if root.opcode == "dynamic-update-slice":
-            saved += _bytes(root.result) - _bytes(inside.instructions[root.operands[1]].result)
-    return whole - saved
-
-
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
@@ -210,12 +168,14 @@ def _convolution(instruction: Instruction, operands: Sequence[HloTensor], target
     labels = _CONVOLUTION.search(instruction.attributes)
     columns = kernel.shape[labels.group(1).index("o")] if labels else kernel.shape[-1]
     rows, depth = prod(outcome.shape) // max(1, columns), prod(kernel.shape) // max(1, columns)
+    features = kernel.shape[labels.group(1).index("i")] if labels else _MANY
+    few = sums_of(1.0, features, operands[0].element_bytes)
     if target.endswith("BackwardFilter"):
         rows, depth = depth, rows
-    return _product_of(operands[0].dtype, 1, rows, columns, depth)
+    return _product_of(operands[0].dtype, 1, rows, columns, few * depth)
 
 
-def _product_of(dtype: str, batch: int, rows: int, columns: int, depth: int) -> MatrixProduct:
+def _product_of(dtype: str, batch: int, rows: int, columns: int, depth: float) -> MatrixProduct:
     return MatrixProduct(element_type(dtype) or dtype, batch, rows, columns, depth, (_WHOLE,) * 4)
 
 

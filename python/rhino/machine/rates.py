@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
+from rhino.program.work import Work
 from rhino.schema.kinds import Float, Int, MapOf
 from rhino.schema.records import described, record, told
 
@@ -75,13 +76,33 @@ class AttentionRates:
         return AttentionRates(self.flop_s / times, self.score_s / times, self.row_s / times)
 
 
+@described
+class ElementRates:
+    """Seconds of kernels that are no products, besides moving: the longer of moving and computing counts."""
+
+    operation_s: float = told(_SECONDS, "the seconds of one operation on an element, all multiprocessors busy")
+    row_exponential_s: float = told(
+        _SECONDS, "the seconds of an exponential in a kernel that sums its rows, besides its bytes"
+    )
+    addition_s: float = told(_SECONDS, "the seconds of adding a float of 16 bits to memory that others add to")
+    clash_s: float = told(_SECONDS, "the seconds that each further such addition to the same element waits")
+
+    def seconds(self, work: Work, moved_s: float) -> float:
+        """Seconds of a kernel whose bytes take `moved_s`."""
+        exponentials_s = work.row_exponentials * self.row_exponential_s
+        clashes_s = work.clashes * self.clash_s
+        return max(
+            moved_s + exponentials_s, work.operations * self.operation_s, work.additions * self.addition_s + clashes_s
+        )
+
+
 # Directions of attention that have rates of their own.
 PASSES = ("forward", "backward")
 
 
 @described
 class KernelRates:
-    """What kernels take beyond the rates of a device: `products` by type, `attention`, and `launch_s` of each."""
+    """What kernels take beyond the rates of a device: `products` by type, `attention`, `elements`; `launch_s` each."""
 
     multiprocessors: int = told(Int(1), "the number of multiprocessors, which work on tiles side by side")
     launch_s: float = told(_SECONDS, "the seconds from the end of one kernel to the work of the next")
@@ -94,4 +115,7 @@ class KernelRates:
         when="attention",
         default_factory=dict,
         hash=False,
+    )
+    elements: ElementRates | None = told(
+        record(ElementRates), "the seconds of kernels that are no products, beyond those of moving", default=None
     )

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rhino.machine.model import Cluster
-from rhino.machine.rates import ProductRates
+from rhino.machine.rates import ElementRates, ProductRates
 from rhino.program.data import Graph, Op
+from rhino.program.element_types import dtype_bytes
 from rhino.program.operations import CONTRACTIONS
-from rhino.program.products import Attention, Factors, MatrixProduct, Parts, attention_of, product_of
+from rhino.program.products import Attention, Factors, MatrixProduct, Parts, attention_of, product_of, slowness
 from rhino.program.traffic import Fusing, Traffic, traffic
+from rhino.program.work import Work
 from rhino.xla import back_end
 
 
@@ -71,10 +73,15 @@ def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
 
     Of those that are no dots, convolutions or kernels, it is what a plan divides: `bytes / memory bandwidth`.
     """
-    nbytes = device_traffic(graph, cluster).nbytes
-    heavy = heavy_times(graph, cluster)
+    found, heavy = device_traffic(graph, cluster), heavy_times(graph, cluster)
+    # What a kernel computes for longer than it moves is its last op's.
+    longer = {
+        o: moving_seconds(cluster, work) - work.nbytes / memory_bytes_s(cluster) for o, work in found.kernels.items()
+    }
     return [
-        heavy[op.index].seconds() if op.index in heavy else _moving(graph, op, cluster, nbytes[op.index])
+        heavy[op.index].seconds()
+        if op.index in heavy
+        else _moving(graph, op, cluster, found.nbytes[op.index]) + longer.get(op.index, 0.0) * op.trips
         for op in graph.ops
     ]
 
@@ -95,9 +102,14 @@ def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
     """What the kernels move that XLA makes for the cluster's devices."""
     made = back_end(cluster.device.xla_target)
     fusing = Fusing(
-        made.rows_fused, made.costly_kept, made.shared_kept, made.siblings_merged, products_fuse=not made.dots_widened
-    )
+        made.rows_fused, made.costly_kept, made.shared_kept, made.siblings_merged, products_fuse=not made.dots_widened,
+        worked=_element_rates(cluster) is not None,
+    )  # fmt: skip
     return graph.fact(traffic, fusing)
+
+
+def _element_rates(cluster: Cluster) -> ElementRates | None:
+    return cluster.device.kernels.elements if cluster.device.kernels is not None else None
 
 
 def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
@@ -114,7 +126,9 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         times = op.kernel.nbytes / max(1, sum(sizes)) if op.kernel is not None else 1.0
         mappings = (*op.rule.operands, *op.rule.results) if op.rule is not None else ((),) * len(sizes)
         factors = (frozenset(f for dim in mapping for f in dim) for mapping in mappings)
-        moved = tuple((f, times * size / bytes_s) for f, size in zip(factors, sizes, strict=True))
+        tensors = [graph.values[v] for v in (*op.operands, *op.results)]
+        slower = [slowness(t.shape, dtype_bytes(t.dtype)) if op.kernel is None else 1.0 for t in tensors]
+        moved = tuple((f, times * size * n / bytes_s) for f, size, n in zip(factors, sizes, slower, strict=True))
         arithmetic_s = _arithmetic(graph, op, cluster)
         found[op.index] = product_times(cluster, product_of(graph, op), op.name, op.trips, arithmetic_s, moved)
     return found
@@ -144,6 +158,12 @@ def product_times(
 def memory_bytes_s(cluster: Cluster) -> float:
     """Bytes per second that a device moves to and from its memory in a step."""
     return cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
+
+
+def moving_seconds(cluster: Cluster, work: Work) -> float:
+    """Seconds of a kernel that is no product, without its start."""
+    moved_s, rates = work.nbytes / memory_bytes_s(cluster), _element_rates(cluster)
+    return moved_s if rates is None else rates.seconds(work, moved_s)
 
 
 def arithmetic_seconds(cluster: Cluster, flops: float, dtype: str, rate: str) -> float:

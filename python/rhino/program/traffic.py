@@ -6,7 +6,7 @@ seconds: of each op it says its part, which a plan divides as it divides the op.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rhino.program.costly import costly
@@ -16,6 +16,7 @@ from rhino.program.fusion import materialised
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
 from rhino.program.rows import keeps_order, rows_inside
 from rhino.program.shared import shared
+from rhino.program.work import Work, operations, scattered
 
 _SLICING = stablehlo("slice dynamic_slice")
 _REDUCE, _UPDATE = "stablehlo.reduce", "stablehlo.dynamic_update_slice"
@@ -32,10 +33,12 @@ class Traffic:
         writes at the op that makes it.
       starts: whether the op is the last of a kernel. Scalars, such as the counters of loops, are made beside what
         reads them.
+      kernels: what a kernel does in all, by its last op, where that is more than to move bytes.
     """
 
     nbytes: Sequence[float]
     starts: Sequence[bool]
+    kernels: Mapping[int, Work]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Fusing:
       siblings_merged: what goes over the same elements, and does not follow from each other's sums, is one kernel.
         `XLA: siblings-merged, sums-merged`
       products_fuse: but for what only products read, which their kernels may make. `XLA: dots-read-memory`
+      worked: whether operations are counted, too, where the device tells what they take.
     """
 
     rows_fused: bool = False
@@ -56,6 +60,7 @@ class Fusing:
     shared_kept: bool = False
     siblings_merged: bool = False
     products_fuse: bool = False
+    worked: bool = False
 
 
 def traffic(graph: Graph, fusing: Fusing) -> Traffic:
@@ -76,6 +81,7 @@ class _Kernel:
       is_read: whether something depends on it.
       reads: per value in memory the first op that reads it, and how many bytes.
       writes: per value its maker, and how many bytes.
+      ops: what it computes, in an order.
     """
 
     elements: int
@@ -85,6 +91,12 @@ class _Kernel:
     last: int = -1
     reads: dict[int, tuple[int, float]] = field(default_factory=dict)
     writes: dict[int, tuple[int, float]] = field(default_factory=dict)
+    ops: dict[int, None] = field(default_factory=dict)
+
+    def nbytes(self) -> float:
+        """Bytes read and written."""
+        read = sum(nbytes for v, (_, nbytes) in self.reads.items() if v not in self.writes)
+        return read + sum(nbytes for _, nbytes in self.writes.values())
 
 
 class _Counting:
@@ -112,6 +124,7 @@ class _Counting:
     def run(self) -> Traffic:
         nbytes = [0.0] * len(self.graph.ops)
         starts = [False] * len(self.graph.ops)
+        worked: dict[int, Work] = {}
         for op in self.graph.ops:
             scalar = all(self.graph.values[v].elements <= 1 for v in op.results)
             if scalar and _is_made(op) and op.name != _REDUCE:
@@ -127,6 +140,8 @@ class _Counting:
             else:
                 nbytes[op.index] = apart_bytes(self.graph, op, self.real)
                 starts[op.index] = nbytes[op.index] > 0
+                if self.fusing.worked and op.name == "stablehlo.scatter" and op.tag == "add":
+                    worked[op.index] = self._scattered(op, nbytes[op.index])
                 self._follow(op, 1)
         for kernel in self.kernels:
             for maker, written in kernel.writes.values():
@@ -135,7 +150,9 @@ class _Counting:
                 if v not in kernel.writes:
                     nbytes[reader] += read
             starts[kernel.last] = True
-        return Traffic(nbytes, starts)
+            if self.fusing.worked:
+                worked[kernel.last] = self._worked(kernel)
+        return Traffic(nbytes, starts, worked)
 
     # --- what there is ----------------------------------------------------------------------------------------------
 
@@ -148,9 +165,14 @@ class _Counting:
     def _in_memory(self, v: int) -> bool:
         return (self.real[v] and v not in self.inside) or self.graph.values[v].producer < 0
 
-    def _reads(self, op: Op, starts: Sequence[int]) -> tuple[dict[int, tuple[int, float]], list[int]]:
-        """What a kernel that ends in an op reads, by value: the first op that does, and bytes; and its scalars."""
-        values, ops = self.graph.values, self.graph.ops
+    def _reads(
+        self, op: Op, starts: Sequence[int], ops: dict[int, None] | None = None
+    ) -> tuple[dict[int, tuple[int, float]], list[int]]:
+        """What a kernel that ends in an op reads, by value: the first op that does, and bytes; and its scalars.
+
+        What it computes is added to `ops`.
+        """
+        values, makers = self.graph.values, self.graph.ops
         readers: dict[int, dict[int, int]] = {}
         scalars: dict[int, None] = {}
         queue = [(op, v) for v in starts]
@@ -164,7 +186,9 @@ class _Counting:
                 readers.setdefault(self.memory[v], {})[reader.index] = part
             elif v not in seen:
                 seen.add(v)
-                maker = ops[value.producer]
+                maker = makers[value.producer]
+                if ops is not None:
+                    ops[maker.index] = None
                 queue.extend((maker, u) for u in maker.operands)
         reads = {v: (min(parts), float(min(values[v].nbytes, sum(parts.values())))) for v, parts in readers.items()}
         return reads, list(scalars)
@@ -180,7 +204,8 @@ class _Counting:
         if op.name == _UPDATE:
             starts, update = op.operands[1:2], values[op.operands[1]]
             written, elements = {made[0]: (op.index, float(update.nbytes))}, update.elements
-        reads, scalars = self._reads(op, starts)
+        computed: dict[int, None] = {op.index: None}
+        reads, scalars = self._reads(op, starts, computed if self.fusing.worked else None)
         # What is updated in place is no other kernel's, too.
         alone = (
             not self.fusing.siblings_merged
@@ -197,9 +222,29 @@ class _Counting:
             self.reader[v] = kernel
         self._mark((*reads, *scalars), kernel)
         kernel.writes.update(written)
+        kernel.ops.update(computed)
         kernel.last = op.index
         for v in made:
             self.maker[v] = kernel
+
+    def _worked(self, kernel: _Kernel) -> Work:
+        """What a kernel does."""
+        values, count, exponentials, sums = self.graph.values, 0.0, 0.0, 0
+        for index in kernel.ops:
+            op = self.graph.ops[index]
+            made = values[op.results[0]]
+            elements = values[op.operands[0]].elements if op.name == _REDUCE else made.elements
+            name = op.name.rpartition(".")[2]
+            count += elements * operations(op.tag if op.name == _REDUCE else name, made.dtype[0] in "iu")
+            exponentials += elements if name == "exponential" else 0
+            sums += op.results[0] in self.inside
+        return Work(kernel.nbytes(), count, exponentials * sums**2)
+
+    def _scattered(self, op: Op, nbytes: float) -> Work:
+        """What a scatter does that adds."""
+        target, updates = (self.graph.values[op.operands[i]] for i in (0, 2))
+        bytes_each = updates.nbytes / max(1, updates.elements)
+        return Work(nbytes, 0.0, 0.0, *scattered(updates.elements, bytes_each, "f" in updates.dtype, target.elements))
 
     def _writer(self, op: Op) -> int:
         """The op that a plan divides as it divides what is written: who makes what a constraint only lays out."""

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from rhino.machine import Cluster
 from rhino.machine.catalog import preset_names
 from rhino.machine.fit import fit_attention, fit_products, least_relative
-from rhino.machine.rates import AttentionRates, ProductRates
+from rhino.machine.rates import AttentionRates, ElementRates, ProductRates
+from rhino.program.products import slowness, sums_of
+from rhino.program.work import Work
 
 SIDES = (256, 512, 1024, 2048, 4096)
 SHAPES = [(b, m, n, k) for b in (1, 4) for m in SIDES for n in SIDES for k in SIDES]
@@ -136,3 +138,25 @@ def test_attention_of_presets_is_fitted_to_published_rates(preset: str, device: 
 def test_too_few_attentions_are_refused() -> None:
     with pytest.raises(ValueError, match="2 attentions cannot tell 3 parameters"):
         fit_attention([(1.0, 1.0, 1.0, 1e-6)] * 2)
+
+
+def test_the_longer_of_moving_and_computing_counts() -> None:
+    rates = ElementRates(operation_s=1e-12, row_exponential_s=2e-12, addition_s=3e-12, clash_s=1e-6)
+    assert rates.seconds(Work(8.0, operations=1e6), 5e-6) == pytest.approx(5e-6)
+    assert rates.seconds(Work(8.0, operations=1e7), 5e-6) == pytest.approx(1e-5)
+    # Exponentials of rows come on top, and additions wait for each other.
+    assert rates.seconds(Work(8.0, row_exponentials=1e6), 5e-6) == pytest.approx(7e-6)
+    assert rates.seconds(Work(8.0, additions=1e6, clashes=10.0), 5e-6) == pytest.approx(13e-6)
+
+
+def test_rows_that_begin_anywhere_are_moved_element_by_element() -> None:
+    # 16 bytes are read at once.
+    assert slowness((64, 200), 2) == slowness((64, 196), 4) == slowness((64, 1), 2) == slowness((197,), 2) == 1.0
+    assert slowness((64, 197), 2) == 2.75
+    assert slowness((64, 197), 4) == 1.375
+    assert slowness((64, 197), 8) == 1.0
+
+
+def test_colours_are_few_features() -> None:
+    assert sums_of(147.0, 3, 2) == 1470.0
+    assert sums_of(147.0, 3, 4) == sums_of(147.0, 8, 2) == 147.0

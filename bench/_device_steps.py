@@ -1,0 +1,150 @@
+"""Steps that ran on a GPU: XLA's programs and what each of their kernels took there, against the timeline's prices.
+
+Owns the data, which steps constants were chosen by, and the baseline: the roofline of the datasheet. No device is
+needed: `bench.gpu --keep` makes such files where there is one, and `bench.device_model` prints what is found.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench._common import Errors, Table
+from rhino.compile.timeline import Timeline, read_timeline
+from rhino.machine import Cluster
+from rhino.machine.model import Efficiency
+
+DATA = Path(__file__).resolve().parent / "data" / "gpu_steps"
+# Constants of `device.kernels.elements` were chosen by these and by single operations; the others were not looked at.
+SEEN = ("bert-large", "gpt-1.3b", "vit-l16")
+KINDS = ("product", "kernel", "moves")
+# Median and 90th percentile of what the timeline says of a step.
+TARGET = (0.10, 0.20)
+_METADATA = re.compile(r", metadata=\{[^{}]*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step as it ran.
+
+    Attributes:
+      preset: the cluster whose device it ran on.
+      measured_s: of one step, the least of some blocks of steps.
+      peak_bytes: the most that XLA's allocator gave.
+      kernels: by instruction, seconds in a step and how many kernels.
+      hlo: XLA's program.
+    """
+
+    name: str
+    preset: str
+    software: str
+    measured_s: float
+    peak_bytes: int
+    kernels: Mapping[str, tuple[float, float]]
+    hlo: str
+
+    def save(self, folder: Path) -> None:
+        """Write it, without what the program says of its source."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(asdict(replace(self, hlo=_METADATA.sub("", self.hlo))))
+        (folder / f"{self.name}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+
+    @classmethod
+    def load(cls, file: Path) -> Step:
+        """What `save` wrote."""
+        found: dict[str, Any] = json.loads(lzma.decompress(file.read_bytes()))
+        return cls(**{**found, "kernels": {name: (s, n) for name, (s, n) in found["kernels"].items()}})
+
+    def by_kind(self, timeline: Timeline) -> dict[str, tuple[float, float]]:
+        """By kind of kernel, seconds of a step as priced and as measured.
+
+        What XLA has run beside others has another name where it ran: all of that moves bytes.
+        """
+        kinds: dict[str, str] = {}
+        priced = dict.fromkeys(KINDS, 0.0)
+        for event in timeline.events:
+            if event.stream == "compute" and event.kind in priced:
+                kinds[event.name] = event.kind
+                priced[event.kind] += event.seconds * event.executions
+        measured: dict[str, float] = defaultdict(float)
+        for name, (seconds, _) in self.kernels.items():
+            measured[kinds.get(name, "moves")] += seconds
+        return {kind: (priced[kind], measured[kind]) for kind in KINDS if priced[kind] or measured[kind]}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedStep:
+    """One step: seconds as measured, by the timeline, and by the datasheet; and by kind of kernel."""
+
+    name: str
+    preset: str
+    seen: bool
+    measured_s: float
+    timeline_s: float
+    datasheet_s: float
+    by_kind_s: Mapping[str, tuple[float, float]]
+
+    def record(self) -> Mapping[str, object]:
+        """As JSON has it."""
+        return {**asdict(self), "ratio": self.timeline_s / self.measured_s}
+
+
+def steps() -> Iterator[Step]:
+    """What was kept, by name."""
+    for file in sorted(DATA.glob("*.json.xz")):
+        yield Step.load(file)
+
+
+def judged(step: Step) -> JudgedStep:
+    """A step by its device's preset."""
+    cluster = Cluster.load(step.preset)
+    plain = replace(cluster, device=replace(cluster.device, kernels=None), efficiency=Efficiency())
+    timeline = read_timeline(step.hlo, cluster)
+    return JudgedStep(
+        step.name, step.preset, step.name in SEEN, step.measured_s, timeline.total_s,
+        read_timeline(step.hlo, plain).total_s, step.by_kind(timeline),
+    )  # fmt: skip
+
+
+def judge() -> list[JudgedStep]:
+    """All that were kept."""
+    return [judged(step) for step in steps()]
+
+
+def errors(found: Sequence[JudgedStep], key: str = "timeline_s") -> Errors:
+    """|predicted / measured - 1| of steps."""
+    return Errors.of([abs(getattr(it, key) / it.measured_s - 1) for it in found])
+
+
+def table(found: Sequence[JudgedStep]) -> Table:
+    """As a person reads it."""
+
+    def ratio(it: JudgedStep, kind: str) -> str:
+        priced, measured = it.by_kind_s.get(kind, (0.0, 0.0))
+        return f"{priced / measured:.2f}" if measured else ""
+
+    rows = [
+        (
+            f"{it.name}, {it.preset}{', seen' if it.seen else ''}", f"{1e3 * it.measured_s:.2f}",
+            f"{it.timeline_s / it.measured_s:.2f}", *(ratio(it, kind) for kind in KINDS),
+            f"{it.datasheet_s / it.measured_s:.2f}",
+        )
+        for it in found
+    ]  # fmt: skip
+    middle = statistics.median(it.timeline_s / it.measured_s for it in found)
+    rows.append(
+        ("error, median / 90th percentile", "", str(errors(found)), "", "", "", str(errors(found, "datasheet_s")))
+    )
+    rows.append(("median", "", f"{middle:.2f}", "", "", "", ""))
+    return Table(
+        "steps on a GPU: predicted over measured",
+        ("step", "measured ms", "timeline", "products", "attention", "others", "datasheet"),
+        tuple(rows),
+    )
