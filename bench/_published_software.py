@@ -39,6 +39,8 @@ class Software:
       moved: bytes that element-wise kernels move, over those of XLA's fusions.
       weights: the same of casting weights and adding up their gradients in a loop over micro-batches or layers.
       busy: share of a step in which the device has work; the rest are late launches, logging, input.
+      by_xla: whether kernels that are no products are XLA's. Others have their own for softmaxes and for the gradients of
+        lookups, which take what they move.
       gathers, sums, tensors: shares of collectives of parameters, of the sum over replicas behind the last micro-batch,
         and of activations, that other work hides.
     """
@@ -48,18 +50,20 @@ class Software:
     moved: float = 1.0
     weights: float = 1.0
     busy: float = 1.0
+    by_xla: bool = False
     gathers: float = 0.9
     sums: float = 0.0
     tensors: float = 0.0
 
     def on(self, cluster: Cluster) -> Cluster:
-        """The cluster with this era's attention."""
+        """The cluster with this era's kernels."""
         device = cluster.device
         kind = {"h200": "h100"}.get(device.kind, device.kind)
-        rates = KERNELS.get((self.attention, kind))
-        if rates is None or device.kernels is None:
+        if device.kernels is None:
             return cluster
-        kernels = replace(device.kernels, attention=dict(zip(("forward", "backward"), rates, strict=True)))
+        kernels = device.kernels if self.by_xla else replace(device.kernels, elements=None)
+        if (rates := KERNELS.get((self.attention, kind))) is not None:
+            kernels = replace(kernels, attention=dict(zip(("forward", "backward"), rates, strict=True)))
         return replace(cluster, device=replace(device, kernels=kernels))
 
     def seconds(self, graph: Graph, given: OpSeconds, updaters: int = 1) -> OpSeconds:
@@ -106,7 +110,7 @@ def totals(graph: Graph, seconds: OpSeconds, times: Sequence[float]) -> dict[str
     return found
 
 
-_XLA = Software("XLA", gathers=0.6, busy=0.93)
+_XLA = Software("XLA", by_xla=True, gathers=0.6, busy=0.93)
 _FLASH_2 = "flash-attention-2"
 # Megatron adds gradients up inside its products (gradient accumulation fusion) and keeps weights in 16 bits.
 _MEGATRON = Software("Megatron-LM", moved=1.2, weights=0.3)
@@ -134,7 +138,7 @@ ERAS: tuple[tuple[str, Software], ...] = (
     ("DeepLearningExamples.*BERT", Software("DeepLearningExamples, PyTorch", moved=0.5)),
     ("DeepLearningExamples", Software("DeepLearningExamples, MXNet", moved=0.6)),
     # XLA of 2022 hides no collective.
-    ("alpa", Software("Alpa, 2022", gathers=0.0)),
+    ("alpa", Software("Alpa, 2022", by_xla=True, gathers=0.0)),
 )
 
 

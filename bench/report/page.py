@@ -27,7 +27,8 @@ _HEAD = """# Results
 
 What the benches of this repository measured, each with the commit that it measured. `python -m bench.report` measures
 everything again and writes this page, `--only NAME` a part of it. What is predicted or compiled depends on the commit
-alone; times that a clock measured are the machine's. **Programs for GPUs are compiled here, and never run.**
+alone; times that a clock measured are the machine's. **Programs for GPUs are compiled, not run, but for the [steps on
+a GPU](#steps-on-a-gpu).**
 """
 
 

@@ -82,8 +82,8 @@ def device_model(kept: Kept) -> Section:
     return Section(
         "device_model", ("device_model",), "Steps on a GPU",
         "Training steps of the examples that `rhino.parallelize` planned, compiled and ran on one H200: seconds by the "
-        "timeline of XLA's program over measured ones, in all and by kind of kernel. Programs and kernels' times are in "
-        "`bench/data/gpu_steps`; `python -m bench.gpu` measures where there is a GPU. The share of products is the "
+        "timeline of XLA's program over measured ones, in all and by kind of kernel. Programs and times of kernels are "
+        "in `bench/data/gpu_steps`; `python -m bench.gpu` measures where there is a GPU. The share of products is the "
         "preset's, chosen over published runs of many GPUs: one alone is faster.",
         (ResultTable("step", columns, tuple(rows)),), tuple(facts),
     )  # fmt: skip

@@ -28,7 +28,7 @@ from rhino.machine.roofline import (
     product_times,
 )
 from rhino.program.element_types import element_type
-from rhino.program.products import MatrixProduct, slowness, sums_of
+from rhino.program.products import MatrixProduct, feature_slowness, slowness
 
 # They name or view what is there.
 FREE = frozenset(
@@ -169,14 +169,14 @@ def _convolution(instruction: Instruction, operands: Sequence[HloTensor], target
     columns = kernel.shape[labels.group(1).index("o")] if labels else kernel.shape[-1]
     rows, depth = prod(outcome.shape) // max(1, columns), prod(kernel.shape) // max(1, columns)
     features = kernel.shape[labels.group(1).index("i")] if labels else _MANY
-    few = sums_of(1.0, features, operands[0].element_bytes)
+    slower = feature_slowness(features, operands[0].element_bytes)
     if target.endswith("BackwardFilter"):
         rows, depth = depth, rows
-    return _product_of(operands[0].dtype, 1, rows, columns, few * depth)
+    return _product_of(operands[0].dtype, 1, rows, columns, depth, slower)
 
 
-def _product_of(dtype: str, batch: int, rows: int, columns: int, depth: float) -> MatrixProduct:
-    return MatrixProduct(element_type(dtype) or dtype, batch, rows, columns, depth, (_WHOLE,) * 4)
+def _product_of(dtype: str, batch: int, rows: int, columns: int, depth: int, slower: float = 1.0) -> MatrixProduct:
+    return MatrixProduct(element_type(dtype) or dtype, batch, rows, columns, depth, (_WHOLE,) * 4, slower)
 
 
 def _dims(attributes: str, name: str) -> list[int]:

@@ -54,6 +54,7 @@ class HeavyTimes:
         memory_s = sum(seconds / (parts(factors) if parts else 1.0) for factors, seconds in self.moved)
         if self.product is not None and self.rates is not None:
             working_s = self.rates.working_s(*self.product.sizes(parts), self.multiprocessors) / self.share
+            working_s *= self.product.slower
             return self.trips * max(self.rates.start_s + working_s, self.start_s + memory_s)
         return self.trips * (self.start_s + max(self.arithmetic_s / ways, memory_s))
 

@@ -31,7 +31,8 @@ class MatrixProduct:
     """`batch` products of [rows, depth] by [depth, columns], all at once, of operands of one element type.
 
     Of a convolution rows are the positions of its images, columns the output features, and depth what each sum runs
-    over: input features and window. `split` are the factors that divide the four sizes, in that order.
+    over: input features and window. `split` are the factors that divide the four sizes, in that order. It takes
+    `slower` times as long as its sizes say.
     """
 
     dtype: str
@@ -40,6 +41,7 @@ class MatrixProduct:
     columns: int
     depth: float
     split: tuple[Factors, Factors, Factors, Factors]
+    slower: float = 1.0
 
     def sizes(self, parts: Parts | None = None) -> tuple[float, float, float, float]:
         """Batch, rows, columns and depth; of one device's share, where `parts` says how a plan splits factors."""
@@ -56,9 +58,9 @@ def slowness(shape: Sequence[int], element_bytes: float) -> float:
     return 1.0 if aligned or not element_bytes else max(1.0, _ALONE_BYTES / element_bytes)
 
 
-def sums_of(depth: float, features: int, element_bytes: float) -> float:
-    """The depth that a convolution over so many features takes as long as."""
-    return depth * (_FEW_TIMES if features < _FEW and element_bytes == 2 else 1.0)
+def feature_slowness(features: int, element_bytes: float) -> float:
+    """How many times as long as its sums a convolution over so many features takes."""
+    return _FEW_TIMES if features < _FEW and element_bytes == 2 else 1.0
 
 
 def product_of(graph: Graph, op: Op) -> MatrixProduct | None:
@@ -81,9 +83,9 @@ def product_of(graph: Graph, op: Op) -> MatrixProduct | None:
     # Rows are what else there is of the result: positions over which a window moves by more than one are in no factor.
     length = elements // max(1, size(batch) * size(columns))
     depth = op.flops / (2 * max(1, elements))
-    if op.name == "stablehlo.convolution" and summed:
-        depth = sums_of(depth, size(summed), dtype_bytes(dtype))
-    return MatrixProduct(dtype, size(batch), length, size(columns), depth, (batch, rows, columns, summed))
+    convolves = op.name == "stablehlo.convolution" and len(summed) > 0
+    slower = feature_slowness(size(summed), dtype_bytes(dtype)) if convolves else 1.0
+    return MatrixProduct(dtype, size(batch), length, size(columns), depth, (batch, rows, columns, summed), slower)
 
 
 # Products of the size of the scores: two forward; backward the scores again, and those of four gradients.

@@ -13,7 +13,7 @@ from rhino.machine import Cluster
 from rhino.machine.catalog import preset_names
 from rhino.machine.fit import fit_attention, fit_products, least_relative
 from rhino.machine.rates import AttentionRates, ElementRates, ProductRates
-from rhino.program.products import slowness, sums_of
+from rhino.program.products import feature_slowness, slowness
 from rhino.program.work import Work
 
 SIDES = (256, 512, 1024, 2048, 4096)
@@ -158,5 +158,5 @@ def test_rows_that_begin_anywhere_are_moved_element_by_element() -> None:
 
 
 def test_colours_are_few_features() -> None:
-    assert sums_of(147.0, 3, 2) == 1470.0
-    assert sums_of(147.0, 3, 4) == sums_of(147.0, 8, 2) == 147.0
+    assert feature_slowness(3, 2) == 10.0
+    assert feature_slowness(3, 4) == feature_slowness(8, 2) == 1.0
