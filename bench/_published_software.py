@@ -39,7 +39,7 @@ class Software:
       moved: bytes that element-wise kernels move, over those of XLA's fusions.
       weights: the same of casting weights and adding up their gradients in a loop over micro-batches or layers.
       busy: share of a step in which the device has work; the rest are late launches, logging, input.
-      by_xla: whether kernels that are no products are XLA's. Others have their own for softmaxes and for the gradients of
+      by_xla: whether kernels that are no products are XLA's. Others have their own for softmaxes and for gradients of
         lookups, which take what they move.
       gathers, sums, tensors: shares of collectives of parameters, of the sum over replicas behind the last micro-batch,
         and of activations, that other work hides.
