@@ -26,9 +26,10 @@ from rhino.machine.roofline import (
     memory_bytes_s,
     moving_seconds,
     product_times,
+    slowly_moved,
 )
 from rhino.program.element_types import element_type
-from rhino.program.products import MatrixProduct, feature_slowness, slowness
+from rhino.program.products import MatrixProduct, feature_slowness
 
 # They name or view what is there.
 FREE = frozenset(
@@ -68,7 +69,10 @@ class HloTimes:
             flops = 2 * product.batch * product.rows * product.columns * product.depth
             arithmetic_s = arithmetic_seconds(self.cluster, flops, product.dtype, name)
             tensors = (*computation.operand_tensors(instruction), *instruction.result)
-            slower_s = sum((slowness(t.shape, t.element_bytes) - 1) * t.size_bytes for t in tensors) / bytes_s
+            slower_s = (
+                sum((slowly_moved(self.cluster, t.shape, t.element_bytes) - 1) * t.size_bytes for t in tensors)
+                / bytes_s
+            )
             times = product_times(self.cluster, product, name, 1, arithmetic_s, ((_WHOLE, moved_s + slower_s),))
             return Priced("product", times.seconds())
         if instruction.opcode == "custom-call" and (kernel_s := self._kernel(computation, instruction)) is not None:

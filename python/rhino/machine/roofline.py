@@ -128,7 +128,7 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         mappings = (*op.rule.operands, *op.rule.results) if op.rule is not None else ((),) * len(sizes)
         factors = (frozenset(f for dim in mapping for f in dim) for mapping in mappings)
         tensors = [graph.values[v] for v in (*op.operands, *op.results)]
-        slower = [slowness(t.shape, dtype_bytes(t.dtype)) if op.kernel is None else 1.0 for t in tensors]
+        slower = [slowly_moved(cluster, t.shape, dtype_bytes(t.dtype)) if op.kernel is None else 1.0 for t in tensors]
         moved = tuple((f, times * size * n / bytes_s) for f, size, n in zip(factors, sizes, slower, strict=True))
         arithmetic_s = _arithmetic(graph, op, cluster)
         found[op.index] = product_times(cluster, product_of(graph, op), op.name, op.trips, arithmetic_s, moved)
@@ -159,6 +159,11 @@ def product_times(
 def memory_bytes_s(cluster: Cluster) -> float:
     """Bytes per second that a device moves to and from its memory in a step."""
     return cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
+
+
+def slowly_moved(cluster: Cluster, shape: Sequence[int], element_bytes: float) -> float:
+    """How many times as long a product takes to move a tensor as its bytes say; 1 if the device tells no such rates."""
+    return slowness(shape, element_bytes) if _element_rates(cluster) is not None else 1.0
 
 
 def moving_seconds(cluster: Cluster, work: Work) -> float:
