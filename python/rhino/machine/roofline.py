@@ -103,9 +103,15 @@ def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
     """What the kernels move that XLA makes for the cluster's devices."""
     made = back_end(cluster.device.xla_target)
     fusing = Fusing(
-        made.rows_fused, made.costly_kept, made.shared_kept, made.siblings_merged, products_fuse=not made.dots_widened,
+        rows_fused=made.rows_fused,
+        costly_kept=made.costly_kept,
+        tanh_kept=made.tanh_kept,
+        wide_tanh_kept=made.wide_tanh_kept,
+        shared_kept=made.shared_kept,
+        siblings_merged=made.siblings_merged,
+        products_fuse=not made.dots_widened,
         worked=_element_rates(cluster) is not None,
-    )  # fmt: skip
+    )
     return graph.fact(traffic, fusing)
 
 

@@ -1,6 +1,7 @@
-"""Element-wise values that cost too much to be made again by each kernel that reads them: a tanh.
+"""Element-wise values that cost too much to be made again by each kernel that reads them: a tanh, an erfc.
 
-Owns which these are, and what is made of them. `XLA: costly-made-once`. Knows no mesh and no costs.
+Owns which these are, and what is made of them. `XLA: costly-made-once, tanh-kept, wide-tanh-kept`. Knows no mesh and
+no costs.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusible import is_elementwise
+from rhino.program.fusible import is_elementwise, is_fusible
 
-_COSTLY = ("stablehlo.tanh",)
+_TANH = "stablehlo.tanh"
+_COSTLY = (_TANH, "chlo.erfc")
 
 
 def costly(graph: Graph, real: Sequence[bool]) -> Iterator[tuple[int, list[int], bool]]:
@@ -29,6 +31,55 @@ def costly(graph: Graph, real: Sequence[bool]) -> Iterator[tuple[int, list[int],
             made, summed = _descendants(graph, op, real, users)
             if len(made) > 1:
                 yield op.results[0], made, summed
+
+
+def made_once(
+    graph: Graph, real: Sequence[bool], tanh: bool, wide_tanh: bool, summed: bool
+) -> Iterator[tuple[int, list[int]]]:
+    """Those that are written where they are made: each with what is made of it.
+
+    Args:
+      tanh: whether an erfc is, and a tanh of 16 bits, where no one kernel can make all that is made of it.
+      wide_tanh: whether a tanh of float32 is, too.
+      summed: whether any is of which something is made that is summed.
+    """
+    found = list(costly(graph, real)) if tanh or summed else []
+    later = _later(graph, [made for _, made, _ in found]) if tanh else [False] * len(found)
+    for (v, made, is_summed), is_later in zip(found, later, strict=True):
+        value = graph.values[v]
+        narrow = value.nbytes <= 2 * value.elements
+        far = is_later and (narrow or wide_tanh or graph.ops[value.producer].name != _TANH)
+        if far or (summed and is_summed):
+            yield v, made
+
+
+def _later(graph: Graph, groups: Sequence[Sequence[int]]) -> list[bool]:
+    """For each group of values, whether one of them follows from another by more than what is element-wise.
+
+    One pass for all: each value has a bit for each group of which something that it follows from reads a value.
+    """
+    if not groups:
+        return []
+    member: dict[int, int] = {}
+    for i, group in enumerate(groups):
+        for v in group:
+            member[v] = member.get(v, 0) | 1 << i
+    follows = [0] * len(graph.values)
+    found = 0
+    for op in graph.ops:
+        bits = 0
+        for v in op.operands:
+            bits |= follows[v]
+        if not is_fusible(op):
+            for v in op.operands:
+                bits |= member.get(v, 0)
+        for tie in op.ties:
+            for v in tie[1:]:
+                follows[v] |= follows[tie[0]]
+        for v in op.results:
+            follows[v] |= bits
+            found |= bits & member.get(v, 0)
+    return [bool(found >> i & 1) for i in range(len(groups))]
 
 
 def _descendants(graph: Graph, op: Op, real: Sequence[bool], users: Sequence[Sequence[int]]) -> tuple[list[int], bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rhino.program.costly import costly
+from rhino.program.costly import made_once
 from rhino.program.data import Graph, Op
 from rhino.program.fusible import is_fusible
 from rhino.program.fusion import materialised
@@ -48,6 +48,8 @@ class Fusing:
     Attributes:
       rows_fused: kernels compute sums of their rows themselves. `XLA: rows-reduced-inside`
       costly_kept: what is costly is written, if several kernels read it and one sums. `XLA: costly-made-once`
+      tanh_kept, wide_tanh_kept: an erfc and a tanh of 16 bits, or one of float32, is written if these kernels come one
+        after the other. `XLA: tanh-kept, wide-tanh-kept`
       shared_kept: what many kernels read is written, if what it is made of is more. `XLA: shared-made-once`
       siblings_merged: what goes over the same elements, and does not follow from each other's sums, is one kernel.
         `XLA: siblings-merged, sums-merged`
@@ -57,6 +59,8 @@ class Fusing:
 
     rows_fused: bool = False
     costly_kept: bool = False
+    tanh_kept: bool = False
+    wide_tanh_kept: bool = False
     shared_kept: bool = False
     siblings_merged: bool = False
     products_fuse: bool = False
@@ -105,9 +109,9 @@ class _Counting:
     def __init__(self, graph: Graph, fusing: Fusing) -> None:
         self.graph = graph
         self.real = list(materialised(graph))
-        if fusing.costly_kept:
-            for v in [v for v, _, summed in costly(graph, self.real) if summed]:
-                self.real[v] = True
+        kept = made_once(graph, self.real, fusing.tanh_kept, fusing.wide_tanh_kept, fusing.costly_kept)
+        for v in [v for v, _ in kept]:
+            self.real[v] = True
         self.inside = rows_inside(graph, self.real) if fusing.rows_fused else frozenset()
         for v in shared(graph, self.real, self.inside) if fusing.shared_kept else ():
             self.real[v] = True

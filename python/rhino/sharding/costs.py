@@ -316,10 +316,7 @@ class Costs:
     def scratch(self, life: Lifetimes) -> tuple[Scratch, ...]:
         """Memory that XLA takes besides the program's values; the same for all plans."""
         if not self.extra:
-            found: tuple[Scratch, ...] = ()
-            if self.back_end.widened != "nothing":
-                found = scratch(self.problem, life, self._dots(), self.back_end.dots_widened)
-            self.extra.append((*found, *self._held()))
+            self.extra.append((*scratch(self.problem, life, self._dots(), self.back_end), *self._held()))
         return self.extra[0]
 
     def wide(self, life: Lifetimes) -> frozenset[int]:

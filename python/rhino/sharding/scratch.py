@@ -1,19 +1,20 @@
-"""Memory that XLA takes besides the values of the program, because a GPU lacks bfloat16 arithmetic.
+"""Memory that XLA takes besides the values of the program: what is costly, and what a GPU without bfloat16 widens.
 
 Owns what is kept, for how long and how it is divided, whatever the plan; found by reading buffers XLA assigned.
-`XLA: elements-widened, dots-widened`. Chooses nothing.
+`XLA: elements-widened, dots-widened, tanh-kept, wide-tanh-kept`. Chooses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from rhino.program.costly import costly
+from rhino.program.costly import costly, made_once
 from rhino.program.fusion import buffers, materialised
 from rhino.program.memory import Lifetimes
 from rhino.program.siblings import merged
 from rhino.sharding.problem import Problem
+from rhino.xla import BackEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,17 @@ class Scratch:
     last: int
 
 
-def scratch(problem: Problem, life: Lifetimes, dots: Sequence[int], dots_upcast: bool) -> tuple[Scratch, ...]:
+def scratch(problem: Problem, life: Lifetimes, dots: Sequence[int], back_end: BackEnd) -> tuple[Scratch, ...]:
     """All of a program.
 
     Args:
       dots: the indices of ops that multiply matrices.
-      dots_upcast: whether those work on float32 copies, too.
     """
-    found = list(_shared(problem, life, dots_upcast))
-    if dots_upcast:
+    found = list(_written(problem, back_end))
+    if back_end.widened == "nothing":
+        return tuple(found)
+    found.extend(_shared(problem, life, back_end.dots_widened, {s.value for s in found}))
+    if back_end.dots_widened:
         until = {s.value: s.last for s in found}
         found.extend(_together(problem, life, until, copied_wide(problem, life, dots)))
         found.extend(_upcast(problem, life, frozenset(dots)))
@@ -101,7 +104,20 @@ def copied_wide(problem: Problem, life: Lifetimes, dots: Sequence[int]) -> froze
     return frozenset(v for v in own_values(problem, life) & met if graph.values[v].dtype == "bf16")
 
 
-def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool) -> Iterator[Scratch]:
+def _written(problem: Problem, back_end: BackEnd) -> Iterator[Scratch]:
+    """What is costly, from where it is made to the last kernel that reads it."""
+    graph = problem.graph
+    real = materialised(graph)
+    summed = back_end.costly_kept and back_end.widened == "nothing"  # else see `_shared`
+    for v, made in made_once(graph, real, back_end.tanh_kept, back_end.wide_tanh_kept, summed):
+        value = graph.values[v]
+        if problem.node_of[v] >= 0:
+            nbytes = value.nbytes if back_end.widened == "nothing" else max(4 * value.elements, value.nbytes)
+            last = max(graph.values[d].producer for d in made)
+            yield Scratch(v, problem.node_of[v], problem.classes[v], nbytes, value.producer, last)
+
+
+def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool, kept: Set[int]) -> Iterator[Scratch]:
     """What GELU's gradient shares with GELU computed again, where a bias gradient is summed: written as float32.
 
     One kernel then makes all that is read of it, so what could have been made earlier, and given up, waits for the
@@ -118,7 +134,8 @@ def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool) -> Iterator[Sc
         if problem.node_of[v] < 0 or not (summed or dots_upcast):
             continue
         at = max(graph.values[d].producer for d in made)
-        yield Scratch(v, problem.node_of[v], problem.classes[v], 4 * graph.values[v].elements, at, at)
+        if v not in kept:
+            yield Scratch(v, problem.node_of[v], problem.classes[v], 4 * graph.values[v].elements, at, at)
         for d in made:
             end = last.get(owner[d])
             if end is not None and end < at and problem.node_of[d] >= 0:

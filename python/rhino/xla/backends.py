@@ -42,6 +42,8 @@ class BackEnd:
       dots_widened: dots of bfloat16 work on float32 copies, and memory counts them.
       rows_fused: kernels compute sums of their rows themselves: a softmax is one.
       costly_kept: a tanh that several results are made of is written, if one of these is summed.
+      tanh_kept: an erfc, and a tanh of 16 bits, is written where it is made, for what is made of it behind products.
+      wide_tanh_kept: so is a tanh of float32.
       shared_kept: what many kernels read is written, if what it is made of is more.
       siblings_merged: what goes over the same elements is one kernel, with several results.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
@@ -57,6 +59,8 @@ class BackEnd:
     dots_widened: bool = False
     rows_fused: bool = True
     costly_kept: bool = True
+    tanh_kept: bool = True
+    wide_tanh_kept: bool = True
     shared_kept: bool = True
     siblings_merged: bool = True
     refuses_algorithms: bool = False
@@ -82,13 +86,23 @@ _CPU = BackEnd(
 )
 _GPU = BackEnd()
 _AMPERE = replace(_GPU, elements_widened=True)
-_VOLTA = replace(_AMPERE, dots_widened=True, rows_fused=False, costly_kept=False, refuses_algorithms=True)
+_VOLTA = replace(
+    _AMPERE,
+    dots_widened=True,
+    rows_fused=False,
+    costly_kept=False,
+    tanh_kept=False,
+    wide_tanh_kept=False,
+    refuses_algorithms=True,
+)
+# For what it computes its memory is slower than those of an A100 and an H200.
+_H100 = replace(_GPU, wide_tanh_kept=False)
 
 BACK_ENDS: Mapping[str, BackEnd] = MappingProxyType(
-    {"cpu": _CPU, "v100": _VOLTA, "a100": _AMPERE, "h100": _GPU, "h200": _GPU, "b200": _GPU}
+    {"cpu": _CPU, "v100": _VOLTA, "a100": _AMPERE, "h100": _H100, "h200": _GPU, "b200": _GPU}
 )
 
 
 def back_end(target: str) -> BackEnd:
     """The description of a target of `rhino compile`; any other, "cuda" too, is taken for a recent GPU."""
-    return BACK_ENDS.get(target, _GPU)
+    return BACK_ENDS.get(target, _H100)

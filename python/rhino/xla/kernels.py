@@ -17,6 +17,37 @@ _TALL, _FLAT, _CUBE = "tensor<4x256x128xf32>", "tensor<4x128x256xf32>", "tensor<
 _ROWS = "tensor<4x256xf32>"
 
 
+def _gelu(t: str) -> str:
+    """A dense layer, GELU by tanh, and what multiplies its gradient."""
+    dot = f"contracting_dims = [1] x [0] : ({t}, {t}) -> {t}"
+    return program(
+        f"%a: {t} @[-, -], %b: {t} @[-, -] -> {t} @[-, -], {t} @[-, -]",
+        f"""%half = stablehlo.constant dense<0.5> : {t}
+        %one = stablehlo.constant dense<1.0> : {t}
+        %k = stablehlo.constant dense<0.044715> : {t}
+        %y = stablehlo.dot_general %a, %b, {dot}
+        %0 = stablehlo.multiply %y, %y : {t}
+        %1 = stablehlo.multiply %0, %k : {t}
+        %2 = stablehlo.add %1, %one : {t}
+        %3 = stablehlo.multiply %2, %half : {t}
+        %4 = stablehlo.multiply %3, %y : {t}
+        %t = stablehlo.tanh %4 : {t}
+        %5 = stablehlo.add %t, %one : {t}
+        %6 = stablehlo.multiply %5, %half : {t}
+        %7 = stablehlo.multiply %6, %y : {t}
+        %made = stablehlo.dot_general %7, %b, {dot}
+        %8 = stablehlo.multiply %t, %t : {t}
+        %9 = stablehlo.subtract %one, %8 : {t}
+        %10 = stablehlo.multiply %9, %3 : {t}
+        %11 = stablehlo.multiply %10, %y : {t}
+        %12 = stablehlo.add %11, %6 : {t}
+        %13 = stablehlo.multiply %12, %made : {t}
+        %back = stablehlo.dot_general %13, %b, {dot}
+        return %made, %back : {t}, {t}""",
+        ONE,
+    )
+
+
 def temp(compiled: Compiled) -> int:
     """Bytes that the program takes besides what it is given and returns."""
     return int(compiled.memory_analysis().temp_bytes)
@@ -204,6 +235,23 @@ KERNELS = (
         ),
         field="costly_kept",
         where=TARGETS,
+    ),
+    Behaviour(
+        "tanh-kept",
+        "A tanh in bfloat16, and an erfc, is written by the kernel that makes it first, where what else is made of it "
+        "follows from that by a product: GELU of the forward pass keeps it for the backward pass.",
+        "PriorityFusion",
+        probe=Probe(_gelu("tensor<2048x2048xbf16>"), lambda c: c.hlo_text().count(" tanh(") == 1),
+        field="tanh_kept",
+        where=TARGETS,
+    ),
+    Behaviour(
+        "wide-tanh-kept",
+        "A tanh in float32 is kept so where memory is fast for what computes; a B200 keeps GELU's, not the probe's.",
+        "PriorityFusion",
+        probe=Probe(_gelu("tensor<2048x2048xf32>"), lambda c: c.hlo_text().count(" tanh(") == 1),
+        field="wide_tanh_kept",
+        where=("cpu", "v100", "a100", "h100", "h200"),
     ),
     Behaviour(
         "orders-meet",

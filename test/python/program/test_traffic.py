@@ -17,7 +17,12 @@ X, W = 16 * 8 * 4, 8 * 32 * 4
 
 
 # What an H100 does, and what a CPU does.
-GPU, CPU = Fusing(True, True, True, True, True), Fusing()
+GPU, CPU = (
+    Fusing(
+        rows_fused=True, costly_kept=True, tanh_kept=True, shared_kept=True, siblings_merged=True, products_fuse=True
+    ),
+    Fusing(),
+)
 ROWS_APART, APART = replace(GPU, rows_fused=False), replace(GPU, siblings_merged=False)
 
 

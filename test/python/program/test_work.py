@@ -13,7 +13,7 @@ from search_programs import graph_of, spec
 from rhino.program.traffic import Fusing, traffic
 from rhino.program.work import Work, operations, scattered
 
-GPU = Fusing(True, True, True, True, True, worked=True)
+GPU = Fusing(rows_fused=True, shared_kept=True, siblings_merged=True, products_fuse=True, worked=True)
 
 
 def works(fn: Any, *given: Any) -> list[Work]:

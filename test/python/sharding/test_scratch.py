@@ -57,8 +57,11 @@ def kept(graph: Graph, solution: Solution) -> list[tuple[str, int]]:
     ]
 
 
-def test_where_arithmetic_is_bfloat16_nothing_is_kept() -> None:
+def test_where_arithmetic_is_bfloat16_a_tanh_is_kept_that_a_kernel_with_a_sum_shares() -> None:
     _, graph, solution = planned("h100", bias=True)
+    assert kept(graph, solution) == [("tanh", 2)]
+    # Without a bias one kernel makes GELU again, and its gradient.
+    _, graph, solution = planned("h100", bias=False)
     assert not kept(graph, solution)
 
 
@@ -78,14 +81,48 @@ def test_what_dots_read_and_make_is_float32_where_they_have_no_bfloat16() -> Non
     assert dots == [("dot_general", 4)] + [("dot_general", 2)] * 5
 
 
-@pytest.mark.parametrize("target", ["v100", "a100"])
+@pytest.mark.parametrize("target", ["v100", "a100", "h100"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_peak_is_near_what_xla_assigned(target: str, bias: bool, gpu_compiler: None) -> None:
     module, graph, solution = planned(target, bias)
     annotate(module, graph, solution)
     measured = compile_module(str(module), target, devices=2).memory_analysis().peak_bytes
     # Without any of it: 0.55 of the peak. On V100s without what is written together: 0.78.
-    assert solution.predicted.memory.peak_bytes == pytest.approx(measured, rel=0.05 if target == "v100" else 0.25)
+    assert solution.predicted.memory.peak_bytes == pytest.approx(measured, rel=0.25 if target == "a100" else 0.05)
+
+
+@pytest.mark.parametrize(
+    "target, dtype, exact, held",
+    [
+        ("h100", BF16, False, 2), ("a100", BF16, False, 4), ("h100", jnp.float32, False, 0),
+        ("h200", jnp.float32, False, 4), ("h100", jnp.float32, True, 4), ("v100", BF16, False, 0),
+    ],
+)  # fmt: skip
+def test_gelu_of_the_forward_pass_is_kept_for_the_backward_pass(
+    target: str, dtype: Any, exact: bool, held: int, gpu_compiler: None
+) -> None:
+    """Of layers that are not computed again: the tanh of each, or its erfc, from where it is made first."""
+
+    def loss(layers: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
+        for up, down in layers:
+            x = x + jax.nn.gelu(x @ up, approximate=not exact) @ down
+        return jnp.sum(x.astype(jnp.float32) ** 2)
+
+    layer = (spec(WIDTH, 4 * WIDTH, dtype=dtype), spec(4 * WIDTH, WIDTH, dtype=dtype))
+    module = module_of(jax.grad(loss), [layer] * 4, spec(ROWS // 4, WIDTH, dtype=dtype))
+    graph = import_graph(module)
+    solution = plan_sharding(graph, host(1, target=target), Options(mesh=(1,)))
+    costly = ("stablehlo.tanh", "chlo.erfc")
+    found = [
+        (s.nbytes // graph.values[s.value].elements, s.last - s.first > 10)
+        for s in solution.costs.scratch(lifetimes(graph))
+        if graph.ops[graph.values[s.value].producer].name in costly
+    ]
+    assert [size for size, is_long in found if is_long] == [held] * (4 if held else 0)
+    annotate(module, graph, solution)
+    measured = compile_module(str(module), target).memory_analysis().peak_bytes
+    # Without what is kept: 0.7 of it.
+    assert solution.predicted.memory.peak_bytes == pytest.approx(measured, rel=0.1)
 
 
 def gathered(target: str) -> tuple[ir.Module, Graph, Solution]:
