@@ -82,10 +82,9 @@ class Outcome:
 
     def refined(self) -> Iterator[tuple[Mesh, list[States]]]:
         """The meshes that split an axis of the best one of two axes, each with that plan as it is on them."""
-        pairs = [e for e in self.ranked.values() if len(e[1].setting.costs.sizes) == 2]
-        if not pairs:
+        best = self._best_of(2)
+        if best is None:
             return
-        _, best = min(pairs, key=lambda e: (e[0].step_time_s, e[1].name))
         sizes = best.setting.costs.sizes
         for axis, size in enumerate(sizes):
             for outer in range(2, size):
@@ -95,15 +94,29 @@ class Outcome:
 
     def permuted(self, per_host: int) -> Iterator[tuple[Mesh, list[States]]]:
         """The best mesh of three axes in other orders, the inner one in a host, each with that plan as it is there."""
-        triples = [e for e in self.ranked.values() if len(e[1].setting.costs.sizes) == 3]
-        if not triples:
+        best = self._best_of(3)
+        if best is None:
             return
-        _, best = min(triples, key=lambda e: (e[0].step_time_s, e[1].name))
         sizes = best.setting.costs.sizes
         for order in permutations(range(3)):
             shape = tuple(sizes[a] for a in order)
             if named(shape) not in self.met and shape[-1] <= per_host:
                 yield named(shape), [tuple(s[a] for a in order) for s in best.best.states]
+
+    def wider(self) -> Mesh | None:
+        """The best mesh of two axes with more devices on its inner one; None if there is none, or it was tried."""
+        best = self._best_of(2)
+        if best is None:
+            return None
+        outer, inner = best.setting.costs.sizes
+        times = next((k for k in range(2, outer) if outer % k == 0), outer)
+        mesh = named((outer // times, inner * times))
+        return mesh if times < outer and mesh not in self.met else None
+
+    def _best_of(self, axes: int) -> MeshCandidate | None:
+        """The best plan of so many axes."""
+        found = [e for e in self.ranked.values() if len(e[1].setting.costs.sizes) == axes]
+        return min(found, key=lambda e: (e[0].step_time_s, e[1].name))[1] if found else None
 
     def gap(self, perfect_s: float) -> float:
         """How far above what no plan on the meshes tried can beat the best plan is, relatively.

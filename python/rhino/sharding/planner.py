@@ -172,10 +172,13 @@ class MeshSearch:
             outcome.same = level.same
             meshes = self._meshes(name)
             self._round(dict.fromkeys(meshes), level, level.effort)
+            free = not (self.small or options.mesh or self.graph.axes)
             if name == "O1" and outcome.ranked and outcome.lost(self.perfect_s) > COSTLY:
                 self._round(dict.fromkeys(meshes), level, AT_ONCE)
+                # What one host sends much of, several may.
+                while free and (wider := outcome.wider()) is not None:
+                    self._round({wider: None}, level, AT_ONCE)
             # A third axis saves communication, and what several devices compute alike.
-            free = not (self.small or options.mesh or self.graph.axes)
             if free and outcome.ranked and outcome.lost(self.perfect_s) > level.worth:
                 self._round(dict(outcome.refined()), level, level.finer)
                 if outcome.lost(self.perfect_s) > level.costly:

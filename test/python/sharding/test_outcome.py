@@ -47,6 +47,16 @@ def test_a_third_axis_splits_one_of_the_best_two(training: Graph) -> None:
     assert all(len(states) == 3 for start in refined.values() for states in start)
 
 
+def test_the_best_two_axes_are_tried_with_more_devices_inside(training: Graph) -> None:
+    assert ranked(training, (4, 4), (8, 2)).wider() == named((2, 8))
+    # The smallest factor moves.
+    assert ranked(training, (8, 2)).wider() == named((4, 4))
+    assert ranked(training, (16,)).wider() is None
+    # What was tried is not tried again, and an axis of one device is none.
+    assert ranked(training, (8, 2), (4, 4)).wider() is None
+    assert ranked(training, (2, 8)).wider() is None
+
+
 def test_other_orders_of_the_best_three_axes_keep_the_inner_one_in_a_host(training: Graph) -> None:
     outcome = ranked(training, (8, 2), (4, 2, 2), (2, 2, 4))
     assert {shape for shape, _ in outcome.permuted(2)} == {named((2, 4, 2))}
