@@ -11,8 +11,8 @@ from rhino.program.data import Op, Rule
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, leading
 from rhino.sharding.updates import Update
 
-# What may lie between a partial sum and the value that a loop carries.
-_ON_THE_WAY = ("stablehlo.add", "stablehlo.transpose", "stablehlo.reshape")
+# What may lie between a partial sum and the value that a loop carries. XLA: converted-sums-leave-loops
+_ON_THE_WAY = ("stablehlo.add", "stablehlo.convert", "stablehlo.transpose", "stablehlo.reshape")
 
 
 def wire(problem: Problem, roles: Sequence[str], updates: Sequence[Update] = ()) -> None:

@@ -43,8 +43,16 @@ def spans_dots(compiled: Compiled) -> bool:
     return re.search(r" (fusion|custom-call|dot)\(", between) is not None
 
 
-def summing_loop(kept: str) -> str:
-    """Four trips that each add a product whose contracted dimension is split."""
+def summing_loop(kept: str, narrow: bool = False) -> str:
+    """Four trips that each add a product whose contracted dimension is split; if narrow, it is converted from bf16."""
+    made = f"{dot('p', 'scaled', 'b')}\n%q = sdy.sharding_constraint %p @[{kept}] : {M}"
+    if narrow:
+        n = M.replace("f32", "bf16")
+        made = f"""%l = stablehlo.convert %scaled : ({M}) -> {n}
+          %m = stablehlo.convert %b : ({M}) -> {n}
+          {dot("p", "l", "m", n)}
+          %o = sdy.sharding_constraint %p @[{kept}] : {n}
+          %q = stablehlo.convert %o : ({n}) -> {M}"""
     return program(
         f"%a: {M} @[-, x], %b: {M} @[x, -] -> {M} @[{kept}]",
         f"""
@@ -61,8 +69,7 @@ def summing_loop(kept: str) -> str:
           %f = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
           %s = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> {M}
           %scaled = stablehlo.add %a, %s : {M}
-          {dot("p", "scaled", "b")}
-          %q = sdy.sharding_constraint %p @[{kept}] : {M}
+          {made}
           %next = stablehlo.add %sum, %q : {M}
           %j = stablehlo.add %i, %one : tensor<i32>
           stablehlo.return %j, %next : tensor<i32>, {M}
@@ -130,6 +137,16 @@ COLLECTIVES = (
         probe=Probe(summing_loop("-, -"), lambda c: count(c, "all-reduce") == 1),
         field="sums_leave_loops",
         where=TARGETS,
+    ),
+    Behaviour(
+        "converted-sums-leave-loops",
+        "So is what a loop converts before it adds it, in the type that it is converted from.",
+        "WhileLoopAllReduceCodeMotion",
+        probe=Probe(
+            summing_loop("-, -", narrow=True),
+            lambda c: count(c, "all-reduce") == 1 and sent(c) == {"all-reduce": 2 * BYTES // 2 * 7 // 8},
+        ),
+        where=("a100", "h100", "h200", "b200"),
     ),
     Behaviour(
         "sliced-sums-stay-in-loops",

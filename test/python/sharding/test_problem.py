@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -229,13 +230,13 @@ def test_numbering_depends_on_program_order_only() -> None:
     ]
 
 
-def _summed_in_a_loop(read: bool) -> Problem:
-    """A weight's gradient, summed over eight steps of a loop that may read the sum."""
+def _summed_in_a_loop(read: bool, dtype: Any = jnp.float32) -> Problem:
+    """A weight's gradient, of a type, summed over eight steps of a loop that may read the sum."""
 
     def step(w: jax.Array, xs: jax.Array, ys: jax.Array) -> jax.Array:
         def body(total: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             x, y = pair
-            return total + (y.T @ x).T, total[0] if read else x[0]
+            return total + (y.astype(dtype).T @ x.astype(dtype)).T.astype(total.dtype), total[0] if read else x[0]
 
         total, rows = jax.lax.scan(body, jnp.zeros_like(w), (xs, ys))
         return w - total + rows.sum()
@@ -243,9 +244,10 @@ def _summed_in_a_loop(read: bool) -> Problem:
     return build_problem(graph_of(step, spec(64, 32), spec(8, 128, 64), spec(8, 128, 32)))
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize(("read", "late"), [(False, 1), (True, 8)])
-def test_what_a_loop_only_adds_up_is_reduced_behind_it(read: bool, late: int) -> None:
-    problem = _summed_in_a_loop(read)
+def test_what_a_loop_only_adds_up_is_reduced_behind_it(read: bool, late: int, dtype: Any) -> None:
+    problem = _summed_in_a_loop(read, dtype)
     (dot,) = [op for op in problem.graph.ops if op.name == "stablehlo.dot_general"]
     found = transfer(problem, dot.results[0], "define")
     assert (found.trips, found.late) == (8, late)
