@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rhino.program.data import Graph, Op
+from rhino.program.data import Graph, Op, once
 from rhino.program.fusible import is_elementwise, is_fusible
+from rhino.program.fusion import materialised
 
 _TANH = "stablehlo.tanh"
 _COSTLY = (_TANH, "chlo.erfc")
@@ -33,9 +34,7 @@ def costly(graph: Graph, real: Sequence[bool]) -> Iterator[tuple[int, list[int],
                 yield op.results[0], made, summed
 
 
-def made_once(
-    graph: Graph, real: Sequence[bool], tanh: bool, wide_tanh: bool, summed: bool
-) -> Iterator[tuple[int, list[int]]]:
+def made_once(graph: Graph, tanh: bool, wide_tanh: bool, summed: bool) -> Iterator[tuple[int, list[int]]]:
     """Those that are written where they are made: each with what is made of it.
 
     Args:
@@ -43,14 +42,20 @@ def made_once(
       wide_tanh: whether a tanh of float32 is, too.
       summed: whether any is of which something is made that is summed.
     """
-    found = list(costly(graph, real)) if tanh or summed else []
-    later = _later(graph, [made for _, made, _ in found]) if tanh else [False] * len(found)
-    for (v, made, is_summed), is_later in zip(found, later, strict=True):
+    for v, made, is_summed, is_later in _groups(graph):
         value = graph.values[v]
         narrow = value.nbytes <= 2 * value.elements
-        far = is_later and (narrow or wide_tanh or graph.ops[value.producer].name != _TANH)
+        far = tanh and is_later and (narrow or wide_tanh or graph.ops[value.producer].name != _TANH)
         if far or (summed and is_summed):
             yield v, made
+
+
+@once
+def _groups(graph: Graph) -> list[tuple[int, list[int], bool, bool]]:
+    """`costly`, each with whether no one kernel can make all that is made of it."""
+    found = list(costly(graph, materialised(graph)))
+    later = _later(graph, [made for _, made, _ in found])
+    return [(*entry, is_later) for entry, is_later in zip(found, later, strict=True)]
 
 
 def _later(graph: Graph, groups: Sequence[Sequence[int]]) -> list[bool]:

@@ -109,8 +109,7 @@ class _Counting:
     def __init__(self, graph: Graph, fusing: Fusing) -> None:
         self.graph = graph
         self.real = list(materialised(graph))
-        kept = made_once(graph, self.real, fusing.tanh_kept, fusing.wide_tanh_kept, fusing.costly_kept)
-        for v in [v for v, _ in kept]:
+        for v, _ in made_once(graph, fusing.tanh_kept, fusing.wide_tanh_kept, fusing.costly_kept):
             self.real[v] = True
         self.inside = rows_inside(graph, self.real) if fusing.rows_fused else frozenset()
         for v in shared(graph, self.real, self.inside) if fusing.shared_kept else ():

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Operations that an f32 element takes, where it is not one: found by timing them alone on an H200 (docs/design/
-# cost-model.md). What is added to a product is one with it, and integers' shifts and additions are two to one.
+# Operations that an f32 element takes, where it is not one. Timed alone on an H200 (bench/data/gpu_steps.md), powers,
+# log_plus_one, erfc, and integers' shifts and additions take longer than their bytes, which gives their counts; others
+# that were timed are at most 37. Theirs are guesses below that, and those of what was not timed, by their series.
 _COUNTS = {
     "add": 0.6, "subtract": 0.6, "multiply": 0.6,
     "exponential": 4.0, "divide": 8.0, "sqrt": 6.0, "rsqrt": 6.0, "cbrt": 12.0, "log": 6.0,

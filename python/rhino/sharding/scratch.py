@@ -107,9 +107,8 @@ def copied_wide(problem: Problem, life: Lifetimes, dots: Sequence[int]) -> froze
 def _written(problem: Problem, back_end: BackEnd) -> Iterator[Scratch]:
     """What is costly, from where it is made to the last kernel that reads it."""
     graph = problem.graph
-    real = materialised(graph)
     summed = back_end.costly_kept and back_end.widened == "nothing"  # else see `_shared`
-    for v, made in made_once(graph, real, back_end.tanh_kept, back_end.wide_tanh_kept, summed):
+    for v, made in made_once(graph, back_end.tanh_kept, back_end.wide_tanh_kept, summed):
         value = graph.values[v]
         if problem.node_of[v] >= 0:
             nbytes = value.nbytes if back_end.widened == "nothing" else max(4 * value.elements, value.nbytes)

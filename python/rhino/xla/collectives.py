@@ -146,7 +146,7 @@ COLLECTIVES = (
             summing_loop("-, -", narrow=True),
             lambda c: count(c, "all-reduce") == 1 and sent(c) == {"all-reduce": 2 * BYTES // 2 * 7 // 8},
         ),
-        where=("a100", "h100", "h200", "b200"),
+        where=GPUS,
     ),
     Behaviour(
         "sliced-sums-stay-in-loops",
