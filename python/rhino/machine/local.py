@@ -95,9 +95,11 @@ def hosts_of(devices: Sequence[Any]) -> tuple[int, int]:
 def host_of(device: Any) -> int:
     """The number of a device's host. XLA's own for GPUs, where a host may have a process for each; else the process.
 
-    XLA counts GPUs of one machine, or of one NVLink domain of several, as a partition. Virtual CPU devices have none:
-    their processes stand for hosts.
+    XLA counts GPUs of one machine, or of one NVLink domain of several, as a partition; and, in a job, CPU devices of
+    one machine, whose processes stand for hosts.
     """
+    if device.platform == "cpu":
+        return int(device.process_index)
     return int(getattr(device, "partition_index", device.process_index))
 
 

@@ -53,7 +53,12 @@ def test_gpus_of_several_processes_are_on_one_host() -> None:
     gpus = [FakeGpu("gpu", "NVIDIA H100", process_index=i, partition_index=i // 4) for i in range(8)]
     assert [host_of(gpu) for gpu in gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert hosts_of(gpus) == (2, 4)
+
+
+def test_processes_on_cpus_are_hosts_of_their_own() -> None:
     assert hosts_of([FakeDevice("cpu", "cpu", process_index=i // 2) for i in range(6)]) == (3, 2)
+    # In a job XLA counts the CPU devices of one machine as one partition, too.
+    assert hosts_of([FakeGpu("cpu", "cpu", process_index=i // 2, partition_index=0) for i in range(6)]) == (3, 2)
 
 
 def test_hosts_of_different_size_are_an_error() -> None:

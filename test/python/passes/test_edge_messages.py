@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from jaxlib.mlir import ir
@@ -33,6 +33,7 @@ class Gpu:
 
     id: int
     process_index: int
+    platform: ClassVar[str] = "gpu"
 
     @property
     def partition_index(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from rhino.machine import Cluster
 from rhino.runtime.here import network_of_processes
@@ -13,11 +14,13 @@ from rhino.runtime.here import network_of_processes
 class Cpu:
     id: int
     process_index: int
+    platform: ClassVar[str] = "cpu"
 
 
 @dataclass
 class Gpu(Cpu):
     partition_index: int
+    platform: ClassVar[str] = "gpu"
 
 
 def test_processes_of_one_host_share_its_nics() -> None:
