@@ -10,7 +10,9 @@ import csv
 import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import exp, log
 from pathlib import Path
+from statistics import median
 
 from bench._common import Errors, Table
 from rhino.machine.collectives import RingModel
@@ -36,6 +38,8 @@ class JudgedCollective:
       groups: errors of every size of group by fits to those that are not about as large (16 and 18 are); None where
         there are no groups.
       preset, textbook: errors of the preset, and of rings at its nominal rate and latency, on all rows.
+      neighbours: errors of the geometric mean of the two sizes beside each, of one group: what the table itself is
+        unsure of, which no smooth model is expected to be below.
     """
 
     device: str
@@ -45,6 +49,7 @@ class JudgedCollective:
     groups: Errors | None
     preset: Errors
     textbook: Errors
+    neighbours: Errors
 
     @property
     def met(self) -> bool:
@@ -53,7 +58,10 @@ class JudgedCollective:
 
     def record(self) -> Mapping[str, object]:
         """As JSON has it."""
-        errors = {"sizes": self.sizes, "groups": self.groups, "preset": self.preset, "textbook": self.textbook}
+        errors = {
+            "sizes": self.sizes, "groups": self.groups, "preset": self.preset, "textbook": self.textbook,
+            "neighbours": self.neighbours,
+        }  # fmt: skip
         return {
             "device": self.device,
             "kind": self.kind,
@@ -116,7 +124,23 @@ def _judge(device: str, kind: str, rows: list[Sample]) -> JudgedCollective:
         Errors.of(unseen(lambda row: row[1].bit_length())) if several else None,
         Errors.of(_errors(cluster, rows)),
         Errors.of(_errors(with_protocols(cluster, {}), rows)),
+        Errors.of(_between_neighbours(rows)),
     )
+
+
+def _between_neighbours(rows: Sequence[Sample]) -> list[float]:
+    """Of every size but the ends, |seconds at a power of bytes through its two neighbours / measured - 1|."""
+    found = []
+    for n in sorted({row[1] for row in rows}):
+        # Of several patterns of a permute, the median.
+        by_size: dict[int, list[float]] = {}
+        for _, of, nbytes, seconds in rows:
+            if of == n:
+                by_size.setdefault(nbytes, []).append(seconds)
+        points = [(log(nbytes), log(median(times))) for nbytes, times in sorted(by_size.items())]
+        for (x0, y0), (x, y), (x1, y1) in zip(points, points[1:], points[2:], strict=False):
+            found.append(abs(exp(y0 + (y1 - y0) * (x - x0) / (x1 - x0) - y) - 1))
+    return found
 
 
 def with_protocols(cluster: Cluster, ways: Mapping[str, tuple[Protocol, ...]]) -> Cluster:
@@ -149,6 +173,7 @@ def table(found: Sequence[JudgedCollective]) -> Table:
         "held-out groups",
         "preset, all",
         "textbook, all",
+        "neighbours",
         "target",
     )
     return Table(
@@ -157,7 +182,7 @@ def table(found: Sequence[JudgedCollective]) -> Table:
         tuple(
             (
                 f"{it.device}, {it.kind}", str(it.preset.count), str(it.lines), text(it.sizes), text(it.groups),
-                text(it.preset), text(it.textbook), "met" if it.met else "NOT met",
+                text(it.preset), text(it.textbook), text(it.neighbours), "met" if it.met else "NOT met",
             )
             for it in found
         ),

@@ -48,6 +48,15 @@ def test_a_kind_is_judged_on_what_its_fit_has_not_seen(monkeypatch: pytest.Monke
     assert "gb200, all-reduce" in str(collectives.table([judged]))
 
 
+def test_neighbours_say_what_a_table_is_unsure_of() -> None:
+    # At a power of bytes there is nothing to be unsure of; one time that is twice as long is off by a half itself, and
+    # each of its neighbours by a factor of the square root of two.
+    smooth = [("all-reduce", 8, 4**i, 1e-6 * 2**i) for i in range(5)]
+    assert collectives._between_neighbours(smooth) == pytest.approx([0, 0, 0])
+    odd = [(*row[:3], row[3] * (2 if i == 2 else 1)) for i, row in enumerate(smooth)]
+    assert collectives._between_neighbours(odd) == pytest.approx([2**0.5 - 1, 0.5, 2**0.5 - 1])
+
+
 def test_presets_meet_the_target_on_the_rows_of_their_fit() -> None:
     for device, rows in collectives.samples().items():
         errors = collectives.Errors.of(collectives._errors(Cluster.load(collectives.PRESETS[device]), rows))
