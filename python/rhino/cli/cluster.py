@@ -45,14 +45,23 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     show.add_argument("--yaml", action="store_true", help="print it as a cluster file, to edit and load")
     measure = actions.add_parser(
         "calibrate",
-        help="measure this machine",
-        description="Measure the devices of this machine, all busy at once, and write a cluster file.",
+        help="measure this machine, or the hosts of a job",
+        description="Measure the devices of this machine, or of all hosts of a job, all busy at once, and write a "
+        "cluster file.",
     )
     measure.add_argument("-o", "--output", metavar="FILE", help="the YAML file to write (default: NAME.yaml)")
     measure.add_argument("--name", default="measured", help="the cluster's name (default: measured)")
     measure.add_argument(
         "--devices", type=int, default=8, metavar="N", help="virtual CPU devices where there is no GPU (default: 8)"
     )
+    measure.add_argument(
+        "--job",
+        action="store_true",
+        help="measure all hosts of a job and the links between them: every process runs this command, process 0 writes",
+    )
+    measure.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 of the job is, if not detected")
+    measure.add_argument("--processes", type=int, metavar="N", help="how many processes the job has")
+    measure.add_argument("--process", type=int, metavar="I", help="which of them this is, from 0")
     for action in (listing, show, measure):
         action.add_argument("--json", metavar="FILE", help="write JSON to FILE, or - for standard output")
     return parser
@@ -108,8 +117,16 @@ def _calibrate(args: argparse.Namespace) -> int:
         raise RhinoError(f"{output}: no folder {output.parent}", "make it, or give another -o FILE")
     if ":" in args.name or not args.name.strip():
         raise RhinoError(f"--name {args.name!r} is empty or contains a colon", "give a plain name")
+    given = (args.coordinator, args.processes, args.process)
+    if any(value is not None for value in given) and None in given:
+        raise RhinoError(
+            "--coordinator, --processes and --process are given together, or not at all", "give all three of them"
+        )
     _virtual_devices(args.devices)
+    writes = _join(*given) if args.job or args.coordinator else True
     cluster = _measure(args.name)
+    if not writes:
+        return 0
     cluster.save(output)
     if not _write_json(args.json, _full(cluster)):
         _print(_values(cluster))
@@ -127,6 +144,16 @@ def _virtual_devices(count: int) -> None:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:
         raise RhinoError(f"--devices {count}: {error}", "start the command in a process of its own") from None
+
+
+def _join(coordinator: str | None, processes: int | None, process: int | None) -> bool:
+    """Becomes a process of a job, and says whether it is the one that writes."""
+    import jax
+
+    import rhino
+
+    rhino.distributed.initialize(coordinator, processes, process)
+    return jax.process_index() == 0
 
 
 def _measure(name: str) -> Cluster:

@@ -17,9 +17,9 @@ from rhino.errors import RhinoError, first_line
 from rhino.machine.collectives import copied_bytes, ring_bytes
 from rhino.machine.experiments import CPU, GPU, DeviceBench, Experiments, Sample
 from rhino.machine.fit import Measured, fit_products
-from rhino.machine.local import host_memory_bytes
+from rhino.machine.local import host_memory_bytes, host_of, hosts_of
 from rhino.machine.model import Cluster, Device, Efficiency, Level
-from rhino.machine.protocol_fit import with_protocols
+from rhino.machine.protocol_fit import with_hosts_joined, with_protocols
 from rhino.machine.rates import KernelRates
 from rhino.program.operations import COLLECTIVES
 from rhino.xla import back_end
@@ -28,7 +28,10 @@ Progress = Callable[[str, int, int], None]
 
 
 def calibrate(name: str, effort: Experiments | None = None, progress: Progress | None = None) -> Cluster:
-    """One host as measured: all its devices busy at once, so that devices which share cores share their rates.
+    """The hosts of this job as measured: all devices busy at once, so that those which share cores share their rates.
+
+    In a job of several processes (`rhino.distributed.initialize`) all of them must call it. They get the same cluster
+    but for the memory of their own devices.
 
     Args:
       name: the cluster's name.
@@ -36,37 +39,40 @@ def calibrate(name: str, effort: Experiments | None = None, progress: Progress |
       progress: called with (experiment, done, total) before each experiment.
 
     Returns:
-      A cluster of one host with one level of links. Links between hosts are not measured: add them to the file.
+      A cluster with one level of links within a host and, where the job has several hosts, one between them.
 
     Raises:
-      RhinoError: jax has no devices.
+      RhinoError: jax has no devices, or the hosts have different numbers of them.
     """
     import jax
 
     try:
-        devices: list[Any] = jax.local_devices()
+        devices: list[Any] = sorted(jax.devices(), key=lambda device: (host_of(device), device.id))
     except RuntimeError as error:
         cause = first_line(error)
         raise RhinoError(f"calibrate: jax has no devices: {cause}", "set JAX_PLATFORMS=cpu to use the CPU") from None
+    hosts, per_host = hosts_of(devices)
     cpu = devices[0].platform == "cpu"
     effort = effort or (CPU if cpu else GPU)
-    bench = DeviceBench(devices, effort)
+    bench = DeviceBench(devices, effort, per_host)
     dtypes = ("f32", "f64", "bf16", "f16") if cpu else ("f32", "tf32", "f64", "bf16", "f16", "f8", "i8")
     kinds = (("all-reduce", "all-gather", "all-to-all") if cpu else ("all-reduce", "all-gather")) if bench.n > 1 else ()
     todo: list[tuple[str, Callable[[], Any]]] = [(f"matmul {d}", partial(bench.matmul, d)) for d in dtypes]
     todo += [("memory", bench.memory), ("convolution", bench.convolution)]
     if not cpu:
         todo += [("attention", bench.attention), ("attention backward", partial(bench.attention, backward=True))]
-        todo += [("launch", bench.launch)]
-        todo += [(f"products {d}", partial(bench.products, d)) for d in dtypes]
+    todo += [("launch", bench.launch)]
+    todo += [(f"products {d}", partial(bench.products, d)) for d in dtypes if d in effort.products_of]
     todo += [(f"{k} {n} bytes", partial(bench.collective, k, n)) for k in kinds for n in effort.collective_bytes]
-    groups = {} if cpu else {n: DeviceBench(devices, effort, n) for n in range(2, bench.n + 1) if bench.n % n == 0}
+    groups = {} if cpu else {n: DeviceBench(devices, effort, n) for n in range(2, per_host + 1) if per_host % n == 0}
     todo += [
         (f"{n} devices, {k} {size} bytes", partial(group.collective, k, size, True))
         for n, group in groups.items()
         for k in COLLECTIVES
         for size in effort.collective_bytes
     ]
+    between = _between(devices, per_host, effort, [k for k in COLLECTIVES if k != "reduce-scatter" or not cpu])
+    todo += [(label, partial(joined.collective, kind, size, not cpu)) for label, kind, joined, size in between]
     found: dict[str, Any] = {}
     for index, (label, experiment) in enumerate(todo):
         if progress:
@@ -78,18 +84,38 @@ def calibrate(name: str, effort: Experiments | None = None, progress: Progress |
     rates = {dtype: rate for dtype in dtypes if (rate := found[f"matmul {dtype}"]) is not None}
     by = f"measured with jax {jax.__version__}"
     kernels = {name: found.get(name.replace("_", " ")) or 0.0 for name in ("attention", "attention_backward")}
-    cluster = _cluster(name, devices, rates, found["memory"], found["convolution"], kernels, samples, by)
-    if cpu:
-        return cluster
-    shapes = {dtype: measured for dtype in rates if (measured := found[f"products {dtype}"])}
-    cluster = with_products(cluster, shapes, found["launch"], int(getattr(devices[0], "core_count", 1)), by)
+    alone = found["memory"], found["convolution"], kernels, samples
+    cluster = _cluster(name, jax.local_devices()[0], per_host, rates, *alone, by)
+    if between:
+        crossing = [(kind, joined.groups, *found[label][1:]) for label, kind, joined, _ in between]
+        cluster = with_hosts_joined(cluster, hosts, crossing, by)
+    shapes = {dtype: measured for dtype in rates if (measured := found.get(f"products {dtype}"))}
+    # A CPU's products have no tiles that wait for each other.
+    cores = 1 if cpu else int(getattr(devices[0], "core_count", 1))
+    cluster = with_products(cluster, shapes, found["launch"], cores, by)
     grouped = [(n, sample) for label, sample in found.items() for n in groups if label.startswith(f"{n} devices, ")]
     return with_protocols(cluster, [(k, n, size, s) for n, (k, size, s) in grouped], by) if groups else cluster
 
 
+def _between(
+    devices: Sequence[Any], per_host: int, effort: Experiments, kinds: Sequence[str]
+) -> list[tuple[str, str, DeviceBench, int]]:
+    """Collectives between hosts, (label, kind, devices, bytes): over all devices, and over one of each host."""
+    hosts = len(devices) // per_host
+    joined = [DeviceBench(devices, effort)] if hosts > 1 else []
+    joined += [DeviceBench(devices, effort, hosts, per_host)] if hosts > 1 and per_host > 1 else []
+    return [
+        (f"between hosts: {kind} {size} bytes of {each.n} devices", kind, each, size)
+        for each in joined
+        for kind in kinds
+        for size in effort.between_bytes
+    ]
+
+
 def _cluster(
     name: str,
-    devices: Sequence[Any],
+    first: Any,
+    n: int,
     rates: dict[str, float],
     memory_bytes_s: float,
     convolution_flops_s: float,
@@ -97,13 +123,14 @@ def _cluster(
     samples: list[Sample],
     by: str,
 ) -> Cluster:
-    """The measured values as a cluster, each with its source."""
-    first, n = devices[0], len(devices)
+    """The measured values as a cluster of one host, each with its source."""
+    import jax
+
     cpu = first.platform == "cpu"
     limit = int((first.memory_stats() or {}).get("bytes_limit", 0))
     kind = "cpu" if cpu else str(first.device_kind).lower()
     sources = {
-        "device": f"{by}, {n} devices busy at once",
+        "device": f"{by}, {jax.device_count()} devices busy at once",
         "levels.intra-host": f"{by}, collectives of several sizes",
         "efficiency.convolution": f"{by}, forward and both backward ones",
     }
@@ -143,7 +170,7 @@ def with_products(
         **cluster.sources,
         "device.kernels": f"{by}, multiprocessors as the driver says",
         "device.kernels.launch_s": f"{by}, small kernels one after the other",
-        "device.kernels.products": f"{by}, {len(next(iter(measured.values()), ()))} shapes of each type",
+        "device.kernels.products": f"{by}, {len(next(iter(measured.values()), ()))} of each type",
     }
     return replace(cluster, device=replace(cluster.device, kernels=kernels), sources=sources)
 

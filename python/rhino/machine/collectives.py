@@ -180,6 +180,21 @@ def group_seconds(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], 
     return min(a + b * nbytes_full for a, b in _collective(cluster, kind, devices))
 
 
+def outer_terms(cluster: Cluster, kind: str, groups: Groups) -> tuple[int, int, float]:
+    """What a collective asks of the outermost level that it crosses, for a fit of that level's protocols.
+
+    Returns:
+      Steps over its links and over those below, and seconds per byte of the full tensor at the level's bandwidth.
+    """
+    n = groups.shape[1]
+    path, inside = _path(cluster, kind, groups, None)
+    start = [
+        _outer(cluster, kind, n, inside, path, way)[0]
+        for way in (Protocol(hop_s=1.0, inner_hop_s=0.0), Protocol(inner_hop_s=1.0))
+    ]
+    return round(start[0]), round(start[1]), _outer(cluster, kind, n, inside, path, Protocol())[2]
+
+
 def copied_bytes(kind: str, n: int, nbytes_full: float) -> float:
     """Bytes that one device reads and writes in a collective of `n` threads which share memory.
 
@@ -221,13 +236,8 @@ def _collective(cluster: Cluster, kind: str, groups: Groups, targets: Groups | N
     n = groups.shape[1]
     if (level := shared_memory(cluster, groups)) is not None:
         return ((level.latency_s * log2(n), copied_bytes(kind, n, 1) / level.bandwidth_bytes_s),)
-    if kind == "all-to-all":
-        path = direct_path(cluster, groups)
-    else:
-        path = ring_path(cluster, groups, channels=kind != "collective-permute", targets=targets)
+    path, inside = _path(cluster, kind, groups, targets)
     even = members(cluster, groups)
-    # Members of a group in each block below the outermost level that is crossed, 1 where these differ.
-    inside = even[path[-1].level - 1] if even and path[-1].level else 1
     inner = _inner_lines(cluster, kind, n, even or (1,) * len(cluster.levels), path[:-1])
     return envelope(
         [
@@ -238,6 +248,16 @@ def _collective(cluster: Cluster, kind: str, groups: Groups, targets: Groups | N
             for floor, rate in inner
         ]
     )
+
+
+def _path(cluster: Cluster, kind: str, groups: Groups, targets: Groups | None) -> tuple[tuple[Crossed, ...], int]:
+    """The levels crossed, and a group's members in each block below the outermost of them, 1 where these differ."""
+    if kind == "all-to-all":
+        path = direct_path(cluster, groups)
+    else:
+        path = ring_path(cluster, groups, channels=kind != "collective-permute", targets=targets)
+    even = members(cluster, groups)
+    return path, even[path[-1].level - 1] if even and path[-1].level else 1
 
 
 def _ways(level: Level, kind: str) -> tuple[Protocol, ...]:

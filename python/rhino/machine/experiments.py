@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import ceil, inf
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from rhino.machine.fit import Measured
+from rhino.machine.rates import DTYPES
 from rhino.program.element_types import numpy_name
 
 # (kind, bytes of the full tensor, seconds)
@@ -25,7 +26,10 @@ Sample = tuple[str, int, float]
 class Experiments:
     """Sizes of the experiments: side of a matrix, bytes of a streamed array, bytes of collectives, seconds of each.
 
-    `products` are (batch, rows, columns, depth) of the matrix products whose seconds go by shape, on GPUs.
+    `products` are (batch, rows, columns, depth) of the matrix products whose seconds go by shape, of `products_of`
+    these types, in each of `ways`: "nt" says that the second operand lies transposed, as of a gradient by an input, and
+    "tn" that the first one does, as by a weight.
+    `between_bytes` are those of collectives between the hosts of a job.
     `fresh` is the size from which collectives are timed into memory that is touched for the first time, as a step's
     temporaries are where no pool keeps them.
     """
@@ -35,7 +39,10 @@ class Experiments:
     collective_bytes: tuple[int, ...]
     seconds: float
     fresh: float = inf
+    between_bytes: tuple[int, ...] = (4 << 10, 256 << 10, 1 << 20, 8 << 20)
     products: tuple[tuple[int, int, int, int], ...] = ()
+    products_of: tuple[str, ...] = DTYPES
+    ways: tuple[str, ...] = ("nn",)
 
     def repeat(self, nbytes: int) -> int:
         """How often a collective of so many bytes is repeated within one program, which keeps its memory."""
@@ -43,11 +50,18 @@ class Experiments:
 
 
 # Small collectives of threads give the latency. Their rate comes from one that no cache holds, as none holds a model.
-CPU = Experiments(512, 32 << 20, (4 << 10, 64 << 10, 32 << 20), 0.3, fresh=1 << 20)
+CPU = Experiments(
+    512, 32 << 20, (4 << 10, 64 << 10, 32 << 20), 0.3, fresh=1 << 20,
+    products=tuple(product((1, 8), (64, 512), (64, 512), (64, 512))), products_of=("f32", "bf16"),
+    ways=("nn", "nt", "tn"),
+)  # fmt: skip
 _SIDES = (256, 1024, 4096)
 GPU = Experiments(
     8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.3,
+    between_bytes=(64 << 10, 1 << 20, 16 << 20, 256 << 20),
     products=tuple(sizes for sizes in product((1, 4), _SIDES, _SIDES, _SIDES) if sizes[1] <= sizes[2]),
+    # Others are as fast as these by their peaks.
+    products_of=("tf32", "bf16", "f8"),
 )  # fmt: skip
 
 
@@ -60,15 +74,29 @@ def _types(dtype: str) -> tuple[Any, str | None, Any]:
     return element, precision, {"f8": jnp.float32, "i8": jnp.int32}.get(dtype, element)
 
 
-class DeviceBench:
-    """Experiments that run on every device at once, each repeated inside one executable to hide dispatch."""
+def _slowest(seconds: float) -> float:
+    """The most that any process of the job gives; all of them must call it, and meet there."""
+    import jax
+    from jax.experimental import multihost_utils
 
-    def __init__(self, devices: Sequence[Any], effort: Experiments, group: int | None = None) -> None:
-        """`group` is how many devices each collective joins, all groups at once; by default all."""
+    if jax.process_count() == 1:
+        return seconds
+    return float(multihost_utils.process_allgather(np.float32(seconds)).max())
+
+
+class DeviceBench:
+    """Experiments that run on every device at once, each repeated inside one executable to hide dispatch.
+
+    In a job of several processes, all of them make the same experiments together, and the slowest counts.
+    """
+
+    def __init__(self, devices: Sequence[Any], effort: Experiments, group: int | None = None, stride: int = 1) -> None:
+        """`group` is how many devices, `stride` apart, each collective joins, all groups at once; by default all."""
         import jax
 
         self.effort, self.count, self.n = effort, len(devices), group or len(devices)
-        self.mesh = jax.sharding.Mesh(np.array(devices).reshape(-1, self.n), ("g", "d"))
+        self.groups = np.arange(self.count).reshape(-1, self.n, stride).swapaxes(1, 2).reshape(-1, self.n)
+        self.mesh = jax.sharding.Mesh(np.array(devices)[self.groups], ("g", "d"))
 
     def _seconds(self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int) -> float:
         """Least seconds of one application of `step` to a [devices, *shape] array, one row per device.
@@ -87,14 +115,22 @@ class DeviceBench:
         run = jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=rows, out_specs=rows, check_vma=False))
         sharding = jax.sharding.NamedSharding(self.mesh, rows)
         x = jax.jit(lambda: jnp.ones((self.count, *shape), dtype), out_shardings=sharding)()
-        run(x).block_until_ready()
-        times: list[float] = []
-        start = perf_counter()
-        while len(times) < 3 or perf_counter() - start < self.effort.seconds:
-            before = perf_counter()
-            run(x).block_until_ready()
-            times.append(perf_counter() - before)
-        return min(times) / repeat
+
+        def several(count: int) -> float:
+            """Seconds of each of `count` in turn, in the process that takes longest."""
+            _slowest(0.0)
+            start = perf_counter()
+            for _ in range(count):
+                run(x).block_until_ready()
+            return _slowest((perf_counter() - start) / count)
+
+        several(1)
+        # Processes that share cores take turns on them: what counts is what all get done in a while, not in a turn.
+        # As many in every process: else one would wait for a collective that the others do not start.
+        first, alone = several(1), jax.process_count() == 1
+        count = 1 if alone else max(1, round(self.effort.seconds / 3 / first))
+        rounds = max(2, ceil(self.effort.seconds / first / count))
+        return min(first if alone else inf, *(several(count) for _ in range(rounds))) / repeat
 
     def matmul(self, dtype: str) -> float | None:
         """FLOP/s of one device in square matmuls, or None for a type the device does not run."""
@@ -117,32 +153,35 @@ class DeviceBench:
     def products(self, dtype: str) -> list[Measured]:
         """Seconds of one device by shape of product; none for a type the device does not run."""
         found: list[Measured] = []
-        for batch, rows, columns, depth in self.effort.products:
-            seconds = self.product(dtype, batch, rows, columns, depth)
+        for (batch, rows, columns, depth), way in product(self.effort.products, self.effort.ways):
+            seconds = self.product(dtype, batch, rows, columns, depth, way)
             if seconds is None:
                 return []
             found.append((batch, rows, columns, depth, seconds))
         return found
 
-    def product(self, dtype: str, batch: int, rows: int, columns: int, depth: int) -> float | None:
+    def product(self, dtype: str, batch: int, rows: int, columns: int, depth: int, way: str = "nn") -> float | None:
         """Seconds of [batch, rows, depth] by [batch, depth, columns]; None for a type the device does not run."""
         import jax
         import jax.numpy as jnp
 
         element, precision, result = _types(dtype)
 
+        first = (depth, rows) if way[0] == "t" else (rows, depth)
+        second = (columns, depth) if way[1] == "t" else (depth, columns)
+        contracted = ((2 - (way[0] == "t"),), (1 + (way[1] == "t"),))
+
         def step(x: Any) -> Any:
-            other = jnp.ones((batch, depth, columns), element)
-            made = jnp.matmul(
-                x, jax.lax.optimization_barrier(other), precision=precision, preferred_element_type=result
-            )
+            other = jax.lax.optimization_barrier(jnp.ones((batch, *second), element))
+            sides = (contracted, ((0,), (0,)))
+            made = jax.lax.dot_general(x, other, sides, precision=precision, preferred_element_type=result)
             # The next product waits for one element of this one, which costs next to nothing.
             last = jax.lax.optimization_barrier(made)[0, :1, :1].astype(element)
             return jax.lax.dynamic_update_slice(x, last[None], (0, 0, 0))
 
         try:
             with jax.enable_x64(dtype == "f64"):
-                return self._seconds(step, (batch, rows, depth), element, 8)
+                return self._seconds(step, (batch, *first), element, 8)
         except (jax.errors.JaxRuntimeError, TypeError, ValueError):
             return None
 

@@ -13,13 +13,17 @@ from math import log10
 import numpy as np
 import numpy.typing as npt
 
-from rhino.machine.fit import nonnegative
-from rhino.machine.model import Cluster
+from rhino.machine.collectives import outer_terms
+from rhino.machine.fit import least_relative, nonnegative
+from rhino.machine.links import Groups
+from rhino.machine.model import Cluster, Level
 from rhino.machine.protocols import Protocol, own_bytes, ring_bytes, rounds
 from rhino.program.operations import COLLECTIVES
 
 # (kind, devices of a group, bytes of the full tensor, seconds)
 Sample = tuple[str, int, int, float]
+# (kind, groups that communicate at once, bytes of the full tensor, seconds)
+Between = tuple[str, Groups, int, float]
 _Floats = npt.NDArray[np.float64]
 
 # What is measured once may be off by any factor, when something else ran: a sample's error counts up to this.
@@ -67,6 +71,46 @@ def with_protocols(cluster: Cluster, measured: Sequence[Sample], by: str) -> Clu
         f"{path}.protocols": f"{by}, groups of {', '.join(map(str, sorted({n for _, n, _, _ in measured})))}",
     }
     return replace(cluster, levels=(level, *cluster.levels[1:]), sources=sources)
+
+
+def with_hosts_joined(cluster: Cluster, hosts: int, measured: Sequence[Between], by: str) -> Cluster:
+    """So many hosts of the cluster's one, joined by one more level of links, with a ring fitted to each kind measured.
+
+    A host is one NIC. A collective's seconds are those of a start, of its steps over links and within hosts, and of
+    what it sends at its own share of the bandwidth; that of the kind which uses the links best is the level's.
+
+    Args:
+      measured: collectives whose groups have members on several hosts, which begin at once.
+      by: what measured them, for the sources.
+    """
+    name, size = "inter-host", hosts * cluster.devices_per_host
+    level = Level(name, size, 1.0, 0.0)
+    joined = replace(cluster, hosts=hosts, levels=(*cluster.levels, level))
+    found: dict[str, _Floats] = {}
+    for kind in COLLECTIVES:
+        mine = [(groups, nbytes, seconds) for of, groups, nbytes, seconds in measured if of == kind]
+        if not mine:
+            continue
+        terms = []
+        for groups, nbytes, _ in mine:
+            *steps, per_byte = outer_terms(joined, kind, groups)
+            terms.append((1, *steps, per_byte * nbytes))
+        found[kind] = least_relative(np.array(terms, dtype=np.float64), np.array([seconds for *_, seconds in mine]))
+    # Seconds of a byte at one byte a second are what a rate is one over.
+    bandwidth = max(1 / line[3] for line in found.values() if line[3] > 0)
+    protocols = {
+        kind: (
+            Protocol(
+                launch_s=_rounded(launch), hop_s=_rounded(hop), inner_hop_s=_rounded(inner),
+                share=min(1.0, _rounded(1 / (sent * bandwidth))) if sent else 1.0,
+            ),
+        )
+        for kind, (launch, hop, inner, sent) in found.items()
+    }  # fmt: skip
+    hop_s = float(np.median([way.hop_s for (way,) in protocols.values()]))
+    level = replace(level, bandwidth_bytes_s=_rounded(bandwidth), latency_s=hop_s, protocols=protocols)
+    sources = {**cluster.sources, f"levels.{name}": f"{by}, collectives of all devices and of one in each host"}
+    return replace(joined, levels=(*cluster.levels, level), sources=sources)
 
 
 def _fit_kind(kind: str, samples: Sequence[tuple[int, int, float]], rate: float, most: int) -> tuple[Protocol, ...]:

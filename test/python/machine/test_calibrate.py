@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from rhino.machine import Cluster
 from rhino.machine.calibrate import fit_link
-from rhino.machine.collectives import RingModel, ring_bytes
+from rhino.machine.collectives import RingModel, group_seconds, ring_bytes
 from rhino.machine.experiments import Sample
-from rhino.machine.protocol_fit import with_protocols
+from rhino.machine.links import mesh_groups
+from rhino.machine.protocol_fit import with_hosts_joined, with_protocols
+from rhino.machine.protocols import Protocol
 from rhino.program.operations import COLLECTIVES
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
@@ -106,6 +108,32 @@ def test_measured_collectives_become_protocols() -> None:
     assert Cluster.from_dict(found.to_dict()) == found
 
 
+@pytest.mark.parametrize("per_host", [1, 2])
+def test_links_between_hosts_are_recovered_from_the_times_that_they_make(per_host: int) -> None:
+    hosts, kinds = 4, [kind for kind in COLLECTIVES if kind != "reduce-scatter"]
+    cpu = Cluster.load("cpu")
+    first = replace(cpu.levels[0], size=per_host)
+    one = replace(cpu, devices_per_host=per_host, levels=(first,))
+    ways = {kind: (Protocol(launch_s=1e-3 * n, hop_s=2e-4, share=1 / (1 + n)),) for n, kind in enumerate(kinds)}
+    link = replace(cpu.levels[1], size=hosts * per_host, bandwidth_bytes_s=25e6, protocols=ways)
+    there = replace(one, hosts=hosts, levels=(first, link))
+    # All devices, and one of each host.
+    sizes = {(hosts, per_host): (0, 1), (hosts, per_host, 1): (0,)} if per_host > 1 else {(hosts, 1): (0, 1)}
+    measured = [
+        (kind, groups, nbytes, group_seconds(there, kind, groups.tolist(), nbytes))
+        for kind in kinds
+        for groups in (mesh_groups(mesh, axes) for mesh, axes in sizes.items())
+        for nbytes in (4 << 10, 256 << 10, 8 << 20)
+    ]
+    found = with_hosts_joined(one, hosts, measured, "measured here")
+    assert found.inter_host is not None
+    assert found.inter_host.bandwidth_bytes_s == pytest.approx(25e6, rel=0.01)
+    for kind, groups, nbytes, seconds in measured:
+        assert group_seconds(found, kind, groups.tolist(), nbytes) == pytest.approx(seconds, rel=0.02)
+    assert found.source_of("levels.inter-host").startswith("measured here")
+    assert Cluster.from_dict(found.to_dict()) == found
+
+
 def test_attention_is_timed_where_it_runs() -> None:
     """Fused attention needs a GPU; the experiment itself runs here with XLA's own attention."""
     import jax
@@ -126,9 +154,10 @@ def test_products_and_launches_are_timed_and_kept(tmp_path: Path) -> None:
     from rhino.machine.experiments import CPU, DeviceBench
 
     shapes = tuple((b, m, n, 64) for b in (1, 2) for m in (32, 64) for n in (32, 128))
-    bench = DeviceBench(jax.devices("cpu")[:1], replace(CPU, seconds=0.0, products=shapes))
+    ways = ("nn", "nt", "tn")
+    bench = DeviceBench(jax.devices("cpu")[:1], replace(CPU, seconds=0.0, products=shapes, ways=ways))
     measured = bench.products("f32")
-    assert [sizes[:4] for sizes in measured] == list(shapes)
+    assert [sizes[:4] for sizes in measured] == [sizes for sizes in shapes for _ in ways]
     assert all(seconds > 0 for *_, seconds in measured)
     launch_s = bench.launch()
     assert 0 < launch_s < 1
@@ -137,4 +166,4 @@ def test_products_and_launches_are_timed_and_kept(tmp_path: Path) -> None:
     again = Cluster.load(tmp_path / "mine.yaml")
     assert again == cluster
     assert again.device.kernels is not None and again.device.kernels.multiprocessors == 7
-    assert again.source_of("device.kernels.products.f32") == "measured here, 8 shapes of each type"
+    assert again.source_of("device.kernels.products.f32") == "measured here, 24 of each type"

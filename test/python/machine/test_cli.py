@@ -72,6 +72,7 @@ def test_show_as_yaml_is_a_file_to_edit_and_load(tmp_path: Path, capsys: pytest.
         (("show", "cpu", "--json", "/none/c.json"), "/none/c.json: cannot write"),
         (("calibrate", "--devices", "0"), "--devices 0 is not a positive integer"),
         (("calibrate", "-o", "/none/c.yaml"), "/none/c.yaml: no folder /none"),
+        (("calibrate", "--processes", "2"), "--coordinator, --processes and --process are given together"),
         (("calibrate", "--name", "a:2"), "--name 'a:2' is empty or contains a colon"),
     ],
 )
