@@ -12,13 +12,12 @@ import gc
 import importlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 
 import rhino
 from bench._common import interleave, note, spread
@@ -73,23 +72,12 @@ class Running:
         return seconds
 
 
-def example_batch(config: Any, abstract: Any) -> Any:
-    """Random inputs of the model's shapes, the same every time."""
-    rng = np.random.default_rng(0)
-    top = getattr(config, "vocab", 0) or config.classes
-
-    def leaf(x: jax.ShapeDtypeStruct) -> Any:
-        if np.issubdtype(x.dtype, np.integer):
-            return rng.integers(0, top, x.shape, x.dtype)
-        return rng.random(x.shape, np.dtype(x.dtype))
-
-    return jax.tree.map(leaf, abstract)
-
-
-def plans(train_step: Callable[..., Any], cluster: rhino.Cluster, args: tuple[Any, ...]) -> dict[str, Plan | str]:
-    """The found plan and every expert's by name; why there is none where there is none."""
+def plans(
+    train_step: Callable[..., Any], cluster: rhino.Cluster, args: tuple[Any, ...], names: Iterable[str]
+) -> dict[str, Plan | str]:
+    """The plans of these names, the search's (`FOUND`) and experts'; why there is none where there is none."""
     found: dict[str, Plan | str] = {}
-    for name in (FOUND, *rhino.experts.names()):
+    for name in names:
         start = time.perf_counter()
         try:
             if name == FOUND:
@@ -103,15 +91,32 @@ def plans(train_step: Callable[..., Any], cluster: rhino.Cluster, args: tuple[An
     return found
 
 
-def measure(size: Size, model: Any, cluster: rhino.Cluster, rounds: int) -> dict[str, Any]:
-    """Every plan of one model: prediction, step times, losses; and the plans that do not apply, or fail."""
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A model at a size, and what its steps take: shapes and values of the state's and the batch's leaves."""
+
+    params: int
+    init_fn: Callable[..., Any]
+    train_step: Callable[..., Any]
+    shapes: tuple[Any, Any]
+    batch: Any
+
+
+def make(name: str, size: Size) -> Made:
+    """A model of examples/models, and the same batch every time."""
+    model: Any = importlib.import_module(f"examples.models.{name}")
     config = dataclasses.replace(model.PRESETS[size.preset], **size.changes)
     init_fn, train_step = model.make_train_step(config)
     # Shapes of the state by way of our own init_fn: another train step's optimizer makes another pytree.
     state = jax.eval_shape(init_fn, jax.random.key(0))
     _, batch_shapes = model.abstract_inputs(config, size.batch)
-    batch = example_batch(config, batch_shapes)
-    chosen = plans(train_step, cluster, (state, batch_shapes))
+    batch = model.example_batch(config, size.batch)
+    return Made(config.num_params(), init_fn, train_step, (state, batch_shapes), batch)
+
+
+def measure(made: Made, cluster: rhino.Cluster, rounds: int) -> dict[str, Any]:
+    """Every plan of one model: prediction, step times, losses; and the plans that do not apply, or fail."""
+    chosen = plans(made.train_step, cluster, made.shapes, (FOUND, *rhino.experts.names()))
     running: dict[str, Running] = {}
     rows: dict[str, dict[str, Any]] = {}
     declined: dict[str, str] = {}
@@ -123,10 +128,7 @@ def measure(size: Size, model: Any, cluster: rhino.Cluster, rounds: int) -> dict
             continue
         try:
             start = time.perf_counter()
-            step = rhino.parallelize(train_step, cluster=cluster, plan=plan, donate_argnums=(0,))
-            step.plan(state, batch_shapes)
-            compiled = step.compile(state, batch_shapes)
-            text = compiled.hlo_text()
+            step, text = compiled(made, cluster, plan)
             rows[name] = facts(plan) | {
                 "compile_s": time.perf_counter() - start,
                 "xla_comm_bytes": by_kind(read_collectives(text)),
@@ -134,9 +136,7 @@ def measure(size: Size, model: Any, cluster: rhino.Cluster, rounds: int) -> dict
             }
             if rows[name]["same_as"] != name:
                 continue
-            running[name] = Running(step, step.init(init_fn, jax.random.key(0)), [])
-            for _ in range(_WARM_UP):
-                running[name].advance(batch)
+            running[name] = begin(made, step)
             note(f"compiled and ran {name} after {time.perf_counter() - start:.1f} s")
         except Exception as error:  # whatever it is, the other plans are worth knowing
             failures[name] = f"{type(error).__name__}: {error}"
@@ -144,12 +144,27 @@ def measure(size: Size, model: Any, cluster: rhino.Cluster, rounds: int) -> dict
             running.pop(name, None)
             note(f"{name} failed: {failures[name][:500]}")
     gc.disable()
-    times = interleave({name: partial(r.advance, batch) for name, r in running.items()}, rounds)
+    times = interleave({name: partial(r.advance, made.batch) for name, r in running.items()}, rounds)
     for row in rows.values():
         first = row["same_as"]
         row["step_time_s"] = spread(times[first])
         row["losses"] = running[first].losses
-    return {"params": config.num_params(), "plans": rows, "declined": declined, "failures": failures}
+    return {"params": made.params, "plans": rows, "declined": declined, "failures": failures}
+
+
+def compiled(made: Made, cluster: rhino.Cluster, plan: Plan) -> tuple[Any, str]:
+    """The training step under a plan, and the program that XLA made of it."""
+    step = rhino.parallelize(made.train_step, cluster=cluster, plan=plan, donate_argnums=(0,))
+    step.plan(*made.shapes)
+    return step, step.compile(*made.shapes).hlo_text()
+
+
+def begin(made: Made, step: Any) -> Running:
+    """The state at the start, and some steps."""
+    running = Running(step, step.init(made.init_fn, jax.random.key(0)), [])
+    for _ in range(_WARM_UP):
+        running.advance(made.batch)
+    return running
 
 
 def by_kind(collectives: Any) -> dict[str, int]:
@@ -185,8 +200,7 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", args.devices)
     size = (QUICK if args.quick else SIZES)[args.model]
-    model = importlib.import_module(f"examples.models.{args.model}")
-    print(json.dumps(measure(size, model, rhino.Cluster.load(args.cluster), args.rounds)))
+    print(json.dumps(measure(make(args.model, size), rhino.Cluster.load(args.cluster), args.rounds)))
 
 
 if __name__ == "__main__":

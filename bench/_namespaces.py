@@ -182,8 +182,8 @@ def _join(switch: str, port: str, host: Host, rate_bits_s: float) -> None:
     _command(*f"ip -n {host.name} link set eth0 up".split())
     _command(*f"ip -n {host.name} link set lo up".split())
     for namespace, device in ((host.name, "eth0"), (switch, port)):
-        # A burst of 10 ms, but not less than some packets.
-        burst = max(32 << 10, round(rate_bits_s / 8 / 100))
+        # A burst of 2 ms, but not less than some packets: what is sent at once must not be much of a message.
+        burst = max(32 << 10, round(rate_bits_s / 8 / 500))
         shape = f"root tbf rate {rate_bits_s:.0f}bit burst {burst} latency 100ms"
         _command("tc", "-n", namespace, "qdisc", "add", "dev", device, *shape.split())
 

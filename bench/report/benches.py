@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bench import _kernel_cases as kernels
 from bench import (
     cost_fidelity,
+    cpu_hosts,
     joint_search,
     overlap,
     pipeline_multihost,
@@ -145,6 +146,10 @@ def benches() -> tuple[Bench, ...]:
         ),
         bench("device_model", Part("steps", "steps on a GPU", ("--only", "steps"))),
         bench("cpu_mesh", Part("all", "four models")),
+        bench(
+            "cpu_hosts",
+            *(Part(str(mbits), f"links of {mbits:,} Mbit/s", ("--only", f"@{mbits}")) for mbits in cpu_hosts.MBITS),
+        ),
         bench("resharding", *_parts(resharding.CASES, [c.name for c in resharding.CASES])),
         bench(
             "pipeline_multihost",

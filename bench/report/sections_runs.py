@@ -125,6 +125,46 @@ def cpu_mesh(kept: Kept) -> Section:
     )  # fmt: skip
 
 
+def cpu_hosts(kept: Kept) -> Section:
+    """Steps of found and of expert plans over hosts, predicted and measured."""
+    rows, facts = [], []
+    for run, r in [(kept_run, case) for _, kept_run in kept.of("cpu_hosts") for case in kept_run.results["cases"]]:
+        times = {name: plan["step_time_s"]["median"] for name, plan in r["plans"].items()}
+        experts = {name: t for name, t in times.items() if name != FOUND}
+        best, worst = (pick(experts, key=experts.__getitem__, default=None) for pick in (min, max))
+        name, mbits = r["case"].split("@")
+        found = r["summary"]
+        rows.append(Row(
+            r["case"], f"{name}, {r['params'] / 1e6:.1f} M parameters, {int(mbits):,} Mbit/s",
+            (step(times.get(FOUND)), ratio(found["found_predicted_over_measured"]), _named(best, experts),
+             ratio(found["found_over_best"]), _named(worst, experts), f"{found['median_error']:.1%}",
+             ratio(found["spearman"])),
+            (run,),
+        ))  # fmt: skip
+    for part, run in kept.of("cpu_hosts"):
+        totals = run.results
+        facts += [
+            Fact(f"found-over-best-{part.name}", f"found over best expert, worst of the models, {part.label}",
+                 ratio(totals["found_over_best"])),
+            Fact(f"error-{part.name}", f"distance of predicted over measured from one, median over plans, {part.label}",
+                 f"{totals['median_error']:.1%}"),
+            Fact(f"spearman-{part.name}", f"rank correlation over all plans of all models, {part.label}",
+                 ratio(totals["spearman"])),
+        ]  # fmt: skip
+    columns = (
+        ("found", "plan found"), ("predicted", "predicted over measured"), ("best", "best expert"),
+        ("ratio", "found over best"), ("worst", "slowest expert"), ("error", "error over plans, median"),
+        ("spearman", "rank correlation"),
+    )  # fmt: skip
+    return Section(
+        "cpu_hosts", ("cpu_hosts",), "Training over hosts",
+        "Training steps under all plans of a model over four network namespaces with two CPU devices each, joined by "
+        "shaped links, in turns; medians. All eight devices share this machine's cores. The job calibrates its own "
+        "cluster first, as `rhino cluster calibrate --job` does.",
+        (ResultTable("model", columns, tuple(rows)),), tuple(facts),
+    )  # fmt: skip
+
+
 def _named(plan: str | None, times: Mapping[str, float]) -> str:
     return NONE if plan is None else f"{step(times[plan])}, {plan}"
 

@@ -1,0 +1,176 @@
+"""Training steps of found plans and of experts' over several hosts: predicted, beside measured over real links.
+
+    python -m bench.cpu_hosts [--only gpt@200 ...] [--rounds N] [--quick] [--json FILE|-]
+
+Four network namespaces of this machine are hosts with two CPU devices each, joined by links shaped to 200 Mbit/s and to
+1 Gbit/s each way. The cluster is what `rhino cluster calibrate` measures of them, as a job of four processes. For each
+model the search's plan and every expert's that applies are compiled, as one program over all hosts, and run training
+steps in turn; medians count. Plans that are predicted to take five times as long as the found one are not run. All
+others must train to the same losses.
+
+Needs Linux and root (`ip`, `tc`); says so and ends well where it cannot run.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench._common import (
+    BenchError,
+    Errors,
+    Table,
+    interleave,
+    main,
+    measure_all,
+    note,
+    parser,
+    publish,
+    select,
+    spread,
+)
+from bench._crew import Crew
+from bench._namespaces import available, network
+from bench.cpu_mesh import FOUND, spearman, summary, table, unlike
+
+_HOSTS = 4
+_MODELS = ("gpt", "moe", "dlrm", "unet")
+MBITS = (200, 1000)
+_LONGEST = 5.0  # times the found plan's step: what is predicted to take longer is not waited for
+_LOSS = 1e-3  # relative: plans add in different orders
+# As in bench.cpu_mesh: what a step frees stays with the process.
+_KEEP = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+         "MALLOC_TOP_PAD_": str(1 << 26)}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model of `bench._hosts_worker` and the rate of the links."""
+
+    model: str
+    mbits: int
+
+    @property
+    def name(self) -> str:
+        """model@Mbit/s."""
+        return f"{self.model}@{self.mbits}"
+
+
+CASES = tuple(Case(model, mbits) for mbits in MBITS for model in _MODELS)
+
+
+def calibrated(mbits: int, folder: Path) -> str:
+    """The file of the cluster that four hosts are, as measured."""
+    path = folder / f"hosts-{mbits}.yaml"
+    note(f"{mbits} Mbit/s: calibrating")
+    with network(_HOSTS, mbits * 1e6) as hosts:
+        first = {"model": "", "quick": False, "folder": str(folder)}
+        Crew(hosts, "bench._hosts_worker", first, _KEEP).ask({"do": "calibrate", "path": str(path)}, 900)
+    return str(path)
+
+
+def measure(case: Case, cluster: str, folder: Path, rounds: int, quick: bool) -> dict[str, Any]:
+    """All plans of a case, in interleaved rounds.
+
+    Raises:
+      BenchError: a process failed, or plans train to different losses.
+    """
+    note(f"{case.name}: planning, compiling and running")
+    mine = folder / case.name
+    mine.mkdir()
+    with network(_HOSTS, case.mbits * 1e6) as hosts:
+        first = {"model": case.model, "quick": quick, "folder": str(mine)}
+        crew = Crew(hosts, "bench._hosts_worker", first, _KEEP)
+        planned = crew.ask({"do": "plan", "cluster": cluster}, 900)[0]
+        rows: dict[str, dict[str, Any]] = planned["plans"]
+        longest_s = _LONGEST * rows[FOUND]["predicted_s"]
+        for name in [name for name, row in rows.items() if row["predicted_s"] > longest_s]:
+            planned["declined"][name] = f"predicted to take {rows.pop(name)['predicted_s']:.2f} s a step: not run"
+        known: dict[str, str] = {}
+        for name, row in rows.items():
+            found = crew.ask({"do": "compile", "name": name, "known": known}, 900)[0]
+            row.update(same_as=found["same_as"], xla_comm_bytes=found["xla_comm_bytes"])
+            known.setdefault(found["digest"], name)
+        losses: dict[str, list[float]] = {}
+
+        def step(name: str) -> float:
+            ends = crew.ask({"do": "step", "name": name}, 300)
+            losses[name] = ends[0]["losses"]
+            return float(max(end["end"] for end in ends) - min(end["start"] for end in ends))
+
+        steps = {name: functools.partial(step, name) for name, row in rows.items() if row["same_as"] == name}
+        times = interleave(steps, rounds, lambda text: note(f"  {text}"))
+    for row in rows.values():
+        own = row["same_as"]
+        row.update(step_time_s=spread(times[own]), losses=losses[own])
+    _check_losses(losses)
+    result = {"case": case.name, **planned}
+    return {**result, "summary": {**summary(result), **predicted_well(rows)}}
+
+
+def predicted_well(rows: Mapping[str, dict[str, Any]]) -> dict[str, float]:
+    """The median error of predictions over programs, and what is predicted of the found plan over its measured time."""
+    off = [abs(row["predicted_s"] / row["step_time_s"]["median"] - 1) for row in unlike(rows)]
+    found = rows[FOUND]
+    return {
+        "median_error": Errors.of(off).median,
+        "worst_error": max(off),
+        "found_predicted_over_measured": found["predicted_s"] / found["step_time_s"]["median"],
+    }
+
+
+def _check_losses(losses: Mapping[str, Sequence[float]]) -> None:
+    first = losses[FOUND]
+    for name, found in losses.items():
+        for index, (one, other) in enumerate(zip(found, first, strict=True)):
+            if abs(one - other) > _LOSS * abs(other):
+                raise BenchError(f"{name}: the loss of step {index} is {one}, and under {FOUND} {other}")
+
+
+def totals(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Over all cases."""
+    own = [row for result in results for row in unlike(result["plans"])]
+    off = [abs(row["predicted_s"] / row["step_time_s"]["median"] - 1) for row in own]
+    ratios = [r["summary"]["found_over_best"] for r in results if r["summary"]["found_over_best"] is not None]
+    return {
+        "plans": len(own),
+        "found_over_best": max(ratios, default=None),
+        "median_error": Errors.of(off).median if off else None,
+        "p90_error": Errors.of(off).p90 if off else None,
+        "spearman": spearman([r["predicted_s"] for r in own], [r["step_time_s"]["median"] for r in own]),
+    }
+
+
+def body() -> None:
+    """Measure and print."""
+    p = parser("bench.cpu_hosts", __doc__)
+    p.add_argument("--only", nargs="+", metavar="TEXT", help="only the cases (model@Mbit/s) that contain one of these")
+    p.add_argument("--rounds", type=int, help="timed steps of each plan (default: 7; 1 with --quick)")
+    args = p.parse_args()
+    missing = available()
+    if missing:
+        note(f"skipped: {missing}")
+        return
+    rounds = args.rounds or (1 if args.quick else 7)
+    cases = select(CASES[:1] if args.quick and not args.only else CASES, args.only)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        clusters = {mbits: calibrated(mbits, folder) for mbits in dict.fromkeys(case.mbits for case in cases)}
+        results, failures = measure_all(
+            cases, lambda case: measure(case, clusters[case.mbits], folder, rounds, args.quick)
+        )
+        measured = {str(mbits): Path(path).read_text(encoding="utf-8") for mbits, path in clusters.items()}
+    found = totals(results)
+    lines = tuple((key, "-" if value is None else f"{value:.3g}") for key, value in found.items())
+    record = {"cases": results, "failures": failures, "clusters": measured, **found}
+    publish("cpu_hosts", args, record, [*map(table, results), Table("All cases", ("what", "value"), lines)])
+    if failures:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main(body)
