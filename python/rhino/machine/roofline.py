@@ -7,7 +7,7 @@ plan divides what.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhino.machine.model import Cluster
 from rhino.machine.rates import ElementRates, ProductRates
@@ -22,7 +22,7 @@ from rhino.xla import back_end
 
 @dataclass(frozen=True, slots=True)
 class HeavyTimes:
-    """Seconds of one dot, convolution or kernel, by how it is divided.
+    """Seconds of one dot, convolution, kernel or scatter whose additions clash, by how it is divided.
 
     A share of it is as slow as the slower of its arithmetic and of the tensors it reads whole or in part. Arithmetic of
     a product goes by the shape of the share, where the device tells `rates`; else it is `arithmetic_s`, divided.
@@ -138,6 +138,23 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         moved = tuple((f, times * size * n / bytes_s) for f, size, n in zip(factors, sizes, slower, strict=True))
         arithmetic_s = _arithmetic(graph, op, cluster)
         found[op.index] = product_times(cluster, product_of(graph, op), op.name, op.trips, arithmetic_s, moved)
+    return found | _clashing(graph, cluster)
+
+
+def _clashing(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
+    """Scatters whose additions wait for each other: fewer do only where what is added is divided, not its columns."""
+    rates, found = _element_rates(cluster), {}
+    if rates is None:
+        return {}
+    traffic = device_traffic(graph, cluster)
+    for o, work in traffic.kernels.items():
+        op = graph.ops[o]
+        if work.clashes and op.rule is not None and op.rule.reduction:
+            moved_s = work.nbytes / memory_bytes_s(cluster)
+            alone_s = rates.seconds(replace(work, clashes=0.0), moved_s) - moved_s
+            alone_s += traffic.nbytes[o] / memory_bytes_s(cluster)
+            waits = (frozenset(op.rule.reduction), work.clashes * rates.clash_s)
+            found[o] = HeavyTimes(op.trips, alone_s, (waits,))
     return found
 
 

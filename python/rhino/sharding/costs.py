@@ -16,6 +16,7 @@ from rhino.machine.roofline import HeavyTimes, perfect_s
 from rhino.program.data import Manual
 from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes
+from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Factors
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, stacked
 from rhino.sharding.manual import Inside, open_states, parts
@@ -247,7 +248,7 @@ class Costs:
                 ways = self.tensors[o, factors] = ways_of(node, self.sizes, among)
             return product_of(ways, states)
 
-        return heavy.seconds(shares(None), shares)
+        return heavy.seconds(shares(None), shares) + self.launches[o]
 
     def losses(self, k: int, states: States) -> list[tuple[float, tuple[RouteStep, ...], int]]:
         """Collectives that no transfer has: (seconds, steps, trips).
@@ -328,7 +329,7 @@ class Costs:
         return self.wider[0]
 
     def _dots(self) -> list[int]:
-        return [o for o in self.heavy if self.problem.graph.ops[o].kernel is None]
+        return [o for o in self.heavy if self.problem.graph.ops[o].name in CONTRACTIONS]
 
     def _held(self) -> Iterator[Scratch]:
         """What manual computations and kernels hold while they run."""

@@ -10,7 +10,7 @@ import pytest
 from search_programs import graph_of, host, spec
 
 from rhino.machine.model import Efficiency
-from rhino.machine.rates import AttentionRates, KernelRates, ProductRates
+from rhino.machine.rates import AttentionRates, ElementRates, KernelRates, ProductRates
 from rhino.machine.roofline import heavy_times, launch_seconds, op_seconds
 from rhino.program import Graph
 from rhino.program.data import Argument, Kernel, Op, Rule, Value
@@ -169,6 +169,21 @@ def test_a_share_of_a_product_takes_what_a_product_of_its_shape_takes() -> None:
     # 160 columns are three tiles.
     assert columns == pytest.approx(5e-6 + 20 * 3 / 10 * (1e-6 + 4096e-8) + 4096e-9)
     assert depth == pytest.approx(5e-6 + 20 * 10 / 10 * (1e-6 + 1024e-8) + 1024e-9)
+
+
+def test_additions_that_wait_for_each_other_are_fewer_only_where_what_is_added_is_divided() -> None:
+    def gradient(ids: jax.Array, updates: jax.Array) -> jax.Array:
+        return jnp.zeros((4, 128), jnp.bfloat16).at[ids].add(updates)
+
+    graph = graph_of(gradient, spec(256, dtype=jnp.int32), spec(256, 128, dtype=jnp.bfloat16))
+    device = HOST.device
+    elements = ElementRates(operation_s=0.0, row_exponential_s=0.0, addition_s=0.0, clash_s=1e-4)
+    kernels = KernelRates(10, 3e-6, {}, elements=elements)
+    found = share(graph, (4,), replace(HOST, device=replace(device, kernels=kernels)))
+    # Each element waits for 63 others, on a device that has all rows and a quarter of the columns, too.
+    waiting = 63e-4
+    assert sorted(round(s / waiting, 2) for s in found) == [0.25, *[1.0] * (len(found) - 1)]
+    assert len(found) > 2
 
 
 def test_slivers_leave_multiprocessors_idle() -> None:
