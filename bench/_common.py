@@ -214,6 +214,23 @@ def measure_and_publish(
         raise BenchError(f"{len(failures)} of {len(cases)} cases failed: {', '.join(f['case'] for f in failures)}")
 
 
+def check_losses(losses: Mapping[str, Sequence[float]], expected: Sequence[float], of: str, tolerance: float) -> None:
+    """That all train the same model, by what the first losses are.
+
+    Args:
+      losses: of each step, by what trained.
+      expected, of: losses of the first steps, and whose they are ("on one device").
+      tolerance: relative.
+
+    Raises:
+      BenchError: one is another; it names the first.
+    """
+    for name, found in losses.items():
+        for index, (one, other) in enumerate(zip(found, expected, strict=False)):
+            if abs(one - other) > tolerance * abs(other):
+                raise BenchError(f"{name}: the loss of step {index} is {one}, and {of} {other}")
+
+
 def spread(samples: Sequence[float]) -> dict[str, Any]:
     """Median, smallest and largest of the samples, and how many there are."""
     return {"median": statistics.median(samples), "min": min(samples), "max": max(samples), "rounds": len(samples)}

@@ -109,20 +109,23 @@ class Crew:
         return BenchError(f"{text}\n(told: {what})")
 
 
-def serve(start: Callable[[Mapping[str, Any]], Callable[[Mapping[str, Any]], Mapping[str, Any]]]) -> None:
-    """A worker's whole life: `start` gets what it is told first, and makes what answers all the rest."""
+def serve(start: Callable[[Mapping[str, Any]], object]) -> None:
+    """A worker's whole life: `start` gets what it is told first, and makes the one whose methods answer all the rest.
+
+    A message names the method, as "do"; all else in it are its arguments.
+    """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
 
     def answer() -> None:
-        handle: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+        worker: object | None = None
         for line in sys.stdin:
             message = json.loads(line)
-            if handle is None:
-                handle = start(message)
+            if worker is None:
+                worker = start(message)
                 _say(answers, {})
             else:
-                _say(answers, handle(message))
+                _say(answers, getattr(worker, message.pop("do"))(**message))
 
     code = 0
     try:

@@ -42,13 +42,8 @@ class Worker:
         self._made: Made | None = None
         if first["model"]:
             self._made = make(first["model"], (_QUICK if first["quick"] else SIZES)[first["model"]])
+        self._steps: dict[str, Any] = {}
         self._running: dict[str, Running] = {}
-
-    def handle(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to one message."""
-        told = {key: value for key, value in message.items() if key != "do"}
-        answer: Mapping[str, Any] = getattr(self, message["do"])(**told)
-        return answer
 
     def calibrate(self, path: str) -> Mapping[str, Any]:
         """The cluster of all hosts, as `rhino cluster calibrate` measures and writes it."""
@@ -78,17 +73,21 @@ class Worker:
             found[name] = facts(plan)
         return {"params": self._made.params, "plans": found, "declined": declined}
 
-    def compile(self, name: str, known: Mapping[str, str]) -> Mapping[str, Any]:
-        """Compile a plan and start training with it, unless one of those `known`, by digest, is the same program."""
+    def compile(self, name: str) -> Mapping[str, Any]:
+        """Compile a plan; which program it is, and what that sends."""
         from rhino.api.plan import Plan
         from rhino.compile.collectives import read_collectives
 
         assert self._made is not None
-        step, text = compiled(self._made, self._cluster, Plan.load(self._folder / f"{name}.json"))
+        self._steps[name], text = compiled(self._made, self._cluster, Plan.load(self._folder / f"{name}.json"))
         digest = hashlib.sha256(text.encode()).hexdigest()
-        if digest not in known:
-            self._running[name] = begin(self._made, step)
-        return {"same_as": known.get(digest, name), "digest": digest, "xla_comm_bytes": by_kind(read_collectives(text))}
+        return {"digest": digest, "xla_comm_bytes": by_kind(read_collectives(text))}
+
+    def begin(self, name: str) -> Mapping[str, Any]:
+        """Start training with a plan that is compiled."""
+        assert self._made is not None
+        self._running[name] = begin(self._made, self._steps[name])
+        return {}
 
     def step(self, name: str) -> Mapping[str, Any]:
         """One step from where the last one ended; the clock is the machine's, the same for all processes."""
@@ -99,4 +98,4 @@ class Worker:
 
 
 if __name__ == "__main__":
-    serve(lambda first: Worker(first).handle)
+    serve(Worker)

@@ -51,12 +51,6 @@ class Worker:
         self._steps: dict[str, tuple[Any, list[Any]]] = {}
         self._edges: dict[tuple[str, int, int], Callable[[], Any]] = {}
 
-    def handle(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to one message."""
-        told = {key: value for key, value in message.items() if key != "do"}
-        answer: Mapping[str, Any] = getattr(self, message["do"])(**told)
-        return answer
-
     def build(self, name: str, schedule: Mapping[str, Any], strategy: str) -> Mapping[str, Any]:
         """A step under a schedule, and its state."""
         from rhino.pipeline.schedule import ScheduledStep
@@ -244,4 +238,4 @@ def _cluster(hosts: int, bytes_s: float) -> Any:
 
 
 if __name__ == "__main__":
-    serve(lambda first: Worker(first).handle)
+    serve(Worker)

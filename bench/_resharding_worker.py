@@ -41,13 +41,6 @@ class Worker:
         self._given: Any = None
         self._made: Any = None
 
-    def handle(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to one message."""
-        answer: Mapping[str, Any] = getattr(self, message["do"])(
-            **{key: value for key, value in message.items() if key != "do"}
-        )
-        return answer
-
     def build(self, way: str, strategy: str, scheduler: str) -> Mapping[str, Any]:
         """Plan and compile, and make the connections."""
         if way == PEER:
@@ -150,4 +143,4 @@ def _cpu_s() -> float:
 
 
 if __name__ == "__main__":
-    serve(lambda first: Worker(first).handle)
+    serve(Worker)

@@ -5,8 +5,7 @@
 Four network namespaces of this machine are hosts with two CPU devices each, joined by links shaped to 200 Mbit/s and to
 1 Gbit/s each way. The cluster is what `rhino cluster calibrate` measures of them, as a job of four processes. For each
 model the search's plan and every expert's that applies are compiled, as one program over all hosts, and run training
-steps in turn; medians count. Plans that are predicted to take five times as long as the found one are not run. All
-others must train to the same losses.
+steps in turn; medians count. All plans must train to the same losses.
 
 Needs Linux and root (`ip`, `tc`); says so and ends well where it cannot run.
 """
@@ -24,6 +23,7 @@ from bench._common import (
     BenchError,
     Errors,
     Table,
+    check_losses,
     interleave,
     main,
     measure_all,
@@ -35,16 +35,12 @@ from bench._common import (
 )
 from bench._crew import Crew
 from bench._namespaces import available, network
-from bench.cpu_mesh import FOUND, spearman, summary, table, unlike
+from bench.cpu_mesh import FOUND, KEEP, spearman, summary, table, unlike
 
 _HOSTS = 4
 _MODELS = ("gpt", "moe", "dlrm", "unet")
 MBITS = (200, 1000)
-_LONGEST = 5.0  # times the found plan's step: what is predicted to take longer is not waited for
 _LOSS = 1e-3  # relative: plans add in different orders
-# As in bench.cpu_mesh: what a step frees stays with the process.
-_KEEP = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-         "MALLOC_TOP_PAD_": str(1 << 26)}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ def calibrated(mbits: int, folder: Path) -> str:
     note(f"{mbits} Mbit/s: calibrating")
     with network(_HOSTS, mbits * 1e6) as hosts:
         first = {"model": "", "quick": False, "folder": str(folder)}
-        Crew(hosts, "bench._hosts_worker", first, _KEEP).ask({"do": "calibrate", "path": str(path)}, 900)
+        Crew(hosts, "bench._hosts_worker", first, KEEP).ask({"do": "calibrate", "path": str(path)}, 900)
     return str(path)
 
 
@@ -84,17 +80,20 @@ def measure(case: Case, cluster: str, folder: Path, rounds: int, quick: bool) ->
     mine.mkdir()
     with network(_HOSTS, case.mbits * 1e6) as hosts:
         first = {"model": case.model, "quick": quick, "folder": str(mine)}
-        crew = Crew(hosts, "bench._hosts_worker", first, _KEEP)
+        crew = Crew(hosts, "bench._hosts_worker", first, KEEP)
         planned = crew.ask({"do": "plan", "cluster": cluster}, 900)[0]
         rows: dict[str, dict[str, Any]] = planned["plans"]
-        longest_s = _LONGEST * rows[FOUND]["predicted_s"]
-        for name in [name for name, row in rows.items() if row["predicted_s"] > longest_s]:
-            planned["declined"][name] = f"predicted to take {rows.pop(name)['predicted_s']:.2f} s a step: not run"
+        if FOUND not in rows:
+            raise BenchError(f"{FOUND}: {planned['declined'][FOUND]}")
         known: dict[str, str] = {}
         for name, row in rows.items():
-            found = crew.ask({"do": "compile", "name": name, "known": known}, 900)[0]
-            row.update(same_as=found["same_as"], xla_comm_bytes=found["xla_comm_bytes"])
-            known.setdefault(found["digest"], name)
+            found = crew.ask({"do": "compile", "name": name}, 900)
+            if len({each["digest"] for each in found}) > 1:
+                raise BenchError(f"{name}: the processes compiled different programs")
+            row["same_as"] = known.setdefault(found[0]["digest"], name)
+            row["xla_comm_bytes"] = found[0]["xla_comm_bytes"]
+            if row["same_as"] == name:
+                crew.ask({"do": "begin", "name": name}, 900)
         losses: dict[str, list[float]] = {}
 
         def step(name: str) -> float:
@@ -107,15 +106,14 @@ def measure(case: Case, cluster: str, folder: Path, rounds: int, quick: bool) ->
     for row in rows.values():
         own = row["same_as"]
         row.update(step_time_s=spread(times[own]), losses=losses[own])
-    _check_losses(losses)
+    check_losses(losses, losses[FOUND], f"under {FOUND}", _LOSS)
     result = {"case": case.name, **planned}
     return {**result, "summary": {**summary(result), **predicted_well(rows)}}
 
 
 def predicted_well(rows: Mapping[str, dict[str, Any]]) -> dict[str, float]:
     """The median error of predictions over programs, and what is predicted of the found plan over its measured time."""
-    off = [abs(row["predicted_s"] / row["step_time_s"]["median"] - 1) for row in unlike(rows)]
-    found = rows[FOUND]
+    off, found = _off(unlike(rows)), rows[FOUND]
     return {
         "median_error": Errors.of(off).median,
         "worst_error": max(off),
@@ -123,18 +121,14 @@ def predicted_well(rows: Mapping[str, dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def _check_losses(losses: Mapping[str, Sequence[float]]) -> None:
-    first = losses[FOUND]
-    for name, found in losses.items():
-        for index, (one, other) in enumerate(zip(found, first, strict=True)):
-            if abs(one - other) > _LOSS * abs(other):
-                raise BenchError(f"{name}: the loss of step {index} is {one}, and under {FOUND} {other}")
+def _off(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [abs(row["predicted_s"] / row["step_time_s"]["median"] - 1) for row in rows]
 
 
 def totals(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Over all cases."""
     own = [row for result in results for row in unlike(result["plans"])]
-    off = [abs(row["predicted_s"] / row["step_time_s"]["median"] - 1) for row in own]
+    off = _off(own)
     ratios = [r["summary"]["found_over_best"] for r in results if r["summary"]["found_over_best"] is not None]
     return {
         "plans": len(own),

@@ -20,7 +20,7 @@ from bench._common import CACHE, Table, main, measure_all, note, parser, publish
 FOUND = "O1"
 # Memory that a step has freed stays with the process, as it does in an accelerator's allocator. By default glibc
 # returns it, and page faults that no plan decides took 18 to 40 % of a mixture of experts' step.
-_KEEP = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+KEEP = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
          "MALLOC_TOP_PAD_": str(1 << 28)}  # fmt: skip
 
 
@@ -123,13 +123,13 @@ def body() -> None:
         note("calibrating")
         CACHE.mkdir(parents=True, exist_ok=True)
         cluster = str(CACHE / "cpu_mesh.yaml")
-        run([*tool("rhino"), "cluster", "calibrate", "--devices", str(args.devices), "-o", cluster], env=_KEEP)
+        run([*tool("rhino"), "cluster", "calibrate", "--devices", str(args.devices), "-o", cluster], env=KEEP)
 
     def measure(model: Model) -> dict[str, Any]:
         note(f"{model.name}: planning, compiling and running")
         command = [sys.executable, "-m", "bench._mesh_model", model.name, cluster, "--rounds", str(rounds)]
         options = ["--devices", str(args.devices), *(["--quick"] if args.quick else [])]
-        result: dict[str, Any] = json.loads(run([*command, *options], env=_KEEP, timeout_s=3600).stdout)
+        result: dict[str, Any] = json.loads(run([*command, *options], env=KEEP, timeout_s=3600).stdout)
         for name, error in result["failures"].items():
             note(f"{model.name}: {name} failed: {error}")
         return {"case": model.name, **result, "summary": summary(result)}

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench._common import Table, interleave, main, note, parser, publish, spread
 from bench._pipeline_model import Chain
-from bench.cpu_mesh import _KEEP as KEEP
+from bench.cpu_mesh import KEEP as KEEP
 
 _SCHEDULES = ("1f1b", "eager-1f1b")
 _BURST = 8

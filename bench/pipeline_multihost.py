@@ -20,7 +20,18 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench._common import BenchError, Table, interleave, main, measure_all, note, parser, publish, select, spread
+from bench._common import (
+    Table,
+    check_losses,
+    interleave,
+    main,
+    measure_all,
+    note,
+    parser,
+    publish,
+    select,
+    spread,
+)
 from bench._crew import Crew, held
 from bench._namespaces import Network, available, network
 
@@ -111,7 +122,7 @@ def _measured(hosts: Network, model: Model, microbatches: int, rounds: int) -> d
             "simulated_s": simulated,
             "measured_over_simulated": measured["median"] / simulated,
         }
-    _check_losses(losses, described["losses"])
+    check_losses(losses, described["losses"], "on one device", _LOSS)
     return {
         "case": model.name,
         "microbatches": microbatches,
@@ -145,14 +156,6 @@ def _costs(stages: Sequence[Mapping[str, float]], transfers: Mapping[tuple[int, 
         tuple(stage["backward"] for stage in stages),
         edges=tuple(edges),
     )
-
-
-def _check_losses(losses: Mapping[str, Sequence[float]], expected: Sequence[float]) -> None:
-    """All ways train the same model: their first losses are one device's."""
-    for way, found in losses.items():
-        for index, (one, other) in enumerate(zip(found, expected, strict=False)):
-            if abs(one - other) > _LOSS * abs(other):
-                raise BenchError(f"{way}: the loss of step {index} is {one}, and on one device {other}")
 
 
 def targets(rows: Mapping[str, Any]) -> dict[str, bool]:

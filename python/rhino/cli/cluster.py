@@ -152,7 +152,12 @@ def _join(coordinator: str | None, processes: int | None, process: int | None) -
 
     import rhino
 
-    rhino.distributed.initialize(coordinator, processes, process)
+    try:
+        rhino.distributed.initialize(coordinator, processes, process)
+    except RhinoError as error:
+        if coordinator is not None:
+            raise
+        raise RhinoError(f"--job: {error.message}", "give --coordinator, --processes and --process") from None
     return jax.process_index() == 0
 
 

@@ -168,7 +168,7 @@ def with_products(
     kernels = KernelRates(multiprocessors, launch_s, rates)
     sources = {
         **cluster.sources,
-        "device.kernels": f"{by}, multiprocessors as the driver says",
+        "device.kernels": f"{by}, {'multiprocessors as the driver says' if multiprocessors > 1 else 'as a whole'}",
         "device.kernels.launch_s": f"{by}, small kernels one after the other",
         "device.kernels.products": f"{by}, {len(next(iter(measured.values()), ()))} of each type",
     }

@@ -77,10 +77,11 @@ def _types(dtype: str) -> tuple[Any, str | None, Any]:
 def _slowest(seconds: float) -> float:
     """The most that any process of the job gives; all of them must call it, and meet there."""
     import jax
-    from jax.experimental import multihost_utils
 
     if jax.process_count() == 1:
         return seconds
+    from jax.experimental import multihost_utils
+
     return float(multihost_utils.process_allgather(np.float32(seconds)).max())
 
 
@@ -127,10 +128,10 @@ class DeviceBench:
         several(1)
         # Processes that share cores take turns on them: what counts is what all get done in a while, not in a turn.
         # As many in every process: else one would wait for a collective that the others do not start.
-        first, alone = several(1), jax.process_count() == 1
-        count = 1 if alone else max(1, round(self.effort.seconds / 3 / first))
-        rounds = max(2, ceil(self.effort.seconds / first / count))
-        return min(first if alone else inf, *(several(count) for _ in range(rounds))) / repeat
+        first, parts = several(1), 3
+        count = 1 if jax.process_count() == 1 else max(1, round(self.effort.seconds / parts / first))
+        rounds = max(parts, ceil(self.effort.seconds / first / count))
+        return min(several(count) for _ in range(rounds)) / repeat
 
     def matmul(self, dtype: str) -> float | None:
         """FLOP/s of one device in square matmuls, or None for a type the device does not run."""

@@ -151,8 +151,9 @@ def _clashing(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         op = graph.ops[o]
         if work.clashes and op.rule is not None and op.rule.reduction:
             moved_s = work.nbytes / memory_bytes_s(cluster)
-            alone_s = rates.seconds(replace(work, clashes=0.0), moved_s) - moved_s
-            alone_s += traffic.nbytes[o] / memory_bytes_s(cluster)
+            # Of the kernel's bytes, each op has its own.
+            own_s = traffic.nbytes[o] / memory_bytes_s(cluster)
+            alone_s = own_s + rates.seconds(replace(work, clashes=0.0), moved_s) - moved_s
             waits = (frozenset(op.rule.reduction), work.clashes * rates.clash_s)
             found[o] = HeavyTimes(op.trips, alone_s, (waits,))
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench._common import BenchError, Table, interleave, measure_all, publish, run, select, spread
+from bench._common import BenchError, Table, check_losses, interleave, measure_all, publish, run, select, spread
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -127,3 +127,10 @@ def test_publish_to_stdout_prints_json_and_nothing_else(
 ) -> None:
     publish("demo", argparse.Namespace(json="-", quick=False), results, [Table("T", ("c",), ())])
     assert json.loads(capsys.readouterr().out)["results"] == results
+
+
+def test_other_losses_than_expected_are_an_error() -> None:
+    check_losses({"a": [2.0, 1.0, 0.5]}, [2.0, 1.0], "on one device", 1e-5)
+    check_losses({"O1": [2.0, 1.0], "data": [2.0, 1.0005]}, [2.0, 1.0], "under O1", 1e-3)
+    with pytest.raises(BenchError, match=r"a: the loss of step 1 is 1.1, and on one device 1.0"):
+        check_losses({"a": [2.0, 1.1]}, [2.0, 1.0], "on one device", 1e-5)

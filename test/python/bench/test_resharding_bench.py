@@ -25,19 +25,33 @@ WORKER = """
     import time
     from bench._crew import serve
 
-    def start(first):
-        def handle(message):
-            if message["do"] == "fail" and first["index"] == 1:
-                raise ValueError("it went wrong")
-            if message["do"] == "hang" and first["index"] == 2:
-                time.sleep(1000)
-            if message["do"] == "leave" and first["index"] == 0:
-                raise SystemExit(5)
-            print("what libraries print is no answer")
-            return {"index": first["index"], "count": first["count"], "text": first["text"], "did": message["do"]}
-        return handle
+    class Worker:
+        def __init__(self, first):
+            self.first = first
 
-    serve(start)
+        def this(self, did="this"):
+            print("what libraries print is no answer")
+            return {"index": self.first["index"], "count": self.first["count"], "text": self.first["text"], "did": did}
+
+        def that(self):
+            return self.this("that")
+
+        def fail(self):
+            if self.first["index"] == 1:
+                raise ValueError("it went wrong")
+            return {}
+
+        def hang(self):
+            if self.first["index"] == 2:
+                time.sleep(1000)
+            return {}
+
+        def leave(self):
+            if self.first["index"] == 0:
+                raise SystemExit(5)
+            return {}
+
+    serve(Worker)
 """
 
 
