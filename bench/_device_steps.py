@@ -1,4 +1,4 @@
-"""Steps that ran on a GPU: XLA's programs and what each of their kernels took there, against the timeline's prices.
+"""Steps that ran on a GPU: what they took against the search's prediction, and against the timeline of XLA's program.
 
 Owns the data, which steps constants were chosen by, and the baseline: the roofline of the datasheet. No device is
 needed: `bench.gpu --keep` makes such files where there is one, and `bench.device_model` prints what is found.
@@ -14,9 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench._common import Errors, Table
+from bench._gpu_cases import CASES, one_device, planned
 from rhino.compile.timeline import Timeline, read_timeline
 from rhino.machine import Cluster
 from rhino.machine.model import Efficiency
@@ -54,7 +55,7 @@ class Step:
         """Write it, without what the program says of its source."""
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(replace(self, hlo=_METADATA.sub("", self.hlo))))
-        (folder / f"{self.name}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+        (folder / f"{self.name}@{self.preset}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
 
     @classmethod
     def load(cls, file: Path) -> Step:
@@ -79,21 +80,40 @@ class Step:
         return {kind: (priced[kind], measured[kind]) for kind in KINDS if priced[kind] or measured[kind]}
 
 
+class Predicted(Protocol):
+    """What a plan says of its step."""
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of a step."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that a device holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedStep:
-    """One step: seconds as measured, by the timeline, and by the datasheet; and by kind of kernel."""
+    """One step: seconds as measured, by the search, the timeline and the datasheet; by kind of kernel, by the timeline.
+
+    `peak_bytes` are the most that XLA's allocator gave, workspaces while kernels were chosen included, and
+    `predicted_peak_bytes` what the search says.
+    """
 
     name: str
     preset: str
     seen: bool
     measured_s: float
+    search_s: float
     timeline_s: float
     datasheet_s: float
     by_kind_s: Mapping[str, tuple[float, float]]
+    peak_bytes: int
+    predicted_peak_bytes: int
 
     def record(self) -> Mapping[str, object]:
         """As JSON has it."""
-        return {**asdict(self), "ratio": self.timeline_s / self.measured_s}
+        return asdict(self)
 
 
 def steps() -> Iterator[Step]:
@@ -102,20 +122,26 @@ def steps() -> Iterator[Step]:
         yield Step.load(file)
 
 
-def judged(step: Step) -> JudgedStep:
-    """A step by its device's preset."""
+def timeline(step: Step) -> Timeline:
+    """By its device's preset."""
+    return read_timeline(step.hlo, Cluster.load(step.preset))
+
+
+def judged(step: Step, predicted: Predicted) -> JudgedStep:
+    """A step by its device's preset, and what its plan predicts."""
     cluster = Cluster.load(step.preset)
     plain = replace(cluster, device=replace(cluster.device, kernels=None), efficiency=Efficiency())
-    timeline = read_timeline(step.hlo, cluster)
+    found = timeline(step)
     return JudgedStep(
-        step.name, step.preset, step.name in SEEN, step.measured_s, timeline.total_s,
-        read_timeline(step.hlo, plain).total_s, step.by_kind(timeline),
+        step.name, step.preset, step.name in SEEN, step.measured_s, predicted.step_time_s, found.total_s,
+        read_timeline(step.hlo, plain).total_s, step.by_kind(found), step.peak_bytes, predicted.peak_bytes,
     )  # fmt: skip
 
 
 def judge() -> list[JudgedStep]:
-    """All that were kept."""
-    return [judged(step) for step in steps()]
+    """All that were kept, planned anew."""
+    cases = {case.name: case for case in CASES}
+    return [judged(step, planned(cases[step.name], one_device(step.preset)).plan.predicted) for step in steps()]
 
 
 def errors(found: Sequence[JudgedStep], key: str = "timeline_s") -> Errors:
@@ -130,21 +156,20 @@ def table(found: Sequence[JudgedStep]) -> Table:
         priced, measured = it.by_kind_s.get(kind, (0.0, 0.0))
         return f"{priced / measured:.2f}" if measured else ""
 
+    keys = ("search_s", "timeline_s", "datasheet_s")
     rows = [
         (
             f"{it.name}, {it.preset}{', seen' if it.seen else ''}", f"{1e3 * it.measured_s:.2f}",
-            f"{it.timeline_s / it.measured_s:.2f}", *(ratio(it, kind) for kind in KINDS),
-            f"{it.datasheet_s / it.measured_s:.2f}",
+            *(f"{getattr(it, key) / it.measured_s:.2f}" for key in keys), *(ratio(it, kind) for kind in KINDS),
+            f"{it.predicted_peak_bytes / it.peak_bytes:.2f}",
         )
         for it in found
     ]  # fmt: skip
-    middle = statistics.median(it.timeline_s / it.measured_s for it in found)
-    rows.append(
-        ("error, median / 90th percentile", "", str(errors(found)), "", "", "", str(errors(found, "datasheet_s")))
-    )
-    rows.append(("median", "", f"{middle:.2f}", "", "", "", ""))
+    rows.append(("error, median / 90th percentile", "", *(str(errors(found, key)) for key in keys), "", "", "", ""))
+    middles = (statistics.median(getattr(it, key) / it.measured_s for it in found) for key in keys)
+    rows.append(("median", "", *(f"{middle:.2f}" for middle in middles), "", "", "", ""))
     return Table(
         "steps on a GPU: predicted over measured",
-        ("step", "measured ms", "timeline", "products", "attention", "others", "datasheet"),
+        ("step", "measured ms", "search", "timeline", "datasheet", "products", "attention", "others", "peak"),
         tuple(rows),
     )

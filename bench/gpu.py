@@ -13,57 +13,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench._common import BenchError, Table, gib, main, measure_and_publish, parser, run, select, tool
 from bench._device_steps import JudgedStep, table
+from bench._gpu_cases import CASES, QUICK, Case
 
 Row = dict[str, Any]
 # As many processes trace and plan while another has the GPU.
 AHEAD = 3
 # What a process that runs training steps has of the GPU, the contexts of the others beside it.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A preset of examples/models with a batch that one GPU of 80 GB holds, and fields of its configuration changed."""
-
-    name: str
-    module: str
-    preset: str
-    batch: int
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = 2.0
-
-
-CASES: tuple[Case, ...] = (
-    Case("gpt-1.3b", "gpt", "1.3b", 4, {"layers": 8}),
-    Case("gpt-350m", "gpt", "350m", 16, {"scan": True, "remat": True}),
-    Case("llama2-7b", "llama", "llama2-7b", 2, {"layers": 2, "attention": "cudnn"}),
-    Case("llama3-8b", "llama", "llama3-8b", 1, {"layers": 2, "attention": "cudnn", "fused": True}),
-    Case("bert-large", "bert", "large", 32),
-    Case("t5-base", "t5", "base", 16, {"scan": True}),
-    Case("vit-l16", "vit", "l16", 64),
-    Case("clip-b16", "clip", "b16", 128, {"scan": True}),
-    Case("resnet50", "convnet", "resnet50", 256),
-    Case("wide-resnet", "wide_resnet", "250m", 32),
-    Case("unet-64", "unet", "adm-64", 32),
-    Case("moe-380m", "moe", "380m", 16),
-    Case("dlrm-kaggle", "dlrm", "kaggle", 16384),
-    Case("lstm-250m", "lstm", "250m", 128),
-    Case("mlp-wide", "mlp", "wide", 1024),
-    Case("mlp-deep", "mlp", "deep", 4096),
-)
-QUICK: tuple[Case, ...] = (
-    Case("mlp-tiny", "mlp", "tiny", 16, seconds=0.2),
-    Case("gpt-tiny", "gpt", "tiny", 8, seconds=0.2),
-)
 
 
 def gpu() -> str:
@@ -89,25 +53,24 @@ def measured(case: Case, folder: Path, keep: str | None, deadline: float) -> Row
 
 
 def tables(rows: list[Row]) -> list[Table]:
-    """Steps, predicted over measured, and their kernels."""
-    steps = Table(
-        "steps on a GPU: predicted by the search over measured",
-        ("step", "measured ms", "search", "kernels alone", "peak GiB", "predicted", "XLA"),
+    """Steps, predicted over measured, and where the rest of a step and of its memory is."""
+    rest = Table(
+        "beside them",
+        ("step", "kernels over step", "kernels", "peak GiB", "by XLA", "compile s"),
         tuple(
             (
                 row["name"],
-                f"{1e3 * row['measured_s']:.2f}",
-                f"{row['predicted_s'] / row['measured_s']:.2f}",
                 f"{row['kernels_s'] / row['measured_s']:.2f}",
-                gib(row["measured_peak_bytes"]),
-                gib(row["predicted_peak_bytes"]),
+                f"{row['kernels']:.0f}",
+                gib(row["peak_bytes"]),
                 gib(row["xla_peak_bytes"]),
+                f"{row['compile_s']:.0f}",
             )
             for row in rows
         ),
     )
     names = [f.name for f in fields(JudgedStep)]
-    return [steps, table([JudgedStep(**{name: row[name] for name in names}) for row in rows])]
+    return [table([JudgedStep(**{name: row[name] for name in names}) for row in rows]), rest]
 
 
 def calibrated(folder: Path) -> str:

@@ -1,14 +1,14 @@
 """Measures the devices of this process, and makes a cluster of what was found.
 
-Owns which experiments there are, and the fit. Imports jax when called, never at import; prints nothing.
+Owns which experiments there are, and what follows from them. Imports jax when called, never at import; prints nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf, log2
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ import numpy as np
 from rhino.errors import RhinoError, first_line
 from rhino.machine.collectives import copied_bytes, ring_bytes
 from rhino.machine.experiments import CPU, GPU, DeviceBench, Experiments, Sample
-from rhino.machine.fit import Measured, fit_products
+from rhino.machine.fit import fit_attention, fit_products
+from rhino.machine.kernel_experiments import attention, convolution_share, convolutions, element_rates, elements
 from rhino.machine.local import host_memory_bytes, host_of, hosts_of
 from rhino.machine.model import Cluster, Device, Efficiency, Level
 from rhino.machine.protocol_fit import with_hosts_joined, with_protocols
@@ -54,47 +55,79 @@ def calibrate(name: str, effort: Experiments | None = None, progress: Progress |
     hosts, per_host = hosts_of(devices)
     cpu = devices[0].platform == "cpu"
     effort = effort or (CPU if cpu else GPU)
-    bench = DeviceBench(devices, effort, per_host)
-    dtypes = ("f32", "f64", "bf16", "f16") if cpu else ("f32", "tf32", "f64", "bf16", "f16", "f8", "i8")
-    kinds = (("all-reduce", "all-gather", "all-to-all") if cpu else ("all-reduce", "all-gather")) if bench.n > 1 else ()
-    todo: list[tuple[str, Callable[[], Any]]] = [(f"matmul {d}", partial(bench.matmul, d)) for d in dtypes]
-    todo += [("memory", bench.memory), ("convolution", bench.convolution)]
-    if not cpu:
-        todo += [("attention", bench.attention), ("attention backward", partial(bench.attention, backward=True))]
-    todo += [("launch", bench.launch)]
-    todo += [(f"products {d}", partial(bench.products, d)) for d in dtypes if d in effort.products_of]
-    todo += [(f"{k} {n} bytes", partial(bench.collective, k, n)) for k in kinds for n in effort.collective_bytes]
-    groups = {} if cpu else {n: DeviceBench(devices, effort, n) for n in range(2, per_host + 1) if per_host % n == 0}
-    todo += [
-        (f"{n} devices, {k} {size} bytes", partial(group.collective, k, size, True))
-        for n, group in groups.items()
-        for k in COLLECTIVES
-        for size in effort.collective_bytes
-    ]
+    by = f"measured with jax {jax.__version__}"
+    computing = _computing(DeviceBench(devices, effort, per_host), cpu)
+    links = _links(devices, per_host, effort)
     between = _between(devices, per_host, effort, [k for k in COLLECTIVES if k != "reduce-scatter" or not cpu])
-    todo += [(label, partial(joined.collective, kind, size, not cpu)) for label, kind, joined, size in between]
+    joins = {label: partial(joined.collective, kind, size, not cpu) for label, kind, joined, size in between}
+    found = _run({**computing, **{label: run for label, (_, run) in links.items()}, **joins}, progress)
+    cluster = _cluster(name, jax.local_devices()[0], per_host, found, by)
+    # A CPU's products have no tiles that wait for each other.
+    cores = 1 if cpu else int(getattr(devices[0], "core_count", 1))
+    cluster = with_kernels(cluster, found, cores, by)
+    cluster = _with_links(cluster, [(n, found[label]) for label, (n, _) in links.items()], by)
+    if not between:
+        return cluster
+    crossing = [(kind, joined.groups, *found[label][1:]) for label, kind, joined, _ in between]
+    return with_hosts_joined(cluster, hosts, crossing, by)
+
+
+def _run(todo: Mapping[str, Callable[[], Any]], progress: Progress | None) -> dict[str, Any]:
+    """What each experiment finds."""
     found: dict[str, Any] = {}
-    for index, (label, experiment) in enumerate(todo):
+    for index, (label, experiment) in enumerate(todo.items()):
         if progress:
             progress(label, index, len(todo))
         found[label] = experiment()
     if progress:
         progress("done", len(todo), len(todo))
-    samples = [sample for label, sample in found.items() if label.partition(" ")[0] in kinds]
-    rates = {dtype: rate for dtype in dtypes if (rate := found[f"matmul {dtype}"]) is not None}
-    by = f"measured with jax {jax.__version__}"
-    kernels = {name: found.get(name.replace("_", " ")) or 0.0 for name in ("attention", "attention_backward")}
-    alone = found["memory"], found["convolution"], kernels, samples
-    cluster = _cluster(name, jax.local_devices()[0], per_host, rates, *alone, by)
-    if between:
-        crossing = [(kind, joined.groups, *found[label][1:]) for label, kind, joined, _ in between]
-        cluster = with_hosts_joined(cluster, hosts, crossing, by)
-    shapes = {dtype: measured for dtype in rates if (measured := found.get(f"products {dtype}"))}
-    # A CPU's products have no tiles that wait for each other.
-    cores = 1 if cpu else int(getattr(devices[0], "core_count", 1))
-    cluster = with_products(cluster, shapes, found["launch"], cores, by)
-    grouped = [(n, sample) for label, sample in found.items() for n in groups if label.startswith(f"{n} devices, ")]
-    return with_protocols(cluster, [(k, n, size, s) for n, (k, size, s) in grouped], by) if groups else cluster
+    return found
+
+
+def _computing(bench: DeviceBench, cpu: bool) -> dict[str, Callable[[], Any]]:
+    """Experiments on what a device computes; those of one type are "WHAT TYPE"."""
+    dtypes = ("f32", "f64", "bf16", "f16") if cpu else ("f32", "tf32", "f64", "bf16", "f16", "f8", "i8")
+    todo: dict[str, Callable[[], Any]] = {f"matmul {d}": partial(bench.matmul, d) for d in dtypes}
+    todo |= {"memory": bench.memory, "launch": bench.launch}
+    todo |= {f"products {d}": partial(bench.products, d) for d in dtypes if d in bench.effort.products_of}
+    todo["convolution"] = partial(convolutions, bench, "float32" if cpu else "bfloat16")
+    if not cpu:
+        todo |= {"attention": partial(attention, bench), "elements": partial(elements, bench)}
+    if bench.effort.lasting_s:
+        # Last: what comes after would find the device as slow.
+        todo["lasting"] = partial(bench.matmul, "bf16", True)
+    return todo
+
+
+def _links(devices: Sequence[Any], per_host: int, effort: Experiments) -> dict[str, tuple[int, Callable[[], Sample]]]:
+    """Experiments on a host's links: the size of their groups, 0 for all of them, and what to run."""
+    cpu, bench = devices[0].platform == "cpu", DeviceBench(devices, effort, per_host)
+    kinds = (("all-reduce", "all-gather", "all-to-all") if cpu else ("all-reduce", "all-gather")) if bench.n > 1 else ()
+    todo: dict[str, tuple[int, Callable[[], Sample]]] = {
+        f"{kind} {size} bytes": (0, partial(bench.collective, kind, size))
+        for kind in kinds
+        for size in effort.collective_bytes
+    }
+    groups = {} if cpu else {n: DeviceBench(devices, effort, n) for n in range(2, per_host + 1) if per_host % n == 0}
+    todo |= {
+        f"{n} devices, {kind} {size} bytes": (n, partial(group.collective, kind, size, True))
+        for n, group in groups.items()
+        for kind in COLLECTIVES
+        for size in effort.collective_bytes
+    }
+    return todo
+
+
+def _with_links(cluster: Cluster, found: Sequence[tuple[int, Sample]], by: str) -> Cluster:
+    """The cluster with its host's links and what collectives take of them, as `_links` found it."""
+    if samples := [sample for n, sample in found if not n]:
+        level = cluster.levels[0]
+        latency_s, bandwidth = fit_link(samples, level.size, level.medium)
+        level = replace(level, bandwidth_bytes_s=bandwidth, latency_s=latency_s)
+        sources = {**cluster.sources, "levels.intra-host": f"{by}, collectives of several sizes"}
+        cluster = replace(cluster, levels=(level,), sources=sources)
+    grouped = [(kind, n, size, seconds) for n, (kind, size, seconds) in found if n]
+    return with_protocols(cluster, grouped, by) if grouped else cluster
 
 
 def _between(
@@ -112,67 +145,69 @@ def _between(
     ]
 
 
-def _cluster(
-    name: str,
-    first: Any,
-    n: int,
-    rates: dict[str, float],
-    memory_bytes_s: float,
-    convolution_flops_s: float,
-    kernels_flops_s: dict[str, float],
-    samples: list[Sample],
-    by: str,
-) -> Cluster:
-    """The measured values as a cluster of one host, each with its source."""
+def _cluster(name: str, first: Any, n: int, found: Mapping[str, Any], by: str) -> Cluster:
+    """One host of what was measured of a device alone, each value with its source."""
     import jax
 
     cpu = first.platform == "cpu"
     limit = int((first.memory_stats() or {}).get("bytes_limit", 0))
     kind = "cpu" if cpu else str(first.device_kind).lower()
+    rates = {label.partition(" ")[2]: rate for label, rate in found.items() if label.startswith("matmul ") and rate}
     sources = {
         "device": f"{by}, {jax.device_count()} devices busy at once",
-        "levels.intra-host": f"{by}, collectives of several sizes",
-        "efficiency.convolution": f"{by}, forward and both backward ones",
+        "device.memory_bytes": "bytes_limit of jax.Device.memory_stats()" if limit else "physical memory, shared",
+        "levels.intra-host": "one device: a copy within its memory",
     }
-    shares = {name: min(1.0, rate / rates.get("bf16", inf)) for name, rate in kernels_flops_s.items() if rate}
-    sources.update(
-        {f"efficiency.{name}": f"{by}, cuDNN, bf16, causal, 4,096 positions, heads of 128" for name in shares}
-    )
     # Virtual CPU devices are threads of this process.
-    medium = "memory" if cpu else "links"
-    latency_s, bandwidth = fit_link(samples, n, medium) if samples else (0.0, memory_bytes_s / 2)
-    if not samples:
-        sources["levels.intra-host"] = "one device: a copy within its memory"
-    sources["device.memory_bytes"] = "bytes_limit of jax.Device.memory_stats()" if limit else "physical memory, shared"
+    level = Level("intra-host", n, found["memory"] / 2, 0.0, medium="memory" if cpu else "links")
     target = next((known for known in ("v100", "a100", "h100", "h200", "b200") if known in kind), kind)
     return Cluster(
         name=name,
         hosts=1,
         devices_per_host=n,
-        device=Device(target, target, rates, limit or host_memory_bytes() // n, memory_bytes_s),
-        levels=(Level("intra-host", n, bandwidth, latency_s, medium=medium),),
+        device=Device(target, target, rates, limit or host_memory_bytes() // n, found["memory"]),
+        levels=(level,),
         reduce_scatter=back_end(target).reduce_scatters,
-        efficiency=Efficiency(
-            convolution=min(1.0, convolution_flops_s / max(rates["f32"], rates.get("tf32", 0.0))), **shares
-        ),
         description=f"{n} x {first.device_kind}, measured by rhino cluster calibrate",
         sources=sources,
     )
 
 
-def with_products(
-    cluster: Cluster, measured: dict[str, list[Measured]], launch_s: float, multiprocessors: int, by: str
-) -> Cluster:
-    """The cluster with what its kernels take: products fitted by type, launches as measured."""
-    rates = {dtype: fit_products(samples, multiprocessors) for dtype, samples in measured.items()}
-    kernels = KernelRates(multiprocessors, launch_s, rates)
+def with_kernels(cluster: Cluster, found: Mapping[str, Any], multiprocessors: int, by: str) -> Cluster:
+    """The cluster with what its kernels take: products and attention fitted, all else as measured.
+
+    Args:
+      found: what experiments found: "products TYPE", "launch", "convolution", and where they ran "attention",
+        "elements" and "lasting".
+    """
+    shapes = {label.partition(" ")[2]: it for label, it in found.items() if label.startswith("products ") and it}
+    products = {dtype: fit_products(measured, multiprocessors) for dtype, measured in shapes.items()}
+    attentions = {way: fit_attention(samples) for way, samples in (found.get("attention") or {}).items()}
+    measured = found.get("elements")
+    element = element_rates(measured, cluster.device.memory_bandwidth_bytes_s) if measured else None
+    kernels = KernelRates(multiprocessors, found["launch"], products, attentions, element)
     sources = {
         **cluster.sources,
         "device.kernels": f"{by}, {'multiprocessors as the driver says' if multiprocessors > 1 else 'as a whole'}",
         "device.kernels.launch_s": f"{by}, small kernels one after the other",
-        "device.kernels.products": f"{by}, {len(next(iter(measured.values()), ()))} of each type",
+        "device.kernels.products": f"{by}, {len(next(iter(shapes.values()), ()))} of each type",
     }
-    return replace(cluster, device=replace(cluster.device, kernels=kernels), sources=sources)
+    if attentions:
+        count = len(found["attention"]["forward"])
+        sources["device.kernels.attention"] = f"{by}, cuDNN, bf16, {count} shapes"
+    if element is not None:
+        sources["device.kernels.elements"] = f"{by}: powers, softmaxes, scatters of bf16"
+    efficiency = Efficiency()
+    if lasting := found.get("lasting"):
+        efficiency = replace(efficiency, matmul=min(1.0, lasting / cluster.device.peak_flops["bf16"]))
+        sources["efficiency.matmul"] = f"{by}: what large products of bf16 reach after seconds, of their most"
+    dtype = "f32" if cluster.device.xla_target == "cpu" else "bf16"
+    if dtype in products:
+        # A thousandth: products of which all time is their start tell nothing.
+        share = max(1e-3, convolution_share(found["convolution"], products[dtype], multiprocessors))
+        efficiency = replace(efficiency, convolution=share * efficiency.matmul)
+        sources["efficiency.convolution"] = f"{by}: of products as large, forward and both backward ones"
+    return replace(cluster, device=replace(cluster.device, kernels=kernels), efficiency=efficiency, sources=sources)
 
 
 def fit_link(samples: Sequence[Sample], n: int, medium: str = "links") -> tuple[float, float]:

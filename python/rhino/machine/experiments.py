@@ -1,6 +1,7 @@
-"""Experiments on the devices of this process: matmul rates, memory bandwidth, kernels, and the links that join them.
+"""Experiments on the devices of this process: matmul rates, memory bandwidth, products, and the links that join them.
 
-Owns how each is timed. Knows no cluster; imports jax when called, never at import; prints nothing.
+Owns how each is timed; other kernels are `rhino.machine.kernel_experiments`'. Knows no cluster; imports jax when
+called, never at import; prints nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import Any
 import numpy as np
 
 from rhino.machine.fit import Measured
+from rhino.machine.profiled import profiled
 from rhino.machine.rates import DTYPES
 from rhino.program.element_types import numpy_name
 
 # (kind, bytes of the full tensor, seconds)
 Sample = tuple[str, int, float]
+_PROFILED = 3
+Others = Callable[[], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Experiments:
     `between_bytes` are those of collectives between the hosts of a job.
     `fresh` is the size from which collectives are timed into memory that is touched for the first time, as a step's
     temporaries are where no pool keeps them.
+    `lasting_s` is how long products run to tell what a step that lasts leaves of their rate; 0 for no such experiment.
+    `attention` are (positions, size of a head, causal) of fused attention, `convolutions` (images, side, channels).
     """
 
     matrix: int
@@ -43,6 +49,9 @@ class Experiments:
     products: tuple[tuple[int, int, int, int], ...] = ()
     products_of: tuple[str, ...] = DTYPES
     ways: tuple[str, ...] = ("nn",)
+    lasting_s: float = 0.0
+    attention: tuple[tuple[int, int, bool], ...] = ()
+    convolutions: tuple[tuple[int, int, int], ...] = ((8, 32, 8),)
 
     def repeat(self, nbytes: int) -> int:
         """How often a collective of so many bytes is repeated within one program, which keeps its memory."""
@@ -53,15 +62,18 @@ class Experiments:
 CPU = Experiments(
     512, 32 << 20, (4 << 10, 64 << 10, 32 << 20), 0.3, fresh=1 << 20,
     products=tuple(product((1, 8), (64, 512), (64, 512), (64, 512))), products_of=("f32", "bf16"),
-    ways=("nn", "nt", "tn"),
+    ways=("nn", "nt", "tn"), convolutions=((8, 32, 64),),
 )  # fmt: skip
 _SIDES = (256, 1024, 4096)
 GPU = Experiments(
-    8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.3,
+    8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.1,
     between_bytes=(64 << 10, 1 << 20, 16 << 20, 256 << 20),
     products=tuple(sizes for sizes in product((1, 4), _SIDES, _SIDES, _SIDES) if sizes[1] <= sizes[2]),
     # Others are as fast as these by their peaks.
-    products_of=("tf32", "bf16", "f8"),
+    products_of=("tf32", "bf16", "f8"), lasting_s=6.0,
+    attention=tuple(product((512, 2048, 8192), (64, 128), (False, True))),
+    # Those of a ResNet with the picture's side, halved three times.
+    convolutions=((64, 56, 64), (64, 28, 128), (64, 14, 256), (64, 7, 512)),
 )  # fmt: skip
 
 
@@ -76,17 +88,43 @@ def _types(dtype: str) -> tuple[Any, str | None, Any]:
 
 def _slowest(seconds: float) -> float:
     """The most that any process of the job gives; all of them must call it, and meet there."""
-    import jax
 
-    if jax.process_count() == 1:
+    if _alone():
         return seconds
     from jax.experimental import multihost_utils
 
     return float(multihost_utils.process_allgather(np.float32(seconds)).max())
 
 
+def _alone() -> bool:
+    """Whether this process is all of its job."""
+    import jax
+
+    return bool(jax.process_count() == 1)
+
+
+def varied(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Numbers about 1, each another: all alike, or zeros, they take a GPU less power, and so less time."""
+    import jax
+    import jax.numpy as jnp
+
+    key = jax.random.key(0)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return jax.random.randint(key, shape, -100, 100, jnp.int32).astype(dtype)
+    return jax.random.normal(key, shape, jnp.float32).astype(dtype)
+
+
+def after(x: Any, *made: Any) -> Any:
+    """`x` once all of these are made: its first elements are theirs, which costs next to nothing."""
+    import jax
+
+    for at, one in enumerate(jax.lax.optimization_barrier(made)):
+        x = x.at[(*(0 for _ in x.shape[1:]), at)].set(one[(0,) * one.ndim].astype(x.dtype))
+    return x
+
+
 class DeviceBench:
-    """Experiments that run on every device at once, each repeated inside one executable to hide dispatch.
+    """Experiments that run on every device at once.
 
     In a job of several processes, all of them make the same experiments together, and the slowest counts.
     """
@@ -98,56 +136,128 @@ class DeviceBench:
         self.effort, self.count, self.n = effort, len(devices), group or len(devices)
         self.groups = np.arange(self.count).reshape(-1, self.n, stride).swapaxes(1, 2).reshape(-1, self.n)
         self.mesh = jax.sharding.Mesh(np.array(devices)[self.groups], ("g", "d"))
+        self.gpu = devices[0].platform == "gpu"
 
-    def _seconds(self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int) -> float:
-        """Least seconds of one application of `step` to a [devices, *shape] array, one row per device.
+    def kernel_seconds(
+        self,
+        make: Callable[..., Any],
+        shape: tuple[int, ...],
+        dtype: Any,
+        repeat: int,
+        others: Others = tuple,
+        feeds: bool = False,
+    ) -> float:
+        """Seconds of the kernels that make something of a [devices, *shape] array, one row per device.
 
-        The least, not the median: on a machine that others use too, it is what changes least from one run to the next.
+        On GPUs the profiler tells them: a loop takes as long as a small kernel does, and copies what it carries. Where
+        there is no profiler a clock does.
+
+        Args:
+          make: gives one array of a row of the first and of what `others` makes, or several of them.
+          repeat: how often the program has it, where a clock tells.
+          others: makes what `make` has besides, the same on every device.
+          feeds: whether what is made is as what it is made of, and may take its place.
         """
         import jax
-        import jax.numpy as jnp
 
-        rows = jax.sharding.PartitionSpec(("g", "d"))
+        if self.gpu:
+            run = self._run(make, shape, dtype, others)
+            jax.block_until_ready(run())
+            found = profiled(run, _PROFILED)
+            if seconds := _slowest(max((sum(s for s, _ in kernels.values()) for kernels in found), default=0.0)):
+                return seconds
+        step = make if feeds else lambda x, *rest: after(x, *jax.tree.leaves(make(x, *rest)))
+        return self.seconds(step, shape, dtype, repeat, others)
 
-        def body(x: Any) -> Any:
-            once = step(x[0]) if repeat == 1 else jax.lax.fori_loop(0, repeat, lambda _, carry: step(carry), x[0])
-            return once[None]
+    def seconds(
+        self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int, others: Others = tuple
+    ) -> float:
+        """Least seconds, by a clock, of one of many applications of `step`, each to what the one before has made.
 
-        run = jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=rows, out_specs=rows, check_vma=False))
-        sharding = jax.sharding.NamedSharding(self.mesh, rows)
-        x = jax.jit(lambda: jnp.ones((self.count, *shape), dtype), out_shardings=sharding)()
+        The least, not the median: on a machine that others use too, it is what changes least from one run to the next.
 
-        def several(count: int) -> float:
-            """Seconds of each of `count` in turn, in the process that takes longest."""
-            _slowest(0.0)
-            start = perf_counter()
-            for _ in range(count):
-                run(x).block_until_ready()
-            return _slowest((perf_counter() - start) / count)
-
+        Args:
+          step: gives what it has, a row of a [devices, *shape] array, anew.
+          repeat: applications in one program, so that dispatch is shared by them.
+          others: as of `kernel_seconds`.
+        """
+        several = self._clocked(step, shape, dtype, repeat, others)
         several(1)
         # Processes that share cores take turns on them: what counts is what all get done in a while, not in a turn.
         # As many in every process: else one would wait for a collective that the others do not start.
         first, parts = several(1), 3
-        count = 1 if jax.process_count() == 1 else max(1, round(self.effort.seconds / parts / first))
+        count = 1 if _alone() else max(1, round(self.effort.seconds / parts / first))
         rounds = max(parts, ceil(self.effort.seconds / first / count))
         return min(several(count) for _ in range(rounds)) / repeat
 
-    def matmul(self, dtype: str) -> float | None:
-        """FLOP/s of one device in square matmuls, or None for a type the device does not run."""
+    def _clocked(
+        self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int, others: Others
+    ) -> Callable[[int], float]:
+        """What gives the seconds of each of so many runs in turn, in the process that takes longest."""
+        import jax
+
+        def several_steps(x: Any, *rest: Any) -> Any:
+            if not self.gpu and repeat > 1:
+                return jax.lax.fori_loop(0, repeat, lambda _, carry: step(carry, *rest), x)
+            for _ in range(repeat):
+                x = step(x, *rest)
+            return x
+
+        run = self._run(several_steps, shape, dtype, others)
+
+        def several(count: int) -> float:
+            _slowest(0.0)
+            start = perf_counter()
+            for _ in range(count):
+                run().block_until_ready()
+            return _slowest((perf_counter() - start) / count)
+
+        return several
+
+    def _run(self, make: Callable[..., Any], shape: tuple[int, ...], dtype: Any, others: Others) -> Callable[[], Any]:
+        """What starts `make` on every device."""
+        import jax
+
+        def body(x: Any, *rest: Any) -> Any:
+            return jax.tree.map(lambda made: made[None], make(x[0], *rest))
+
+        rows, whole = jax.sharding.PartitionSpec(("g", "d")), jax.sharding.PartitionSpec()
+        split, same = (jax.sharding.NamedSharding(self.mesh, spec) for spec in (rows, whole))
+        x = jax.jit(lambda: varied((self.count, *shape), dtype), out_shardings=split)()
+        rest = jax.jit(lambda: tuple(others()), out_shardings=same)()
+        specs = (rows, *(whole for _ in rest))
+        run = jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=specs, out_specs=rows, check_vma=False))
+        return lambda: run(x, *rest)
+
+    def matmul(self, dtype: str, lasting: bool = False) -> float | None:
+        """FLOP/s of one device in square matmuls, or None for a type the device does not run.
+
+        Args:
+          lasting: at the end of `Experiments.lasting_s` seconds of nothing else, when power limits the clock; else the
+            most that is reached.
+        """
         import jax
         import jax.numpy as jnp
 
         element, precision, result = _types(dtype)
+        side, repeat = self.effort.matrix, 4
 
-        def step(x: Any) -> Any:
-            # The product feeds the next one, so none can be dropped or hoisted.
-            return jnp.matmul(x, x, precision=precision, preferred_element_type=result).astype(element)
+        def step(x: Any, other: Any) -> Any:
+            # The product feeds the next one, so none can be dropped or hoisted; and stays as large.
+            return jnp.matmul(x, other, precision=precision, preferred_element_type=result).astype(element)
 
-        side = self.effort.matrix
         try:
             with jax.enable_x64(dtype == "f64"):
-                return 2.0 * side**3 / self._seconds(step, (side, side), element, 4)
+                scale = 1 if jnp.issubdtype(element, jnp.integer) else side**-0.5
+                others = lambda: ((varied((side, side), jnp.float32) * scale).astype(element),)  # noqa: E731
+                sizes = (step, (side, side), element, repeat, others)
+                if not lasting:
+                    return 2.0 * side**3 / self.kernel_seconds(*sizes, feeds=True)
+                run = self._clocked(*sizes)
+                run(1)
+                count = ceil(self.effort.lasting_s / run(1))
+                run(count - count // 4)
+                return 2.0 * side**3 * repeat / run(max(1, count // 4))
         except (jax.errors.JaxRuntimeError, TypeError, ValueError):
             return None
 
@@ -164,25 +274,20 @@ class DeviceBench:
     def product(self, dtype: str, batch: int, rows: int, columns: int, depth: int, way: str = "nn") -> float | None:
         """Seconds of [batch, rows, depth] by [batch, depth, columns]; None for a type the device does not run."""
         import jax
-        import jax.numpy as jnp
 
         element, precision, result = _types(dtype)
-
         first = (depth, rows) if way[0] == "t" else (rows, depth)
         second = (columns, depth) if way[1] == "t" else (depth, columns)
         contracted = ((2 - (way[0] == "t"),), (1 + (way[1] == "t"),))
 
-        def step(x: Any) -> Any:
-            other = jax.lax.optimization_barrier(jnp.ones((batch, *second), element))
+        def make(x: Any, other: Any) -> Any:
             sides = (contracted, ((0,), (0,)))
-            made = jax.lax.dot_general(x, other, sides, precision=precision, preferred_element_type=result)
-            # The next product waits for one element of this one, which costs next to nothing.
-            last = jax.lax.optimization_barrier(made)[0, :1, :1].astype(element)
-            return jax.lax.dynamic_update_slice(x, last[None], (0, 0, 0))
+            return jax.lax.dot_general(x, other, sides, precision=precision, preferred_element_type=result)
 
         try:
             with jax.enable_x64(dtype == "f64"):
-                return self._seconds(step, (batch, *first), element, 8)
+                others = lambda: (varied((batch, *second), element),)  # noqa: E731
+                return self.kernel_seconds(make, (batch, *first), element, 8, others)
         except (jax.errors.JaxRuntimeError, TypeError, ValueError):
             return None
 
@@ -197,58 +302,13 @@ class DeviceBench:
                 x = jax.lax.optimization_barrier(x + 1)
             return x
 
-        return self._seconds(step, (1024,), np.float32, 1) / count
+        return self.seconds(step, (1024,), np.float32, 1) / count
 
     def memory(self) -> float:
-        """Bytes/s, reads plus writes, of one device that updates a large array in place."""
+        """Bytes/s, reads plus writes, of one device that updates a large array, on CPUs in place."""
         count = self.effort.stream_bytes // 4
-        return 2.0 * self.effort.stream_bytes / self._seconds(lambda x: x + 1, (count,), np.float32, 4)
-
-    def convolution(self) -> float:
-        """FLOP/s of one device in 3x3 convolutions of f32 images: forward, and by its input and its kernel."""
-        import jax
-        import jax.numpy as jnp
-
-        images, side, channels = 8, 32, max(8, self.effort.matrix // 8)
-        flops = 2.0 * images * side**2 * 9 * channels**2
-        dims = ("NHWC", "HWIO", "NHWC")
-
-        def step(x: Any) -> Any:
-            kernel = jnp.full((3, 3, channels, channels), 1e-3, jnp.float32)
-            conv = lambda x, k: jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=dims)  # noqa: E731
-            y, back = jax.vjp(conv, x, kernel)
-            by_input, by_kernel = back(y)
-            return by_input * by_kernel[0, 0, 0, 0]
-
-        # Repeated in no loop: XLA's CPU backend runs a kernel's gradient a hundred times slower inside one.
-        return 3 * flops / self._seconds(step, (images, side, side, channels), np.float32, 1)
-
-    def attention(self, backward: bool = False, implementation: str = "cudnn", positions: int = 4096) -> float | None:
-        """FLOP/s of one device in a causal fused attention of bf16 heads of 128, or in its gradients alone.
-
-        None where it does not run. The gradients' time is that of both, without the forward's.
-        """
-        import jax
-        import jax.numpy as jnp
-
-        heads, head = 16, 128
-        # Scores and their product with values; of a causal mask, half.
-        flops = 4.0 * heads * positions**2 * head / 2
-
-        def forward(x: Any) -> Any:
-            return jax.nn.dot_product_attention(x, x, x, is_causal=True, implementation=implementation)
-
-        def both(x: Any) -> Any:
-            return jax.grad(lambda y: forward(y).astype(jnp.float32).sum())(x).astype(x.dtype)
-
-        try:
-            shape = (1, positions, heads, head)
-            forward_s = self._seconds(forward, shape, jnp.bfloat16, 4)
-            if not backward:
-                return flops / forward_s
-            return 2.5 * flops / max(1e-9, self._seconds(both, shape, jnp.bfloat16, 4) - forward_s)
-        except (RuntimeError, ValueError):  # jax's own errors, and not implemented, are RuntimeErrors
-            return None
+        seconds = self.kernel_seconds(lambda x: x + 1, (count,), np.float32, 4, feeds=True)
+        return 2.0 * self.effort.stream_bytes / seconds
 
     def collective(self, kind: str, nbytes: int, adds: bool = False) -> Sample:
         """Seconds of one collective whose full tensor has about `nbytes` bytes.
@@ -282,4 +342,4 @@ class DeviceBench:
             "all-reduce": lambda x: jax.lax.psum(x, "d") if adds else jax.lax.pmax(x, "d"),
         }[kind]
         count = shard if kind in ("all-gather", "all-to-all") else shard * n
-        return kind, shard * n * 4, self._seconds(step, (count,), np.float32, repeat)
+        return kind, shard * n * 4, self.seconds(step, (count,), np.float32, repeat)

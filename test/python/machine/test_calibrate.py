@@ -6,18 +6,30 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rhino.machine import Cluster
-from rhino.machine.calibrate import fit_link
+from rhino.machine.calibrate import fit_link, with_kernels
 from rhino.machine.collectives import RingModel, group_seconds, ring_bytes
-from rhino.machine.experiments import Sample
+from rhino.machine.experiments import CPU, DeviceBench, Sample
+from rhino.machine.kernel_experiments import (
+    MeasuredElements,
+    attention,
+    convolution_share,
+    convolutions,
+    element_rates,
+    elements,
+)
 from rhino.machine.links import mesh_groups
+from rhino.machine.profiled import kernels_of
 from rhino.machine.protocol_fit import with_hosts_joined, with_protocols
 from rhino.machine.protocols import Protocol
+from rhino.machine.rates import ProductRates
 from rhino.program.operations import COLLECTIVES
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
@@ -134,36 +146,117 @@ def test_links_between_hosts_are_recovered_from_the_times_that_they_make(per_hos
     assert Cluster.from_dict(found.to_dict()) == found
 
 
-def test_attention_is_timed_where_it_runs() -> None:
-    """Fused attention needs a GPU; the experiment itself runs here with XLA's own attention."""
+def bench_here(**changes: Any) -> DeviceBench:
+    """One CPU device, and experiments that take no time."""
     import jax
 
-    from rhino.machine.experiments import CPU, DeviceBench
+    return DeviceBench(jax.devices("cpu")[:1], replace(CPU, seconds=0.0, **changes))
 
-    bench = DeviceBench(jax.devices("cpu")[:1], replace(CPU, seconds=0.01))
-    rates = [bench.attention(backward, implementation="xla", positions=64) for backward in (False, True)]
-    assert all(rate is not None and rate > 0 for rate in rates)
-    assert bench.attention() is None
+
+def test_attention_is_timed_where_it_runs() -> None:
+    """Fused attention needs a GPU; the experiment itself runs here with XLA's own attention."""
+    bench = bench_here(attention=((64, 1024, False), (64, 2048, True)))
+    found = attention(bench, "xla", tokens=128)
+    rows = 128 * 2, 128 * 1
+    for way, products in ("forward", 4), ("backward", 10):
+        sizes = [sample[:3] for sample in found[way]]
+        assert sizes == [
+            (products * r * 64 / c * h, r * 64 / c, r) for r, h, c in zip(rows, (1024, 2048), (1, 2), strict=True)
+        ]
+        assert all(seconds > 0 for *_, seconds in found[way])
+    assert attention(bench, tokens=128) == {}
+
+
+def test_rates_of_elements_are_those_that_their_experiments_say() -> None:
+    measured = MeasuredElements(power_s=5.7e-12, softmax_s=5e-12, width=1024, to_many_s=1.6e-4, to_few_s=7e-3)
+    rates = element_rates(measured, memory_bytes_s=4e12)
+    assert rates.operation_s == pytest.approx(1e-13)
+    assert rates.row_exponential_s == pytest.approx(1e-12)
+    # 16,384 rows of 1,024, 1,024 of them to each of 16 rows.
+    assert rates.addition_s == pytest.approx(1.6e-4 / 2**24)
+    assert rates.clash_s == pytest.approx((7e-3 - 1.6e-4) / 1023)
+
+
+def test_elements_are_timed() -> None:
+    """They are of GPUs; the experiments run here, small."""
+    measured = elements(bench_here(stream_bytes=1 << 18))
+    assert min(measured.power_s, measured.softmax_s, measured.to_many_s, measured.to_few_s) > 0
+
+
+def test_convolutions_that_take_as_long_as_products_have_all_of_their_rate() -> None:
+    rates = ProductRates(start_s=1e-5, tile_s=0.0, tile_depth_s=1e-9, depth_s=0.0)
+    through, of_kernel = (8192.0, 64.0, 576.0), (576.0, 64.0, 8192.0)
+    made = (through, through, of_kernel)
+    # Tiles of 64 x 64 on one multiprocessor; long sums of few of them are not cut where there is no other.
+    working_s = (128 * 576 * 2 + 9 * 8192) * 1e-9
+    assert convolution_share([(made, 3e-5 + working_s)], rates, 1) == pytest.approx(1.0)
+    assert convolution_share([(made, 3e-5 + 4 * working_s)], rates, 1) == pytest.approx(0.25)
+    assert convolution_share([(made, 1e-6)], rates, 1) == 1.0
+    ((sizes, seconds),) = convolutions(bench_here(convolutions=((2, 4, 8),)), "float32")
+    assert sizes == ((32, 8, 72), (32, 8, 72), (72, 8, 32))
+    assert seconds > 0
+
+
+def test_products_that_last_are_those_of_the_end() -> None:
+    bench = bench_here(lasting_s=0.02, matrix=64)
+    most, lasting = bench.matmul("f32"), bench.matmul("f32", lasting=True)
+    assert most is not None and lasting is not None
+    assert 0 < lasting < 1e13
 
 
 def test_products_and_launches_are_timed_and_kept(tmp_path: Path) -> None:
     """Products by shape are of GPUs; the experiments run here on a CPU, small."""
-    import jax
-
-    from rhino.machine.calibrate import with_products
-    from rhino.machine.experiments import CPU, DeviceBench
-
     shapes = tuple((b, m, n, 64) for b in (1, 2) for m in (32, 64) for n in (32, 128))
     ways = ("nn", "nt", "tn")
-    bench = DeviceBench(jax.devices("cpu")[:1], replace(CPU, seconds=0.0, products=shapes, ways=ways))
+    bench = bench_here(products=shapes, ways=ways)
     measured = bench.products("f32")
     assert [sizes[:4] for sizes in measured] == [sizes for sizes in shapes for _ in ways]
     assert all(seconds > 0 for *_, seconds in measured)
     launch_s = bench.launch()
     assert 0 < launch_s < 1
-    cluster = with_products(Cluster.load("dgx-a100"), {"f32": measured}, launch_s, 7, "measured here")
+    a100 = Cluster.load("dgx-a100")
+    preset = a100.device.kernels
+    assert preset is not None
+    # Attention as the preset has it is found again.
+    shares = [(4e9 * p * h, 1e9 * p, 1e6) for p in (1, 4) for h in (64, 128)]
+    found = {
+        "products bf16": [(*sizes[:4], preset.products["bf16"].seconds(*sizes[:4], 7)) for sizes in measured],
+        "launch": launch_s,
+        "convolution": [(((64.0, 64.0, 64.0),), 1e-3)],
+        "attention": {way: [(*s, rates.seconds(*s)) for s in shares] for way, rates in preset.attention.items()},
+        "elements": MeasuredElements(5.7e-12, 5e-12, 1024, 1.6e-4, 7e-3),
+        "lasting": 0.9 * a100.device.peak_flops["bf16"],
+    }
+    cluster = with_kernels(a100, found, 7, "measured here")
     cluster.save(tmp_path / "mine.yaml")
     again = Cluster.load(tmp_path / "mine.yaml")
     assert again == cluster
-    assert again.device.kernels is not None and again.device.kernels.multiprocessors == 7
-    assert again.source_of("device.kernels.products.f32") == "measured here, 24 of each type"
+    kernels = again.device.kernels
+    assert kernels is not None and kernels.multiprocessors == 7 and kernels.elements is not None
+    for way, rates in preset.attention.items():
+        assert kernels.attention[way].seconds(*shares[0]) == pytest.approx(rates.seconds(*shares[0]), rel=1e-3)
+    assert again.efficiency.matmul == pytest.approx(0.9)
+    assert 0 < again.efficiency.convolution < 0.1
+    assert again.source_of("efficiency.convolution").startswith("measured here: of products")
+    assert again.source_of("device.kernels.products.bf16") == "measured here, 24 of each type"
+    assert again.source_of("device.kernels.attention") == "measured here, cuDNN, bf16, 4 shapes"
+
+
+def event(name: str | None, seconds: float) -> SimpleNamespace:
+    """A kernel of a profile, or what belongs to no instruction."""
+    return SimpleNamespace(stats=[("hlo_op", name)] if name else [], duration_ns=seconds * 1e9)
+
+
+def test_kernels_of_a_profile_are_those_of_instructions_on_gpus() -> None:
+    def plane(name: str, **lines: list[SimpleNamespace]) -> SimpleNamespace:
+        return SimpleNamespace(name=name, lines=[SimpleNamespace(name=n, events=e) for n, e in lines.items()])
+
+    twice = [event("dot", 2e-6), event("fusion", 1e-6), event("dot", 4e-6), event(None, 9.0), event("fusion", 1e-6)]
+    profile = SimpleNamespace(
+        planes=[
+            plane("/host:CPU", Stream=twice),
+            plane("/device:GPU:0", Stream1=twice, Steps=twice, Stream2=[event("copy", 3e-6)] * 2),
+            plane("/device:GPU:1", XLA=twice),
+        ]
+    )
+    assert kernels_of(profile, 2) == [{"copy": (3e-6, 1.0), "dot": (3e-6, 1.0), "fusion": (1e-6, 1.0)}]

@@ -1,0 +1,81 @@
+"""Steps that run on one GPU: presets of the examples, their batches, and how they are planned for it.
+
+Owns the cases of `bench.gpu`. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+import rhino
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A preset of examples/models with a batch that one GPU of 80 GB holds, and fields of its configuration changed."""
+
+    name: str
+    module: str
+    preset: str
+    batch: int
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 2.0
+
+
+CASES: tuple[Case, ...] = (
+    Case("gpt-1.3b", "gpt", "1.3b", 4, {"layers": 8}),
+    Case("gpt-350m", "gpt", "350m", 16, {"scan": True, "remat": True}),
+    Case("llama2-7b", "llama", "llama2-7b", 2, {"layers": 2, "attention": "cudnn"}),
+    Case("llama3-8b", "llama", "llama3-8b", 1, {"layers": 2, "attention": "cudnn", "fused": True}),
+    Case("bert-large", "bert", "large", 32),
+    Case("t5-base", "t5", "base", 16, {"scan": True}),
+    Case("vit-l16", "vit", "l16", 64),
+    Case("clip-b16", "clip", "b16", 128, {"scan": True}),
+    Case("resnet50", "convnet", "resnet50", 256),
+    Case("wide-resnet", "wide_resnet", "250m", 32),
+    Case("unet-64", "unet", "adm-64", 32),
+    Case("moe-380m", "moe", "380m", 16),
+    Case("dlrm-kaggle", "dlrm", "kaggle", 16384),
+    Case("lstm-250m", "lstm", "250m", 128),
+    Case("mlp-wide", "mlp", "wide", 1024),
+    Case("mlp-deep", "mlp", "deep", 4096),
+)
+QUICK: tuple[Case, ...] = (
+    Case("mlp-tiny", "mlp", "tiny", 16, seconds=0.2),
+    Case("gpt-tiny", "gpt", "tiny", 8, seconds=0.2),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A case's step, planned for one device."""
+
+    init: Any
+    step: Any
+    shapes: Any
+    batch: Any
+    plan: rhino.Plan
+
+
+def planned(case: Case, cluster: rhino.Cluster) -> Planned:
+    """The case's plan for a cluster of one device: one program, its batch in one piece."""
+    model = importlib.import_module(f"examples.models.{case.module}")
+    config = dataclasses.replace(model.PRESETS[case.preset], **case.changes)
+    init, train_step = model.make_train_step(config)
+    batch = model.example_batch(config, case.batch)
+    step = rhino.parallelize(train_step, cluster=cluster, donate_argnums=(0,), microbatches=1)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    return Planned(init, step, shapes, batch, step.plan(shapes, batch))
+
+
+def one_device(preset: str) -> rhino.Cluster:
+    """A preset's device, alone."""
+    cluster = rhino.Cluster.load(preset)
+    level = dataclasses.replace(cluster.levels[0], size=1)
+    return dataclasses.replace(cluster, devices_per_host=1, levels=(level,))
