@@ -60,7 +60,7 @@ class AlphaBeta(AffineModel):
 
 @dataclass(frozen=True, slots=True)
 class Textbook(TimeModel):
-    """A mesh's collectives by `links`, each op by `work`; nothing overlaps, and what comes from the host is free."""
+    """Collectives of a mesh by `links`, ops by `work`; nothing overlaps or is combined, what the host gives is free."""
 
     links: Callable[[tuple[int, ...]], CommModel]
     work: Callable[[Graph], Sequence[float]]
@@ -76,6 +76,10 @@ class Textbook(TimeModel):
     @property
     def window(self) -> float:
         return 0.0
+
+    @property
+    def starts_shared(self) -> bool:
+        return False
 
     def seconds(self, graph: Graph) -> Sequence[float]:
         return self.work(graph)

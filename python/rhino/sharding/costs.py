@@ -18,6 +18,7 @@ from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Factors
+from rhino.sharding.combining import shared_seconds
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, stacked
 from rhino.sharding.manual import Inside, open_states, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
@@ -49,7 +50,7 @@ class Costs:
     `heavy[o]` what shares of a dot, convolution or kernel take; `host_bytes_s` the rate at which a device gets its
     part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are the mesh's axes,
     as pins spell them. The tied transfers `hideable` can run beside the share `window` of computing
-    (`rhino.sharding.overlap`); `apart` is of `rhino.sharding.landing`.
+    (`rhino.sharding.overlap`); `combines` is of `rhino.sharding.combining`, `apart` of `rhino.sharding.landing`.
     """
 
     problem: Problem
@@ -63,12 +64,13 @@ class Costs:
     names: tuple[str, ...] = ()
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
+    combines: Mapping[int, float] = field(default_factory=dict)
     insides: Mapping[int, Inside] = field(default_factory=dict)
     apart: Mapping[int, float] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
     tensors: dict[tuple[int, Factors | None], Ways] = field(default_factory=dict)
-    known: dict[tuple[float, Way], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
+    known: dict[tuple[float, Way, float], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
     routes: dict[Way, Route] = field(default_factory=dict)
     forms: dict[int, Form] = field(default_factory=dict)
     weights: list[float] = field(default_factory=list)
@@ -94,7 +96,7 @@ class Costs:
             times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.launches, times.heavy,
             model.host_bytes_s,
             back_end=model.back_end, window=model.window if times.hideable else 0.0, hideable=times.hideable,
-            names=tuple(names), insides=times.insides, apart=times.apart,
+            combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
         )  # fmt: skip
 
     @property
@@ -116,19 +118,36 @@ class Costs:
         return self.problem.graph.ops[node.ops[0]].manual if node.kind == "op" else None
 
     def convert(
-        self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE
+        self,
+        v: int,
+        source: Layout,
+        target: Layout,
+        form: Form = "dot",
+        orders: Orders = FREE,
+        together: float = 0.0,
     ) -> tuple[float, tuple[RouteStep, ...]]:
-        """Seconds and collectives of one conversion of a value; `orders` of the axes at both ends, where chosen."""
+        """Seconds and collectives of one conversion of a value.
+
+        Args:
+          orders: of the axes at both ends, where chosen.
+          together: the bytes of all that its collectives may be combined with.
+        """
         if source == target and orders[0] == orders[1]:
             return 0.0, ()
         nbytes, way = self.sent(v), (source, target, form, orders, self._odd(v, source, target))
-        found = self.known.get((nbytes, way))
+        found = self.known.get((nbytes, way, together))
         if found is None:
             # Steps do not name dimensions, and most ways are one of few.
             start, end, odd = ranked(source, target, way[-1])
             steps = tuple([step.scaled(nbytes) for step in self._route((start, end, form, orders, odd)).steps])
-            found = self.known[nbytes, way] = (sum(self.comm.time(s.kind, s.axes, s.nbytes) for s in steps), steps)
+            seconds = sum(self.step_seconds(step, together) for step in steps)
+            found = self.known[nbytes, way, together] = (seconds, steps)
         return found
+
+    def step_seconds(self, step: RouteStep, together: float = 0.0) -> float:
+        """Seconds of one collective, of which XLA may combine so many bytes."""
+        most = min(self.back_end.combined_bytes(step.kind), together)
+        return shared_seconds(self.comm, step.kind, step.axes, step.nbytes, most)
 
     def route(self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:
         """The way of a conversion of a value, for one byte."""
@@ -291,8 +310,13 @@ class Costs:
         self, transfer: LayoutTransfer, source: Layout, target: Layout, orders: Orders = FREE
     ) -> tuple[float, tuple[RouteStep, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
-        seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders)
+        together = self.together(transfer)
+        seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, together)
         return seconds * self.trips(transfer, source, target), steps
+
+    def together(self, transfer: LayoutTransfer) -> float:
+        """Bytes of all that the collectives of a transfer may be combined with; 0 where something waits for them."""
+        return self.combines.get(transfer.index, 0.0)
 
     def trips(self, transfer: LayoutTransfer, source: Layout, target: Layout) -> int:
         """How often a conversion is made. `XLA: sums-leave-loops`."""

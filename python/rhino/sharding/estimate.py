@@ -71,11 +71,13 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
     graph, nesting = problem.graph, nest(costs, chosen)
     events = []
 
-    def add(op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None) -> None:
+    def add(
+        op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None, together: float = 0.0
+    ) -> None:
         for step in steps:
             axes = tuple(costs.names[a] for a in step.axes)
             sent = ring_bytes(step.kind, prod(costs.sizes[a] for a in step.axes), step.nbytes)
-            one = costs.comm.time(step.kind, step.axes, step.nbytes) if seconds is None else seconds
+            one = costs.step_seconds(step, together) if seconds is None else seconds
             events.append(CollectiveEvent(op, step.kind, axes, sent, one, trips))
 
     for node in problem.nodes if graph.axes or every else ():
@@ -90,7 +92,7 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
         tied = quotient.standing.get(quotient.tied[transfer.index] if every else transfer.index)
         if tied is not None:
             for _, steps, source, target in paid(costs, tied, chosen, nesting):
-                add(transfer.op, steps, costs.trips(tied, source, target))
+                add(transfer.op, steps, costs.trips(tied, source, target), together=costs.together(tied))
     return sorted(events, key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
 
 

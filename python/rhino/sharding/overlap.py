@@ -29,25 +29,31 @@ def hidden_seconds(compute_s: float, overlappable_s: float, window: float) -> fl
     return WON * min(overlappable_s, window * compute_s)
 
 
-def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
+def stored_transfers(problem: Problem, quotient: Quotient) -> frozenset[int]:
     """Indices of the tied transfers that move parameters or gradients: nothing waits for them but the update.
 
     What a cache gets from activations has a donated argument in its cone too, but the step's answer waits for it.
     """
-    if not back_end(cluster.device.xla_target).asynchronous:  # XLA: asynchronous-collectives
-        return frozenset()
     persistent = persistent_classes(problem, quotient)
     waited = _waited(problem.graph)
-    early = _early(problem, quotient)
 
     def moves(transfer: LayoutTransfer) -> bool:
         if transfer.kind == "return":
-            return transfer.index in early
+            return True
         end = transfer.sources[0] if transfer.kind == "use" else transfer.targets[0]
         stored = end.node in persistent or _reads_persistent(problem, quotient, transfer, persistent)
         return stored and not waited[transfer.value]
 
     return frozenset(transfer.index for transfer, _ in quotient.transfers if moves(transfer))
+
+
+def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
+    """Of `stored_transfers`, those that computing can hide: there is some beside them."""
+    if not back_end(cluster.device.xla_target).asynchronous:  # XLA: asynchronous-collectives
+        return frozenset()
+    stored, early = stored_transfers(problem, quotient), _early(problem, quotient)
+    returns = {transfer.index for transfer, _ in quotient.transfers if transfer.kind == "return"}
+    return frozenset(stored - (returns - early))
 
 
 @once

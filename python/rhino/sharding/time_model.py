@@ -12,9 +12,10 @@ from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
 from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_seconds
 from rhino.program.data import Graph
+from rhino.sharding.combining import combinable
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
-from rhino.sharding.overlap import WINDOW, hideable_transfers
+from rhino.sharding.overlap import WINDOW, hideable_transfers, stored_transfers
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import BackEnd, back_end
@@ -47,6 +48,11 @@ class TimeModel:
         """Share of computing that hideable collectives can run beside (`rhino.sharding.overlap`)."""
         return WINDOW
 
+    @property
+    def starts_shared(self) -> bool:
+        """Whether collectives that XLA combines cost one start (`rhino.sharding.combining`), or each its own."""
+        return True
+
     def seconds(self, graph: Graph) -> Sequence[float]:
         """Per op, its undivided compute seconds in a step, launches of what is no dot, convolution or kernel apart."""
         return op_seconds(graph, self.cluster)
@@ -68,8 +74,9 @@ class TimeModel:
 class ProgramTimes:
     """Times of one program that are the same on every mesh.
 
-    `seconds`, `launches` and `heavy` are the model's; the tied transfers `hideable` are `rhino.sharding.overlap`'s;
-    `insides` are of manual computations, by op; `apart` is of `rhino.sharding.landing`.
+    `seconds`, `launches` and `heavy` are the model's; the tied transfers `hideable` are `rhino.sharding.overlap`'s, and
+    `combines` is of `rhino.sharding.combining`; `insides` are of manual computations, by op; `apart` is of
+    `rhino.sharding.landing`.
     """
 
     problem: Problem
@@ -79,6 +86,7 @@ class ProgramTimes:
     launches: Sequence[float]
     heavy: Mapping[int, HeavyTimes]
     hideable: frozenset[int]
+    combines: Mapping[int, float]
     insides: Mapping[int, Inside]
     apart: Mapping[int, float]
 
@@ -88,5 +96,7 @@ class ProgramTimes:
         graph, cluster = problem.graph, model.cluster
         return cls(
             problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
-            hideable_transfers(problem, quotient, cluster), insides(graph, cluster), apart_seconds(graph, cluster),
+            hideable_transfers(problem, quotient, cluster),
+            combinable(problem, quotient, stored_transfers(problem, quotient) if model.starts_shared else ()),
+            insides(graph, cluster), apart_seconds(graph, cluster),
         )  # fmt: skip

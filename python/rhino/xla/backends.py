@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from types import MappingProxyType
 from typing import Literal
 
@@ -26,6 +27,8 @@ _GPU_OPTIONS: Mapping[str, int] = MappingProxyType(
         "xla_gpu_reduce_scatter_combine_threshold_bytes": _COMBINE_BYTES,
     }
 )
+# What is combined with others like it.
+_COMBINED = ("all-reduce", "all-gather", "reduce-scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class BackEnd:
       shared_kept: what many kernels read is written, if what it is made of is more.
       siblings_merged: what goes over the same elements is one kernel, with several results.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
+      gathers_combined: independent all-gathers, and reduce-scatters, become one, as all-reduces do everywhere.
       options: what Rhino tells XLA, unless the caller says otherwise.
     """
 
@@ -64,7 +68,14 @@ class BackEnd:
     shared_kept: bool = True
     siblings_merged: bool = True
     refuses_algorithms: bool = False
+    gathers_combined: bool = True
     options: Mapping[str, int] = field(default_factory=lambda: _GPU_OPTIONS, hash=False)
+
+    def combined_bytes(self, kind: str) -> float:
+        """Up to how many bytes in all independent collectives of a kind become one; 0 where they do not."""
+        if kind not in _COMBINED or not (kind == "all-reduce" or self.gathers_combined):
+            return 0.0
+        return self.options.get(f"xla_gpu_{kind.replace('-', '_')}_combine_threshold_bytes", inf)
 
     @property
     def widened(self) -> Literal["nothing", "elements", "dots"]:
@@ -73,6 +84,7 @@ class BackEnd:
 
 
 _CPU = BackEnd(
+    gathers_combined=False,
     sums_merge=False,
     sums_leave_loops=False,
     reduce_scatters=False,

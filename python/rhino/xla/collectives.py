@@ -215,12 +215,28 @@ COLLECTIVES = (
     ),
     Behaviour(
         "collectives-combined",
-        "Independent collectives of one kind and groups become one, up to a threshold.",
-        "AllReduceCombiner, AllGatherCombiner, ReduceScatterCombiner",
+        "Independent all-reduces over the same groups become one, on GPUs up to a threshold.",
+        "AllReduceCombiner",
         probe=Probe(
             program(f"{_FOUR} -> {M} @[-, -], {M} @[-, -]", f"{_TWO_SUMS}return %0, %1 : {M}, {M}"),
             lambda c: instructions(c, "all-reduce") == 1,
         ),
+        where=TARGETS,
+    ),
+    Behaviour(
+        "gathers-combined",
+        "Independent all-gathers, and reduce-scatters, become one as well.",
+        "AllGatherCombiner, ReduceScatterCombiner",
+        probe=Probe(
+            program(
+                f"%a: {M} @[x, -], %b: {M} @[x, -] -> {M} @[-, -], {M} @[-, -]",
+                f"""%0 = stablehlo.tanh %a : {M}
+          %1 = stablehlo.tanh %b : {M}
+          return %0, %1 : {M}, {M}""",
+            ),
+            lambda c: instructions(c, "all-gather") == 1,
+        ),
+        field="gathers_combined",
         where=TARGETS,
     ),
     Behaviour(

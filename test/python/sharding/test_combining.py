@@ -1,0 +1,84 @@
+"""Starts of collectives that XLA combines: whose are shared, what a share costs, and that search and events agree."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from search_programs import adam_step, compiled, host, module_of
+
+from rhino.ir.import_graph import import_graph
+from rhino.machine import Cluster
+from rhino.machine.collectives import RingModel
+from rhino.sharding import Options, plan_sharding
+from rhino.sharding.combining import combinable, shared_seconds
+from rhino.sharding.cones import build_problem
+from rhino.sharding.estimate import collectives
+from rhino.sharding.overlap import stored_transfers
+from rhino.sharding.symmetry import tie_repeats
+from rhino.xla import back_end
+
+MIB = 2**20
+
+
+@given(st.integers(1, 2**28), st.integers(1, 2**28))
+def test_parts_of_a_collective_take_what_it_takes(nbytes: int, rest: int) -> None:
+    comm, together = RingModel(Cluster.load("dgx-h100"), (8,)), float(nbytes + rest)
+    shares = [shared_seconds(comm, "all-reduce", (0,), b, together) for b in (nbytes, rest)]
+    assert sum(shares) == pytest.approx(comm.time("all-reduce", (0,), together))
+    # A start is shared, and nothing else: no part is dearer than by itself, none sends faster than the whole.
+    assert shares[0] <= comm.time("all-reduce", (0,), nbytes) * (1 + 1e-12)
+    assert shared_seconds(comm, "all-reduce", (0,), nbytes, float(nbytes)) == comm.time("all-reduce", (0,), nbytes)
+
+
+@pytest.mark.parametrize(
+    "target, kind, most",
+    [
+        ("h100", "all-reduce", 16 * MIB),
+        ("h100", "all-gather", 16 * MIB),
+        ("h100", "reduce-scatter", 16 * MIB),
+        ("h100", "all-to-all", 0),
+        ("h100", "collective-permute", 0),
+        ("cpu", "all-reduce", float("inf")),
+        ("cpu", "all-gather", 0),
+    ],
+)
+def test_what_xla_combines(target: str, kind: str, most: float) -> None:
+    assert back_end(target).combined_bytes(kind) == most
+
+
+def test_gradients_are_combinable_and_activations_are_not() -> None:
+    function, arguments = adam_step(4, 64, 32)
+    graph = import_graph(module_of(function, *arguments, donate=(0,), roles=True))
+    problem = build_problem(graph)
+    quotient = tie_repeats(problem)
+    found = combinable(problem, quotient, stored_transfers(problem, quotient))
+    parameters = 4 * (32 * 32 + 32) * 4
+    kinds = {t.kind: found[t.index] for t, _ in quotient.transfers if t.index in found}
+    # What uses a parameter is there twice of a bias: for its sum, and for its update.
+    assert kinds == {"use": parameters + 4 * 32 * 4, "define": parameters, "return": parameters}
+    activations = {t.index for t, _ in quotient.transfers if graph.values[t.value].shape == (64, 32)}
+    assert activations and not activations & found.keys()
+    assert len(found) + len(activations) == len(quotient.transfers)
+
+
+def test_the_starts_of_gradients_count_once() -> None:
+    """Data parallelism of a small step: as many all-reduces as parameters, which XLA makes one."""
+    function, arguments = adam_step(6, 512, 64)
+    module = module_of(function, *arguments, donate=(0,))
+    graph = import_graph(module)
+    cpu = host(4, target="cpu", reduce_scatter=False)
+    for argument in graph.arguments:
+        rank = len(graph.values[argument.value].shape)
+        split = ("x",) if argument.name in ("x", "y") else ()
+        graph.pins[argument.value] = (f"argument {argument.name}", (split, (), ())[:rank])
+    solution = plan_sharding(graph, cpu, Options(mesh=(4,)))
+    counts, sent = compiled(module, graph, solution)
+    assert counts == {"all-reduce": 1}
+    assert solution.predicted.collectives["all-reduce"] >= 12
+    assert dict(sent) == solution.predicted.comm_bytes
+    comm = RingModel(cpu, (4,))
+    whole = comm.time("all-reduce", (0,), 6 * (64 * 64 + 64) * 4)
+    assert solution.predicted.comm_s == pytest.approx(whole)
+    events = collectives(solution.costs, solution.states, every=True)
+    assert sum(e.seconds * e.trips for e in events) == pytest.approx(whole)
