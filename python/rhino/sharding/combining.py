@@ -7,27 +7,35 @@ gathers-combined, threshold-keeps-apart`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 
 from rhino.machine.collectives import CommModel
-from rhino.sharding.problem import Problem
+from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
 
 
 def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) -> Mapping[int, float]:
     """Per tied transfer, the bytes of all that its collectives may be combined with, itself included.
 
-    Those of parameters, of gradients, or of parameters' next values, that are made as often: nothing waits for one of
-    them before another starts. No layout is known yet, so that bytes are those of whole tensors.
+    Those of parameters, of gradients, or of parameters' next values, in one trip of a loop: nothing waits for one of them
+    before another starts. No layout is known yet. So bytes are those of whole tensors; and vectors, which plans seldom
+    divide as they divide matrices, have a start of their own.
 
     Args:
       stored: the tied transfers that move parameters or gradients (`rhino.sharding.overlap`).
     """
-    total: dict[tuple[str, int], float] = defaultdict(float)
-    tied = [(transfer, count) for transfer, count in quotient.transfers if transfer.index in stored]
-    for transfer, count in tied:
-        total[transfer.kind, transfer.trips] += count * problem.graph.values[transfer.value].nbytes
-    return {transfer.index: total[transfer.kind, transfer.trips] for transfer, _ in tied}
+    ops, values = problem.graph.ops, problem.graph.values
+
+    def alike(transfer: LayoutTransfer) -> Hashable:
+        value = values[transfer.value]
+        matrix = sum(n > 1 for n in value.shape) > 1
+        return transfer.kind, ops[transfer.op].parent, transfer.trips, value.dtype, matrix
+
+    tied = [(transfer, alike(transfer), count) for transfer, count in quotient.transfers if transfer.index in stored]
+    total: dict[Hashable, float] = defaultdict(float)
+    for transfer, key, count in tied:
+        total[key] += count * values[transfer.value].nbytes
+    return {transfer.index: total[key] for transfer, key, _ in tied}
 
 
 def shared_seconds(comm: CommModel, kind: str, axes: tuple[int, ...], nbytes: float, together: float) -> float:
