@@ -17,9 +17,9 @@ from rhino.sharding.symmetry import Quotient
 def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) -> Mapping[int, float]:
     """Per tied transfer, the bytes of all that its collectives may be combined with, itself included.
 
-    Those of parameters, of gradients, or of parameters' next values, in one trip of a loop: nothing waits for one of them
-    before another starts. No layout is known yet. So bytes are those of whole tensors; and vectors, which plans seldom
-    divide as they divide matrices, have a start of their own.
+    Those of parameters, of gradients, or of parameters' next values, in one trip of a loop: nothing waits for one of
+    them before another starts. No layout is known yet. So bytes are those of whole tensors; and vectors, which plans
+    seldom divide as they divide matrices, have a start of their own.
 
     Args:
       stored: the tied transfers that move parameters or gradients (`rhino.sharding.overlap`).
