@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,23 +63,31 @@ def make_plans(case: Case, timeout_s: float) -> Row:
     return {"case": case.name, "plans": plans, "error": error}
 
 
-def executable_file(plan: Row, sources: str) -> Path:
-    """Where what XLA made of a plan is kept."""
-    target = plan["cluster"]["target"]
-    return FOLDER / f"{Path(plan['module']).stem}-{target}-{sources}.xla.json"
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """How plans are compiled: a digest of the sources that do it, and whether collectives are put beside computing."""
+
+    sources: str
+    overlap: bool
+
+    def file(self, plan: Row) -> Path:
+        """Where what XLA made of a plan is kept."""
+        order = "beside" if self.overlap else "plain"
+        return FOLDER / f"{Path(plan['module']).stem}-{plan['cluster']['target']}-{order}-{self.sources}.xla.json"
 
 
-def compile_plan(name: str, plan: Row, sources: str, timeout_s: float) -> None:
+def compile_plan(name: str, plan: Row, how: Compiling, timeout_s: float) -> None:
     """Compile the module of a case's plan, with its timeline, unless that was done; a failure is kept as one."""
-    path = executable_file(plan, sources)
+    path = how.file(plan)
     if path.exists():
         return
     note(f"{name}: compiling {plan['plan']} for {plan['cluster']['target']}")
     draft = path.with_suffix(".draft")
     command = [*tool("rhino"), "compile", FOLDER / plan["module"], "--target", plan["cluster"]["target"]]
     timeline = ["--timeline", os.devnull, "--cluster", name.partition("@")[2]]
+    order = ["--overlap"] if how.overlap else []
     try:
-        run([*command, *timeline, "--json", draft, "-q"], env={"JAX_PLATFORMS": "cpu"}, timeout_s=timeout_s)
+        run([*command, *timeline, *order, "--json", draft, "-q"], env={"JAX_PLATFORMS": "cpu"}, timeout_s=timeout_s)
     except BenchError as failure:
         lines = str(failure).strip().splitlines()
         note(f"{name} {plan['plan']}: {lines[-1]}")
@@ -104,10 +113,10 @@ def each(jobs: int, work: Sequence[Callable[[], Any]]) -> list[Any]:
         return [future.result() for future in [pool.submit(task) for task in work]]
 
 
-def finish(row: Row, sources: str) -> Row:
+def finish(row: Row, how: Compiling) -> Row:
     """A case with what is known of its plans."""
     for plan in row["plans"]:
-        path = executable_file(plan, sources) if "module" in plan else None
+        path = how.file(plan) if "module" in plan else None
         if path is not None and path.exists():
             plan["xla"] = json.loads(path.read_text(encoding="utf-8"))
             plan["fidelity"] = fidelity(plan)
@@ -122,9 +131,13 @@ def _safely(case: Case, work: Callable[[], Row]) -> Row:
         return {"case": case.name, "plans": [], "error": str(failure).strip().splitlines()[-1]}
 
 
-def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Row]:
-    """Plan all cases, the small ones first; then compile, the small ones first and found plans before experts'."""
-    compiling = digest_of(*_COMPILING)
+def measure(cases: Sequence[Case], args: argparse.Namespace, overlap: bool = False) -> list[Row]:
+    """Plan all cases, the small ones first; then compile, the small ones first and found plans before experts'.
+
+    Args:
+      overlap: whether collectives are put beside computing, as `rhino.parallelize` has it, or XLA's order is plain.
+    """
+    compiling = Compiling(digest_of(*_COMPILING), overlap)
     work = [partial(_safely, case, partial(make_plans, case, args.timeout)) for case in cases]
     rows: list[Row] = each(args.jobs, work)
     queue = [(i, row["case"], plan) for row in rows for i, plan in enumerate(to_compile(row, args.compile))]

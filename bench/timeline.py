@@ -3,9 +3,10 @@
     python -m bench.timeline [--full] [--only TEXT ...] [--clusters C ...] [--compile found|best|all]
                              [--jobs N] [--quick] [--json FILE|-]
 
-Of each plan, found or an expert's, the search's step time is divided by the timeline's (`rhino compile --timeline`):
-the same model of the device, applied to the kernels, the order and the collectives that XLA chose. Of each case the
-ranks of its plans are compared. What plan_quality keeps is used, and kept.
+Of each plan, found or an expert's, the search's step time is divided by the timeline's (`rhino compile --overlap
+--timeline`): the same model of the device, applied to the kernels, the order and the collectives that XLA chose where
+it puts collectives beside computing, as `rhino.parallelize` has it. Of each case the ranks of its plans are compared.
+What plan_quality keeps of plans is used, and kept.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def body() -> None:
     models = QUICK if args.quick else FULL if args.full else STANDARD
     clusters = args.clusters[:1] if args.quick else args.clusters
     cases = select([Case(model, cluster) for model in models for cluster in clusters], args.only)
-    rows = [judged(row) for row in measure(cases, args)]
+    rows = [judged(row) for row in measure(cases, args, overlap=True)]
     found = summary(rows)
     publish("timeline", args, {"cases": rows, "summary": found}, tables(rows, found))
     failed = [row["case"] for row in rows if row["error"]]

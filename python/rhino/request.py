@@ -240,10 +240,10 @@ class PlanRequest:
         return {name: getattr(self, name) for name in OPTIONS}
 
 
-def _times(given: Cluster | str | bool | None) -> Cluster | bool:
+def _times(given: Cluster | str | bool | None) -> Cluster | bool | None:
     from rhino.machine import Cluster
 
-    return Cluster.load(given) if isinstance(given, str) else given or False
+    return Cluster.load(given) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +252,13 @@ class CompileRequest:
 
     Attributes:
       options: XLA compiler options, which win over Rhino's own.
-      overlap: a cluster by whose times XLA puts collectives beside computing; True for the one that runs the program.
+      overlap: a cluster by whose times XLA puts collectives beside computing; True for the one that runs the program,
+        and None for it where one process has all of its devices: several must not come to different orders.
     """
 
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    overlap: Cluster | bool = _asked(  # noqa: RUF009
-        False,
+    overlap: Cluster | bool | None = _asked(  # noqa: RUF009
+        None,
         "put collectives beside computing, in the order that is best by the times of the cluster; compiles twice",
         read=_times,
         metavar="CLUSTER",
@@ -274,9 +275,10 @@ class CompileRequest:
         """
         return cls(options or {}, **_read("compiling", COMPILE_OPTIONS, given))
 
-    def on(self, cluster: Cluster | None) -> CompileRequest:
-        """The same request where that cluster, if it is known, runs the program."""
-        return dataclasses.replace(self, overlap=cluster) if self.overlap is True and cluster else self
+    def on(self, cluster: Cluster | None, alone: bool = False) -> CompileRequest:
+        """The same request where that cluster, if it is known, runs the program; `alone`: in one process."""
+        meant = self.overlap is True or (alone and self.overlap is None)
+        return dataclasses.replace(self, overlap=cluster) if meant and cluster else self
 
     @property
     def times(self) -> Cluster | None:

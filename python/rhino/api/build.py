@@ -81,14 +81,14 @@ def build(
         made = PipelineStep.again(follow.compiled, traced) if follow and follow.plan.source is plan.source else None
         return BuiltPipeline(
             traced, Plan.of(plan, there), there, call.statics, keys, made, [None] * len(keys), job=job,
-            how=options.how.on(cluster),
+            how=options.how.on(cluster, alone=job is None),
         )  # fmt: skip
     binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
     return Built(
         traced, Plan.of(plan, binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in),
-        job, read_results(traced, binding) if job else (), options.how.on(cluster),
+        job, read_results(traced, binding) if job else (), options.how.on(cluster, alone=job is None),
     )  # fmt: skip
 
 

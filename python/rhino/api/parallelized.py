@@ -327,7 +327,8 @@ def parallelize(
       annotations: "keep" plans around the sharding constraints that are in the step, on the axes of its own mesh, and
         warns of those that cannot be kept; "ignore" plans as if there were none.
       overlap: True has XLA put collectives beside computing by the cluster's times, for which it compiles each program
-        twice (`rhino.compile.overlap`). It takes some memory more. On CPUs nothing runs beside computing.
+        twice (`rhino.compile.overlap`), False leaves its plain order, which takes a little less memory. By default True
+        in a job of one process. On CPUs nothing runs beside computing.
 
     Raises:
       RhinoError: an option is not valid.

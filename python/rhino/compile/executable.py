@@ -312,7 +312,7 @@ def _compile(
     bytecode: bytes | None = None,
 ) -> Executable:
     times = how.times
-    if times is None or not back_end(target).asynchronous:
+    if times is None or not back_end(target).asynchronous or signature.devices == 1:
         return _compile_once(lowered, target, signature, how.options, bytecode)
     start = time.perf_counter()
 

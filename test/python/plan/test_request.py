@@ -75,6 +75,9 @@ def test_the_cluster_of_a_step_says_its_times_where_nothing_else_does() -> None:
     assert CompileRequest.of(overlap="dgx-h100:4").on(host).times == hosts
     assert CompileRequest.of(overlap=True).on(host).times == host
     assert CompileRequest.of().on(host).times is None
+    # Several processes must not come to different orders.
+    assert CompileRequest.of().on(host, alone=True).times == host
+    assert CompileRequest.of(overlap=False).on(host, alone=True).times is None
     with pytest.raises(RhinoError, match="nothing says by which cluster's times"):
         CompileRequest(overlap=True).on(None).times  # noqa: B018
 
