@@ -28,10 +28,6 @@ OPTIONS: Mapping[str, Any] = MappingProxyType(
         "xla_gpu_reduce_scatter_combine_threshold_bytes": 4 * 2**20,
     }
 )
-# A trip of a loop over layers has little beside which its own collectives could run: they move to another trip.
-PIPELINED: Mapping[str, Any] = MappingProxyType(
-    {f"xla_gpu_enable_pipelined_{kind}": True for kind in ("all_gather", "all_reduce", "reduce_scatter")}
-)
 # A file, which is gone when the program is compiled.
 PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 # Of a step, what computing may wait for without a second compilation.
@@ -46,9 +42,11 @@ def overlapped(
     XLA's scheduler puts a collective beside as much computing as it takes to its mind. That knows the times of few
     devices and of no network. So the program is compiled, every instruction is priced as `read_timeline` does, and it
     is compiled again with these times in the form of a measured profile. What has the shorter timeline is kept. It
-    takes more memory than the plain order, because gradients are put off, and layers' weights are gathered in the trip
-    before theirs: where neither fits what plans may use of a device, collectives stay in their trips, and where that
-    does not either, the plain order is compiled.
+    takes more memory than the plain order, because gradients are put off: where neither fits what plans may use of a
+    device, the plain order is compiled.
+
+    XLA can also move collectives of a loop to another trip (`xla_gpu_enable_pipelined_all_gather` and the like). That is
+    left alone: it ended the process on an LSTM.
 
     Args:
       compile_with: compiles the program with these options beside Rhino's own.
@@ -58,37 +56,23 @@ def overlapped(
       RhinoError: XLA refuses the plain order, too.
     """
     try:
-        for ours in ({**OPTIONS, **PIPELINED}, OPTIONS):
-            fits = [
-                (seconds, one)
-                for seconds, one in _ordered(compile_with, cluster, {**ours, **options})
-                if one.memory_analysis().peak_bytes <= cluster.device.plan_bytes
-            ]
-            if fits:
-                return min(fits, key=lambda one: one[0])[1]
+        first = compile_with({**OPTIONS, **options})
+        timeline = first.timeline(cluster)
+        found = [(timeline.total_s, first)]
+        if sum(timeline.exposed_s.values()) > _WORTH * timeline.total_s:
+            # XLA reads the file while it compiles, and never again.
+            with tempfile.NamedTemporaryFile("w", prefix="rhino-", suffix=".pbtxt", encoding="utf-8") as file:
+                file.write(profile(timeline))
+                file.flush()
+                again = compile_with({**OPTIONS, PROFILE: file.name, **options})
+            found.append((again.timeline(cluster).total_s, again))
     except RhinoError as error:
         # These options are XLA's own business, and change: a step must not fail by them.
         plain = compile_with(options)
         warnings.warn(f"collectives wait in XLA's plain order: {error}", RhinoWarning, stacklevel=2)
         return plain
-    return compile_with(options)
-
-
-def _ordered(
-    compile_with: Callable[[Mapping[str, Any]], Executable], cluster: Cluster, options: Mapping[str, Any]
-) -> list[tuple[float, Executable]]:
-    """The program by XLA's own times, and by the cluster's where computing waits: seconds of a step, and what it is."""
-    first = compile_with(options)
-    timeline = first.timeline(cluster)
-    found = [(timeline.total_s, first)]
-    if sum(timeline.exposed_s.values()) > _WORTH * timeline.total_s:
-        # XLA reads the file while it compiles, and never again.
-        with tempfile.NamedTemporaryFile("w", prefix="rhino-", suffix=".pbtxt", encoding="utf-8") as file:
-            file.write(profile(timeline))
-            file.flush()
-            again = compile_with({PROFILE: file.name, **options})
-        found.append((again.timeline(cluster).total_s, again))
-    return found
+    fits = [one for one in found if one[1].memory_analysis().peak_bytes <= cluster.device.plan_bytes]
+    return min(fits, key=lambda one: one[0])[1] if fits else compile_with(options)
 
 
 def profile(timeline: Timeline) -> str:

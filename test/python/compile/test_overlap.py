@@ -16,13 +16,12 @@ import pytest
 import rhino
 from rhino.cli.main import main
 from rhino.compile.executable import compile_module
-from rhino.compile.overlap import OPTIONS, PIPELINED, PROFILE, overlapped
+from rhino.compile.overlap import OPTIONS, PROFILE, overlapped
 from rhino.compile.timeline import Event, Timeline
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 
 CLUSTER = Cluster.load("dgx-h100:1")
-OURS = {**OPTIONS, **PIPELINED}
 
 
 @dataclass
@@ -61,13 +60,13 @@ class Compiler:
 def test_where_computing_hardly_waits_one_compilation_is_enough() -> None:
     compiler = Compiler(Compiled(1.0, 0.009))
     assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[0]
-    assert compiler.asked == [{**OURS, "mine": 1}]
+    assert compiler.asked == [{**OPTIONS, "mine": 1}]
 
 
 def test_else_the_scheduler_is_told_what_each_instruction_takes() -> None:
     compiler = Compiler(Compiled(1.0, 0.1), Compiled(0.95, 0.05))
     assert overlapped(compiler, CLUSTER, {}) is compiler.made[1]
-    assert compiler.asked == [OURS] * 2
+    assert compiler.asked == [dict(OPTIONS)] * 2
     assert compiler.profiles == [
         'costs { name: "dot.2" cost_us: 1.000 }\ncosts { name: "while.1" cost_us: 2000.000 }\n'
     ]
@@ -82,21 +81,16 @@ def test_what_does_not_fit_is_not_taken_and_the_plain_order_is_if_nothing_fits()
     much = CLUSTER.device.plan_bytes + 1
     compiler = Compiler(Compiled(1.0, 0.1), Compiled(0.9, 0.0, much))
     assert overlapped(compiler, CLUSTER, {}) is compiler.made[0]
-    large = [Compiled(1.0, 0.1, much), Compiled(0.9, 0.0, much)]
-    # Collectives that stay in their trips of a loop take less.
-    compiler = Compiler(*large, Compiled(1.1, 0.2, much), Compiled(1.05, 0.1))
-    assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[3]
-    assert compiler.asked == [{**OURS, "mine": 1}] * 2 + [{**OPTIONS, "mine": 1}] * 2
-    compiler = Compiler(*large, *large, Compiled(1.2, 0.3, much))
-    assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[4]
-    assert compiler.asked[4] == {"mine": 1}
+    compiler = Compiler(Compiled(1.0, 0.1, much), Compiled(0.9, 0.0, much), Compiled(1.2, 0.3, much))
+    assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[2]
+    assert compiler.asked[2] == {"mine": 1}
 
 
 def test_a_step_does_not_fail_by_options_that_xla_no_longer_has() -> None:
     plain = Compiled(1.0, 0.1)
 
     def compile_with(options: Mapping[str, Any]) -> Any:
-        if options.keys() & PIPELINED.keys():
+        if options.keys() & OPTIONS.keys():
             raise RhinoError("XLA cannot compile the module for h100: No such compile option")
         return plain
 
