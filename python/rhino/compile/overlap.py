@@ -45,8 +45,8 @@ def overlapped(
     takes more memory than the plain order, because gradients are put off: where neither fits what plans may use of a
     device, the plain order is compiled.
 
-    XLA can also move collectives of a loop to another trip (`xla_gpu_enable_pipelined_all_gather` and the like). That is
-    left alone: it ended the process on an LSTM.
+    XLA can also move collectives of a loop to another trip (`xla_gpu_enable_pipelined_all_gather` and the like): that
+    is left alone, since it ended the process on an LSTM.
 
     Args:
       compile_with: compiles the program with these options beside Rhino's own.

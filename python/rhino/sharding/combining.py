@@ -17,9 +17,10 @@ from rhino.sharding.symmetry import Quotient
 def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) -> Mapping[int, float]:
     """Per tied transfer, the bytes of all that its collectives may be combined with, itself included.
 
-    Those of parameters, of gradients, or of parameters' next values, in one trip of a loop: nothing waits for one of
-    them before another starts. No layout is known yet. So bytes are those of whole tensors; and vectors, which plans
-    seldom divide as they divide matrices, have a start of their own.
+    Those of parameters, of gradients, or of parameters' next values: nothing waits for one of them before another
+    starts. No layout is known yet. So bytes are those of whole tensors; vectors, which plans seldom divide as they
+    divide matrices, have a start of their own; and of a layer in a loop only vectors count as combined. Its few matrices
+    are often near the limit, or split over different axes.
 
     Args:
       stored: the tied transfers that move parameters or gradients (`rhino.sharding.overlap`).
@@ -29,7 +30,9 @@ def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) ->
     def alike(transfer: LayoutTransfer) -> Hashable:
         value = values[transfer.value]
         matrix = sum(n > 1 for n in value.shape) > 1
-        return transfer.kind, ops[transfer.op].parent, transfer.trips, value.dtype, matrix
+        layer = ops[transfer.op].parent if transfer.trips > 1 else -1
+        alone = transfer.index if matrix and transfer.trips > 1 else -1
+        return transfer.kind, layer, transfer.trips, value.dtype, matrix, alone
 
     tied = [(transfer, alike(transfer), count) for transfer, count in quotient.transfers if transfer.index in stored]
     total: dict[Hashable, float] = defaultdict(float)
