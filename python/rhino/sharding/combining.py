@@ -19,8 +19,8 @@ def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) ->
 
     Those of parameters, of gradients, or of parameters' next values: nothing waits for one of them before another
     starts. No layout is known yet. So bytes are those of whole tensors; vectors, which plans seldom divide as they
-    divide matrices, have a start of their own; and of a layer in a loop only vectors count as combined. Its few matrices
-    are often near the limit, or split over different axes.
+    divide matrices, have a start of their own; and of a layer in a loop vectors count as combined, and of matrices only
+    those that are decided as one: others are often near the limit, or split over different axes.
 
     Args:
       stored: the tied transfers that move parameters or gradients (`rhino.sharding.overlap`).

@@ -27,7 +27,7 @@ from rhino.sharding.replay import UnreadableError, Written, replay
 from rhino.sharding.sub_axes import with_parts
 from rhino.sharding.symmetry import Quotient, tie_repeats
 from rhino.sharding.time_model import ProgramTimes, TimeModel
-from rhino.sharding.updates import LARGE
+from rhino.sharding.updates import parted_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def estimate_plan(graph: Graph, written: Written, cluster: Cluster, mesh: Sequen
     _check(cluster, mesh)
     names = [name for name, _ in mesh]
     # As the search has it; a plan of what was given may lay out more apart.
-    problem = build_problem(graph, uneven=True, parted=LARGE)
+    problem = build_problem(graph, uneven=True, parted=parted_share(graph))
     try:
         quotient, states = replay(problem, names, written)
     except UnreadableError:

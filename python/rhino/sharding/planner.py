@@ -44,7 +44,7 @@ from rhino.sharding.program import Solved
 from rhino.sharding.solution import Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats, untied
 from rhino.sharding.time_model import ProgramTimes, TimeModel
-from rhino.sharding.updates import LARGE
+from rhino.sharding.updates import parted_share
 
 OUT_OF_TIME = "not finished: the time budget was spent"
 
@@ -124,9 +124,8 @@ class MeshSearch:
         self.steps = Steps(progress)
         if options.mesh:
             checked_mesh(options.mesh, cluster, max(len(graph.axes), len(options.axes)))
-        # What was given may lay any parameter out otherwise than its update.
-        parted = 1.0 if graph.pins else LARGE
-        self.problem = options.prepared[0] if options.prepared else build_problem(graph, uneven=True, parted=parted)
+        prepared = options.prepared
+        self.problem = prepared[0] if prepared else build_problem(graph, uneven=True, parted=parted_share(graph))
         self.clock.append(time.perf_counter())
         self.small = options.level == "O2" and len(self.problem.nodes) <= FEW
         tied = options.prepared[1] if options.prepared else None

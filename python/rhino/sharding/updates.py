@@ -11,8 +11,18 @@ from dataclasses import dataclass
 
 from rhino.program.data import Graph
 
-# Of the parameters' bytes, those whose updates a search lays out for themselves: biases and the like would not matter.
-LARGE = 0.99
+# Of the parameters' bytes, those whose updates a search lays out for themselves where there are many: biases and the
+# like would not matter. In a loop over layers they do: each of their collectives starts in every trip.
+LARGE, MANY = 0.99, 128
+
+
+def parted_share(graph: Graph) -> float:
+    """Of the parameters' bytes, those whose updates a search lays out for themselves.
+
+    What was given may lay any parameter out otherwise than its update.
+    """
+    many = sum(a.role == "param" for a in graph.arguments) > MANY
+    return LARGE if many and not graph.pins else 1.0
 
 
 @dataclass(frozen=True, slots=True)
