@@ -355,7 +355,8 @@ def _table_of(found: Sequence[Difference], other: ComparedPlan) -> list[Renderab
         return []
     prefix = shared_prefix([row.name for row in found if row.role == ROLES["param"]])
     shown = empty_table(["laid out differently", "", other.name, "Rhino", "memory", "sending takes"], right=(4, 5))
-    for column in shown.columns:
+    # Where there is no room names are folded, not figures.
+    for column in shown.columns[1:]:
         column.no_wrap = True
     for row in found[:_MOST_ROWS]:
         name = f"...{row.name.removeprefix(prefix)}" if prefix and row.name.startswith(prefix) else row.name
