@@ -157,6 +157,7 @@ def benches() -> tuple[Bench, ...]:
         ),
         bench("joint_search", *_parts(joint, [placed(c) for c in joint], "--compile")),
         bench("plan_quality", *_parts(quality, [placed(c) for c in quality])),
+        bench("timeline", *_parts(quality, [placed(c) for c in quality])),
         Bench(
             "console",
             tuple(Part(page, page, (page,)) for page in console.slow_pages()),

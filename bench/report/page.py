@@ -16,7 +16,7 @@ from bench.report.tables import NONE, Kept, ResultTable, Row, Section
 PAGE = ROOT / "docs" / "results.md"
 _SECTIONS = (
     plans.search_time, plans.cost_fidelity, plans.plan_quality, plans.joint_search, plans.stages, plans.scanned,
-    plans.kernels, plans.overlap, runs.published_runs, runs.device_model, runs.cpu_mesh, runs.cpu_hosts,
+    plans.kernels, plans.overlap, plans.timeline, runs.published_runs, runs.device_model, runs.cpu_mesh, runs.cpu_hosts,
     runs.train_cpu, runs.pipeline, runs.pipeline_multihost, runs.resharding, runs.startup,
 )  # fmt: skip
 _SHORT = 10

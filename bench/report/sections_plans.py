@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
+from bench._common import Errors
 from bench._quality_cases import CLUSTERS, STANDARD
 from bench._quality_tables import CLEARLY, LEVELS, summary
 from bench.report.benches import devices, model
@@ -100,6 +102,49 @@ def overlap(kept: Kept) -> Section:
         "(`rhino compile --overlap`). Steps, and what computing waits for in them, are by the timelines of the "
         "compiled programs. Layers are a loop and recomputed, but those of the first row are unrolled.",
         (ResultTable("model", columns, tuple(rows)),),
+    )  # fmt: skip
+
+
+def timeline(kept: Kept) -> Section:
+    """Plans' predicted times against the timelines of what XLA compiled of them."""
+    rows, plans, ranks, against = [], [], [], []
+    for label, run, r in cases(kept, "timeline"):
+        by_name = {p["plan"]: p for p in r["plans"]}
+        expert = next((p for name, p in by_name.items() if name not in LEVELS), None)
+        found = [by_name.get(name) for name in LEVELS]
+        plans += r["plans"]
+        ranks += [r["spearman"]] if r["spearman"] is not None else []
+        against += [r["against_experts"][name] for name in LEVELS if name in r["against_experts"]]
+        rows.append(Row(
+            r["case"], label,
+            (*(step(p["timeline_s"]) if p else NONE for p in found), *(ratio(p["ratio"]) if p else NONE for p in found),
+             expert["plan"] if expert else NONE, step(expert["timeline_s"]) if expert else NONE,
+             ratio(expert["ratio"]) if expert else NONE, ratio(r["against_experts"].get("O1"))),
+            (run,),
+        ))  # fmt: skip
+    facts: tuple[Fact, ...] = ()
+    if plans:
+        errors = Errors.of([abs(p["ratio"] - 1) for p in plans])
+        facts = (
+            Fact("plans", "plans", str(len(plans))),
+            Fact("median", "distance of predicted over timeline from one, median", f"{errors.median:.1%}"),
+            Fact("p90", "90th percentile of it", f"{errors.p90:.1%}"),
+            Fact("spearman", "rank correlation over the plans of a case, median",
+                 ratio(median(ranks)) if ranks else NONE),
+            Fact("worst", "plan found over the best expert's, by the timeline, worst",
+                 ratio(max(against, default=None))),
+        )  # fmt: skip
+    columns = (
+        ("O1", "found at O1"), ("O2", "at O2"), ("O1_ratio", "predicted over it, O1"), ("O2_ratio", "O2"),
+        ("expert", "best expert"), ("expert_step", "its step"), ("expert_ratio", "predicted over it"),
+        ("against", "O1 over the expert"),
+    )  # fmt: skip
+    return Section(
+        "timeline", ("timeline",), "Plans by the timelines of their programs",
+        "Plans found and the best expert's by prediction, compiled by XLA with collectives beside computing, as "
+        "`rhino.parallelize` has it: the step by the timeline of that program, and what the search predicted over it. "
+        "No GPU ran them: kernels and collectives are priced by the same model in both.",
+        (ResultTable("model", columns, tuple(rows)),), facts,
     )  # fmt: skip
 
 

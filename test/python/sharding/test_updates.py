@@ -22,6 +22,7 @@ from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.planner import Options, plan_sharding
 from rhino.sharding.returning import made_bytes, passing_bytes
 from rhino.sharding.symmetry import tie_repeats
+from rhino.sharding.updates import LARGE, MANY, parted_share
 
 
 class Steps(Builder):
@@ -131,6 +132,14 @@ def test_what_a_return_holds(made: tuple[int, int], kept: tuple[int, int], apart
     found = costs(graph, 2, 2)
     assert made_bytes(found, nw, made, kept) == apart
     assert passing_bytes(found, nw, made, kept) == passing
+
+
+def test_of_many_parameters_the_small_are_laid_out_with_their_updates() -> None:
+    few, many = (step(16, 8, layers=layers)[0] for layers in (MANY, MANY + 1))
+    assert parted_share(few) == 1.0
+    assert parted_share(many) == LARGE < 1.0
+    many.pins[many.arguments[0].value] = ("argument 0", ((), ()))
+    assert parted_share(many) == 1.0
 
 
 def test_a_return_is_hidden_where_most_of_its_like_are_followed_by_computing() -> None:
