@@ -10,7 +10,7 @@
 
 // Activations of the whole batch do not fit: those of micro-batches do, in one program.
 // TIGHT: rhino.plan = {alternatives = [{name = "1 micro-batch",
-// TIGHT-SAME: why = "its fastest plan needs 4.66 MiB of 391 KiB; no smaller one was found"
+// TIGHT-SAME: why = "its fastest plan needs 2.39 MiB of 391 KiB; no smaller one was found"
 // TIGHT-SAME: microbatches = 4 : i64
 // TIGHT-SAME: stages = 1
 // TIGHT: stablehlo.while

@@ -12,7 +12,7 @@
 // MESH-NOT: nor is there a pipeline
 
 // In micro-batches it would fit, but it was to be whole.
-// WHOLE: error: memory limit 391 KiB per device cannot be met on dgx-h100:1: the smallest plan found needs 1.33 MiB
+// WHOLE: error: memory limit 391 KiB per device cannot be met on dgx-h100:1: the smallest plan found needs 1.26 MiB
 // WHOLE: note: nor is there a pipeline
 func.func @main(
     %w1: tensor<4x256xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32},
