@@ -72,6 +72,7 @@ def build(
         plan = search() if job is None else agreed_plan(job, traced, cluster, _given(options, follow), search)
     if job is not None and follow is not None and is_pipeline(follow.plan):
         check_stays(traced, plan, stage_pins(traced, follow.plan, follow.trace))
+    how = options.how.on(cluster.limited(options.request.memory_limit), alone=job is None)
     if is_pipeline(plan):
         from rhino.api.pipeline import BuiltPipeline, PipelineStep, bind_pipeline, with_messages_here
 
@@ -81,14 +82,14 @@ def build(
         made = PipelineStep.again(follow.compiled, traced) if follow and follow.plan.source is plan.source else None
         return BuiltPipeline(
             traced, Plan.of(plan, there), there, call.statics, keys, made, [None] * len(keys), job=job,
-            how=options.how.on(cluster, alone=job is None),
+            how=how,
         )  # fmt: skip
     binding = bind(plan, traced, local_devices(cluster))
     leaves = jax.tree.leaves((call.traced_args, call.traced_kwargs))
     keys = tuple(map(leaf_key, leaves))
     return Built(
         traced, Plan.of(plan, binding), binding, call.statics, keys, None, [None] * len(keys), list(binding.flat_in),
-        job, read_results(traced, binding) if job else (), options.how.on(cluster, alone=job is None),
+        job, read_results(traced, binding) if job else (), how,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,12 @@ class Cluster:
     def base_name(self) -> str:
         """The name without the number of hosts: "dgx-h100"."""
         return self.name.split(":")[0]
+
+    def limited(self, nbytes: int) -> Cluster:
+        """The cluster with devices of which plans may take so many bytes; the same for 0, or where they have less."""
+        if not 0 < nbytes < self.device.plan_bytes:
+            return self
+        return replace(self, device=replace(self.device, memory_bytes=ceil(nbytes / (1 - RESERVE))))
 
     @property
     def num_devices(self) -> int:

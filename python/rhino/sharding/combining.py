@@ -15,12 +15,12 @@ from rhino.sharding.symmetry import Quotient
 
 
 def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) -> Mapping[int, float]:
-    """Per tied transfer, the bytes of all that its collectives may be combined with, itself included.
+    """Per tied transfer, how many times its own bytes all have that its collectives may be combined with; at least 1.
 
     Those of parameters, of gradients, or of parameters' next values: nothing waits for one of them before another
-    starts. No layout is known yet. So bytes are those of whole tensors; vectors, which plans seldom divide as they
-    divide matrices, have a start of their own; and of a layer in a loop vectors count as combined, and of matrices only
-    those that are decided as one: others are often near the limit, or split over different axes.
+    starts. No layout is known yet: all count as divided alike. Vectors, which plans seldom divide as they divide
+    matrices, have a start of their own; and of a layer in a loop vectors count as combined, and of matrices only those
+    that are decided as one: others are often near the limit, or split over different axes.
 
     Args:
       stored: the tied transfers that move parameters or gradients (`rhino.sharding.overlap`).
@@ -38,7 +38,7 @@ def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) ->
     total: dict[Hashable, float] = defaultdict(float)
     for transfer, key, count in tied:
         total[key] += count * values[transfer.value].nbytes
-    return {transfer.index: total[key] for transfer, key, _ in tied}
+    return {transfer.index: total[key] / max(1, values[transfer.value].nbytes) for transfer, key, _ in tied}
 
 
 def shared_seconds(comm: CommModel, kind: str, axes: tuple[int, ...], nbytes: float, together: float) -> float:

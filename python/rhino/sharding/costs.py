@@ -124,30 +124,30 @@ class Costs:
         target: Layout,
         form: Form = "dot",
         orders: Orders = FREE,
-        together: float = 0.0,
+        alike: float = 1.0,
     ) -> tuple[float, tuple[RouteStep, ...]]:
         """Seconds and collectives of one conversion of a value.
 
         Args:
           orders: of the axes at both ends, where chosen.
-          together: the bytes of all that its collectives may be combined with.
+          alike: how many times its own bytes all have that its collectives may be combined with.
         """
         if source == target and orders[0] == orders[1]:
             return 0.0, ()
         nbytes, way = self.sent(v), (source, target, form, orders, self._odd(v, source, target))
-        found = self.known.get((nbytes, way, together))
+        found = self.known.get((nbytes, way, alike))
         if found is None:
             # Steps do not name dimensions, and most ways are one of few.
             start, end, odd = ranked(source, target, way[-1])
             steps = tuple([step.scaled(nbytes) for step in self._route((start, end, form, orders, odd)).steps])
-            seconds = sum(self.step_seconds(step, together) for step in steps)
-            found = self.known[nbytes, way, together] = (seconds, steps)
+            seconds = sum(self.step_seconds(step, alike) for step in steps)
+            found = self.known[nbytes, way, alike] = (seconds, steps)
         return found
 
-    def step_seconds(self, step: RouteStep, together: float = 0.0) -> float:
-        """Seconds of one collective, of which XLA may combine so many bytes."""
-        most = min(self.back_end.combined_bytes(step.kind), together)
-        return shared_seconds(self.comm, step.kind, step.axes, step.nbytes, most)
+    def step_seconds(self, step: RouteStep, alike: float = 1.0) -> float:
+        """Seconds of one collective, which XLA may combine with others of so many times its bytes, itself included."""
+        together = min(self.back_end.combined_bytes(step.kind), alike * step.nbytes)
+        return shared_seconds(self.comm, step.kind, step.axes, step.nbytes, together)
 
     def route(self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:
         """The way of a conversion of a value, for one byte."""
@@ -310,13 +310,13 @@ class Costs:
         self, transfer: LayoutTransfer, source: Layout, target: Layout, orders: Orders = FREE
     ) -> tuple[float, tuple[RouteStep, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
-        together = self.together(transfer)
-        seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, together)
+        alike = self.alike(transfer)
+        seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, alike)
         return seconds * self.trips(transfer, source, target), steps
 
-    def together(self, transfer: LayoutTransfer) -> float:
-        """Bytes of all that the collectives of a transfer may be combined with; 0 where something waits for them."""
-        return self.combines.get(transfer.index, 0.0)
+    def alike(self, transfer: LayoutTransfer) -> float:
+        """How many times its own bytes all have that a transfer's collectives may be combined with, itself included."""
+        return self.combines.get(transfer.index, 1.0)
 
     def trips(self, transfer: LayoutTransfer, source: Layout, target: Layout) -> int:
         """How often a conversion is made. `XLA: sums-leave-loops`."""

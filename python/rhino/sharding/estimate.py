@@ -71,13 +71,11 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
     graph, nesting = problem.graph, nest(costs, chosen)
     events = []
 
-    def add(
-        op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None, together: float = 0.0
-    ) -> None:
+    def add(op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None, alike: float = 1.0) -> None:
         for step in steps:
             axes = tuple(costs.names[a] for a in step.axes)
             sent = ring_bytes(step.kind, prod(costs.sizes[a] for a in step.axes), step.nbytes)
-            one = costs.step_seconds(step, together) if seconds is None else seconds
+            one = costs.step_seconds(step, alike) if seconds is None else seconds
             events.append(CollectiveEvent(op, step.kind, axes, sent, one, trips))
 
     for node in problem.nodes if graph.axes or every else ():
@@ -92,7 +90,7 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
         tied = quotient.standing.get(quotient.tied[transfer.index] if every else transfer.index)
         if tied is not None:
             for _, steps, source, target in paid(costs, tied, chosen, nesting):
-                add(transfer.op, steps, costs.trips(tied, source, target), together=costs.together(tied))
+                add(transfer.op, steps, costs.trips(tied, source, target), alike=costs.alike(tied))
     return sorted(events, key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
 
 
