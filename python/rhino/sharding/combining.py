@@ -8,37 +8,58 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
 
 from rhino.machine.collectives import CommModel
 from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
 
 
-def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) -> Mapping[int, float]:
-    """Per tied transfer, how many times its own bytes all have that its collectives may be combined with; at least 1.
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """What a collective is a part of: one of `times` its own bytes, but of `least` bytes."""
+
+    times: float = 1.0
+    least: float = 0.0
+
+    def bytes_of(self, nbytes: float) -> float:
+        """Bytes of the one that a collective of so many becomes a part of."""
+        return max(self.times * nbytes, self.least)
+
+
+ALONE = Combined()
+
+
+def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) -> Mapping[int, Combined]:
+    """Per tied transfer, what its collectives may be combined with.
 
     Those of parameters, of gradients, or of parameters' next values: nothing waits for one of them before another
-    starts. No layout is known yet: all count as divided alike. Vectors, which plans seldom divide as they divide
-    matrices, have a start of their own; and of a layer in a loop vectors count as combined, and of matrices only those
-    that are decided as one: others are often near the limit, or split over different axes.
+    starts. No layout is known yet: all count as divided alike, but vectors, which plans seldom divide as they divide
+    matrices, have a start of their own. In a loop over layers a whole matrix does, too: it is often near the limit. Of
+    its shards so many become one as make up a whole.
 
     Args:
       stored: the tied transfers that move parameters or gradients (`rhino.sharding.overlap`).
     """
     ops, values = problem.graph.ops, problem.graph.values
+    tied = [(transfer, count) for transfer, count in quotient.transfers if transfer.index in stored]
+
+    def matrix(transfer: LayoutTransfer) -> bool:
+        return sum(n > 1 for n in values[transfer.value].shape) > 1
 
     def alike(transfer: LayoutTransfer) -> Hashable:
-        value = values[transfer.value]
-        matrix = sum(n > 1 for n in value.shape) > 1
         layer = ops[transfer.op].parent if transfer.trips > 1 else -1
-        alone = transfer.index if matrix and transfer.trips > 1 else -1
-        return transfer.kind, layer, transfer.trips, value.dtype, matrix, alone
+        return transfer.kind, layer, transfer.trips, values[transfer.value].dtype, matrix(transfer)
 
-    tied = [(transfer, alike(transfer), count) for transfer, count in quotient.transfers if transfer.index in stored]
     total: dict[Hashable, float] = defaultdict(float)
-    for transfer, key, count in tied:
-        total[key] += count * values[transfer.value].nbytes
-    return {transfer.index: total[key] / max(1, values[transfer.value].nbytes) for transfer, key, _ in tied}
+    for transfer, count in tied:
+        total[alike(transfer)] += count * values[transfer.value].nbytes
+    found = {}
+    for transfer, count in tied:
+        own = max(1, values[transfer.value].nbytes)
+        in_loop = transfer.trips > 1 and matrix(transfer)
+        found[transfer.index] = Combined(least=count * own) if in_loop else Combined(total[alike(transfer)] / own)
+    return found
 
 
 def shared_seconds(comm: CommModel, kind: str, axes: tuple[int, ...], nbytes: float, together: float) -> float:

@@ -18,7 +18,7 @@ from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Factors
-from rhino.sharding.combining import shared_seconds
+from rhino.sharding.combining import ALONE, Combined, shared_seconds
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, stacked
 from rhino.sharding.manual import Inside, open_states, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
@@ -64,13 +64,13 @@ class Costs:
     names: tuple[str, ...] = ()
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
-    combines: Mapping[int, float] = field(default_factory=dict)
+    combines: Mapping[int, Combined] = field(default_factory=dict)
     insides: Mapping[int, Inside] = field(default_factory=dict)
     apart: Mapping[int, float] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
     tensors: dict[tuple[int, Factors | None], Ways] = field(default_factory=dict)
-    known: dict[tuple[float, Way, float], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
+    known: dict[tuple[float, Way, Combined], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
     routes: dict[Way, Route] = field(default_factory=dict)
     forms: dict[int, Form] = field(default_factory=dict)
     weights: list[float] = field(default_factory=list)
@@ -124,29 +124,29 @@ class Costs:
         target: Layout,
         form: Form = "dot",
         orders: Orders = FREE,
-        alike: float = 1.0,
+        combined: Combined = ALONE,
     ) -> tuple[float, tuple[RouteStep, ...]]:
         """Seconds and collectives of one conversion of a value.
 
         Args:
           orders: of the axes at both ends, where chosen.
-          alike: how many times its own bytes all have that its collectives may be combined with.
+          combined: what its collectives may be combined with.
         """
         if source == target and orders[0] == orders[1]:
             return 0.0, ()
         nbytes, way = self.sent(v), (source, target, form, orders, self._odd(v, source, target))
-        found = self.known.get((nbytes, way, alike))
+        found = self.known.get((nbytes, way, combined))
         if found is None:
             # Steps do not name dimensions, and most ways are one of few.
             start, end, odd = ranked(source, target, way[-1])
             steps = tuple([step.scaled(nbytes) for step in self._route((start, end, form, orders, odd)).steps])
-            seconds = sum(self.step_seconds(step, alike) for step in steps)
-            found = self.known[nbytes, way, alike] = (seconds, steps)
+            seconds = sum(self.step_seconds(step, combined) for step in steps)
+            found = self.known[nbytes, way, combined] = (seconds, steps)
         return found
 
-    def step_seconds(self, step: RouteStep, alike: float = 1.0) -> float:
-        """Seconds of one collective, which XLA may combine with others of so many times its bytes, itself included."""
-        together = min(self.back_end.combined_bytes(step.kind), alike * step.nbytes)
+    def step_seconds(self, step: RouteStep, combined: Combined = ALONE) -> float:
+        """Seconds of one collective, which XLA may combine with others."""
+        together = min(self.back_end.combined_bytes(step.kind), combined.bytes_of(step.nbytes))
         return shared_seconds(self.comm, step.kind, step.axes, step.nbytes, together)
 
     def route(self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:
@@ -310,13 +310,13 @@ class Costs:
         self, transfer: LayoutTransfer, source: Layout, target: Layout, orders: Orders = FREE
     ) -> tuple[float, tuple[RouteStep, ...]]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
-        alike = self.alike(transfer)
-        seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, alike)
+        combined = self.combined(transfer)
+        seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, combined)
         return seconds * self.trips(transfer, source, target), steps
 
-    def alike(self, transfer: LayoutTransfer) -> float:
-        """How many times its own bytes all have that a transfer's collectives may be combined with, itself included."""
-        return self.combines.get(transfer.index, 1.0)
+    def combined(self, transfer: LayoutTransfer) -> Combined:
+        """What a transfer's collectives may be combined with."""
+        return self.combines.get(transfer.index, ALONE)
 
     def trips(self, transfer: LayoutTransfer, source: Layout, target: Layout) -> int:
         """How often a conversion is made. `XLA: sums-leave-loops`."""

@@ -14,6 +14,7 @@ from rhino.machine import Cluster
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Graph
 from rhino.program.memory import lifetimes
+from rhino.sharding.combining import ALONE, Combined
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
@@ -71,11 +72,13 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
     graph, nesting = problem.graph, nest(costs, chosen)
     events = []
 
-    def add(op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None, alike: float = 1.0) -> None:
+    def add(
+        op: int, steps: Sequence[RouteStep], trips: int, seconds: float | None = None, combined: Combined = ALONE
+    ) -> None:
         for step in steps:
             axes = tuple(costs.names[a] for a in step.axes)
             sent = ring_bytes(step.kind, prod(costs.sizes[a] for a in step.axes), step.nbytes)
-            one = costs.step_seconds(step, alike) if seconds is None else seconds
+            one = costs.step_seconds(step, combined) if seconds is None else seconds
             events.append(CollectiveEvent(op, step.kind, axes, sent, one, trips))
 
     for node in problem.nodes if graph.axes or every else ():
@@ -90,7 +93,7 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
         tied = quotient.standing.get(quotient.tied[transfer.index] if every else transfer.index)
         if tied is not None:
             for _, steps, source, target in paid(costs, tied, chosen, nesting):
-                add(transfer.op, steps, costs.trips(tied, source, target), alike=costs.alike(tied))
+                add(transfer.op, steps, costs.trips(tied, source, target), combined=costs.combined(tied))
     return sorted(events, key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
 
 

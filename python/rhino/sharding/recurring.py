@@ -152,7 +152,7 @@ def _crossing(
     # All that the costs of a conversion depend on, besides the states.
     kind = (
         transfer.kind, transfer.trips, transfer.late, costs.form(transfer), costs.sent(transfer.value),
-        costs.alike(transfer),
+        costs.combined(transfer),
         costs.problem.graph.values[transfer.value].shape if costs.uneven else (),
         len(transfer.sources) * len(transfer.targets) > 1, alone, target.node < 0, source.view, target.view,
     )  # fmt: skip

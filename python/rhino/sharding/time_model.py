@@ -12,7 +12,7 @@ from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
 from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_seconds
 from rhino.program.data import Graph
-from rhino.sharding.combining import combinable
+from rhino.sharding.combining import Combined, combinable
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
 from rhino.sharding.overlap import WINDOW, hideable_transfers, stored_transfers
@@ -86,7 +86,7 @@ class ProgramTimes:
     launches: Sequence[float]
     heavy: Mapping[int, HeavyTimes]
     hideable: frozenset[int]
-    combines: Mapping[int, float]
+    combines: Mapping[int, Combined]
     insides: Mapping[int, Inside]
     apart: Mapping[int, float]
 

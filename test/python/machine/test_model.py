@@ -193,3 +193,13 @@ def test_loading_a_preset_imports_neither_jax_nor_mlir() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_limited_cluster_gives_plans_so_much_and_no_more() -> None:
+    whole = Cluster.load("dgx-h100:2")
+    for nbytes in (1, 10**9 + 7, 40 << 30):
+        limited = whole.limited(nbytes)
+        assert limited.device.plan_bytes == pytest.approx(nbytes, abs=2)
+        assert limited.device.plan_bytes >= nbytes
+        assert limited.levels == whole.levels
+    assert whole.limited(0) is whole.limited(whole.device.plan_bytes) is whole.limited(1 << 60) is whole

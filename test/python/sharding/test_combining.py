@@ -56,7 +56,7 @@ def test_gradients_are_combinable_and_activations_are_not() -> None:
     kinds: dict[str, set[float]] = {}
     for transfer, _ in quotient.transfers:
         if transfer.index in found:
-            kinds.setdefault(transfer.kind, set()).add(found[transfer.index])
+            kinds.setdefault(transfer.kind, set()).add(found[transfer.index].times)
     # What uses a parameter is there twice of a bias: for its sum, and for its update.
     assert kinds == {"use": {4.0, 8.0}, "define": {4.0}, "return": {4.0}}
     activations = {t.index for t, _ in quotient.transfers if graph.values[t.value].shape == (64, 32)}
