@@ -34,8 +34,10 @@ def test_gpt_1p3b_compiles_to_what_was_predicted(cluster: str) -> None:
     assert peak == pytest.approx(predicted.peak_bytes, rel=0.25)
     measured = collective_bytes(compiled.collectives())
     assert set(measured) == set(predicted.comm_bytes)
+    # A few biases' gradients, a thousandth of what is sent, XLA reduces whole where the plan has them scattered.
+    few = 1e-3 * sum(measured.values())
     for kind, nbytes in measured.items():
-        assert nbytes == pytest.approx(predicted.comm_bytes[kind], rel=0.15), kind
+        assert nbytes == pytest.approx(predicted.comm_bytes[kind], rel=0.15, abs=few), kind
 
 
 @pytest.mark.slow
