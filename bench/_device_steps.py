@@ -14,13 +14,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bench._common import Errors, Table
-from bench._gpu_cases import CASES, one_device, planned
+from bench._gpu_cases import CASES, planned
 from rhino.compile.timeline import Timeline, read_timeline
 from rhino.machine import Cluster
 from rhino.machine.model import Efficiency
+from rhino.pipeline.search.placement import part_of
+from rhino.plan.data import Predicted
 
 DATA = Path(__file__).resolve().parent / "data" / "gpu_steps"
 # Constants of `device.kernels.elements` were chosen by these and by single operations; the others were not looked at.
@@ -80,18 +82,6 @@ class Step:
         return {kind: (priced[kind], measured[kind]) for kind in KINDS if priced[kind] or measured[kind]}
 
 
-class Predicted(Protocol):
-    """What a plan says of its step."""
-
-    @property
-    def step_time_s(self) -> float:
-        """Seconds of a step."""
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most that a device holds."""
-
-
 @dataclass(frozen=True, slots=True)
 class JudgedStep:
     """One step: seconds as measured, by the search, the timeline and the datasheet; by kind of kernel, by the timeline.
@@ -140,8 +130,11 @@ def judged(step: Step, predicted: Predicted) -> JudgedStep:
 
 def judge() -> list[JudgedStep]:
     """All that were kept, planned anew."""
-    cases = {case.name: case for case in CASES}
-    return [judged(step, planned(cases[step.name], one_device(step.preset)).plan.predicted) for step in steps()]
+    cases, found = {case.name: case for case in CASES}, []
+    for step in steps():
+        device = part_of(Cluster.load(step.preset), 1)
+        found.append(judged(step, planned(cases[step.name], device).plan.predicted))
+    return found
 
 
 def errors(found: Sequence[JudgedStep], key: str = "timeline_s") -> Errors:

@@ -72,10 +72,3 @@ def planned(case: Case, cluster: rhino.Cluster) -> Planned:
     step = rhino.parallelize(train_step, cluster=cluster, donate_argnums=(0,), microbatches=1)
     shapes = jax.eval_shape(init, jax.random.key(0))
     return Planned(init, step, shapes, batch, step.plan(shapes, batch))
-
-
-def one_device(preset: str) -> rhino.Cluster:
-    """A preset's device, alone."""
-    cluster = rhino.Cluster.load(preset)
-    level = dataclasses.replace(cluster.levels[0], size=1)
-    return dataclasses.replace(cluster, devices_per_host=1, levels=(level,))

@@ -81,7 +81,7 @@ def _kernels(step: Callable[..., Any], state: Any, batch: Any) -> Kernels:
         state, metrics = step(state, batch)
         return state, metrics
 
-    return profiled(run, PROFILED)[0]
+    return next(iter(profiled(run, PROFILED)), {})
 
 
 def _preset_of(kind: str) -> str:

@@ -10,9 +10,10 @@ import pytest
 from bench import _device_collectives as collectives
 from bench import _device_steps as ran
 from bench._common import Errors
-from bench._gpu_cases import CASES, one_device, planned
+from bench._gpu_cases import CASES, planned
 from rhino.machine import Cluster
 from rhino.machine.protocols import ring_bytes
+from rhino.pipeline.search.placement import part_of
 
 
 def test_no_row_sends_faster_than_its_link() -> None:
@@ -93,7 +94,7 @@ def test_what_the_search_predicts_is_true_of_a_step_that_ran(preset: str, name: 
     """The quicker ones; `bench.device_model` has all of them."""
     (step,) = (step for step in ran.steps() if (step.preset, step.name) == (preset, name))
     (case,) = (case for case in CASES if case.name == name)
-    judged = ran.judged(step, planned(case, one_device(preset)).plan.predicted)
+    judged = ran.judged(step, planned(case, part_of(Cluster.load(preset), 1)).plan.predicted)
     assert judged.search_s == pytest.approx(step.measured_s, rel=off)
     assert judged.predicted_peak_bytes == pytest.approx(step.peak_bytes, rel=0.05)
     # The datasheet's roofline is off by more, and too fast.
