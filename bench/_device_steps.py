@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench._common import Errors, Table
-from bench._gpu_cases import CASES, planned
+from bench._gpu_cases import CASES, Case, planned
 from rhino.compile.timeline import Timeline, read_timeline
 from rhino.machine import Cluster
 from rhino.machine.model import Efficiency
@@ -25,6 +25,8 @@ from rhino.pipeline.search.placement import part_of
 from rhino.plan.data import Predicted
 
 DATA = Path(__file__).resolve().parent / "data" / "gpu_steps"
+# What a calibration of one GPU found, by the preset of its like.
+CALIBRATED = {"dgx-h100": DATA.parent / "h100_calibrated.yaml"}
 # Constants of `device.kernels.elements` were chosen by these and by single operations; the others were not looked at.
 SEEN = ("bert-large", "gpt-1.3b", "vit-l16")
 KINDS = ("product", "kernel", "moves")
@@ -87,7 +89,7 @@ class JudgedStep:
     """One step: seconds as measured, by the search, the timeline and the datasheet; by kind of kernel, by the timeline.
 
     `peak_bytes` are the most that XLA's allocator gave, workspaces while kernels were chosen included, and
-    `predicted_peak_bytes` what the search says.
+    `predicted_peak_bytes` what the search says. `calibrated_s` is the search's with a calibrated device of the kind.
     """
 
     name: str
@@ -100,6 +102,7 @@ class JudgedStep:
     by_kind_s: Mapping[str, tuple[float, float]]
     peak_bytes: int
     predicted_peak_bytes: int
+    calibrated_s: float | None = None
 
     def record(self) -> Mapping[str, object]:
         """As JSON has it."""
@@ -132,14 +135,19 @@ def judge() -> list[JudgedStep]:
     """All that were kept, planned anew."""
     cases, found = {case.name: case for case in CASES}, []
     for step in steps():
-        device = part_of(Cluster.load(step.preset), 1)
-        found.append(judged(step, planned(cases[step.name], device).plan.predicted))
+
+        def predicted(device: Cluster, case: Case = cases[step.name]) -> Predicted:
+            return planned(case, part_of(device, 1)).plan.predicted
+
+        own = CALIBRATED.get(step.preset)
+        calibrated_s = predicted(Cluster.load(own)).step_time_s if own is not None else None
+        found.append(replace(judged(step, predicted(Cluster.load(step.preset))), calibrated_s=calibrated_s))
     return found
 
 
-def errors(found: Sequence[JudgedStep], key: str = "timeline_s") -> Errors:
-    """|predicted / measured - 1| of steps."""
-    return Errors.of([abs(getattr(it, key) / it.measured_s - 1) for it in found])
+def ratios(found: Sequence[JudgedStep], key: str) -> list[float]:
+    """Predicted over measured seconds of the steps that have such a prediction."""
+    return [seconds / it.measured_s for it in found if (seconds := getattr(it, key)) is not None]
 
 
 def table(found: Sequence[JudgedStep]) -> Table:
@@ -149,20 +157,32 @@ def table(found: Sequence[JudgedStep]) -> Table:
         priced, measured = it.by_kind_s.get(kind, (0.0, 0.0))
         return f"{priced / measured:.2f}" if measured else ""
 
-    keys = ("search_s", "timeline_s", "datasheet_s")
+    keys = ("search_s", "calibrated_s", "timeline_s", "datasheet_s")
     rows = [
         (
             f"{it.name}, {it.preset}{', seen' if it.seen else ''}", f"{1e3 * it.measured_s:.2f}",
-            *(f"{getattr(it, key) / it.measured_s:.2f}" for key in keys), *(ratio(it, kind) for kind in KINDS),
-            f"{it.predicted_peak_bytes / it.peak_bytes:.2f}",
+            *("".join(f"{each:.2f}" for each in ratios([it], key)) for key in keys),
+            *(ratio(it, kind) for kind in KINDS), f"{it.predicted_peak_bytes / it.peak_bytes:.2f}",
         )
         for it in found
     ]  # fmt: skip
-    rows.append(("error, median / 90th percentile", "", *(str(errors(found, key)) for key in keys), "", "", "", ""))
-    middles = (statistics.median(getattr(it, key) / it.measured_s for it in found) for key in keys)
-    rows.append(("median", "", *(f"{middle:.2f}" for middle in middles), "", "", "", ""))
+    of_all = [ratios(found, key) for key in keys]
+    off = (str(Errors.of([abs(each - 1) for each in of]) if of else "") for of in of_all)
+    rows.append(("error, median / 90th percentile", "", *off, "", "", "", ""))
+    rows.append(("median", "", *(f"{statistics.median(of):.2f}" if of else "" for of in of_all), "", "", "", ""))
     return Table(
         "steps on a GPU: predicted over measured",
-        ("step", "measured ms", "search", "timeline", "datasheet", "products", "attention", "others", "peak"),
+        (
+            "step",
+            "measured ms",
+            "search",
+            "calibrated",
+            "timeline",
+            "datasheet",
+            "products",
+            "attention",
+            "others",
+            "peak",
+        ),
         tuple(rows),
     )

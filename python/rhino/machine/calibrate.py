@@ -95,7 +95,7 @@ def _computing(bench: DeviceBench, cpu: bool) -> dict[str, Callable[[], Any]]:
         todo |= {"attention": partial(attention, bench), "elements": partial(elements, bench)}
     if bench.effort.lasting_s:
         # Last: what comes after would find the device as slow.
-        todo["lasting"] = partial(bench.matmul, "bf16", True)
+        todo["lasting"] = bench.lasting
     return todo
 
 
@@ -181,7 +181,10 @@ def with_kernels(cluster: Cluster, found: Mapping[str, Any], multiprocessors: in
         "elements" and "lasting".
     """
     shapes = {label.partition(" ")[2]: it for label, it in found.items() if label.startswith("products ") and it}
-    products = {dtype: fit_products(measured, multiprocessors) for dtype, measured in shapes.items()}
+    # The profiler tells kernels without what is between them.
+    between_s = found["launch"] if multiprocessors > 1 else 0.0
+    timed = {dtype: [(*sizes, s + between_s) for *sizes, s in measured] for dtype, measured in shapes.items()}
+    products = {dtype: fit_products(measured, multiprocessors) for dtype, measured in timed.items()}
     attentions = {way: fit_attention(samples) for way, samples in (found.get("attention") or {}).items()}
     measured = found.get("elements")
     element = element_rates(measured, cluster.device.memory_bandwidth_bytes_s) if measured else None
@@ -199,13 +202,15 @@ def with_kernels(cluster: Cluster, found: Mapping[str, Any], multiprocessors: in
         sources["device.kernels.elements"] = f"{by}: powers, softmaxes, scatters of bf16"
     efficiency = Efficiency()
     if lasting := found.get("lasting"):
-        efficiency = replace(efficiency, matmul=min(1.0, lasting / cluster.device.peak_flops["bf16"]))
-        sources["efficiency.matmul"] = f"{by}: what large products of bf16 reach after seconds, of their most"
+        efficiency = replace(efficiency, matmul=min(1.0, lasting))
+        sources["efficiency.matmul"] = f"{by}: of their most, what large products of bf16 reach in a step that lasts"
     dtype = "f32" if cluster.device.xla_target == "cpu" else "bf16"
     if dtype in products:
         # A thousandth: products of which all time is their start tell nothing.
-        share = max(1e-3, convolution_share(found["convolution"], products[dtype], multiprocessors))
-        efficiency = replace(efficiency, convolution=share * efficiency.matmul)
+        convolved = [(made, seconds + between_s * len(made)) for made, seconds in found["convolution"]]
+        share = max(1e-3, convolution_share(convolved, products[dtype], multiprocessors))
+        # What is slower than products takes less power, which then limits it less.
+        efficiency = replace(efficiency, convolution=min(share, efficiency.matmul))
         sources["efficiency.convolution"] = f"{by}: of products as large, forward and both backward ones"
     return replace(cluster, device=replace(cluster.device, kernels=kernels), efficiency=efficiency, sources=sources)
 

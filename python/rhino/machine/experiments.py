@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rhino.errors import RhinoError
 from rhino.machine.fit import Measured
 from rhino.machine.profiled import profiled
 from rhino.machine.rates import DTYPES
@@ -36,7 +37,7 @@ class Experiments:
     `between_bytes` are those of collectives between the hosts of a job.
     `fresh` is the size from which collectives are timed into memory that is touched for the first time, as a step's
     temporaries are where no pool keeps them.
-    `lasting_s` is how long products run to tell what a step that lasts leaves of their rate; 0 for no such experiment.
+    `lasting_s` is how long a step of large products runs to tell what power leaves of their rate; 0 for no experiment.
     `attention` are (positions, size of a head, causal) of fused attention, `convolutions` (images, side, channels).
     """
 
@@ -65,10 +66,13 @@ CPU = Experiments(
     ways=("nn", "nt", "tn"), convolutions=((8, 32, 64),),
 )  # fmt: skip
 _SIDES = (256, 1024, 4096)
+# Of the time of a step that lasts, what large products take: power limits the clock by that share.
+_OF_PRODUCTS = 2 / 3
 GPU = Experiments(
     8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.1,
     between_bytes=(64 << 10, 1 << 20, 16 << 20, 256 << 20),
-    products=tuple(sizes for sizes in product((1, 4), _SIDES, _SIDES, _SIDES) if sizes[1] <= sizes[2]),
+    products=tuple(sizes for sizes in product((1,), _SIDES, _SIDES, _SIDES) if sizes[1] <= sizes[2])
+    + tuple((4, side, side, side) for side in _SIDES),
     # Others are as fast as these by their peaks.
     products_of=("tf32", "bf16", "f8"), lasting_s=6.0,
     attention=tuple(product((512, 2048, 8192), (64, 128), (False, True))),
@@ -112,6 +116,14 @@ def varied(shape: tuple[int, ...], dtype: Any) -> Any:
     if jnp.issubdtype(dtype, jnp.integer):
         return jax.random.randint(key, shape, -100, 100, jnp.int32).astype(dtype)
     return jax.random.normal(key, shape, jnp.float32).astype(dtype)
+
+
+def _square(side: int, dtype: Any) -> Any:
+    """A matrix whose product with another leaves that one's numbers about as large."""
+    import jax.numpy as jnp
+
+    scale = 1 if jnp.issubdtype(dtype, jnp.integer) else side**-0.5
+    return (varied((side, side), jnp.float32) * scale).astype(dtype)
 
 
 def after(x: Any, *made: Any) -> Any:
@@ -229,18 +241,13 @@ class DeviceBench:
         run = jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=specs, out_specs=rows, check_vma=False))
         return lambda: run(x, *rest)
 
-    def matmul(self, dtype: str, lasting: bool = False) -> float | None:
-        """FLOP/s of one device in square matmuls, or None for a type the device does not run.
-
-        Args:
-          lasting: at the end of `Experiments.lasting_s` seconds of nothing else, when power limits the clock; else the
-            most that is reached.
-        """
+    def matmul(self, dtype: str) -> float | None:
+        """FLOP/s of one device in square matmuls, the most it reaches, or None for a type the device does not run."""
         import jax
         import jax.numpy as jnp
 
         element, precision, result = _types(dtype)
-        side, repeat = self.effort.matrix, 4
+        side = self.effort.matrix
 
         def step(x: Any, other: Any) -> Any:
             # The product feeds the next one, so none can be dropped or hoisted; and stays as large.
@@ -248,18 +255,44 @@ class DeviceBench:
 
         try:
             with jax.enable_x64(dtype == "f64"):
-                scale = 1 if jnp.issubdtype(element, jnp.integer) else side**-0.5
-                others = lambda: ((varied((side, side), jnp.float32) * scale).astype(element),)  # noqa: E731
-                sizes = (step, (side, side), element, repeat, others)
-                if not lasting:
-                    return 2.0 * side**3 / self.kernel_seconds(*sizes, feeds=True)
-                run = self._clocked(*sizes)
-                run(1)
-                count = ceil(self.effort.lasting_s / run(1))
-                run(count - count // 4)
-                return 2.0 * side**3 * repeat / run(max(1, count // 4))
+                others = lambda: (_square(side, element),)  # noqa: E731
+                return 2.0 * side**3 / self.kernel_seconds(step, (side, side), element, 4, others, feeds=True)
         except (jax.errors.JaxRuntimeError, TypeError, ValueError):
             return None
+
+    def lasting(self) -> float:
+        """What bf16 matmuls of a step that lasts reach of their most, other work between them that moves memory.
+
+        Products take more power than a GPU may have on average, so their clock falls the more, the larger a share of
+        the step they are: here two thirds. What moves memory takes as long at any clock.
+
+        Raises:
+          RhinoError: the device has no bf16 matmuls.
+        """
+        import jax
+        import jax.numpy as jnp
+
+        most, side, nbytes, products = self.matmul("bf16"), self.effort.matrix, self.effort.stream_bytes, 4
+        if most is None:
+            raise RhinoError("calibrate: no matmul of bf16 runs on this device", "calibrate with a lasting_s of 0")
+        pass_s, product_s = 2.0 * nbytes / self.memory(), 2.0 * side**3 / most
+        passes = max(1, round(products * product_s * (1 / _OF_PRODUCTS - 1) / pass_s))
+
+        def step(x: Any, other: Any, array: Any) -> Any:
+            for _ in range(products):
+                x = jnp.matmul(x, other)
+            for _ in range(passes):
+                array = jax.lax.optimization_barrier(array + 1)
+            return after(x, array)
+
+        def others() -> tuple[Any, Any]:
+            return _square(side, jnp.bfloat16), jnp.zeros(nbytes // 4, np.float32)
+
+        run = self._clocked(step, (side, side), jnp.bfloat16, 1, others)
+        run(1)
+        runs = max(2, ceil(self.effort.lasting_s / run(1)))
+        run(runs - runs // 4)
+        return products * product_s / max(1e-9, run(max(1, runs // 4)) - passes * pass_s)
 
     def products(self, dtype: str) -> list[Measured]:
         """Seconds of one device by shape of product; none for a type the device does not run."""
