@@ -14,7 +14,7 @@ from rhino.program.data import Graph, Op
 from rhino.program.fusible import is_fusible
 from rhino.program.fusion import materialised
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
-from rhino.program.rows import keeps_order, rows_inside
+from rhino.program.rows import keeps_order, rows_inside, stacked_rows
 from rhino.program.shared import shared
 from rhino.program.work import Work, operations, scattered
 
@@ -112,6 +112,10 @@ class _Counting:
         for v, _ in made_once(graph, fusing.tanh_kept, fusing.wide_tanh_kept, fusing.costly_kept):
             self.real[v] = True
         self.inside = rows_inside(graph, self.real) if fusing.rows_fused else frozenset()
+        if stacked := stacked_rows(graph, self.real, self.inside):
+            for v in stacked:
+                self.real[v] = True
+            self.inside = rows_inside(graph, self.real)
         for v in shared(graph, self.real, self.inside) if fusing.shared_kept else ():
             self.real[v] = True
         self.fusing = fusing
@@ -208,11 +212,12 @@ class _Counting:
             starts, update = op.operands[1:2], values[op.operands[1]]
             written, elements = {made[0]: (op.index, float(update.nbytes))}, update.elements
         computed: dict[int, None] = {op.index: None}
-        reads, scalars = self._reads(op, starts, computed if self.fusing.worked else None)
-        # What is updated in place is no other kernel's, too.
+        reads, scalars = self._reads(op, starts, computed)
+        # What is updated in place is no other kernel's, too, nor what is made of rows reduced inside. XLA: rows-alone
         alone = (
             not self.fusing.siblings_merged
             or op.name == _UPDATE
+            or (bool(self.inside) and any(self.graph.ops[o].results[0] in self.inside for o in computed))
             or (self.fusing.products_fuse and op.name != _REDUCE and self._only_multiplied(made[0]))
         )
         kernel = None if alone else self._sibling(op, elements, reads, scalars)

@@ -15,6 +15,7 @@ _HUGE = "tensor<4096x4096xf32>"
 _R = "tensor<1024xf32>"
 _TALL, _FLAT, _CUBE = "tensor<4x256x128xf32>", "tensor<4x128x256xf32>", "tensor<4x256x256xf32>"
 _ROWS = "tensor<4x256xf32>"
+_STACK, _ONE_OF = "tensor<3x1024x1024xf32>", "tensor<1x1024x1024xf32>"
 
 
 def _gelu(t: str) -> str:
@@ -212,6 +213,60 @@ KERNELS = (
             lambda c: len(kernels(c)) == 6,
         ),
         where=("v100", "a100", "h100"),
+    ),
+    Behaviour(
+        "rows-summed-with-another-apart",
+        "Where a row is summed together with another, as in the gradient of a softmax that was kept, the sum is a "
+        "kernel of its own, unless the same kernel has a reduction that goes back to what was summed.",
+        "SoftmaxRewriterTriton",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
+                f"""{ZERO}%0 = stablehlo.multiply %a, %b : {L}
+                {_reduced("1", "0")}%2 = stablehlo.broadcast_in_dim %1, dims = [0] : ({_R}) -> {L}
+                %3 = stablehlo.subtract %b, %2 : {L}
+                return %3 : {L}""",
+                ONE,
+            ),
+            lambda c: len(kernels(c)) == 2,
+        ),
+        where=GPUS,
+    ),
+    Behaviour(
+        "rows-stacked-apart",
+        "What is made of a row that a kernel reduces is copied into a stack by another kernel.",
+        "SoftmaxRewriterTriton",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %i: tensor<i32> @[] -> {_STACK} @[-, -, -]",
+                f"""%s = stablehlo.constant dense<1.0> : {_STACK}
+                %k = stablehlo.constant dense<0> : tensor<i32>
+                {_softmax("a")}%r = stablehlo.reshape %d : ({L}) -> {_ONE_OF}
+                %w = stablehlo.dynamic_update_slice %s, %r, %i, %k, %k
+                  : ({_STACK}, {_ONE_OF}, tensor<i32>, tensor<i32>, tensor<i32>) -> {_STACK}
+                return %w : {_STACK}""",
+                ONE,
+            ),
+            # Besides what fills the stack.
+            lambda c: len(kernels(c)) == 3,
+        ),
+        where=("a100", "h100", "h200", "b200"),
+    ),
+    Behaviour(
+        "rows-alone",
+        "A kernel that reduces rows and makes something of them is none that makes anything else.",
+        "SoftmaxRewriterTriton",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {L} @[-, -]",
+                f"""{_softmax("a")}%0 = stablehlo.tanh %a : {L}
+                %1 = stablehlo.multiply %0, %b : {L}
+                return %d, %1 : {L}, {L}""",
+                ONE,
+            ),
+            lambda c: len(kernels(c)) == 2,
+        ),
+        where=("a100", "h100", "h200", "b200"),
     ),
     Behaviour(
         "costly-made-once",

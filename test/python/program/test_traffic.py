@@ -140,6 +140,39 @@ def test_a_layer_norm_reads_its_rows_twice() -> None:
     assert moved(graph, fusing=APART) == 2 * (whole + rows) + (2 * whole + 2 * rows)
 
 
+def gradient(p: jax.Array, g: jax.Array) -> jax.Array:
+    """Of a softmax that was kept: what is summed is of two, and goes back to one of them."""
+    return p * (g - (p * g).sum(-1, keepdims=True))
+
+
+def test_a_sum_that_goes_back_to_something_else_is_a_kernel_of_its_own() -> None:
+    """Unless the kernel reduces rows anyhow: there the softmax is computed again, with its gradient."""
+    whole, rows = 64 * 32 * 4, 64 * 4
+    assert moved(graph_of(gradient, spec(64, 32), spec(64, 32))) == (2 * whole + rows) + (3 * whole + rows)
+    assert moved(graph_of(lambda x, g: gradient(softmax(x), g), spec(64, 32), spec(64, 32))) == 3 * whole
+    # Summed and gone back to are both made of one value.
+    alike = graph_of(lambda x: jnp.sin(x) / jnp.tanh(x).sum(-1, keepdims=True), spec(64, 32))
+    assert moved(alike) == 2 * whole
+
+
+def test_what_is_made_of_rows_is_stacked_by_another_kernel() -> None:
+    def keep(stack: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice(stack, softmax(x)[None], (2, 0, 0))
+
+    whole = 64 * 32 * 4
+    graph = graph_of(keep, spec(4, 64, 32), spec(64, 32), donate=(0,))
+    assert (kernels(graph), moved(graph)) == (2, 4 * whole)
+    apart = graph_of(lambda s, x: keep(s, x.T), spec(4, 64, 32), spec(32, 64), donate=(0,))
+    assert kernels(apart) == 3  # two for its sums, and what they are used for in the update
+
+
+def test_a_kernel_of_rows_makes_nothing_else() -> None:
+    graph = graph_of(lambda x, y: (softmax(x), jnp.tanh(x) * y), spec(64, 32), spec(64, 32))
+    whole = 64 * 32 * 4
+    assert (kernels(graph), moved(graph)) == (2, 2 * whole + 3 * whole)
+    assert kernels(graph_of(lambda x, y: (jnp.sin(x), jnp.tanh(x) * y), spec(64, 32), spec(64, 32))) == 1
+
+
 def adam(p: jax.Array, m: jax.Array, v: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
     return p - 0.001 * m / (jnp.sqrt(v) + 1e-8), m, v
