@@ -108,6 +108,7 @@ def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
         tanh_kept=made.tanh_kept,
         wide_tanh_kept=made.wide_tanh_kept,
         shared_kept=made.shared_kept,
+        fills_read=made.fills_read,
         siblings_merged=made.siblings_merged,
         products_fuse=not made.dots_widened,
         worked=_element_rates(cluster) is not None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from rhino.program.costly import made_once
 from rhino.program.data import Graph, Op
+from rhino.program.fills import read_fills
 from rhino.program.fusible import is_fusible
 from rhino.program.fusion import materialised
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
@@ -51,6 +52,7 @@ class Fusing:
       tanh_kept, wide_tanh_kept: an erfc and a tanh of 16 bits, or one of float32, is written if these kernels come one
         after the other. `XLA: tanh-kept, wide-tanh-kept`
       shared_kept: what many kernels read is written, if what it is made of is more. `XLA: shared-made-once`
+      fills_read: a fill that is updated in place elsewhere is read from memory. `XLA: fills-read`
       siblings_merged: what goes over the same elements, and does not follow from each other's sums, is one kernel.
         `XLA: siblings-merged, sums-merged`
       products_fuse: but for what only products read, which their kernels may make. `XLA: dots-read-memory`
@@ -62,6 +64,7 @@ class Fusing:
     tanh_kept: bool = False
     wide_tanh_kept: bool = False
     shared_kept: bool = False
+    fills_read: bool = False
     siblings_merged: bool = False
     products_fuse: bool = False
     worked: bool = False
@@ -118,11 +121,16 @@ class _Counting:
             self.inside = rows_inside(graph, self.real)
         for v in shared(graph, self.real, self.inside) if fusing.shared_kept else ():
             self.real[v] = True
+        fills = read_fills(graph, self.real) if fusing.fills_read else {}
+        for v in fills:
+            self.real[v] = True
         self.fusing = fusing
         self.users = graph.users() if fusing.products_fuse else []
         self.returned = set(graph.outputs)
         # Each value in memory under the name of the first that is the same memory.
         self.memory = list(range(len(graph.values)))
+        for v, first in fills.items():
+            self.memory[v] = first
         self.kernels: list[_Kernel] = []
         self.maker: dict[int, _Kernel] = {}
         self.reader: dict[int, _Kernel] = {}
@@ -137,7 +145,7 @@ class _Counting:
             if scalar and _is_made(op) and op.name != _REDUCE:
                 self._follow(op, 0)
                 continue
-            if not any(self.real[v] for v in op.results):
+            if not any(self.real[v] for v in op.results) or any(self.memory[v] != v for v in op.results):
                 continue
             if self._is_view(op):
                 self.memory[op.results[0]] = self.memory[op.operands[0]]

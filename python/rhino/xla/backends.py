@@ -48,6 +48,7 @@ class BackEnd:
       tanh_kept: an erfc, and a tanh of 16 bits, is written where it is made, for what is made of it behind products.
       wide_tanh_kept: so is a tanh of float32.
       shared_kept: what many kernels read is written, if what it is made of is more.
+      fills_read: kernels read a constant fill from memory, if something else updates the same fill in place.
       siblings_merged: what goes over the same elements is one kernel, with several results.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
       gathers_combined: independent all-gathers, and reduce-scatters, become one, as all-reduces do everywhere.
@@ -66,6 +67,7 @@ class BackEnd:
     tanh_kept: bool = True
     wide_tanh_kept: bool = True
     shared_kept: bool = True
+    fills_read: bool = True
     siblings_merged: bool = True
     refuses_algorithms: bool = False
     gathers_combined: bool = True
@@ -93,6 +95,7 @@ _CPU = BackEnd(
     rows_fused=False,
     costly_kept=False,
     shared_kept=False,
+    fills_read=False,
     siblings_merged=False,
     options=MappingProxyType({}),
 )

@@ -57,6 +57,27 @@ MEMORY = (
         until="0.12.0.1",
     ),
     Behaviour(
+        "fills-read",
+        "What is filled with a constant is read from memory by what follows from an update of something that started "
+        "as the same: each has a fill of its own.",
+        "PriorityFusion, CopyInsertion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %at: tensor<64x2xi32> @[-, -], %u: tensor<64xf32> @[-] -> {L} @[-, -]",
+                f"""{ZERO}%z = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}
+                {_scatter("%z")}%y = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> {L}
+                %0 = stablehlo.maximum %s, %y : {L}
+                %1 = stablehlo.multiply %0, %a : {L}
+                return %1 : {L}""",
+                ONE,
+            ),
+            # Two fills, of which the last kernel reads one.
+            lambda c: re.search(r"= \(\S+ \S+\) fusion\(\)", c.hlo_text()) is not None,
+        ),
+        field="fills_read",
+        where=TARGETS,
+    ),
+    Behaviour(
         "sliced-early",
         "A value that is read whole first, and in parts later, is sliced at once, and given up after it was read "
         "whole.",

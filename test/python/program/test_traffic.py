@@ -245,6 +245,26 @@ def test_an_update_in_place_is_a_kernel_of_its_own() -> None:
     assert moved(graph) == 2 * X + 2 * X
 
 
+def test_a_fill_that_an_update_starts_with_is_read_by_what_follows() -> None:
+    """The gradient of a lookup is added to zeros, and compared with zeros where Adagrad divides."""
+
+    def update(at: jax.Array, rows: jax.Array, accumulator: jax.Array) -> tuple[jax.Array, jax.Array]:
+        gradient = jnp.zeros((64, 8)).at[at].add(rows)
+        summed = accumulator + gradient * gradient
+        return jnp.where(summed > 0, gradient * jax.lax.rsqrt(summed), 0.0), summed
+
+    graph = graph_of(update, jax.ShapeDtypeStruct((4,), jnp.int32), spec(4, 8), spec(64, 8))
+    table, reads = 64 * 8 * 4, replace(GPU, fills_read=True)
+    assert moved(graph, fusing=reads) == moved(graph) + 2 * table
+    assert kernels(graph, reads) == kernels(graph) + 1
+    # What does not follow from the update makes the fill itself.
+    apart = graph_of(
+        lambda at, rows, x: (jnp.zeros((64, 8)).at[at].add(rows), jnp.maximum(x, 0.0)),
+        jax.ShapeDtypeStruct((4,), jnp.int32), spec(4, 8), spec(64, 8),
+    )  # fmt: skip
+    assert moved(apart, fusing=reads) == moved(apart)
+
+
 def test_results_that_follow_from_each_other_by_a_product_are_two_kernels() -> None:
     def chain(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
         first = jnp.tanh(x)

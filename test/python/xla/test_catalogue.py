@@ -58,6 +58,7 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "rows-summed-with-another-apart": ("h100", lambda t: t.replace("subtract %b, %2", "subtract %0, %2")),
     "rows-stacked-apart": ("h100", lambda t: t.replace("reshape %d", "reshape %a")),
     "rows-alone": ("h100", lambda t: t.replace("return %d, %1", "return %0, %1")),
+    "fills-read": ("h100", lambda t: t.replace("maximum %s, %y", "maximum %s, %a")),
     "sliced-early": ("h100", lambda t: t.replace('constraint %0 <@mesh, [{"x"}', 'constraint %3 <@mesh, [{"x"}')),
     "stacks-laid-out-anew": ("h100", lambda t: t.replace('[{}, {}, {"x"}]', '[{}, {"x"}, {}]')),
     "gathered-apart": ("h100", lambda t: t.replace('[{}, {"x"}]', '[{"x"}, {}]')),
