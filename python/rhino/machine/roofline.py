@@ -138,8 +138,17 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         slower = [slowly_moved(cluster, t.shape, dtype_bytes(t.dtype)) if op.kernel is None else 1.0 for t in tensors]
         moved = tuple((f, times * size * n / bytes_s) for f, size, n in zip(factors, sizes, slower, strict=True))
         arithmetic_s = _arithmetic(graph, op, cluster)
-        found[op.index] = product_times(cluster, product_of(graph, op), op.name, op.trips, arithmetic_s, moved)
+        product = product_of(graph, op)
+        if product is not None and op.kernel is None and _is_of_vectors(cluster, product):
+            product, arithmetic_s = None, 0.0
+        found[op.index] = product_times(cluster, product, op.name, op.trips, arithmetic_s, moved)
     return found | _clashing(graph, cluster)
+
+
+def _is_of_vectors(cluster: Cluster, product: MatrixProduct) -> bool:
+    """Whether a product is made element by element. `XLA: outer-multiplied, vectors-multiplied`"""
+    alone = back_end(cluster.device.xla_target).vectors_multiplied and min(product.rows, product.columns) == 1
+    return alone or product.depth <= 1
 
 
 def _clashing(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:

@@ -61,6 +61,11 @@ def kernels(compiled: Compiled) -> list[str]:
     return [name for name in found if name not in ("parameter", "constant", "bitcast", "get-tuple-element", "tuple")]
 
 
+def _multiplies(compiled: Compiled) -> bool:
+    """Whether the program multiplies matrices."""
+    return re.search(r" dot\(|custom_call_target=\"__cublas", compiled.hlo_text()) is not None
+
+
 def sort(name: str, of: str, kind: str = L) -> str:
     """What no fusion takes in."""
     return f"""%{name} = "stablehlo.sort"(%{of}) ({{
@@ -352,6 +357,37 @@ KERNELS = (
             lambda c: len(re.findall(r" dot\(|custom_call_target=\"__cublas", c.hlo_text())) == 4,
         ),
         where=GPUS,
+    ),
+    Behaviour(
+        "outer-multiplied",
+        "A product that adds nothing up is element-wise.",
+        "AlgebraicSimplifier",
+        probe=Probe(
+            program(
+                f"%a: {_R} @[-], %b: {_R} @[-] -> {L} @[-, -]",
+                f"%0 = stablehlo.dot_general %a, %b, contracting_dims = [] x [] : ({_R}, {_R}) -> {L}\nreturn %0 : {L}",
+                ONE,
+            ),
+            lambda c: len(kernels(c)) == 1 and "multiply" in c.hlo_text() and not _multiplies(c),
+        ),
+        where=("cpu", *GPUS),
+    ),
+    Behaviour(
+        "vectors-multiplied",
+        "A product with a vector is element-wise, and a sum, unless it is so large that memory bounds it in any case.",
+        "AlgebraicSimplifier",
+        probe=Probe(
+            program(
+                f"%a: {_CUBE} @[-, -, -], %b: {_ROWS} @[-, -] -> {_ROWS} @[-, -]",
+                f"""%0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+                  : ({_CUBE}, {_ROWS}) -> {_ROWS}
+                return %0 : {_ROWS}""",
+                ONE,
+            ),
+            lambda c: len(kernels(c)) == 1 and not _multiplies(c),
+        ),
+        field="vectors_multiplied",
+        where=TARGETS,
     ),
     Behaviour(
         "shared-made-once",

@@ -97,6 +97,20 @@ def test_a_dots_arithmetic_and_tensors_apart() -> None:
     assert [costs.node(k, (s,)) for s in range(4)] == pytest.approx(expected)
 
 
+def test_products_of_vectors_are_made_element_by_element() -> None:
+    """Where products are priced by tiles, these are priced by bytes; on a CPU a matrix by a vector is a product."""
+    tiles = {"f32": ProductRates(start_s=1.0, tile_s=1.0, tile_depth_s=1.0, depth_s=1.0)}
+    gpu = replace(HOST, device=replace(HOST.device, kernels=KernelRates(1, 0.0, tiles), xla_target="h100"))
+    cpu = replace(gpu, device=replace(gpu.device, xla_target="cpu"))
+    of_vector = graph_of(lambda a, b: jnp.einsum("btc,bc->bt", a, b), spec(4, 256, 128), spec(4, 128))
+    outer = graph_of(lambda a, b: jnp.einsum("bt,bc->btc", a, b), spec(4, 256), spec(4, 128))
+    nbytes = 4 * (256 * 128 + 256 + 128) * 4
+    for graph in (of_vector, outer):
+        assert seconds(graph, "dot_general", gpu) == pytest.approx(nbytes / 1e12)
+    assert seconds(outer, "dot_general", cpu) == pytest.approx(nbytes / 1e12)
+    assert seconds(of_vector, "dot_general", cpu) > 1
+
+
 def kernel(flops: int, nbytes: int, rate: str) -> Graph:
     """One call that reads [1024, 1024] and makes as much."""
     values = [Value(0, (1024, 1024), "bf16", -1), Value(1, (1024, 1024), "bf16", 0)]
