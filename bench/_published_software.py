@@ -72,10 +72,10 @@ class Software:
         factor = {"memory": self.moved, "weights": self.weights, "update": 1 / updaters}
         compute = [s * factor.get(kind, 1.0) for s, kind in zip(given.compute, kinds, strict=True)]
         exposed = [
-            c * (1 - self.tensors) + max(0.0, h - late) * (1 - self.gathers)
-            for c, h, late in zip(given.comm, given.hideable, given.late, strict=True)
+            (c + b) * (1 - self.tensors) + max(0.0, h - b - late) * (1 - self.gathers)
+            for c, h, b, late in zip(given.comm, given.hideable, given.beside, given.late, strict=True)
         ]
-        return OpSeconds(compute, exposed, [*given.late], [*given.late])
+        return OpSeconds(compute, exposed, [*given.late], [0.0] * len(compute), [*given.late])
 
 
 def classes(graph: Graph) -> list[str]:

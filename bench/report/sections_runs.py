@@ -57,39 +57,48 @@ def _spread(group: Mapping[str, Any]) -> tuple[str, str, str]:
 def device_model(kept: Kept) -> Section:
     """Timelines against steps that ran on a GPU."""
     rows, facts = [], []
-    keys = ("search_s", "timeline_s", "datasheet_s")
+    keys = ("search_s", "calibrated_s", "timeline_s", "datasheet_s")
     for _, run in kept.of("device_model"):
         found = run.results["steps"]
         rows += [
             Row(f"{it['name']}@{it['preset']}", f"{it['name']}, {it['preset'].removeprefix('dgx-').upper()}",
-                (step(it["measured_s"]), *(ratio(it[key] / it["measured_s"]) for key in keys),
+                (step(it["measured_s"]), *(ratio(it[key] / it["measured_s"]) if it[key] else NONE for key in keys),
                  *(_priced(it["by_kind_s"].get(kind)) for kind in KINDS),
                  ratio(it["predicted_peak_bytes"] / it["peak_bytes"])),
                 (run,))
             for it in found
         ]  # fmt: skip
-        by_search, by_timeline, by_datasheet = (
-            Errors.of([abs(it[key] / it["measured_s"] - 1) for it in found]) for key in keys
+        by_search, by_calibrated, by_timeline, by_datasheet = (
+            Errors.of([abs(it[key] / it["measured_s"] - 1) for it in found if it[key]]) for key in keys
         )
         facts += [
             Fact("steps", "steps that ran on a GPU", str(len(found))),
             Fact("search-median", "distance of the search over measured from one, median", f"{by_search.median:.1%}"),
             Fact("search-p90", "90th percentile of it", f"{by_search.p90:.1%}"),
+            Fact("calibrated-steps", "steps on a GPU of a kind that was calibrated", str(by_calibrated.count)),
+            Fact(
+                "calibrated-median",
+                "distance of the search with that calibration, median",
+                f"{by_calibrated.median:.1%}",
+            ),
+            Fact("calibrated-p90", "90th percentile of it", f"{by_calibrated.p90:.1%}"),
             Fact("median", "the same of the timeline, median", f"{by_timeline.median:.1%}"),
             Fact("p90", "90th percentile of it", f"{by_timeline.p90:.1%}"),
             Fact("datasheet-median", "the same of the datasheet's roofline, median", f"{by_datasheet.median:.1%}"),
         ]
     columns = (
-        ("measured", "measured"), ("search", "search over measured"), ("ratio", "timeline over measured"),
+        ("measured", "measured"), ("search", "search over measured"), ("calibrated", "search with a calibration"),
+        ("ratio", "timeline over measured"),
         ("datasheet", "datasheet over measured"), ("product", "timeline's products"), ("kernel", "attention"),
         ("moves", "other kernels"), ("peak", "peak predicted over measured"),
     )  # fmt: skip
     return Section(
         "device_model", ("device_model",), "Steps on a GPU",
         "Training steps of the examples that `rhino.parallelize` planned, compiled and ran on one H100 and one H200: "
-        "seconds that the search predicts, and those of the timeline of XLA's program, over measured ones, in all and "
-        "by kind of kernel; and memory. Programs and times of kernels are in `bench/data/gpu_steps`; `python -m "
-        "bench.gpu` measures where there is a GPU. The share of products is the preset's, chosen over published runs "
+        "seconds that the search predicts, by the preset and by a calibration of an H100, and those of the timeline of "
+        "XLA's program, over measured ones, in all and by kind of kernel; and memory. Programs and times of kernels "
+        "are in `bench/data/gpu_steps`; `python -m bench.gpu` measures where there is a GPU. The share of products is "
+        "the preset's, chosen over published runs "
         "of many GPUs: one alone is faster. The measured peak has cuDNN's workspaces while it chose among kernels.",
         (ResultTable("step", columns, tuple(rows)),), tuple(facts),
     )  # fmt: skip

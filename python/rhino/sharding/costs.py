@@ -49,8 +49,9 @@ class Costs:
     """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `launches[o]` what nothing divides,
     `heavy[o]` what shares of a dot, convolution or kernel take; `host_bytes_s` the rate at which a device gets its
     part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are the mesh's axes,
-    as pins spell them. The tied transfers `hideable` can run beside the share `window` of computing
-    (`rhino.sharding.overlap`); `combines` is of `rhino.sharding.combining`, `apart` of `rhino.sharding.landing`.
+    as pins spell them. The tied transfers `hideable`, and of them those of activations, `beside`, can run beside the
+    share `window` of computing (`rhino.sharding.overlap`); `combines` is of `rhino.sharding.combining`, `apart` of
+    `rhino.sharding.landing`.
     """
 
     problem: Problem
@@ -64,6 +65,7 @@ class Costs:
     names: tuple[str, ...] = ()
     window: float = 0.0
     hideable: frozenset[int] = frozenset()
+    beside: frozenset[int] = frozenset()
     combines: Mapping[int, Combined] = field(default_factory=dict)
     insides: Mapping[int, Inside] = field(default_factory=dict)
     apart: Mapping[int, float] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class Costs:
             times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.launches, times.heavy,
             model.host_bytes_s,
             back_end=model.back_end, window=model.window if times.hideable else 0.0, hideable=times.hideable,
-            combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
+            beside=times.beside, combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
         )  # fmt: skip
 
     @property

@@ -6,10 +6,11 @@ Owns the model of overlap that the search minimises and the prediction reports: 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from rhino.machine import Cluster
 from rhino.program.data import Graph, Op, once
-from rhino.program.operations import CONTRACTIONS
+from rhino.program.operations import CONTRACTIONS, stablehlo
 from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import back_end
@@ -20,6 +21,7 @@ WINDOW = 0.5
 # Of collectives that computing could hide, what XLA hides when it is asked to overlap: from 0.4 of an LSTM's to all of
 # a GPT's, by the timelines of seven models (`python -m bench.overlap`), and 0.77 in the median.
 WON = 0.75
+_VIEWS = stablehlo("reshape transpose convert")
 # Of the step's products, those that must still follow for a parameter's return to be beside them.
 _ENOUGH = 0.05
 
@@ -54,6 +56,23 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
     stored, early = stored_transfers(problem, quotient), _early(problem, quotient)
     returns = {transfer.index for transfer, _ in quotient.transfers if transfer.kind == "return"}
     return frozenset(stored - (returns - early))
+
+
+def beside_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
+    """Indices of the tied transfers of activations' gradients that computing can hide.
+
+    In the backward pass of a layer two products read the gradient of what the layer made. Nothing waits for the one
+    that makes a parameter's, which can run while what the other makes is summed over devices.
+    """
+    if not back_end(cluster.device.xla_target).asynchronous:
+        return frozenset()
+    made = _made_beside(problem.graph)
+    found: dict[int, int] = {}
+    for transfer in problem.transfers:
+        if transfer.kind == "define":
+            tied = quotient.tied[transfer.index]
+            found[tied] = found.get(tied, 0) + (1 if transfer.value in made else -1)
+    return frozenset(t for t, votes in found.items() if votes > 0) - stored_transfers(problem, quotient)
 
 
 @once
@@ -95,6 +114,52 @@ def _early(problem: Problem, quotient: Quotient) -> frozenset[int]:
             tied = quotient.tied[transfer.index]
             found[tied] = found.get(tied, 0) + (1 if after[made[transfer.value]] > least else -1)
     return frozenset(t for t, votes in found.items() if votes > 0)
+
+
+@once
+def _made_beside(graph: Graph) -> AbstractSet[int]:
+    """What products make beside others, at least half as large and of the same operand, that no product waits for."""
+    leads = _leads(graph)
+    products = [op for op in graph.ops if op.name in CONTRACTIONS and op.results]
+    last: dict[tuple[int, int], list[Op]] = {}
+    for op in products:
+        for v in op.operands if not leads[op.results[0]] else ():
+            last.setdefault((op.parent, _source(graph, v)), []).append(op)
+
+    def beside(op: Op, other: Op) -> bool:
+        # What was there before an operation does not follow from it.
+        before = all(graph.values[_source(graph, v)].producer < op.index for v in other.operands)
+        return before and 2 * other.flops >= op.flops
+
+    return {
+        op.results[0]
+        for op in products
+        if leads[op.results[0]]
+        and any(beside(op, other) for v in op.operands for other in last.get((op.parent, _source(graph, v)), ()))
+    }
+
+
+def _leads(graph: Graph) -> Sequence[bool]:
+    """Per value, whether a product, or a kernel, follows from it in the step, be it in a later trip of a loop."""
+    found = [False] * len(graph.values)
+    edges = [*_edges(graph)]
+    edges += [(False, (tie[3],), (tie[2],)) for op in graph.ops if op.name == "stablehlo.while" for tie in op.ties]
+    changed = True
+    while changed:
+        changed = False
+        for heavy, sources, targets in reversed(edges):
+            if heavy or any(found[v] for v in targets):
+                for v in sources:
+                    changed = changed or not found[v]
+                    found[v] = True
+    return found
+
+
+def _source(graph: Graph, v: int) -> int:
+    """What a value is but for its shape, the order of its dimensions, and its type."""
+    while (maker := graph.values[v].producer) >= 0 and graph.ops[maker].name in _VIEWS:
+        v = graph.ops[maker].operands[0]
+    return v
 
 
 def _made_at(graph: Graph) -> list[int]:

@@ -15,7 +15,7 @@ from rhino.program.data import Graph
 from rhino.sharding.combining import Combined, combinable
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
-from rhino.sharding.overlap import WINDOW, hideable_transfers, stored_transfers
+from rhino.sharding.overlap import WINDOW, beside_transfers, hideable_transfers, stored_transfers
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import BackEnd, back_end
@@ -74,9 +74,9 @@ class TimeModel:
 class ProgramTimes:
     """Times of one program that are the same on every mesh.
 
-    `seconds`, `launches` and `heavy` are the model's; the tied transfers `hideable` are `rhino.sharding.overlap`'s, and
-    `combines` is of `rhino.sharding.combining`; `insides` are of manual computations, by op; `apart` is of
-    `rhino.sharding.landing`.
+    `seconds`, `launches` and `heavy` are the model's; the tied transfers `hideable`, and of them those of activations,
+    `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides` are of manual
+    computations, by op; `apart` is of `rhino.sharding.landing`.
     """
 
     problem: Problem
@@ -86,6 +86,7 @@ class ProgramTimes:
     launches: Sequence[float]
     heavy: Mapping[int, HeavyTimes]
     hideable: frozenset[int]
+    beside: frozenset[int]
     combines: Mapping[int, Combined]
     insides: Mapping[int, Inside]
     apart: Mapping[int, float]
@@ -94,9 +95,10 @@ class ProgramTimes:
     def of(cls, problem: Problem, quotient: Quotient, model: TimeModel) -> ProgramTimes:
         """What a model says of a program, its classes tied."""
         graph, cluster = problem.graph, model.cluster
+        beside = beside_transfers(problem, quotient, cluster)
         return cls(
             problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
-            hideable_transfers(problem, quotient, cluster),
+            hideable_transfers(problem, quotient, cluster) | beside, beside,
             combinable(problem, quotient, stored_transfers(problem, quotient) if model.starts_shared else ()),
             insides(graph, cluster), apart_seconds(graph, cluster),
         )  # fmt: skip

@@ -69,7 +69,7 @@ def test_presets_meet_the_target_on_the_rows_of_their_fit() -> None:
 
 def test_timelines_are_true_of_steps_that_ran_on_a_gpu() -> None:
     steps = list(ran.steps())
-    assert sorted(Counter(step.preset for step in steps).items()) == [("dgx-h100", 9), ("h200", 12)]
+    assert sorted(Counter(step.preset for step in steps).items()) == [("dgx-h100", 13), ("h200", 12)]
     timelines = [(step, ran.timeline(step)) for step in steps]
     errors = {(step.name, step.preset): abs(found.total_s / step.measured_s - 1) for step, found in timelines}
     found = Errors.of(list(errors.values()))
@@ -107,3 +107,12 @@ def test_a_step_that_was_kept_is_read_back(tmp_path: Path) -> None:
     step = ran.Step("one", "h200", "jax 0", 1e-3, 10, {"f": (1e-4, 2.0)}, "ENTRY")
     step.save(tmp_path)
     assert ran.Step.load(tmp_path / "one@h200.json.xz") == step
+
+
+@pytest.mark.parametrize(("name", "off"), [("llama2-7b", 0.05), ("dlrm-kaggle", 0.1)])
+def test_a_calibrated_device_predicts_its_steps(name: str, off: float) -> None:
+    """The quicker ones again."""
+    (step,) = (step for step in ran.steps() if (step.preset, step.name) == ("dgx-h100", name))
+    (case,) = (case for case in CASES if case.name == name)
+    device = part_of(Cluster.load(ran.CALIBRATED[step.preset]), 1)
+    assert planned(case, device).plan.predicted.step_time_s == pytest.approx(step.measured_s, rel=off)

@@ -25,13 +25,15 @@ class OpSeconds:
     Attributes:
       compute: computing.
       comm: collectives that nothing hides.
-      hideable: collectives of parameters and gradients, which may run beside computing.
+      hideable: collectives that may run beside computing, most of them of parameters and gradients.
+      beside: of `hideable`, those of activations.
       late: of `hideable` and `comm`, sums that wait for the end of the micro-batch loop: they run once a step.
     """
 
     compute: list[float]
     comm: list[float]
     hideable: list[float]
+    beside: list[float]
     late: list[float]
 
 
@@ -39,7 +41,7 @@ def op_breakdown(costs: Costs, states: Sequence[States]) -> OpSeconds:
     """The seconds of each op under the states of a plan. Time is linear in ops, transfers and their ends."""
     problem, quotient = costs.problem, costs.quotient
     count = len(problem.graph.ops)
-    found = OpSeconds([0.0] * count, [0.0] * count, [0.0] * count, [0.0] * count)
+    found = OpSeconds(*([0.0] * count for _ in range(5)))
     _computing(costs, states, found)
     _collectives(costs, states, found, quotient.tied)
     return found
@@ -84,6 +86,8 @@ def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied:
             op = _place(transfer)
             kind = found.hideable if tied[transfer.index] in costs.hideable else found.comm
             kind[op] += now + late
+            if tied[transfer.index] in costs.beside:
+                found.beside[op] += now + late
             found.late[op] += late
 
 
