@@ -103,7 +103,12 @@ def test_no_form_that_a_user_can_ask_for_is_better(
 
 
 @pytest.mark.parametrize(
-    ("limit", "name"), [(16_000_000, "nothing, not even"), (14_000_000, "nothing"), (8_000_000, "all of")]
+    ("limit", "name"),
+    [
+        (16_000_000, "nothing, not even"),
+        (14_000_000, "nothing"),
+        pytest.param(8_000_000, "all of", marks=pytest.mark.long),  # a minute, most of it in plans by hand
+    ],
 )
 def test_what_the_user_has_computed_again_is_one_of_the_ways(limit: int, name: str) -> None:
     given = programs(True, 8, checkpoint=True)
