@@ -35,6 +35,7 @@ def merge_again(block: Any) -> int:
     names = known.names
     held_by: dict[Any, Any] = {}
     twins: list[tuple[Any, Any]] = []
+    views: list[Any] = []
     opened: dict[Any, None] = {}
     gone = 0
     for op in [view.operation for view in block.operations][:-1]:
@@ -45,6 +46,7 @@ def merge_again(block: Any) -> int:
             names.name(op.results, [names.of(v) for v in op.operands])
             held_by.update(dict.fromkeys(op.results, op))
         elif names.view(op):
+            views.append(op)
             if op.operands[0] in held_by:
                 held_by[op.results[0]] = held_by[op.operands[0]]
         elif not is_done_once(op):
@@ -62,6 +64,10 @@ def merge_again(block: Any) -> int:
         for result, kept in zip(op.results, twin.results, strict=True):
             result.replace_all_uses_with(kept)
         op.erase()
+    # What nothing reads any more would count as a reader of what it sees.
+    for op in reversed(views):
+        if all(next(iter(result.uses), None) is None for result in op.results):
+            op.erase()
     return gone + len(twins)
 
 
