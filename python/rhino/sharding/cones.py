@@ -11,8 +11,7 @@ from math import gcd
 
 from rhino.program.data import Graph, Op
 from rhino.program.disjoint import DisjointSets
-from rhino.program.fills import read_fills
-from rhino.program.fusion import is_invariant, materialised
+from rhino.program.fusion import is_invariant
 from rhino.program.operations import CONSTRAINTS, HEAVY, SOURCES
 from rhino.sharding.problem import Node, Problem, leading
 from rhino.sharding.uneven import mark
@@ -63,9 +62,9 @@ class _ProblemBuilder:
     def _free_values(self) -> list[bool]:
         """Values that cost nothing in any layout: constants, iotas, what is made of these and scalars, and nothing.
 
-        Tensors without elements stay whole: jax cannot put their parts together. What a scatter starts with is written.
+        Tensors without elements stay whole: jax cannot put their parts together.
         """
-        graph, real = self.graph, materialised(self.graph)
+        graph = self.graph
         values = graph.values
         free = [not value.elements for value in values]
         for op in graph.ops:
@@ -86,10 +85,6 @@ class _ProblemBuilder:
                 kept = free[tie[0]] and (is_invariant(op, tie) or not values[tie[0]].elements)
                 for v in tie:
                     free[v] = kept
-            if op.name == "stablehlo.scatter" and real[op.operands[0]] and values[op.operands[0]].elements:
-                free[op.operands[0]] = False
-        for v in read_fills(graph, real):
-            free[v] = False
         return free
 
     def build(self) -> Problem:

@@ -109,7 +109,7 @@ def test_a_step_that_was_kept_is_read_back(tmp_path: Path) -> None:
     assert ran.Step.load(tmp_path / "one@h200.json.xz") == step
 
 
-@pytest.mark.parametrize(("name", "off"), [("llama2-7b", 0.05), ("dlrm-kaggle", 0.1)])
+@pytest.mark.parametrize(("name", "off"), [("llama2-7b", 0.05), ("lstm-250m", 0.1)])
 def test_a_calibrated_device_predicts_its_steps(name: str, off: float) -> None:
     """The quicker ones again."""
     (step,) = (step for step in ran.steps() if (step.preset, step.name) == ("dgx-h100", name))
