@@ -139,8 +139,8 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         moved = tuple((f, times * size * n / bytes_s) for f, size, n in zip(factors, sizes, slower, strict=True))
         arithmetic_s = _arithmetic(graph, op, cluster)
         product = product_of(graph, op)
-        if product is not None and op.kernel is None and _is_of_vectors(cluster, product):
-            product, arithmetic_s = None, 0.0
+        if product is not None and _is_of_vectors(cluster, product):
+            product = None
         found[op.index] = product_times(cluster, product, op.name, op.trips, arithmetic_s, moved)
     return found | _clashing(graph, cluster)
 
