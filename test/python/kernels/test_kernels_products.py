@@ -265,19 +265,19 @@ def planned(text: str, path: Path) -> rhino.Plan:
 def test_a_file_of_cublas_calls_is_planned_as_the_products_that_they_are(tmp_path: Path) -> None:
     """What is contracted is much longer than the rest: its parts are added up, and the call's scratch is not."""
     text = """
-    func.func @main(%a: tensor<2x4194304xbf16> {rhino.role = "param"},
-                    %w: tensor<4194304x3xbf16> {rhino.role = "param"}) -> tensor<2x3xbf16> {
+    func.func @main(%a: tensor<3x4194304xbf16> {rhino.role = "param"},
+                    %w: tensor<4194304x3xbf16> {rhino.role = "param"}) -> tensor<3x3xbf16> {
       %0 = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0]
-        : (tensor<2x4194304xbf16>, tensor<4194304x3xbf16>) -> tensor<2x3xbf16>
-      return %0 : tensor<2x3xbf16>
+        : (tensor<3x4194304xbf16>, tensor<4194304x3xbf16>) -> tensor<3x3xbf16>
+      return %0 : tensor<3x3xbf16>
     }
     """
-    call = product(GEMM, [tensor("bf16", 2, 4194304), tensor("bf16", 4194304, 3)], [tensor("bf16", 2, 3)])
+    call = product(GEMM, [tensor("bf16", 3, 4194304), tensor("bf16", 4194304, 3)], [tensor("bf16", 3, 3)])
     config = json.dumps(json.dumps(call.config))
     raw = text.replace("stablehlo.dot_general %a, %w, contracting_dims = [1] x [0]",
                        f"stablehlo.custom_call @{GEMM}(%a, %w) {{backend_config = {config}}}")  # fmt: skip
     raw = raw.replace(
-        "-> tensor<2x3xbf16>\n      return %0", "-> (tensor<2x3xbf16>, tensor<1048576xi8>)\n      return %0"
+        "-> tensor<3x3xbf16>\n      return %0", "-> (tensor<3x3xbf16>, tensor<1048576xi8>)\n      return %0"
     )
     raw = raw.replace("%0 = ", "%0:2 = ").replace("return %0 :", "return %0#0 :")
     ours, theirs = planned(raw, tmp_path / "raw.mlir"), planned(text, tmp_path / "plain.mlir")
