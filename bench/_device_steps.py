@@ -30,6 +30,7 @@ CALIBRATED = {"dgx-h100": DATA.parent / "h100_calibrated.yaml"}
 # Constants of `device.kernels.elements` were chosen by these and by single operations; the others were not looked at.
 SEEN = ("bert-large", "gpt-1.3b", "vit-l16")
 KINDS = ("product", "kernel", "moves")
+KIND_NAMES = ("products", "attention", "others")
 # Median and 90th percentile of what the timeline says of a step.
 TARGET = (0.10, 0.20)
 _METADATA = re.compile(r", metadata=\{[^{}]*\}")
@@ -172,17 +173,6 @@ def table(found: Sequence[JudgedStep]) -> Table:
     rows.append(("median", "", *(f"{statistics.median(of):.2f}" if of else "" for of in of_all), "", "", "", ""))
     return Table(
         "steps on a GPU: predicted over measured",
-        (
-            "step",
-            "measured ms",
-            "search",
-            "calibrated",
-            "timeline",
-            "datasheet",
-            "products",
-            "attention",
-            "others",
-            "peak",
-        ),
+        ("step", "measured ms", "search", "calibrated", "timeline", "datasheet", *KIND_NAMES, "peak"),
         tuple(rows),
     )

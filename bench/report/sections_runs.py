@@ -76,11 +76,7 @@ def device_model(kept: Kept) -> Section:
             Fact("search-median", "distance of the search over measured from one, median", f"{by_search.median:.1%}"),
             Fact("search-p90", "90th percentile of it", f"{by_search.p90:.1%}"),
             Fact("calibrated-steps", "steps on a GPU of a kind that was calibrated", str(by_calibrated.count)),
-            Fact(
-                "calibrated-median",
-                "distance of the search with that calibration, median",
-                f"{by_calibrated.median:.1%}",
-            ),
+            Fact("calibrated-median", "distance of the search with that, median", f"{by_calibrated.median:.1%}"),
             Fact("calibrated-p90", "90th percentile of it", f"{by_calibrated.p90:.1%}"),
             Fact("median", "the same of the timeline, median", f"{by_timeline.median:.1%}"),
             Fact("p90", "90th percentile of it", f"{by_timeline.p90:.1%}"),
@@ -98,8 +94,8 @@ def device_model(kept: Kept) -> Section:
         "seconds that the search predicts, by the preset and by a calibration of an H100, and those of the timeline of "
         "XLA's program, over measured ones, in all and by kind of kernel; and memory. Programs and times of kernels "
         "are in `bench/data/gpu_steps`; `python -m bench.gpu` measures where there is a GPU. The share of products is "
-        "the preset's, chosen over published runs "
-        "of many GPUs: one alone is faster. The measured peak has cuDNN's workspaces while it chose among kernels.",
+        "the preset's, chosen over published runs of many GPUs: one alone is faster. The measured peak has cuDNN's "
+        "workspaces while it chose among kernels.",
         (ResultTable("step", columns, tuple(rows)),), tuple(facts),
     )  # fmt: skip
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusible import is_fusible
+from rhino.program.fusible import is_fusible, made_of
+from rhino.program.fusion import IN_PLACE, splats
 
 _BROADCAST = "stablehlo.broadcast_in_dim"
-_IN_PLACE = ("stablehlo.scatter", "stablehlo.dynamic_update_slice")
 
 
 def read_fills(graph: Graph, real: Sequence[bool]) -> Mapping[int, int]:
@@ -25,45 +25,28 @@ def read_fills(graph: Graph, real: Sequence[bool]) -> Mapping[int, int]:
     Args:
       real: `fusion.materialised` of the graph.
     """
-    users = graph.users()
+    users, constants = graph.users(), splats(graph)
     alike: dict[tuple[int, tuple[int, ...], int], list[int]] = {}
     for op in graph.ops:
-        if op.name == _BROADCAST and _is_splat(graph, op.operands[0]):
+        if op.name == _BROADCAST and op.operands[0] in constants:
             v = op.results[0]
             alike.setdefault((op.operands[0], graph.values[v].shape, op.parent), []).append(v)
+
+    def follows(op: Op, updated: AbstractSet[int]) -> bool:
+        return any(v in updated for v in made_of(graph, op.operands, lambda _, maker: is_fusible(maker)))
+
     found: dict[int, int] = {}
     for values in alike.values():
         updated = {
             graph.ops[o].results[0]
             for v in values
             for o in users[v]
-            if graph.ops[o].name in _IN_PLACE and graph.ops[o].operands[0] == v
+            if graph.ops[o].name in IN_PLACE and graph.ops[o].operands[0] == v
         }
         read = [
             v
             for v in (values if updated else ())
-            if not real[v] and any(_follows(graph, graph.ops[o], updated) for o in users[v])
+            if not real[v] and any(follows(graph.ops[o], updated) for o in users[v])
         ]
         found.update((v, read[0]) for v in read)
     return found
-
-
-def _is_splat(graph: Graph, v: int) -> bool:
-    maker = graph.values[v].producer
-    return maker >= 0 and graph.ops[maker].name == "stablehlo.constant" and graph.ops[maker].tag == "splat"
-
-
-def _follows(graph: Graph, op: Op, updated: AbstractSet[int]) -> bool:
-    """Whether an op computes with what is made of one of `updated`, element by element."""
-    queue = list(op.operands)
-    seen = set(queue)
-    for v in queue:
-        if v in updated:
-            return True
-        maker = graph.values[v].producer
-        if maker < 0 or not is_fusible(graph.ops[maker]):
-            continue
-        fresh = [u for u in graph.ops[maker].operands if u not in seen]
-        seen.update(fresh)
-        queue.extend(fresh)
-    return False

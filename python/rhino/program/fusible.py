@@ -5,6 +5,8 @@ Owns that reading of single operations. What it comes to for values is `rhino.pr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from rhino.program.data import Graph, Op
 from rhino.program.operations import HEAVY, NESTING, SOURCES, stablehlo
 
@@ -31,3 +33,16 @@ def is_elementwise(graph: Graph, op: Op) -> bool:
         and is_fusible(op)
         and all(graph.values[v].shape in (shape, ()) for v in op.operands)
     )
+
+
+def made_of(graph: Graph, values: Iterable[int], goes_on: Callable[[int, Op], bool]) -> Iterator[int]:
+    """Values, and what they are made of, each once: behind one only if its maker, too, is where the walk goes on."""
+    queue = list(dict.fromkeys(values))
+    seen = set(queue)
+    for v in queue:
+        yield v
+        maker = graph.values[v].producer
+        if maker >= 0 and goes_on(v, graph.ops[maker]):
+            fresh = [u for u in dict.fromkeys(graph.ops[maker].operands) if u not in seen]
+            seen.update(fresh)
+            queue.extend(fresh)

@@ -15,7 +15,7 @@ from rhino.program.orders import copied_stacks, transposed
 
 # A reduction or a gather fuses its input; these read memory. XLA: dots-read-memory
 _READS_MEMORY = UNFUSIBLE - {"stablehlo.reduce", "stablehlo.dynamic_update_slice", "stablehlo.gather"}
-_IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
+IN_PLACE = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
 
 
 @once
@@ -116,6 +116,6 @@ def buffers(graph: Graph) -> Sequence[int]:
             root = tie[1] if changed and (outer or owner[tie[0]] in kept) else owner[tie[0]]
             for v in tie[1:]:
                 owner[v] = root
-        if op.name in _IN_PLACE and owner[op.operands[0]] not in kept:
+        if op.name in IN_PLACE and owner[op.operands[0]] not in kept:
             owner[op.results[0]] = owner[op.operands[0]]
     return owner

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusible import is_fusible
+from rhino.program.fusible import is_fusible, made_of
 from rhino.program.fusion import splats
 
 _BROADCAST = "stablehlo.broadcast_in_dim"
@@ -157,20 +157,10 @@ class _Cones:
         return self.known[v]
 
     def _has_one(self, v: int) -> bool:
-        queue, seen = [v], {v}
-        for u in queue:
-            if u in self.some:
-                return True
-            maker = self.graph.values[u].producer
-            if maker < 0 or (u != v and (self.real[u] or not self._is_fused(u, maker))):
-                continue
-            fresh = [w for w in self.graph.ops[maker].operands if w not in seen]
-            seen.update(fresh)
-            queue.extend(fresh)
-        return False
+        def goes_on(u: int, maker: Op) -> bool:
+            return u == v or (not self.real[u] and (u in self.candidates or is_fusible(maker)))
 
-    def _is_fused(self, v: int, maker: int) -> bool:
-        return v in self.candidates or is_fusible(self.graph.ops[maker])
+        return any(u in self.some for u in made_of(self.graph, [v], goes_on))
 
 
 def _of_rows(graph: Graph, op: Op) -> bool:

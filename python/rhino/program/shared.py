@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rhino.program.data import Graph, Op
-from rhino.program.fusible import is_fusible
+from rhino.program.fusible import is_fusible, made_of
 
 # Of two kernels that read a value each makes it again, whatever that takes; more readers than this are not counted.
 _FEWEST, _MOST = 3, 8
@@ -46,18 +46,8 @@ def shared(graph: Graph, real: Sequence[bool], inside: Collection[int]) -> list[
 
 def _leaves(graph: Graph, op: Op, memory: Sequence[bool]) -> int:
     """Bytes in memory that an op's result is made of."""
-    queue = list(op.operands)
-    seen = set(queue)
-    total = 0
-    for v in queue:
-        value = graph.values[v]
-        if memory[v] or value.producer < 0:
-            total += value.nbytes
-            continue
-        fresh = [u for u in graph.ops[value.producer].operands if u not in seen]
-        seen.update(fresh)
-        queue.extend(fresh)
-    return total
+    behind = made_of(graph, op.operands, lambda v, _: not memory[v])
+    return sum(graph.values[v].nbytes for v in behind if memory[v] or graph.values[v].producer < 0)
 
 
 def _readers(graph: Graph, v: int, memory: Sequence[bool], users: Sequence[Sequence[int]]) -> int:

@@ -5,7 +5,7 @@ Owns the model of overlap that the search minimises and the prediction reports: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from rhino.machine import Cluster
@@ -67,12 +67,20 @@ def beside_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> 
     if not back_end(cluster.device.xla_target).asynchronous:
         return frozenset()
     made = _made_beside(problem.graph)
+    found = _of_most(problem, quotient, "define", lambda transfer: transfer.value in made)
+    return found - stored_transfers(problem, quotient)
+
+
+def _of_most(
+    problem: Problem, quotient: Quotient, kind: str, holds: Callable[[LayoutTransfer], bool]
+) -> frozenset[int]:
+    """The tied transfers of a kind of most of which something holds."""
     found: dict[int, int] = {}
     for transfer in problem.transfers:
-        if transfer.kind == "define":
+        if transfer.kind == kind:
             tied = quotient.tied[transfer.index]
-            found[tied] = found.get(tied, 0) + (1 if transfer.value in made else -1)
-    return frozenset(t for t, votes in found.items() if votes > 0) - stored_transfers(problem, quotient)
+            found[tied] = found.get(tied, 0) + (1 if holds(transfer) else -1)
+    return frozenset(t for t, votes in found.items() if votes > 0)
 
 
 @once
@@ -107,13 +115,8 @@ def _early(problem: Problem, quotient: Quotient) -> frozenset[int]:
     for op in reversed(graph.ops):
         after[op.index] = after[op.index + 1] + op.flops * op.trips
     least = _ENOUGH * after[0]
-    found: dict[int, int] = {}
     made = _made_at(graph) if problem.returned else []
-    for transfer in problem.transfers:
-        if transfer.kind == "return":
-            tied = quotient.tied[transfer.index]
-            found[tied] = found.get(tied, 0) + (1 if after[made[transfer.value]] > least else -1)
-    return frozenset(t for t, votes in found.items() if votes > 0)
+    return _of_most(problem, quotient, "return", lambda transfer: after[made[transfer.value]] > least)
 
 
 @once

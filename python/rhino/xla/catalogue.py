@@ -11,10 +11,11 @@ from rhino.xla.collectives import COLLECTIVES
 from rhino.xla.faults import FAULTS
 from rhino.xla.kernels import KERNELS
 from rhino.xla.memory import MEMORY
+from rhino.xla.rows import ROWS
 
 PARTS = {
     "Collectives": COLLECTIVES,
-    "Kernels": KERNELS,
+    "Kernels": (*KERNELS, *ROWS),
     "Memory and types": MEMORY,
     "What Rhino keeps programs away from": FAULTS,
 }

@@ -12,10 +12,9 @@ BYTES = 1024 * 1024 * 4
 ONE = "x=1"
 ZERO = "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
 _HUGE = "tensor<4096x4096xf32>"
-_R = "tensor<1024xf32>"
+R = "tensor<1024xf32>"
 _TALL, _FLAT, _CUBE = "tensor<4x256x128xf32>", "tensor<4x128x256xf32>", "tensor<4x256x256xf32>"
 _ROWS = "tensor<4x256xf32>"
-_STACK, _ONE_OF = "tensor<3x1024x1024xf32>", "tensor<1x1024x1024xf32>"
 
 
 def _gelu(t: str) -> str:
@@ -106,21 +105,11 @@ def _made(compiled: Compiled, kind: str) -> int:
     return len(re.findall(rf"f32\[4096,4096\]\S* {kind}\(", compiled.hlo_text()))
 
 
-def _reduced(name: str, of: str, kind: str = "add", dim: int = 1) -> str:
+def reduced(name: str, of: str, kind: str = "add", dim: int = 1) -> str:
     """A vector: a matrix reduced over one of its dimensions, from what is called %zero."""
     return (
         f"%{name} = stablehlo.reduce(%{of} init: %zero) applies stablehlo.{kind} across dimensions = [{dim}]"
-        f" : ({L}, tensor<f32>) -> {_R}\n"
-    )
-
-
-def _softmax(of: str) -> str:
-    """%e, exponentials of a matrix over its largest in each row; %d, these over their sums; %t, those sums."""
-    return (
-        f"{ZERO}{_reduced('m', of, 'maximum')}"
-        f"%x = stablehlo.broadcast_in_dim %m, dims = [0] : ({_R}) -> {L}\n"
-        f"%y = stablehlo.subtract %{of}, %x : {L}\n%e = stablehlo.exponential %y : {L}\n{_reduced('t', 'e')}"
-        f"%u = stablehlo.broadcast_in_dim %t, dims = [0] : ({_R}) -> {L}\n%d = stablehlo.divide %e, %u : {L}\n"
+        f" : ({L}, tensor<f32>) -> {R}\n"
     )
 
 
@@ -181,97 +170,14 @@ KERNELS = (
         "MultiOutputFusion",
         probe=Probe(
             program(
-                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {_R} @[-]",
-                f"{ZERO}%0 = stablehlo.multiply %a, %b : {L}\n{_reduced('1', '0')}return %0, %1 : {L}, {_R}",
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {R} @[-]",
+                f"{ZERO}%0 = stablehlo.multiply %a, %b : {L}\n{reduced('1', '0')}return %0, %1 : {L}, {R}",
                 ONE,
             ),
             lambda c: len(kernels(c)) == 1,
         ),
         field="siblings_merged",
         where=TARGETS,
-    ),
-    Behaviour(
-        "rows-reduced-inside",
-        "What a row is reduced to, and what is made of that and of the row, is one kernel, which reads the row once: a "
-        "softmax along the last dimension.",
-        "SoftmaxRewriterTriton",
-        probe=Probe(
-            program(f"%a: {L} @[-, -] -> {L} @[-, -]", f"{_softmax('a')}return %d : {L}", ONE),
-            lambda c: len(kernels(c)) == 1,
-        ),
-        field="rows_fused",
-        where=TARGETS,
-    ),
-    Behaviour(
-        "rows-reduced-apart",
-        "Where rows are transposed on their way, their reductions are kernels of their own, and each reads all of "
-        "them.",
-        "SoftmaxRewriterTriton",
-        probe=Probe(
-            program(
-                f"%a: {L} @[-, -] -> {L} @[-, -]",
-                f"{sort('s', 'a')}%b = stablehlo.transpose %s, dims = [1, 0] : ({L}) -> {L}\n"
-                f"{_softmax('b')}{sort('r', 'd')}return %r : {L}",
-                ONE,
-            ),
-            # Besides two sorts.
-            lambda c: len(kernels(c)) == 6,
-        ),
-        where=("v100", "a100", "h100"),
-    ),
-    Behaviour(
-        "rows-summed-with-another-apart",
-        "Where a row is summed together with another, as in the gradient of a softmax that was kept, the sum is a "
-        "kernel of its own, unless the same kernel has a reduction that goes back to what was summed.",
-        "SoftmaxRewriterTriton",
-        probe=Probe(
-            program(
-                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -]",
-                f"""{ZERO}%0 = stablehlo.multiply %a, %b : {L}
-                {_reduced("1", "0")}%2 = stablehlo.broadcast_in_dim %1, dims = [0] : ({_R}) -> {L}
-                %3 = stablehlo.subtract %b, %2 : {L}
-                return %3 : {L}""",
-                ONE,
-            ),
-            lambda c: len(kernels(c)) == 2,
-        ),
-        where=GPUS,
-    ),
-    Behaviour(
-        "rows-stacked-apart",
-        "What is made of a row that a kernel reduces is copied into a stack by another kernel.",
-        "SoftmaxRewriterTriton",
-        probe=Probe(
-            program(
-                f"%a: {L} @[-, -], %i: tensor<i32> @[] -> {_STACK} @[-, -, -]",
-                f"""%s = stablehlo.constant dense<1.0> : {_STACK}
-                %k = stablehlo.constant dense<0> : tensor<i32>
-                {_softmax("a")}%r = stablehlo.reshape %d : ({L}) -> {_ONE_OF}
-                %w = stablehlo.dynamic_update_slice %s, %r, %i, %k, %k
-                  : ({_STACK}, {_ONE_OF}, tensor<i32>, tensor<i32>, tensor<i32>) -> {_STACK}
-                return %w : {_STACK}""",
-                ONE,
-            ),
-            # Besides what fills the stack.
-            lambda c: len(kernels(c)) == 3,
-        ),
-        where=("a100", "h100", "h200", "b200"),
-    ),
-    Behaviour(
-        "rows-alone",
-        "A kernel that reduces rows and makes something of them is none that makes anything else.",
-        "SoftmaxRewriterTriton",
-        probe=Probe(
-            program(
-                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, -], {L} @[-, -]",
-                f"""{_softmax("a")}%0 = stablehlo.tanh %a : {L}
-                %1 = stablehlo.multiply %0, %b : {L}
-                return %d, %1 : {L}, {L}""",
-                ONE,
-            ),
-            lambda c: len(kernels(c)) == 2,
-        ),
-        where=("a100", "h100", "h200", "b200"),
     ),
     Behaviour(
         "costly-made-once",
@@ -364,8 +270,8 @@ KERNELS = (
         "AlgebraicSimplifier",
         probe=Probe(
             program(
-                f"%a: {_R} @[-], %b: {_R} @[-] -> {L} @[-, -]",
-                f"%0 = stablehlo.dot_general %a, %b, contracting_dims = [] x [] : ({_R}, {_R}) -> {L}\nreturn %0 : {L}",
+                f"%a: {R} @[-], %b: {R} @[-] -> {L} @[-, -]",
+                f"%0 = stablehlo.dot_general %a, %b, contracting_dims = [] x [] : ({R}, {R}) -> {L}\nreturn %0 : {L}",
                 ONE,
             ),
             lambda c: len(kernels(c)) == 1 and "multiply" in c.hlo_text() and not _multiplies(c),
