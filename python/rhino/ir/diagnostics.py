@@ -132,7 +132,7 @@ class PassLog:
     """What one run of one pass says: diagnostics, statistics, and the operation it is busy with.
 
     `session` is that of the whole run. `pipeline` runs other passes on the module, with a session; the pass manager
-    that runs this one gives it.
+    that runs this one gives it. A pass that left the module as it was says so by `unchanged`: it is not verified again.
 
     A pass reports many errors with `error` and returns, or stops at the first by raising PassError.
     """
@@ -145,6 +145,7 @@ class PassLog:
         self._blamed: tuple[BaseException, Where] | None = None
         self.statistics: dict[str, int] = {}
         self.failed = False
+        self.unchanged = False
 
     def count(self, name: str, n: int = 1) -> None:
         """Add `n` to the statistic `name`, shown by --mlir-pass-statistics."""

@@ -202,9 +202,10 @@ class PassManager:
                 step.rewrite.run(module, log)
                 if log.statistics:
                     run.result.statistics.append((step.name, log.statistics))
-                if self._verify_each and not log.failed:
+                if self._verify_each and not log.failed and not (log.unchanged and run.verified):
                     module.operation.verify()
                     verify(module, log)
+                    run.verified = True
             else:
                 guards.check(step.text, module)
                 if self._isolate and guards.may_end_the_process(step.text):
@@ -284,11 +285,12 @@ class PassManager:
         return native.reason(name, text, said.text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
     """One run of a manager over a module, or within it that of a pipeline which one of its passes has it run.
 
-    `collect` takes each diagnostic; the errors among them are in `errors`.
+    `collect` takes each diagnostic; the errors among them are in `errors`. `verified`: the module was, so that a pass
+    that leaves it as it is needs no other look at it.
     """
 
     manager: PassManager
@@ -296,6 +298,7 @@ class _Run:
     errors: list[Diagnostic]
     result: RunResult
     hooks: Sequence[Instrumentation]
+    verified: bool = False
 
     def step(self, step: PassStep, module: ir.Module, session: Session) -> tuple[PassLog, Exception | None]:
         """Run one step with all that looks at it; its log, and the exception that ended it, if one did."""

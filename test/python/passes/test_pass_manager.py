@@ -121,6 +121,22 @@ def test_a_rhino_pass_is_verified_unless_switched_off(module: ir.Module) -> None
     PassManager(module.context, verify_each=False).add(Mark("invalid")).run(module)
 
 
+def test_what_is_left_as_it_was_is_verified_once(module: ir.Module) -> None:
+    @register
+    class Claims(Mark):
+        """Mark, and say that nothing changed."""
+
+        name: ClassVar[str] = "rhino-claims"
+
+        def run(self, module: ir.Module, log: PassLog) -> None:
+            Mark.run(self, module, log)
+            log.unchanged = True
+
+    PassManager(module.context).add(Mark()).add(Claims("invalid")).run(module)
+    with pytest.raises(PipelineError, match="unknown attribute"):  # nothing was verified before it
+        PassManager(module.context).add("cse").add(Claims("invalid")).run(module)
+
+
 def test_no_operation_is_blamed_after_the_block_that_named_it(module: ir.Module) -> None:
     @register
     class Late(Pass):

@@ -36,8 +36,9 @@ def adopt(
     main = functions.find(module, "main")
     if MANUAL_MESH in meshes or main is None or not len(main.regions[0].blocks):
         return
-    run_alone(main, module)
+    alone = run_alone(main, module)
     if not meshes:
+        log.unchanged = not alone
         return
     unify(main, module, meshes)
     own = _own_mesh(main, module, meshes)

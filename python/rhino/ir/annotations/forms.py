@@ -164,14 +164,19 @@ def _computation(op: ir.Operation, mesh: Axes) -> None:
         op.attributes[side] = sdy.per_value([over(s, sdy.mesh_of(s), mesh) for s in given], op.context)
 
 
-def run_alone(function: ir.Operation, module: ir.Module) -> None:
-    """Take the collectives out of a program lowered for one device: jax writes `shard_map` there as its body."""
+def run_alone(function: ir.Operation, module: ir.Module) -> bool:
+    """Take the collectives out of a program lowered for one device: jax writes `shard_map` there as its body.
+
+    Returns whether there were any.
+    """
     attributes = module.operation.attributes
     if any(name not in attributes or ir.IntegerAttr(attributes[name]).value != 1 for name in _COUNTS):
-        return
-    for op in [op for op in functions.walk(function) if op.name in KINDS or op.name == _PLACE]:
-        if not around(op):
-            _on_one(op)
+        return False
+    found = [op for op in functions.walk(function) if op.name in KINDS or op.name == _PLACE]
+    alone = [op for op in found if not around(op)]
+    for op in alone:
+        _on_one(op)
+    return bool(alone)
 
 
 def _names_around(op: ir.Operation, stop: ir.Operation) -> list[str]:

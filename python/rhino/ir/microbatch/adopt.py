@@ -19,6 +19,7 @@ from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.microbatch.accumulation import Accumulation, NoAccumulation, read_accumulation
 from rhino.ir.microbatch.sink import sink_behind
 from rhino.ir.scans.loops import LOOP
+from rhino.program.data import Graph
 
 # What keeps a zero zero.
 _SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert")
@@ -26,15 +27,19 @@ _SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert
 _CHEAP = ("stablehlo.constant", "stablehlo.iota", "stablehlo.broadcast_in_dim", "stablehlo.custom_call")
 
 
+def own_loop(module: ir.Module, graph: Graph) -> Accumulation | NoAccumulation | None:
+    """The loop of a program that `adopt` would rewrite, or why it would not, or None where there is none."""
+    if graph.microbatch_loop >= 0 or not any(op.name == LOOP for op in graph.ops):
+        return None
+    return read_accumulation(graph, number_program(functions.find(module, "main"))[1])
+
+
 def adopt(module: ir.Module) -> int | NoAccumulation | None:
     """Rewrites the loop; returns its number of micro-batches, or why it is not taken, or None where there is none."""
     main = functions.find(module, "main")
-    graph = import_graph(module)
-    if graph.microbatch_loop >= 0:
-        return None
-    _, ops = number_program(main)
-    found = read_accumulation(graph, ops)
+    found = own_loop(module, import_graph(module))
     if isinstance(found, Accumulation):
+        _, ops = number_program(main)
         reads = {ops[k]: run for k, run in found.runs.items()}
         with module.context, ops[found.op].location:
             sink_behind(_Rewriter(main, ops[found.op], found, reads).run())

@@ -15,7 +15,8 @@ from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.ir.diagnostics import PassError
 from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.accumulate import accumulate_in_loops
-from rhino.ir.microbatch.adopt import adopt
+from rhino.ir.microbatch.accumulation import Accumulation
+from rhino.ir.microbatch.adopt import adopt, own_loop
 from rhino.ir.microbatch.programs import count_examples, own_loop_error
 from rhino.ir.microbatch.split import split_microbatch
 from rhino.ir.recompute.step import as_it_is, recompute, undo, variants
@@ -103,15 +104,15 @@ class OneProgram:
     @cached_property
     def own(self) -> int:
         """The micro-batches that the step has a loop over itself; 0 for none."""
-        found = adopt(self._copy())
-        return found if isinstance(found, int) else 0
+        found = own_loop(self.module, self.whole)
+        return found.trips if isinstance(found, Accumulation) else 0
 
     def graph(self, parts: int, way: int = 0) -> Graph | None:
         """The program as a loop over so many parts, with what a way computes again.
 
         Of 1, and of as many as the step has itself, it is not cut. None if it cannot be, for the reason in `refused`.
         """
-        whole = parts == 1 or parts == self.own  # the second is only known from a copy
+        whole = parts == 1 or parts == self.own
         if whole and not way:
             return self.whole
         if whole and self._undone and way == self.plain:

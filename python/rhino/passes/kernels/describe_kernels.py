@@ -68,6 +68,7 @@ class DescribeKernels(Pass):
             for op in functions.walk(main)
             if target_of(op) != TARGET and (is_opaque(op) or find(target_of(op)) is not None)
         ]
+        log.unchanged = not calls
         for op in calls:
             self._call(without_tuple(op), log)
 

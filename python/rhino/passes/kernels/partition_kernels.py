@@ -65,6 +65,7 @@ class PartitionKernels(Pass):
                     partition(op, layouts)
                 log.count("partitioned")
                 found = True
+        log.unchanged = not found
         if found:
             number_channels(module)
 

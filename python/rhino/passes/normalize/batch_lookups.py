@@ -38,4 +38,6 @@ class BatchLookups(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Rewrite every function of the module."""
-        log.count("look-ups", batch_lookups(module.operation))
+        changed = batch_lookups(module.operation)
+        log.count("look-ups", changed)
+        log.unchanged = not changed

@@ -60,7 +60,9 @@ class DelayRandom(Pass):
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Rewrite every block of the module."""
         blocks = [b for op in walk(module.operation) for region in op.regions for b in region.blocks]
-        log.count("delayed", sum(_Block(block, self.least).delay() for block in blocks))
+        delayed = sum(_Block(block, self.least).delay() for block in blocks)
+        log.count("delayed", delayed)
+        log.unchanged = not delayed
 
 
 class _Block:

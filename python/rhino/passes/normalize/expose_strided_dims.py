@@ -72,6 +72,7 @@ class ExposeStridedDims(Pass):
         if program.dynamic:
             require_static_shapes(main, self.name)
         flow = trace(program)
+        log.unchanged = True
         if not flow.pieces:
             return
         signature.keep_pinned(flow)
@@ -87,6 +88,7 @@ class ExposeStridedDims(Pass):
             splits = _splits(flow, choice, index)
             stored = {i: split for i in storable if (split := splits[i]) is not None}
             reshapes = signature.rewrite(flow, splits, stored)
+            log.unchanged = False
             log.count("arguments", len(stored))
             log.count("reshapes", reshapes)
 

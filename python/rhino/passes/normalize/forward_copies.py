@@ -45,6 +45,7 @@ class ForwardCopies(Pass):
         main = main_function(module, self.name)
         writes = [op for op in functions.walk(main) if op.name == WRITE and _copied(op) is not None]
         if not writes or not all(v.type.has_static_shape for op in functions.walk(main) for v in _tensors(op)):
+            log.unchanged = True
             return
         graph = import_graph(module)
         values, ops = number_program(main)

@@ -37,4 +37,6 @@ class NeutralStarts(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Rewrite every function of the module."""
-        log.count("reductions", start_neutral(module.operation))
+        changed = start_neutral(module.operation)
+        log.count("reductions", changed)
+        log.unchanged = not changed

@@ -60,6 +60,7 @@ class SinkConstants(Pass):
         carried = _sink_into_loops(main)
         log.count("carried", carried)
         log.count("barred", barred + (_take_out_of_barriers(main) if carried else 0))
+        log.unchanged = not any(log.statistics.values())
 
 
 def _sink_into_loops(scope: ir.Operation) -> int:
