@@ -43,7 +43,15 @@ class Stages:
         """The costs with stages at these devices of a cluster."""
         block = self.shape.width * self.shape.replicas
         placement = Placement(cluster, (block,) * self.shape.stages, starts)
-        return pipeline(self.prepared, {self.shape.width: self.sharded}, self.plan, self.shape, placement, _NO_LIMIT)
+        return pipeline(
+            self.prepared,
+            {self.shape.width: self.sharded},
+            self.plan,
+            self.shape,
+            placement,
+            _NO_LIMIT,
+            distribute=False,
+        )
 
 
 def pipelined(model: Model, layout: RunLayout, cluster: Cluster, era: Software) -> tuple[float, dict[str, float]]:
@@ -155,7 +163,7 @@ def repeated(
         edge = next(e for e in found if (e.src, e.dst) == _between(s, kinds))
         edges.append(Edge(s, s + 1, edge.forward_s, edge.backward_s, whole.links(s, s + 1), whole.links(s + 1, s)))
     # What stages exchange once a step (a tied embedding's gradient, norms), one after the other.
-    apply_s = [(one.apply_s[k] - era.sums * near.replica_s[k]) * n for k, n in zip(kinds, share, strict=True)]
+    apply_s = [(one.apply_s[k] - era.sums * near.replicas.seconds[k]) * n for k, n in zip(kinds, share, strict=True)]
     apply_s[-1] += sum(exchange.seconds for exchange in one.exchanges)
     return PipelineCosts(
         forward_s=tuple(one.forward_s[k] * n for k, n in zip(kinds, share, strict=True)),
@@ -188,5 +196,5 @@ def _parts(
         if s >= 0 and plan.phase_of_op[o]:
             often[o] = times[s] / (replicas if loop < o < end else 1)
     parts = totals(graph, stages.sharded.seconds, often)
-    parts["replicas"] = (1 - era.sums) * sum(s * n for s, n in zip(priced.replica_s, times, strict=True))
+    parts["replicas"] = (1 - era.sums) * sum(s * n for s, n in zip(priced.replicas.seconds, times, strict=True))
     return parts

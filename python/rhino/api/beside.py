@@ -14,6 +14,7 @@ from rhino.api.trace import Trace
 from rhino.errors import RhinoError, RhinoWarning
 from rhino.ir.meshes import REPLICA_AXIS
 from rhino.plan import PlanData, is_pipeline
+from rhino.plan.pipeline import StagePiece
 from rhino.request import PlanRequest
 from rhino.sharding.meshes import Mesh, axes_text
 
@@ -46,11 +47,12 @@ def plan_beside(
       RhinoError: no plan is possible, or none that leaves the state where it must stay.
     """
     same = replace(request, stages=other.stages, microbatches=other.microbatches, fewer=True, schedule=other.schedule)
-    attempts = [replace(same, mesh=_text(meshes)) for meshes in _meshes(other)]
+    tried = [(replace(same, mesh=_text(meshes)), axis) for meshes, axis in _meshes(other)]
+    attempts = [attempt for attempt, _ in tried]
     refused = RhinoError("")
-    for attempt in attempts if pins else ():
+    for attempt, axis in tried if pins else ():
         try:
-            return _said(search(attempt, pins), pins, name, "")
+            return _said(search(attempt, _over(pins, axis)), pins, name, "")
         except RhinoError as error:
             refused = error
     stuck = bool(pins) and must_stay
@@ -86,16 +88,32 @@ def plan_beside(
     return plan
 
 
-def _meshes(plan: PlanData) -> list[list[Mesh]]:
-    """The meshes of stages, one of each width, that leave state where it is: without replicas first, then with them."""
+def _over(pins: Pins, axis: str) -> Pins:
+    """State that replicas share out, over an axis of another name."""
+    if axis == REPLICA_AXIS:
+        return pins
+
+    def renamed(piece: StagePiece) -> StagePiece:
+        dims = tuple(tuple(axis if a == REPLICA_AXIS else a for a in axes) for axes in piece.dims)
+        return replace(piece, dims=dims)
+
+    return {i: replace(pin, pieces=tuple(map(renamed, pin.pieces))) for i, pin in pins.items()}
+
+
+def _meshes(plan: PlanData) -> list[tuple[list[Mesh], str]]:
+    """The meshes of stages, one of each width, that leave state where it is: without replicas first, then with them.
+
+    Each with the name of the axis that their replicas are, of a stage or of its mesh.
+    """
     found = list(dict.fromkeys(plan.meshes or (plan.mesh,)))
     if not any(REPLICA_AXIS in dict(mesh) for mesh in found):
-        return [found]
+        return [(found, REPLICA_AXIS)]
     taken = {axis for mesh in found for axis, _ in mesh}
     name = next(f"{REPLICA_AXIS}s{n or ''}" for n in range(len(taken) + 1) if f"{REPLICA_AXIS}s{n or ''}" not in taken)
     alone = [tuple(axis for axis in mesh if axis[0] != REPLICA_AXIS) for mesh in found]
     # Where replicas do not divide the batch, a stage is one replica over all of its devices.
-    return [alone, [tuple((name if axis == REPLICA_AXIS else axis, size) for axis, size in mesh) for mesh in found]]
+    wide: list[Mesh] = [tuple((name if axis == REPLICA_AXIS else axis, size) for axis, size in mesh) for mesh in found]
+    return [(alone, REPLICA_AXIS), (wide, name)]
 
 
 def _text(meshes: list[Mesh]) -> str:

@@ -15,6 +15,7 @@ from rhino.dialect.base import RhinoAttribute, Scene, from_attr, shape_of, to_at
 from rhino.dialect.multicast import RhinoMulticast
 from rhino.dialect.pipeline_attributes import (
     RhinoArgument,
+    RhinoDistributed,
     RhinoLayouts,
     RhinoMemory,
     RhinoMicrobatches,
@@ -201,7 +202,8 @@ class RhinoPlan(RhinoAttribute):
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
-        RhinoRole, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches, RhinoArgument, RhinoPin,
+        RhinoRole, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches,
+        RhinoDistributed, RhinoArgument, RhinoPin,
         RhinoCluster, RhinoPlacement, RhinoConstraint, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast,
         RhinoMemory, RhinoSchedule, RhinoPlan,
     )
@@ -215,6 +217,7 @@ __all__ = [
     "RhinoCluster",
     "RhinoConstraint",
     "RhinoCost",
+    "RhinoDistributed",
     "RhinoKernel",
     "RhinoLayouts",
     "RhinoMemory",

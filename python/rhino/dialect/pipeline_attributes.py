@@ -72,6 +72,26 @@ class RhinoMicrobatches(RhinoAttribute):
             yield f"{cls.name} belongs on 'stablehlo.while', not on '{scene.op.name}'"
 
 
+class RhinoDistributed(RhinoAttribute):
+    """Which dimension of what an operation of an update makes the replicas of its stage share out.
+
+    Each makes, and keeps, a part of it: rhino-replicate-fragments lays optimizer state out so that this needs nothing
+    of the others, and gathers the parameters that are made so.
+    """
+
+    name = "rhino.distributed"
+    places = ("op",)
+    schema = Int(0)
+    example = "rhino.distributed = 0 : i64"
+
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        if len(scene.op.results) != 1:
+            yield f"{cls.name} is of an operation with one result, not of '{scene.op.name}'"
+        elif (shape := shape_of(scene.op.results[0].type)) is not None and data >= len(shape):
+            yield f"{cls.name} is dimension {data}, but the result has {len(shape)}"
+
+
 class RhinoArgument(RhinoAttribute):
     """What an argument or result of a step in fragments was in the original signature: one of its, or rows of it."""
 

@@ -12,6 +12,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPin
+from rhino.ir.meshes import REPLICA_AXIS
 from rhino.program.data import Graph
 
 # [start, stop) per leading dimension; () for all.
@@ -36,7 +37,7 @@ def pinned_whole(attributes: Mapping[str, Any]) -> bool:
 
 
 def read_pins(main: Any, ids: Mapping[Any, int], graph: Graph) -> None:
-    """Sets the graph's `stages` and `stage_pins`, of arguments and results, and of the rows that these are cut into.
+    """Sets the graph's `stages`, `stage_pins` and `shared_out`, of arguments, results, and the rows these are cut into.
 
     Args:
       ids: the number of each value.
@@ -49,13 +50,17 @@ def read_pins(main: Any, ids: Mapping[Any, int], graph: Graph) -> None:
             if RhinoPin.name not in pinned:
                 continue
             whole = pinned_whole(pinned)
+            entries = RhinoPin.from_attr(pinned[RhinoPin.name])
+            shared = [d for d, axes in enumerate(entries[0]["sharding"]) if REPLICA_AXIS in axes]
             for v, rows in [(value, ())] if whole else _made_of(value) if n else _cut_into(value):
                 stage = pinned_stage(pinned, rows)
                 if stage is not None:
                     graph.stages.setdefault(ids[v], stage)
-            for entry in RhinoPin.from_attr(pinned[RhinoPin.name]):
+                    if shared:
+                        graph.shared_out.setdefault(ids[v], shared[0])
+            for entry in entries:
                 name = next((a.name for a in graph.arguments if a.value == ids[value]), "a result")
-                dims = tuple(tuple(axes) for axes in entry["sharding"])
+                dims = tuple(tuple(axis for axis in axes if axis != REPLICA_AXIS) for axes in entry["sharding"])
                 graph.stage_pins.setdefault(entry["stage"], {}).setdefault(ids[value], (name, dims))
 
 

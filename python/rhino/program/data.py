@@ -207,7 +207,8 @@ class Graph:
 
     `pins` are the shardings the user fixed, by value: what to call the value in messages, and its axes per dimension;
     `loose` what those of them that do not fix everything leave open.
-    `stages` are the pipeline stages that state is pinned to, by value; `stage_pins` by stage what is `pins` there.
+    `stages` are the pipeline stages that state is pinned to, by value; `stage_pins` by stage what is `pins` there, and
+    `shared_out` the dimension of state of which each replica of its stage keeps a part.
     `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1.
     `axes` are those, with their sizes, that a mesh of the program must have, next to each other and in this order.
     """
@@ -220,6 +221,7 @@ class Graph:
     loose: dict[int, Loose] = field(default_factory=dict)
     stages: dict[int, int] = field(default_factory=dict)
     stage_pins: dict[int, dict[int, tuple[str, Dims]]] = field(default_factory=dict)
+    shared_out: dict[int, int] = field(default_factory=dict)
     microbatch_loop: int = -1
     axes: tuple[tuple[str, int], ...] = ()
     _facts: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

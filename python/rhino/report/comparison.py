@@ -179,7 +179,7 @@ def differences(theirs: ComparedPlan, ours: ComparedPlan) -> list[Difference]:
 
 def _as_params(plan: PlanData) -> frozenset[int]:
     """The numbers of the arguments that are optimizer state and lie as the parameters of the same keys."""
-    held = {id(tensor) for mirror in mirrors(plan.arguments)[0] for tensor in mirror.tensors}
+    held = {id(tensor) for mirror in mirrors(plan.arguments)[0] if not mirror.over for tensor in mirror.tensors}
     return frozenset(i for i, tensor in enumerate(plan.arguments) if id(tensor) in held)
 
 

@@ -43,29 +43,34 @@ def _common_name(tensors: Sequence[Tensor]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Optimizer state that is split as the parameters are, such as all first moments: `name` is what holds them."""
+    """Optimizer state that is split as the parameters are, such as all first moments: `name` is what holds them.
+
+    `over` are axes that split it besides: those of a distributed optimizer.
+    """
 
     name: str
     tensors: tuple[Tensor, ...]
+    over: tuple[str, ...] = ()
 
 
 def mirrors(tensors: Sequence[Tensor]) -> tuple[list[Mirror], list[Tensor]]:
-    """Optimizer state split exactly as the parameter of the same keys, by what holds it, and all other tensors."""
+    """Optimizer state split as the parameter of the same keys, or further, by what holds it; and all other tensors."""
     params = [tensor for tensor in tensors if tensor.role == "param"]
     shared = _shared_keys([_KEY.findall(tensor.name) for tensor in params])
     known = {tuple(_KEY.findall(tensor.name)[shared:]): tensor for tensor in params}
     lengths = sorted({len(keys) for keys in known}, reverse=True)
-    held: dict[str, list[Tensor]] = {}
+    held: dict[tuple[str, tuple[str, ...]], list[Tensor]] = {}
     rest = []
     for tensor in tensors:
         keys = _KEY.findall(tensor.name) if tensor.role == "opt_state" else []
         found = next((tuple(keys[-n:]) for n in lengths if n and tuple(keys[-n:]) in known), None)
         param = known[found] if found else None
-        if found and param and _layout(param) == _layout(tensor):
-            held.setdefault(tensor.name[: -len("".join(found))], []).append(tensor)
+        over = _besides(param, tensor) if param else None
+        if found and over is not None:
+            held.setdefault((tensor.name[: -len("".join(found))], over), []).append(tensor)
         else:
             rest.append(tensor)
-    return [Mirror(name, tuple(alike)) for name, alike in held.items()], rest
+    return [Mirror(name, tuple(alike), over) for (name, over), alike in held.items()], rest
 
 
 def shared_prefix(names: Sequence[str]) -> str:
@@ -79,8 +84,16 @@ def shared_prefix(names: Sequence[str]) -> str:
     return head + "".join(paths[0][: _shared_keys(paths)])
 
 
-def _layout(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.shape, tensor.stored_shape, tensor.sharding
+def _besides(param: Tensor, tensor: Tensor) -> tuple[str, ...] | None:
+    """The axes that split a tensor within what splits its parameter; None where it lies otherwise."""
+    if (param.shape, param.stored_shape) != (tensor.shape, tensor.stored_shape):
+        return None
+    found: list[str] = []
+    for own, axes in zip(param.sharding, tensor.sharding, strict=True):
+        if axes[: len(own)] != own:
+            return None
+        found += axes[len(own) :]
+    return tuple(found)
 
 
 def _shared_keys(paths: Sequence[Sequence[str]]) -> int:

@@ -93,15 +93,14 @@ def tensor_rows(plan: PlanData) -> list[TensorRow]:
 
 
 def short_tensor_rows(plan: PlanData) -> list[TensorRow]:
-    """As `tensor_rows`, but optimizer state that is split as its parameters are is one row for each kind of state."""
+    """As `tensor_rows`, but optimizer state that is split as its parameters are, or further, is a row for each kind."""
     held, rest = mirrors(plan.arguments)
-    as_param = "as parameter"
     rows = [
         TensorRow(
             ROLES["opt_state"],
             f"{mirror.name}...",
             ", ".join(dict.fromkeys(tensor.dtype for tensor in mirror.tensors)),
-            as_param,
+            f"as parameter, and over {', '.join(mirror.over)}" if mirror.over else "as parameter",
             len(mirror.tensors),
             sum(device_bytes(tensor, plan) for tensor in mirror.tensors),
             True,

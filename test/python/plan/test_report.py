@@ -152,6 +152,9 @@ def test_optimizer_state_split_as_its_parameters_is_one_line(plan: Plan) -> None
     assert re.search(r"state\.opt_state\[0\]\.mu\.\.\. +f32, bf16 +as parameter +x 6", text)
     assert re.search(r"state\.opt_state\[0\]\.nu\.\.\. +f32, bf16 +as parameter +x 7 +6\.80 MiB", text)
     assert re.search(r"state\.opt_state\[0\]\.mu\['h_0'\]\['mlp'\]\['kernel'\] +f32\[384,1536\] +\{y, -\}", text)
+    further = tuple(replace(m, sharding=((*m.sharding[0], "z"), *m.sharding[1:])) for m in moments)
+    text = replace(plan, arguments=plan.arguments + further, mesh=(*plan.mesh, ("z", 2))).summary()
+    assert re.search(r"state\.opt_state\[0\]\.mu\.\.\. +f32, bf16 +as parameter, and over z +x 7 +3\.40 MiB", text)
 
 
 def test_units(plan: Plan) -> None:

@@ -16,6 +16,7 @@ from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
 from rhino.ir.diagnostics import PassError
 from rhino.ir.fragments.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
+from rhino.ir.fragments.distributed import scattered, shared_dim, with_replicas
 from rhino.ir.meshes import MESH, REPLICA_AXIS
 from rhino.program.partial import combined
 
@@ -169,12 +170,14 @@ class Replicator:
             if view.operation.name == "mpmd.call":
                 for result, kind in zip(view.operation.results, wide, strict=True):
                     result.set_type(kind)
-        outer = [i for i, v in enumerate(loop.results) if not self.summed_where_read(v, kinds[i])]
+        shared = [self.shared(v, t, kind) for v, t, kind in zip(loop.results, whole, kinds, strict=True)]
+        outer = [i for i, v in enumerate(loop.results) if not self.summed_where_read(v, kinds[i], shared[i])]
         after = [loop.results[i] for i in outer]
         place = ir.InsertionPoint.after(loop)
-        made = self.by_stage(place, "update", outer, kinds, body, after, whole, self.bring_together)
-        for i, summed in zip(outer, after, strict=True):
-            loop.results[i].replace_all_uses_except(summed, made)
+        summed = [self.sum_type(t, dim) for t, dim in zip(whole, shared, strict=True)]
+        made = self.by_stage(place, "update", outer, kinds, body, after, summed, self.bring_together, shared)
+        for i, value in zip(outer, after, strict=True):
+            loop.results[i].replace_all_uses_except(value, made)
 
     def spread_where_made(self, value: Any, wide: Any, kind: str) -> bool:
         """Lets the fragment that makes what an accumulator starts with make it wide; False if others read it, too."""
@@ -189,7 +192,20 @@ class Replicator:
         value.set_type(wide)
         return True
 
-    def summed_where_read(self, value: Any, kind: str) -> bool:
+    def shared(self, value: Any, whole: ir.Type, kind: str) -> int:
+        """The dimension of a sum of which each replica needs a part; -1 where they need all, or it is no sum."""
+        return shared_dim(value, list(_tensor(whole).tensor.shape)) if kind in ("add", "write") else -1
+
+    def sum_type(self, whole: ir.Type, dim: int) -> ir.Type:
+        """The type of what accumulators are brought together to."""
+        held = _tensor(whole)
+        if dim < 0:
+            return whole
+        dims = with_replicas(_dims(whole) or ((),) * len(held.tensor.shape), dim)
+        sharding = tensor_sharding(self.context, MESH, dims)
+        return MeshTensor(held.mesh, held.tensor, sharding, held.memory_kind).to_type(self.context)
+
+    def summed_where_read(self, value: Any, kind: str, dim: int) -> bool:
         """Lets the fragment that reads an accumulator bring it together; False unless just one does."""
         uses = list(value.uses)
         if len(uses) != 1 or uses[0].owner.name != "mpmd.fragment":
@@ -200,7 +216,7 @@ class Replicator:
         argument.set_type(self.leading(argument.type))
         readers = [use.owner for use in argument.uses]
         with fragment.location, ir.InsertionPoint.at_block_begin(block):
-            whole = self.bring_together(argument, kind)
+            whole = self.bring_together(argument, kind, _dims(value.type), dim)
         made = [use.owner.operation for use in argument.uses if use.owner not in readers]
         argument.replace_all_uses_except(whole, made)
         return True
@@ -214,7 +230,8 @@ class Replicator:
         body: Any,
         values: list[Any],
         types: Sequence[ir.Type],
-        work: Callable[[Any, str], Any],
+        work: Callable[[Any, str, Any, int], Any],
+        shared: Sequence[int] = (),
     ) -> list[Any]:
         """One fragment per stage that does `work` on accumulators of its own; `values` becomes the results."""
         stages = [stage_of(body, i) for i in carries]
@@ -233,14 +250,15 @@ class Replicator:
                     )
                 block = fragment.regions[0].blocks.append(*[t.tensor for t in held])
                 with ir.InsertionPoint(block):
-                    pairs = zip(block.arguments, chosen, strict=True)
-                    mpmd.ReturnOp([work(argument, kinds[carries[n]]) for argument, n in pairs])
+                    dims = [shared[carries[n]] if shared else -1 for n in chosen]
+                    given = zip(block.arguments, chosen, dims, strict=True)
+                    mpmd.ReturnOp([work(a, kinds[carries[n]], _dims(values[n].type), dim) for a, n, dim in given])
             for n, result in zip(chosen, fragment.results, strict=True):
                 values[n] = result
             made.append(fragment.operation)
         return made
 
-    def spread_out(self, value: Any, kind: str) -> Any:
+    def spread_out(self, value: Any, kind: str, dims: Any = None, dim: int = -1) -> Any:
         """One copy per replica; of what is added up only the first replica has it, the others zeros (or ones)."""
         wide = self.leading(value.type)
         dims = list(range(1, len(wide.shape)))
@@ -251,8 +269,13 @@ class Replicator:
         first = stablehlo.CompareOp(replica, splat(replica.type, 0), stablehlo.ComparisonDirectionAttr.get("EQ")).result
         return stablehlo.SelectOp(first, copies, splat(wide, int(kind == "multiply"))).result
 
-    def bring_together(self, value: Any, kind: str) -> Any:
-        """The accumulators of all replicas as one."""
+    def bring_together(self, value: Any, kind: str, dims: Any, dim: int) -> Any:
+        """The accumulators of all replicas as one.
+
+        Args:
+          dims: their layout, the replicas in front.
+          dim: the dimension of which each replica needs a part, -1 if it needs all.
+        """
         element = value.type.element_type
         whole = ir.RankedTensorType.get(value.type.shape[1:], element)
         scalar = ir.RankedTensorType.get([], element)
@@ -276,7 +299,7 @@ class Replicator:
                 "xor": stablehlo.XorOp,
             }[kind]
             stablehlo.ReturnOp([combine(*block.arguments).result])
-        return reduced.result
+        return reduced.result if dim < 0 else scattered(reduced.result, dims[1:], dim)
 
     # --- types --------------------------------------------------------------------------------------------------
 

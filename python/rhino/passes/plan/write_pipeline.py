@@ -12,7 +12,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoCost, RhinoMemory, RhinoPlan
+from rhino.dialect.attributes import RhinoCost, RhinoDistributed, RhinoMemory, RhinoPlan
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.microbatch.programs import SplitPrograms, statistics_of
@@ -65,7 +65,9 @@ def write_pipeline(
     statistics = statistics_of(module)
     _number(module)
     write_stages(module, best.prepared.graph, best.stages)
-    meshes = _lay_out(module, _numbers(module), best, cluster, log)
+    numbers = _numbers(module)
+    meshes = _lay_out(module, numbers, best, cluster, log)
+    _share_out(module, numbers, best)
     run(
         [
             made("rhino-form-fragments", split_backward=bool(best.schedule.split), meshes=meshes),
@@ -107,6 +109,14 @@ def _lay_out(
     assert main is not None
     say_unkept(main, graph, solutions[0], log)
     return annotate_stages(module, graph, solutions, [widths.index(width) for width in best.shape.widths])
+
+
+def _share_out(module: ir.Module, ops: Mapping[int, int], best: PipelineCandidate) -> None:
+    """Writes of which results the replicas of a stage make parts."""
+    dims = best.pipeline.replicas.distributed.dims
+    for index, op in enumerate(number_program(functions.find(module, "main"))[1]):
+        if (old := ops.get(index, -1)) in dims:
+            RhinoDistributed.attach(op, dims[old])
 
 
 def _number(module: ir.Module) -> None:
@@ -161,7 +171,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
     data = RhinoPlan.of(module)
     assert data is not None
     slowest = max(range(best.shape.stages), key=lambda s: loads.compute[s] + loads.comm[s])
-    replica_s = best.pipeline.replica_s[slowest]
+    replica_s = best.pipeline.replicas.seconds[slowest]
     busy = loads.compute[slowest] / best.shape.replicas
     comm = loads.comm[slowest] / best.shape.replicas + replica_s
     replica = [["replica", best.shape.replicas]] if best.shape.replicas > 1 else []

@@ -14,6 +14,7 @@ from rhino.dialect.sdy import add_mesh
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError
 from rhino.ir.fragments.accumulators import owner_of
+from rhino.ir.fragments.distributed import distribute
 from rhino.ir.fragments.replicated import Replicator, widened_topology
 from rhino.ir.manual import mesh_name, outermost
 from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
@@ -30,6 +31,10 @@ class ReplicateFragments(Pass):
     micro-batches, and add up gradients of their own: an accumulator gets a leading dimension split over the axis, and
     is summed over it once, after the last micro-batch. The bodies of forward and backward fragments become
     `sdy.manual_computation` over the axis, so that XLA moves nothing between replicas inside them.
+
+    Of what makes `rhino.distributed` results in an update each replica makes a part: gradients are summed in parts,
+    optimizer state that is read there is kept in parts, and parameters made of it are gathered (a distributed
+    optimizer, ZeRO-1).
 
     Requires: fragments (`rhino-form-fragments`); a number of micro-batches that `count` divides.
 
@@ -73,8 +78,10 @@ class ReplicateFragments(Pass):
         with module.context, ir.Location.unknown():
             replicator.body(body, _varying(loop), _indices(loop))
             replicator.loop(main, loop, body)
+            shared = distribute(main)
         log.count("fragments", replicator.rewritten)
         log.count("accumulators", len(loop.results))
+        log.count("shared-arguments", shared)
 
 
 def _loop(main: ir.Operation) -> ir.Operation:

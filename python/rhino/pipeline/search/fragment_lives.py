@@ -23,7 +23,8 @@ class Staging:
     """Which stage runs each op: -1 for ops that every stage computes for itself. Ops of a region have their parent's.
 
     `loop` is the index of the micro-batch loop; `backward[o]` says whether an op in it is of the backward pass.
-    `arguments` are values with the stage that keeps them, -1 for those that all stages read.
+    `arguments` are values with the stage that keeps them, -1 for those that all stages read; `sums` those that further
+    stages accumulate a part of, each with such a stage.
     """
 
     stages: int
@@ -31,6 +32,7 @@ class Staging:
     backward: Sequence[bool]
     loop: int
     arguments: Sequence[tuple[int, int]]
+    sums: Sequence[tuple[int, int]] = ()
 
 
 class FragmentLives:

@@ -44,6 +44,10 @@ def stage_memory(
             kept[s] += nbytes
         if born <= first or dies > last:
             outside[s].add(nbytes, born, dies)
+    for v, s in staging.sums:
+        nbytes = local[v] or graph.values[v].nbytes
+        kept[s] += nbytes
+        outside[s].add(nbytes, first, last)
     parts = FragmentLives(graph, staging, local, copies, owned)
     return [
         StageMemory(

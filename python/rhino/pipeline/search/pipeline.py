@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 
 from rhino.deadline import NEVER, Deadline
-from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
 from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend, delayed_ops
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.tasks import IN_LOOP
+from rhino.pipeline.search.between import BetweenReplicas, accumulated, between_replicas
 from rhino.pipeline.search.candidates import Shape
+from rhino.pipeline.search.distributed import NOTHING, distributed
 from rhino.pipeline.search.fragment_lives import Staging
 from rhino.pipeline.search.memory import stage_memory
-from rhino.pipeline.search.placement import Matrix, Placement, part_of
+from rhino.pipeline.search.placement import Matrix, Placement
 from rhino.pipeline.search.sends import once_levels
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
 from rhino.pipeline.search.spread import Spread
 from rhino.program.data import Graph
 from rhino.sharding.overlap import hidden_seconds
-from rhino.sharding.time_model import TimeModel
 
 # What the integer program of one cut branches at most, in nodes times columns: chains are cut without one.
 _CUT_WORK, _CUT_GAP = 400_000, 5e-3
@@ -117,8 +118,20 @@ class Loads:
     comm: list[float]
 
 
-def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, delayed: Collection[int]) -> Loads:
-    """Seconds of the stages, from those of their ops. `delayed` are the backward ops in weight fragments."""
+def loads(
+    prepared: Prepared,
+    by_stage: Sequence[Sharded],
+    plan: StagePlan,
+    delayed: Collection[int],
+    replicas: int = 1,
+    parts: Collection[int] = (),
+) -> Loads:
+    """Seconds of the stages, from those of their ops.
+
+    Args:
+      delayed: the backward ops in weight fragments.
+      parts: the ops of which each of the replicas does a part.
+    """
     graph = prepared.graph
     n = plan.stages
     phases = ("prepare", "forward", "backward", "weight", "update")
@@ -134,7 +147,7 @@ def loads(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, dela
             phase = "weight"
         seconds = by_stage[s].seconds
         late = seconds.late[op.index]
-        compute[phase][s] += seconds.compute[op.index]
+        compute[phase][s] += seconds.compute[op.index] / (replicas if op.index in parts else 1)
         comm[phase][s] += seconds.comm[op.index]
         hideable[phase][s] += max(0.0, seconds.hideable[op.index] - late)
         comm["update"][s] += late
@@ -183,8 +196,7 @@ def _beside(spread: Spread, replicas: int, values: int) -> Spread:
 class Pipeline:
     """A pipeline as the scheduler sees it, and the memory of its stages.
 
-    `costs` are those of `priced`. `replica_bytes` are what a device of each stage sums over the replicas once a step,
-    `replica_s` the seconds of that.
+    `costs` are those of `priced`. `replicas` is what the replicas of each stage exchange once a step.
     """
 
     shape: Shape
@@ -192,23 +204,64 @@ class Pipeline:
     costs: PipelineCosts
     memory: list[StageMemory]
     loads: Loads
-    replica_bytes: list[int]
-    replica_s: list[float]
+    replicas: BetweenReplicas
 
 
 def pipeline(
-    prepared: Prepared, layouts: Layouts, plan: StagePlan, shape: Shape, placement: Placement, limit_bytes: int
+    prepared: Prepared,
+    layouts: Layouts,
+    plan: StagePlan,
+    shape: Shape,
+    placement: Placement,
+    limit_bytes: int,
+    distribute: bool = True,
 ) -> Pipeline:
-    """The costs of a pipeline.
+    """The costs of a pipeline, with a distributed optimizer where that is as fast, or where it does not fit without.
 
     Args:
       prepared: of the program cut into `shape.parts` parts.
       limit_bytes: per device, for activations and the rest.
+      distribute: whether replicas may share the update out.
     """
+    price = partial(_priced, prepared, layouts, plan, shape, placement, limit_bytes)
+    between = partial(between_replicas, prepared, layouts, plan, shape, placement)
+    shared = NOTHING
+    if distribute:
+        solutions = [layouts[width].solution for width in shape.widths]
+        shared = distributed(prepared.ready.step, prepared.updates, plan, solutions, shape.replicas)
+    whole = between(NOTHING)
+    if not shared.dims:
+        return price(whole)
+    apart = between(shared)
+    if shared.given or _gain_s(apart, whole, layouts, plan, shape) >= 0:
+        return price(apart)
+    found = price(whole)
+    fits = all(m.peak_bytes(k) <= limit_bytes for m, k in zip(found.memory, shape.in_flight, strict=True))
+    return found if fits else price(apart)
+
+
+def _gain_s(apart: BetweenReplicas, whole: BetweenReplicas, layouts: Layouts, plan: StagePlan, shape: Shape) -> float:
+    """Seconds, of all stages, that updating in parts is faster than updating everything on every replica."""
+    updating_s = 0.0
+    for o in apart.distributed.dims:
+        updating_s += layouts[shape.widths[plan.stage_of_op[o]]].seconds.compute[o]
+    return sum(whole.seconds) - sum(apart.seconds) + updating_s * (1 - 1 / shape.replicas)
+
+
+def _priced(
+    prepared: Prepared,
+    layouts: Layouts,
+    plan: StagePlan,
+    shape: Shape,
+    placement: Placement,
+    limit_bytes: int,
+    between: BetweenReplicas,
+) -> Pipeline:
+    """As `pipeline`, with what replicas do once a step."""
     graph = prepared.graph
     by_stage = [layouts[width] for width in shape.widths]
     delayed = weight_ops(graph, plan)
-    load = loads(prepared, by_stage, plan, delayed)
+    load = loads(prepared, by_stage, plan, delayed, shape.replicas, between.distributed.dims)
     held = zip(prepared.ready.step.graph.arguments, plan.stage_of_argument, strict=True)
     staging = Staging(
         plan.stages,
@@ -216,19 +269,18 @@ def pipeline(
         [p == "backward" for p in plan.phase_of_op],
         graph.microbatch_loop,
         [(argument.value, s) for argument, s in held],
+        [(start, s) for start, _, stages in accumulated(prepared, plan) for s in stages[1:]],
     )
     held_by = {
-        width: stage_memory(graph, staging, prepared.life, layouts[width].local, layouts[width].copies)
+        width: stage_memory(graph, staging, prepared.life, *between.held(prepared, layouts[width], shape.replicas))
         for width in shape.distinct
     }
     memory = [held_by[width][s] for s, width in enumerate(shape.widths)]
-    replica_bytes = _accumulated(prepared, by_stage, plan, staging)
-    replica_s = _replica_seconds(replica_bytes, shape, placement.cluster)
     # What a replica adds up stands beside the sum of all.
     sends = []
     begun: set[tuple[str, int, int]] = set()
     split = {plan.stage_of_op[o] for o in delayed}
-    summed = [shape.replicas > 1 and nbytes > 0 for nbytes in replica_bytes]
+    summed = [shape.replicas > 1 and bool(found) for found in between.collectives]
     levels = once_levels(prepared.ready.step, plan, delayed, summed)
     for t in plan.transfers:
         looped = t.phase in ("forward", "backward")
@@ -243,7 +295,7 @@ def pipeline(
             begun.add((t.phase, t.src, t.dst))
         of, level = (t.phase, 0) if looped else levels.sent[t]
         sends.append(StageSend(of, level, t.src, t.dst, looped, seconds, placement.links(t.src, t.dst)))
-    update_s = [a + b for a, b in zip(load.update, replica_s, strict=True)]
+    update_s = [a + b for a, b in zip(load.update, between.seconds, strict=True)]
     fragments = []
     for s in range(plan.stages):
         fragments.append(FragmentSeconds("forward", s, 0, load.forward[s]))
@@ -255,28 +307,4 @@ def pipeline(
         if levels.update[s] >= 0 or update_s[s]:
             fragments.append(FragmentSeconds("update", s, max(0, levels.update[s]), update_s[s]))
     priced = PricedProgram(tuple(range(plan.stages)), tuple(fragments), tuple(sends), tuple(memory))
-    return Pipeline(shape, priced, priced.costs(limit_bytes), memory, load, replica_bytes, replica_s)
-
-
-def _accumulated(prepared: Prepared, by_stage: Sequence[Sharded], plan: StagePlan, staging: Staging) -> list[int]:
-    """Bytes that the loop accumulates on a device of each stage; parts of one gradient in every stage that has one."""
-    graph, step = prepared.graph, prepared.ready.step
-    shared = {step.carries[c].result: parts for c, parts in plan.sums.items()}
-    held = [0] * staging.stages
-    for start, _, carried, yielded, result in graph.ops[staging.loop].ties[1:]:
-        makers = [graph.values[v].producer for v in (yielded, *shared.get(result, ()))]
-        if makers[0] < 0 or staging.stage_of[makers[0]] < 0 or carried == yielded:
-            continue
-        for s in sorted({staging.stage_of[maker] for maker in makers}):
-            held[s] += by_stage[s].local[start] or graph.values[start].nbytes
-    return held
-
-
-def _replica_seconds(held: Sequence[int], shape: Shape, cluster: Cluster) -> list[float]:
-    """Seconds a stage takes to sum its replicas' accumulators, once a step."""
-    if shape.replicas == 1:
-        return [0.0] * shape.stages
-    models = {w: TimeModel(part_of(cluster, shape.replicas * w)).comm((shape.replicas, w)) for w in shape.distinct}
-    # Each device of a replica sums its part with the same part of the others.
-    timed = zip(held, shape.widths, strict=True)
-    return [models[w].time("all-reduce", (0,), nbytes) if nbytes else 0.0 for nbytes, w in timed]
+    return Pipeline(shape, priced, priced.costs(limit_bytes), memory, load, between)

@@ -35,6 +35,10 @@ _WRITTEN = 1.25
 _LISTED = 3
 
 
+# How often a layout is sought within less, how much less besides, and with how much too much in a stage it is not.
+_TIGHTER, _LESS, _HOPELESS = 3, 0.8, 1.5
+
+
 class Planner:
     """Plans single pipelines within `limit` bytes per device.
 
@@ -81,8 +85,16 @@ class Planner:
         found = self.scheduled(shape, self.lay_out(shape))
         if found is not None or self.deadline.over(found=False):
             return found
-        # Not within the limit: laid out again with the memory that stages leave.
-        return self.scheduled(shape, self.lay_out(shape, self.limit))
+        # Not within the limit: laid out again with the memory that stages leave, and with less if one has too little.
+        within = self.limit
+        for _ in range(_TIGHTER):
+            before = len(self.losers)
+            found = self.scheduled(shape, self.lay_out(shape, within))
+            peaks = [a.peak_bytes for a in self.losers[before:] if a.peak_bytes]
+            if found is not None or not peaks or min(peaks) > _HOPELESS * self.limit:
+                return found
+            within = round(_LESS * within * self.limit / min(peaks))
+        return None
 
     def scheduled(self, shape: Shape, layouts: Layouts | None) -> PipelineCandidate | None:
         """The best schedule of a laid-out program; None if its stages do not fit."""

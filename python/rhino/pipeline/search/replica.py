@@ -33,9 +33,9 @@ def traffic_of_replica(best: PipelineCandidate, stage: int) -> tuple[dict[str, i
     nbytes = {kind: round(sent / replicas) for kind, (sent, _) in sorted(found.items())}
     counts = {kind: -(-count // replicas) for kind, (_, count) in sorted(found.items())}
     if replicas > 1:
-        summed = ring_bytes("all-reduce", replicas, best.pipeline.replica_bytes[stage])
-        nbytes["all-reduce"] = nbytes.get("all-reduce", 0) + round(summed)
-        counts["all-reduce"] = counts.get("all-reduce", 0) + 1
+        for kind, whole in best.pipeline.replicas.collectives[stage]:
+            nbytes[kind] = nbytes.get(kind, 0) + round(ring_bytes(kind, replicas, whole))
+            counts[kind] = counts.get(kind, 0) + 1
     return nbytes, counts
 
 

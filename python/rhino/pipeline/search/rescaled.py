@@ -98,7 +98,7 @@ class _Rescaling:
 
     def graph(self) -> Graph:
         fewer, more = self.fewer, self.more
-        kept = "arguments", "outputs", "pins", "loose", "stages", "stage_pins", "microbatch_loop"
+        kept = "arguments", "outputs", "pins", "loose", "stages", "stage_pins", "shared_out", "microbatch_loop"
         same = all(getattr(fewer, name) == getattr(more, name) for name in kept)
         if not same or len(fewer.ops) != len(more.ops) or len(fewer.values) != len(more.values):
             raise _UnlikeError

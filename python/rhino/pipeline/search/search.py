@@ -15,6 +15,7 @@ from rhino.errors import NoPlan, NothingFits, NotPipelined
 from rhino.machine import Cluster
 from rhino.machine.units import nbytes
 from rhino.pipeline.search.candidates import Shape, shapes
+from rhino.pipeline.search.distributed import shared_bytes
 from rhino.pipeline.search.options import JointOptions, check_options
 from rhino.pipeline.search.placement import Placement
 from rhino.pipeline.search.planned import Planner
@@ -196,7 +197,7 @@ class _JointSearch:
         found: list[_Draft] = []
         known: dict[tuple[int, ...], tuple[Layouts, int]] = {}
         by_width: dict[tuple[int, int, int], list[Shape]] = {}
-        kept, taken = self.state_bytes(), prod(n for _, n in self.programs.example.graph.axes)
+        (kept, shared), taken = self.state_bytes(), prod(n for _, n in self.programs.example.graph.axes)
         asked = {"stages": options.stages, "microbatches": options.microbatches}
         for shape in shapes(cluster, self.programs.batch, **asked, fewer=options.fewer, uneven=self.uneven):
             if shape.stages == 1 and not options.stages:
@@ -208,8 +209,8 @@ class _JointSearch:
             wide = shape.width > cluster.devices_per_host
             if wide and len(shape.distinct) == 1 and not (self.effort.wide or options.mesh):
                 continue
-            # However they are divided, parameters and optimizer state are somewhere in each replica.
-            each = kept // sum(shape.widths)
+            # However they are divided, parameters are somewhere in each replica, and optimizer state is in all of them.
+            each = (kept + shared // shape.replicas) // sum(shape.widths)
             if each > self.limit:
                 self.least = min(self.least or each, each)
                 continue
@@ -268,12 +269,13 @@ class _JointSearch:
         placement = Placement.of(self.cluster, shape.stages)
         return min((placement.transfer_s(s, s + 1, 1) for s in range(shape.stages - 1)), default=0.0)
 
-    def state_bytes(self) -> int:
-        """Bytes of parameters, optimizer state and gradients, undivided."""
+    def state_bytes(self) -> tuple[int, int]:
+        """Bytes of parameters, optimizer state and gradients, undivided; of these what replicas may share out apart."""
         graph = self.programs.example.graph
+        shared = shared_bytes(self.programs.example.ready.step, self.programs.example.updates)
         state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in STATE)
         sums = sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
-        return state + sums
+        return state + sums - shared, shared
 
     # --- what lost ----------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from rhino.pipeline.cut import plan as stages
 from rhino.pipeline.cut.pieces import stacks
 from rhino.pipeline.search.breakdown import OpSeconds, op_breakdown
 from rhino.pipeline.search.candidates import Shape
+from rhino.pipeline.search.distributed import ElementwiseUpdate, elementwise_updates, shared_bytes
 from rhino.pipeline.search.fragment_lives import Span
 from rhino.pipeline.search.placement import part_of
 from rhino.pipeline.search.spread import Spread
@@ -34,7 +35,8 @@ from rhino.sharding.time_model import TimeModel
 class Prepared:
     """A program in loop form, ready to be laid out on any mesh and cut into any stages.
 
-    `backward[o]` says whether op o is of the backward pass; ops of a region are what their parent is.
+    `backward[o]` says whether op o is of the backward pass; ops of a region are what their parent is. `updates` are
+    those that replicas of a stage can share out.
     """
 
     graph: Graph
@@ -43,6 +45,7 @@ class Prepared:
     life: Lifetimes
     ready: stages.PreparedStep
     backward: Sequence[bool]
+    updates: Sequence[ElementwiseUpdate]
 
 
 def prepare(graph: Graph) -> Prepared:
@@ -58,11 +61,14 @@ def prepare(graph: Graph) -> Prepared:
     for i in ready.phases.backward:
         end = max(i + 1, graph.ops[i].region_end)
         backward[i:end] = [True] * (end - i)
-    problem = build_problem(graph, stacks(ready.step.graph), parted=0.0)
+    # Replicas share updates out; only state that is there already may lie otherwise than its parameter.
+    problem = build_problem(graph, stacks(ready.step.graph), parted=1.0 if graph.stage_pins else 0.0)
     for transfer in problem.transfers:
         if transfer.op >= 0 and graph.ops[transfer.op].parent == graph.microbatch_loop:
             transfer.late = transfer.trips
-    return Prepared(graph, problem, tie_repeats(problem), lifetimes(graph), ready, backward)
+    return Prepared(
+        graph, problem, tie_repeats(problem), lifetimes(graph), ready, backward, elementwise_updates(ready.step)
+    )
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,7 @@ def lay_out(
     mesh: tuple[int, ...] | None = None,
     count: int = 1,
     in_flight: int = 0,
+    replicas: int = 1,
     memory_limit: int = 0,
     axes: tuple[str, ...] = (),
     deadline: Deadline = NEVER,
@@ -104,7 +111,8 @@ def lay_out(
     Args:
       replica: the devices of one replica.
       mesh: its shape, if the user gave one.
-      count, in_flight: with a limit, how many stages share the program, and how many micro-batches each saves for.
+      count, in_flight, replicas: with a limit, how many stages share the program, how many micro-batches each saves
+        for, and how many replicas may share optimizer state out.
       memory_limit: bytes per device; 0 leaves memory to be judged by stage.
       axes: names of the mesh's axes, where they are known, too.
       deadline: when the best so far is taken.
@@ -115,7 +123,8 @@ def lay_out(
     limit = 1 << 62
     if memory_limit:
         life = pipelined(prepared, count, in_flight)
-        limit = count * memory_limit
+        shared = shared_bytes(prepared.ready.step, prepared.updates) // replica.num_devices
+        limit = count * memory_limit + shared - shared // replicas
     options = Options(
         level=level,
         mesh=mesh,
@@ -178,15 +187,24 @@ def _pinned(prepared: Prepared, stages: Sequence[int]) -> Prepared:
     there = {v: pin for s in reversed(stages) for v, pin in graph.stage_pins.get(s, {}).items()}
     if not there:
         return prepared
+    # A result in the buffer of an argument lies as that does, however it is made.
+    for argument in graph.arguments:
+        kept = graph.outputs[argument.alias] if argument.alias >= 0 else -1
+        if (
+            kept != argument.value
+            and argument.value in there
+            and there.get(kept, ("", ()))[1] == there[argument.value][1]
+        ):
+            del there[kept]
     loose = {v: given for v, given in graph.loose.items() if v not in there}
     graph = replace(graph, pins={**graph.pins, **there}, loose=loose)
     problem = replace(prepared.problem, graph=graph)
     return replace(prepared, graph=graph, problem=problem, quotient=tie_repeats(problem))
 
 
-def sharing(shape: Shape, width: int) -> tuple[int, int]:
-    """How many stages of a width would share the program, and how many micro-batches each saves for."""
-    return -(-sum(shape.widths) // width), max(shape.in_flight)
+def sharing(shape: Shape, width: int) -> tuple[int, int, int]:
+    """How many stages of a width would share the program, how many micro-batches each saves for, and replicas of it."""
+    return -(-sum(shape.widths) // width), max(shape.in_flight), shape.replicas
 
 
 def pipelined(prepared: Prepared, count: int, in_flight: int) -> Lifetimes:

@@ -59,6 +59,8 @@ def test_seconds_of_stages_are_those_of_their_ops(found: PipelineCandidate) -> N
 
 def test_replicas_sum_their_gradients_once_a_step(found: PipelineCandidate) -> None:
     assert found.shape.replicas == 2
-    assert all(s > 0 for s in found.pipeline.replica_s)
-    update = zip(found.pipeline.costs.apply_s, found.pipeline.loads.update, found.pipeline.replica_s, strict=True)
+    assert all(s > 0 for s in found.pipeline.replicas.seconds)
+    update = zip(
+        found.pipeline.costs.apply_s, found.pipeline.loads.update, found.pipeline.replicas.seconds, strict=True
+    )
     assert all(apply >= own + summed for apply, own, summed in update)
