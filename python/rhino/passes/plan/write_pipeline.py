@@ -66,8 +66,8 @@ def write_pipeline(
     _number(module)
     write_stages(module, best.prepared.graph, best.stages)
     numbers = _numbers(module)
+    _share_out(module, numbers, best)  # layouts change the numbers
     meshes = _lay_out(module, numbers, best, cluster, log)
-    _share_out(module, numbers, best)
     run(
         [
             made("rhino-form-fragments", split_backward=bool(best.schedule.split), meshes=meshes),

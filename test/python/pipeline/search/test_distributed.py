@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
+from rhino.dialect.sdy import results_of
 from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StagePlan
@@ -157,14 +159,35 @@ def test_what_several_stages_do_is_not_shared_out() -> None:
     assert not distributed(step, found.prepared.updates, found.stages, solutions, 1).dims
 
 
-def test_xla_scatters_and_gathers_what_was_predicted() -> None:
+# By the devices of a replica, the devices of a stage that are the same part of each.
+BETWEEN = {1: [(0, 1, 2, 3)], 2: [(0, 2), (1, 3)]}
+
+
+@pytest.mark.parametrize("mesh", BETWEEN)
+def test_xla_scatters_and_gathers_what_was_predicted(mesh: int) -> None:
     module = parse_text(step(), make_context())
-    plan = plan_module(
-        module, PlanRequest(cluster=Cluster.load("p3.16xlarge:1"), stages=2, mesh="1", microbatches=2)
-    ).plan
+    request = PlanRequest(cluster=Cluster.load("p3.16xlarge:1"), stages=2, mesh=str(mesh), microbatches=2)
+    plan = plan_module(module, request).plan
     executable = build(str(module), None, "v100")
-    sent = [{c.kind: c.bytes for c in found} for found in executable.collectives()]
-    assert sent == [{"reduce-scatter": NBYTES * 3 // 4, "all-gather": NBYTES * 3 // 4}] * 2
-    assert plan.predicted.comm_bytes == sent[0]
-    group = max(executable.memory_analysis().groups, key=lambda g: g.peak_bytes)
-    assert group.argument_bytes == plan.predicted.memory["argument_bytes"]
+    replicas = 4 // mesh
+    each = NBYTES // mesh * (replicas - 1) // replicas
+    sent = []
+    for found in executable.collectives():
+        between = {c.kind: c.bytes for c in found if c.groups == tuple(BETWEEN[mesh])}
+        assert between == {"reduce-scatter": each, "all-gather": each}
+        kinds = dict.fromkeys(c.kind for c in found)
+        sent.append({kind: sum(c.bytes for c in found if c.kind == kind) for kind in kinds})
+    assert plan.predicted.comm_bytes in sent
+    arguments = [group.argument_bytes for group in executable.memory_analysis().groups]
+    assert max(arguments) == plan.predicted.memory["argument_bytes"]
+
+
+def test_layouts_that_are_written_do_not_move_the_marks() -> None:
+    # The products' parts are summed within a replica, so that there are constraints before the updates.
+    module = parse_text(step(), make_context())
+    plan_module(module, PlanRequest(cluster=Cluster.load("p3.16xlarge:1"), stages=2, mesh="2", microbatches=2))
+    main = functions.find(module, "main")
+    assert main is not None
+    shared = {op.name for op in functions.walk(main) if any("replica" in str(s) for s in results_of(op))}
+    assert "sdy.sharding_constraint" in {op.name for op in functions.walk(main)}
+    assert shared - {"sdy.manual_computation"} == {"stablehlo.multiply", "stablehlo.add", "stablehlo.subtract"}
