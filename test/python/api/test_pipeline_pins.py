@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from pinned_steps import loss_of, places, towers, transformer
 
@@ -97,6 +98,52 @@ def test_evaluation_reads_the_state_where_training_keeps_it() -> None:
     found = evaluate.plan(state["params"], batch(10))
     where = {t.name.removeprefix("state['params']"): t.stages for t in trained.arguments}
     assert all(where[t.name.removeprefix("params")] == t.stages for t in found.arguments if t.role == "param")
+
+
+@pytest.mark.slow
+def test_functions_of_state_that_replicas_share_out_leave_it_there() -> None:
+    optimizer = optax.chain(optax.clip_by_global_norm(0.05), optax.adam(1e-2))
+
+    def init(key: jax.Array) -> Any:
+        params = {
+            name: jax.random.normal(k, (64, 64)) * 0.1 for name, k in zip("abcd", jax.random.split(key, 4), strict=True)
+        }
+        return {"params": params, "opt": optimizer.init(params)}
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        for name in "abcd":
+            x = jnp.tanh(x @ params[name])
+        return (x**2).mean()
+
+    def train(state: Any, x: jax.Array) -> Any:
+        value, grads = jax.value_and_grad(loss)(state["params"], x)
+        updates, opt = optimizer.update(grads, state["opt"], state["params"])
+        return {"params": optax.apply_updates(state["params"], updates), "opt": opt}, value
+
+    def evaluate(state: Any, x: jax.Array) -> jax.Array:
+        return loss(state["params"], x)
+
+    def norms(state: Any, x: jax.Array) -> jax.Array:
+        return loss(state["params"], x) + sum((leaf**2).sum() for leaf in jax.tree.leaves(state["opt"][1][0].mu))
+
+    key, x = jax.random.key(0), jax.random.normal(jax.random.key(1), (16, 64))
+    # Momenta on every replica would take 128 KiB with what else is kept.
+    options: Any = {"cluster": "cpu:1", "stages": 2, "mesh": (1,), "microbatches": 2, "memory_limit": 120_000}
+    step = rhino.parallelize(train, donate_argnums=(0,), **options)
+    plan = step.plan(jax.eval_shape(init, key), x)
+    moments = [t for t in plan.arguments if t.role == "opt_state" and t.shape]
+    assert moments and all(t.sharding == (("replica",), ()) for t in moments)
+    state, alone = step.init(init, key), jax.jit(init)(key)
+    before = places(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rhino.RhinoWarning)
+        for size in (16, 16, 7, 8):
+            (state, value), (alone, expected) = step(state, x[:size]), jax.jit(train)(alone, x[:size])
+            assert float(value) == pytest.approx(float(expected), rel=1e-4)
+        for function in (evaluate, norms):
+            found = rhino.parallelize(function, follow=step)(state, x)
+            assert float(found) == pytest.approx(float(function(alone, x)), rel=1e-4)
+    assert places(state) == before
 
 
 def layers(order: tuple[str, ...]) -> Any:

@@ -189,12 +189,8 @@ def _pinned(prepared: Prepared, stages: Sequence[int]) -> Prepared:
         return prepared
     # A result in the buffer of an argument lies as that does, however it is made.
     for argument in graph.arguments:
-        kept = graph.outputs[argument.alias] if argument.alias >= 0 else -1
-        if (
-            kept != argument.value
-            and argument.value in there
-            and there.get(kept, ("", ()))[1] == there[argument.value][1]
-        ):
+        v, kept = argument.value, graph.outputs[argument.alias] if argument.alias >= 0 else argument.value
+        if kept != v and v in there and kept in there and there[kept][1] == there[v][1]:
             del there[kept]
     loose = {v: given for v, given in graph.loose.items() if v not in there}
     graph = replace(graph, pins={**graph.pins, **there}, loose=loose)
