@@ -5,6 +5,8 @@ Owns the layouts of `rhino.distributed` in the fragments of updates. Decides not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -12,7 +14,7 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoDistributed, RhinoRole
-from rhino.dialect.mpmd import mesh_tensor
+from rhino.dialect.mpmd import MeshTensor, mesh_tensor
 from rhino.dialect.sdy import SHARDING, dims_of, per_value, results_of, tensor_sharding
 from rhino.ir.meshes import MESH, REPLICA_AXIS
 from rhino.program.data import Dims
@@ -51,52 +53,52 @@ def with_replicas(dims: Dims, dim: int) -> Dims:
 def distribute(main: Any) -> int:
     """Lays out what the fragments of updates say that replicas share out. Returns how many arguments that are."""
     block = main.regions[0].blocks[0]
-    given = functions.argument_attributes(main)
+    fragments = [view.operation for view in block.operations if view.operation.name == "mpmd.fragment"]
+    parts = {result: dim for fragment in fragments for result, dim in _made_in_parts(fragment)}
     ending = block.operations[len(block.operations) - 1]
-    returned = {v: k for k, v in enumerate(ending.operands)}
-    aliases = {ir.IntegerAttr(a[_ALIAS]).value: k for k, a in enumerate(given) if _ALIAS in a}
+    arguments = list(zip(block.arguments, functions.argument_attributes(main), strict=True))
+    # Of what @main returns, state stays in parts that is read in parts; the rest is gathered.
     held = 0
-    # Before the marks are taken off.
-    for k, (argument, attributes) in enumerate(zip(block.arguments, given, strict=True)):
-        kind = mesh_tensor(argument.type)
-        state = RhinoRole.name in attributes and ir.StringAttr(attributes[RhinoRole.name]).value == "opt_state"
-        if kind is None or not state or k not in aliases.values():
-            continue
-        dim = shared_dim(argument, list(kind.tensor.shape))
-        if dim >= 0:
-            _share(argument, dim)
+    for argument, given in arguments:
+        state = RhinoRole.name in given and ir.StringAttr(given[RhinoRole.name]).value == "opt_state"
+        kept = ending.operands[ir.IntegerAttr(given[_ALIAS]).value] if state and _ALIAS in given else None
+        if kept in parts and shared_dim(argument, list(_tensor(argument).tensor.shape)) == parts[kept]:
+            _share(argument, parts[kept])
+            _share(kept, parts.pop(kept))
             held += 1
-    for fragment in [view.operation for view in block.operations if view.operation.name == "mpmd.fragment"]:
-        results = _marked(fragment)
-        end = fragment.regions[0].blocks[0].operations
-        for made, result in zip(end[len(end) - 1].operands, fragment.results, strict=True):
-            if made not in results:
-                continue
-            keeper = aliases.get(returned[result], -1) if result in returned else -1
-            if result not in returned or (keeper >= 0 and _is_shared(block.arguments[keeper])):
-                _share(result, results[made])
-    kind = main.attributes["function_type"].value
+    returned = set(ending.operands)
+    for result, dim in parts.items():
+        if result not in returned:
+            _share(result, dim)
+    for fragment in fragments:
+        _lay_out(fragment)
     with main.context:
         types = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in ending.operands])
         main.attributes["function_type"] = ir.TypeAttr.get(types)
     return held
 
 
-def _marked(fragment: Any) -> dict[Any, int]:
-    """What a fragment makes in parts, with the dimension; the operations get their layouts, and lose their marks."""
-    found = {}
+def _made_in_parts(fragment: Any) -> Iterator[tuple[Any, int]]:
+    """The results of a fragment that it makes in parts, with the dimension."""
+    operations = fragment.regions[0].blocks[0].operations
+    for made, result in zip(operations[len(operations) - 1].operands, fragment.results, strict=True):
+        maker = None if isinstance(made, ir.BlockArgument) else made.owner
+        if maker is not None and RhinoDistributed.name in maker.attributes:
+            yield result, int(RhinoDistributed.from_attr(maker.attributes[RhinoDistributed.name]))
+
+
+def _lay_out(fragment: Any) -> None:
+    """Gives the operations of a fragment that make parts their layouts, and takes the marks off."""
     for view in fragment.regions[0].blocks[0].operations:
         op = view.operation
         if RhinoDistributed.name in op.attributes:
-            (result,) = op.results
-            dim = int(RhinoDistributed.from_attr(op.attributes[RhinoDistributed.name]))
-            found[result] = dim
-            del op.attributes[RhinoDistributed.name]
-            (sharding,) = results_of(op)
+            (result,), (sharding,) = op.results, results_of(op)
             dims = ((),) * result.type.rank if sharding is None else dims_of(sharding)
-            layout = tensor_sharding(op.context, MESH, with_replicas(dims, dim))
-            op.attributes[SHARDING] = per_value([layout], op.context)
-    return found
+            dim = int(RhinoDistributed.from_attr(op.attributes[RhinoDistributed.name]))
+            op.attributes[SHARDING] = per_value(
+                [tensor_sharding(op.context, MESH, with_replicas(dims, dim))], op.context
+            )
+            del op.attributes[RhinoDistributed.name]
 
 
 def _dim_inside(argument: Any, shape: list[int]) -> int:
@@ -110,14 +112,13 @@ def _dim_inside(argument: Any, shape: list[int]) -> int:
 
 def _share(value: Any, dim: int) -> None:
     """Has replicas of the stage keep parts of a value of @main."""
-    kind = mesh_tensor(value.type)
-    assert kind is not None
+    kind = _tensor(value)
     dims = ((),) * kind.tensor.rank if kind.sharding is None else dims_of(kind.sharding)
     sharding = tensor_sharding(value.context, MESH, with_replicas(dims, dim))
-    value.set_type(type(kind)(kind.mesh, kind.tensor, sharding, kind.memory_kind).to_type(value.context))
+    value.set_type(replace(kind, sharding=sharding).to_type(value.context))
 
 
-def _is_shared(value: Any) -> bool:
+def _tensor(value: Any) -> MeshTensor:
     kind = mesh_tensor(value.type)
-    dims = () if kind is None or kind.sharding is None else dims_of(kind.sharding)
-    return any(REPLICA_AXIS in axes for axes in dims)
+    assert kind is not None
+    return kind
