@@ -41,6 +41,13 @@ class MeshTensor:
         return ir.Type.parse(text + ">", context)
 
 
+def tensor_of(value_type: ir.Type) -> MeshTensor:
+    """The members of a type that is a mesh tensor's."""
+    held = mesh_tensor(value_type)
+    assert held is not None, f"{value_type} is not on a mesh"
+    return held
+
+
 def mesh_tensor(value_type: ir.Type) -> MeshTensor | None:
     """The members of a mesh tensor type, or None for any other type."""
     text = str(value_type)

@@ -14,7 +14,7 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoDistributed, RhinoRole
-from rhino.dialect.mpmd import MeshTensor, mesh_tensor
+from rhino.dialect.mpmd import tensor_of
 from rhino.dialect.sdy import SHARDING, dims_of, per_value, results_of, tensor_sharding
 from rhino.ir.meshes import MESH, REPLICA_AXIS
 from rhino.program.data import Dims
@@ -50,6 +50,14 @@ def with_replicas(dims: Dims, dim: int) -> Dims:
     return tuple((*axes, REPLICA_AXIS) if d == dim else axes for d, axes in enumerate(dims))
 
 
+def in_parts(kind: ir.Type, dim: int) -> ir.Type:
+    """The type of a mesh tensor of which each replica of its stage keeps a part."""
+    held = tensor_of(kind)
+    dims = ((),) * held.tensor.rank if held.sharding is None else dims_of(held.sharding)
+    sharding = tensor_sharding(kind.context, MESH, with_replicas(dims, dim))
+    return replace(held, sharding=sharding).to_type(kind.context)
+
+
 def distribute(main: Any) -> int:
     """Lays out what the fragments of updates say that replicas share out. Returns how many arguments that are."""
     block = main.regions[0].blocks[0]
@@ -62,7 +70,7 @@ def distribute(main: Any) -> int:
     for argument, given in arguments:
         state = RhinoRole.name in given and ir.StringAttr(given[RhinoRole.name]).value == "opt_state"
         kept = ending.operands[ir.IntegerAttr(given[_ALIAS]).value] if state and _ALIAS in given else None
-        if kept in parts and shared_dim(argument, list(_tensor(argument).tensor.shape)) == parts[kept]:
+        if kept in parts and shared_dim(argument, list(tensor_of(argument.type).tensor.shape)) == parts[kept]:
             _share(argument, parts[kept])
             _share(kept, parts.pop(kept))
             held += 1
@@ -112,13 +120,4 @@ def _dim_inside(argument: Any, shape: list[int]) -> int:
 
 def _share(value: Any, dim: int) -> None:
     """Has replicas of the stage keep parts of a value of @main."""
-    kind = _tensor(value)
-    dims = ((),) * kind.tensor.rank if kind.sharding is None else dims_of(kind.sharding)
-    sharding = tensor_sharding(value.context, MESH, with_replicas(dims, dim))
-    value.set_type(replace(kind, sharding=sharding).to_type(value.context))
-
-
-def _tensor(value: Any) -> MeshTensor:
-    kind = mesh_tensor(value.type)
-    assert kind is not None
-    return kind
+    value.set_type(in_parts(value.type, dim))

@@ -12,11 +12,11 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mpmd, sdy, stablehlo
 
 from rhino.dialect.constants import identity, splat
-from rhino.dialect.mpmd import MeshTensor, make_topology, mesh_tensor, topology
+from rhino.dialect.mpmd import MeshTensor, make_topology, tensor_of, topology
 from rhino.dialect.sdy import dims_of, tensor_sharding
 from rhino.ir.diagnostics import PassError
 from rhino.ir.fragments.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
-from rhino.ir.fragments.distributed import scattered, shared_dim, with_replicas
+from rhino.ir.fragments.distributed import in_parts, scattered, shared_dim
 from rhino.ir.meshes import MESH, REPLICA_AXIS
 from rhino.program.partial import combined
 
@@ -174,7 +174,7 @@ class Replicator:
         outer = [i for i, v in enumerate(loop.results) if not self.summed_where_read(v, kinds[i], shared[i])]
         after = [loop.results[i] for i in outer]
         place = ir.InsertionPoint.after(loop)
-        summed = [self.sum_type(t, dim) for t, dim in zip(whole, shared, strict=True)]
+        summed = [t if dim < 0 else in_parts(t, dim) for t, dim in zip(whole, shared, strict=True)]
         made = self.by_stage(place, "update", outer, kinds, body, after, summed, self.bring_together, shared)
         for i, value in zip(outer, after, strict=True):
             loop.results[i].replace_all_uses_except(value, made)
@@ -194,16 +194,7 @@ class Replicator:
 
     def shared(self, value: Any, whole: ir.Type, kind: str) -> int:
         """The dimension of a sum of which each replica needs a part; -1 where they need all, or it is no sum."""
-        return shared_dim(value, list(_tensor(whole).tensor.shape)) if kind in ("add", "write") else -1
-
-    def sum_type(self, whole: ir.Type, dim: int) -> ir.Type:
-        """The type of what accumulators are brought together to."""
-        held = _tensor(whole)
-        if dim < 0:
-            return whole
-        dims = with_replicas(_dims(whole) or ((),) * len(held.tensor.shape), dim)
-        sharding = tensor_sharding(self.context, MESH, dims)
-        return MeshTensor(held.mesh, held.tensor, sharding, held.memory_kind).to_type(self.context)
+        return shared_dim(value, list(tensor_of(whole).tensor.shape)) if kind in ("add", "write") else -1
 
     def summed_where_read(self, value: Any, kind: str, dim: int) -> bool:
         """Lets the fragment that reads an accumulator bring it together; False unless just one does."""
@@ -238,7 +229,7 @@ class Replicator:
         made = []
         for stage in dict.fromkeys(stages):
             chosen = [n for n, s in enumerate(stages) if s == stage]
-            held = [_tensor(values[n].type) for n in chosen]
+            held = [tensor_of(values[n].type) for n in chosen]
             with self.context, values[chosen[0]].location:
                 with where:
                     fragment = mpmd.FragmentOp(
@@ -310,7 +301,7 @@ class Replicator:
 
     def spread(self, kind: ir.Type) -> ir.Type:
         """A mesh tensor's type with the leading dimension, split over the axis."""
-        held = _tensor(kind)
+        held = tensor_of(kind)
         dims = _dims(kind) or ((),) * len(held.tensor.shape)
         sharding = tensor_sharding(self.context, MESH, ((REPLICA_AXIS,), *dims))
         return MeshTensor(held.mesh, self.leading(held.tensor), sharding, held.memory_kind).to_type(self.context)
@@ -334,14 +325,8 @@ class Replicator:
             function.attributes["function_type"] = ir.TypeAttr.get(made)
 
 
-def _tensor(kind: ir.Type) -> MeshTensor:
-    held = mesh_tensor(kind)
-    assert held is not None
-    return held
-
-
 def _dims(kind: ir.Type) -> Any:
-    held = _tensor(kind)
+    held = tensor_of(kind)
     return None if held.sharding is None else dims_of(held.sharding)
 
 

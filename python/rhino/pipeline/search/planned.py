@@ -35,7 +35,7 @@ _WRITTEN = 1.25
 _LISTED = 3
 
 
-# How often a layout is sought within less, how much less besides, and with how much too much in a stage it is not.
+# How often a layout is sought within the limit, how much less it has each time, and with how much too much none is.
 _TIGHTER, _LESS, _HOPELESS = 3, 0.8, 1.5
 
 
