@@ -18,18 +18,23 @@ import rhino
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A preset of examples/models with a batch that one GPU of 80 GB holds, and fields of its configuration changed."""
+    """A preset of examples/models with a batch that one GPU of 80 GB holds, and fields of its configuration changed.
+
+    `limit` is the memory that its plan may take, by default the GPU's.
+    """
 
     name: str
     module: str
     preset: str
     batch: int
     changes: Mapping[str, Any] = field(default_factory=dict)
+    limit: str | None = None
     seconds: float = 2.0
 
 
 CASES: tuple[Case, ...] = (
     Case("gpt-1.3b", "gpt", "1.3b", 4, {"layers": 8}),
+    Case("gpt-1.3b-hosted", "gpt", "1.3b", 4, {"layers": 8, "scan": True}, limit="8GiB"),
     Case("gpt-350m", "gpt", "350m", 16, {"scan": True, "remat": True}),
     Case("llama2-7b", "llama", "llama2-7b", 2, {"layers": 2, "attention": "cudnn"}),
     Case("llama3-8b", "llama", "llama3-8b", 1, {"layers": 2, "attention": "cudnn", "fused": True}),
@@ -69,6 +74,6 @@ def planned(case: Case, cluster: rhino.Cluster) -> Planned:
     config = dataclasses.replace(model.PRESETS[case.preset], **case.changes)
     init, train_step = model.make_train_step(config)
     batch = model.example_batch(config, case.batch)
-    step = rhino.parallelize(train_step, cluster=cluster, donate_argnums=(0,), microbatches=1)
+    step = rhino.parallelize(train_step, cluster=cluster, donate_argnums=(0,), microbatches=1, memory_limit=case.limit)
     shapes = jax.eval_shape(init, jax.random.key(0))
     return Planned(init, step, shapes, batch, step.plan(shapes, batch))

@@ -92,7 +92,7 @@ def _computing(bench: DeviceBench, cpu: bool) -> dict[str, Callable[[], Any]]:
     todo |= {f"products {d}": partial(bench.products, d) for d in dtypes if d in bench.effort.products_of}
     todo["convolution"] = partial(convolutions, bench, "float32" if cpu else "bfloat16")
     if not cpu:
-        todo |= {"attention": partial(attention, bench), "elements": partial(elements, bench)}
+        todo |= {"host": bench.host, "attention": partial(attention, bench), "elements": partial(elements, bench)}
     if bench.effort.lasting_s:
         # Last: what comes after would find the device as slow.
         todo["lasting"] = bench.lasting
@@ -165,7 +165,7 @@ def _cluster(name: str, first: Any, n: int, found: Mapping[str, Any], by: str) -
         name=name,
         hosts=1,
         devices_per_host=n,
-        device=Device(target, target, rates, limit or host_memory_bytes() // n, found["memory"]),
+        device=Device(target, target, rates, limit or host_memory_bytes() // n, found["memory"], found.get("host")),
         levels=(level,),
         reduce_scatter=back_end(target).reduce_scatters,
         description=f"{n} x {first.device_kind}, measured by rhino cluster calibrate",

@@ -342,6 +342,27 @@ class DeviceBench:
         seconds = self.kernel_seconds(lambda x: x + 1, (count,), np.float32, 4, feeds=True)
         return 2.0 * self.effort.stream_bytes / seconds
 
+    def host(self) -> float:
+        """Bytes/s of one device between its memory and pinned memory of its host, all at once, the slower way."""
+        import jax
+
+        rows = jax.sharding.PartitionSpec(("g", "d"))
+        here, there = (
+            jax.sharding.NamedSharding(self.mesh, rows, memory_kind=kind) for kind in ("device", "pinned_host")
+        )
+        shape = (self.count, self.effort.stream_bytes // 4)
+        on_device = jax.jit(lambda: varied(shape, np.float32), out_shardings=here)()
+        on_host = jax.device_put(on_device, there)
+
+        def seconds(array: Any, to: Any) -> float:
+            _slowest(0.0)
+            start = perf_counter()
+            jax.device_put(array, to).block_until_ready()
+            return _slowest(perf_counter() - start)
+
+        ways = ((on_device, there), (on_host, here))
+        return self.effort.stream_bytes / max(min(seconds(*way) for _ in range(5)) for way in ways)
+
     def collective(self, kind: str, nbytes: int, adds: bool = False) -> Sample:
         """Seconds of one collective whose full tensor has about `nbytes` bytes.
 

@@ -13,7 +13,7 @@ from rhino.machine.model import Cluster
 from rhino.machine.rates import ElementRates, ProductRates
 from rhino.program.data import Graph, Op
 from rhino.program.element_types import dtype_bytes
-from rhino.program.operations import CONTRACTIONS
+from rhino.program.operations import CONTRACTIONS, PLACEMENT
 from rhino.program.products import Attention, Factors, MatrixProduct, Parts, attention_of, product_of, slowness
 from rhino.program.traffic import Fusing, Traffic, traffic
 from rhino.program.work import Work
@@ -195,6 +195,11 @@ def memory_bytes_s(cluster: Cluster) -> float:
     return cluster.device.memory_bandwidth_bytes_s * cluster.efficiency.memory
 
 
+def host_seconds(cluster: Cluster, nbytes: float) -> float:
+    """Seconds of moving bytes between a device's memory and its host's, with nothing beside."""
+    return nbytes / (cluster.device.host_bandwidth_bytes_s or memory_bytes_s(cluster))
+
+
 def slowly_moved(cluster: Cluster, shape: Sequence[int], element_bytes: float) -> float:
     """How many times as long a product takes to move a tensor as its bytes say; 1 if the device tells no such rates."""
     return slowness(shape, element_bytes) if _element_rates(cluster) is not None else 1.0
@@ -253,6 +258,8 @@ def _arithmetic(graph: Graph, op: Op, cluster: Cluster) -> float:
 def _moving(graph: Graph, op: Op, cluster: Cluster, nbytes: float) -> float:
     if not op.results:
         return 0.0
+    if op.tag == PLACEMENT and (op.operands[0] in graph.hosted) != (op.results[0] in graph.hosted):
+        return host_seconds(cluster, graph.values[op.results[0]].nbytes) * op.trips
     memory_s = nbytes / memory_bytes_s(cluster)
     if op.manual is not None:
         if op.rule is None:
