@@ -26,7 +26,7 @@ from rhino.dialect.pipeline_attributes import (
 )
 from rhino.plan.data import SUMMARY, Machine
 from rhino.program.data import Kernel
-from rhino.schema.kinds import Field, Float, Int, ListOf, Record, String
+from rhino.schema.kinds import Bool, Field, Float, Int, ListOf, Record, String
 from rhino.schema.records import record
 
 ROLES = ("param", "opt_state", "batch", "other")
@@ -39,6 +39,15 @@ class RhinoRole(RhinoAttribute):
     places = ("argument",)
     schema = String(ROLES)
     example = 'rhino.role = "param"'
+
+
+class RhinoHosted(RhinoAttribute):
+    """Another program keeps the argument in the memory of the hosts: rhino-offload has this one take it from there."""
+
+    name = "rhino.hosted"
+    places = ("argument",)
+    schema = Bool()
+    example = "rhino.hosted = true"
 
 
 class RhinoName(RhinoAttribute):
@@ -202,7 +211,7 @@ class RhinoPlan(RhinoAttribute):
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
-        RhinoRole, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches,
+        RhinoRole, RhinoHosted, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches,
         RhinoDistributed, RhinoArgument, RhinoPin,
         RhinoCluster, RhinoPlacement, RhinoConstraint, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast,
         RhinoMemory, RhinoSchedule, RhinoPlan,
@@ -218,6 +227,7 @@ __all__ = [
     "RhinoConstraint",
     "RhinoCost",
     "RhinoDistributed",
+    "RhinoHosted",
     "RhinoKernel",
     "RhinoLayouts",
     "RhinoMemory",

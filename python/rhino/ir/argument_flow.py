@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoReturned
+from rhino.program.operations import PLACEMENT
 from rhino.program.roles import ArgumentFlow, ProgramFlow
 
 # Results keep the elements of operand 0 (and what is merged in), possibly moved, cut or converted.
@@ -33,9 +34,7 @@ _ELEMENTWISE = frozenset(
 )
 # Summaries of their operands: what flows on is no longer the argument itself.
 _SUMMARY = frozenset(f"stablehlo.{name}" for name in "reduce reduce_window sort select_and_scatter".split())
-_TRANSPARENT_CALLS = frozenset(
-    {"Sharding", "annotate_device_placement", "LayoutConstraint", "xla.sdy.FuncResultSharding"}
-)
+_TRANSPARENT_CALLS = frozenset({"Sharding", PLACEMENT, "LayoutConstraint", "xla.sdy.FuncResultSharding"})
 _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd.return"})
 
 

@@ -16,6 +16,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
+from rhino.dialect.memories import is_host, is_hosted, placed_in
 from rhino.dialect.reducers import combiners_of
 from rhino.dialect.sdy import (
     SHARDING,
@@ -35,7 +36,7 @@ from rhino.ir.pins import read_pins
 from rhino.ir.rules import dimension_numbers, offered
 from rhino.machine.model import rate_name
 from rhino.program.data import Argument, Graph, Kernel, Loose, Op, Rule, Value
-from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, NESTING, SOURCES
+from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, NESTING, PLACEMENT, SOURCES
 
 _POPULATE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 # What the report calls manual computations.
@@ -127,6 +128,8 @@ class _Importer:
                     alias=alias,
                 )
             )
+            if is_hosted(attrs):
+                graph.hosted.add(value)
             if SHARDING in attrs:
                 self.pin(value, f"argument {graph.arguments[-1].name}", attrs[SHARDING])
         self.block(block, parent=-1, loop=-1, trips=1)
@@ -187,6 +190,11 @@ class _Importer:
             record.tag = ",".join(combiners_of(op))
         elif name == "stablehlo.custom_call":
             record.tag = ir.StringAttr(op.attributes["call_target_name"]).value
+            if record.tag == PLACEMENT and is_host(placed_in(op)):
+                graph.hosted.update(record.results)
+        for tie in record.ties:
+            if tie[0] in graph.hosted:
+                graph.hosted.update(tie)
         if RhinoKernel.name in op.attributes:
             self.kernel(op, record)
         self.pins(op, record)

@@ -21,6 +21,7 @@ from rhino.kernels.compiled import TARGETS as COMPILED
 from rhino.kernels.data import KernelCall, KernelTensor, Known
 from rhino.kernels.registered import registered
 from rhino.program.data import Kernel, KernelMemory, Rule
+from rhino.program.operations import PLACEMENT
 from rhino.schema.records import write
 
 RULE = "sdy.sharding_rule"
@@ -33,7 +34,7 @@ _LEFT_TO_XLA = (
     "SPMD",
     "xla.sdy.",
     "xla_",
-    "annotate_device_placement",
+    PLACEMENT,
     "MoveTo",
     "LayoutConstraint",
     "mhlo.",

@@ -75,6 +75,7 @@ def summarise(
                     "argument_bytes": memory.argument_bytes,
                     "output_bytes": memory.output_bytes,
                     "temp_bytes": memory.temp_bytes,
+                    **({"host_bytes": memory.host_bytes} if memory.host_bytes else {}),
                 },
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap},

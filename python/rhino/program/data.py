@@ -210,6 +210,7 @@ class Graph:
     `stages` are the pipeline stages that state is pinned to, by value; `stage_pins` by stage what is `pins` there, and
     `shared_out` the dimension of state of which each replica of its stage keeps a part.
     `microbatch_loop` is the loop over micro-batches (`rhino.microbatches`), or -1.
+    `hosted` are values in the memory of the host: they take none of a device.
     `axes` are those, with their sizes, that a mesh of the program must have, next to each other and in this order.
     """
 
@@ -223,6 +224,7 @@ class Graph:
     stage_pins: dict[int, dict[int, tuple[str, Dims]]] = field(default_factory=dict)
     shared_out: dict[int, int] = field(default_factory=dict)
     microbatch_loop: int = -1
+    hosted: set[int] = field(default_factory=set)
     axes: tuple[tuple[str, int], ...] = ()
     _facts: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

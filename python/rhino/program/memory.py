@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from rhino.program.data import Graph, Op, once
 from rhino.program.fusible import is_elementwise, is_fusible
 from rhino.program.fusion import absorbed, buffers, materialised, splats
+from rhino.program.operations import PLACEMENT
 from rhino.program.orders import copied_stacks
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on one device. `at` is the op at the peak; `live` the (value, bytes) alive there, arguments left out."""
+    """Bytes on one device. `at` is the op at the peak; `live` the (value, bytes) alive there, arguments left out.
+
+    `host_bytes` of arguments are on the host, and no part of the peak.
+    """
 
     peak_bytes: int
     argument_bytes: int
@@ -26,6 +30,7 @@ class Memory:
     alias_bytes: int
     at: int
     live: tuple[tuple[int, int], ...]
+    host_bytes: int = 0
 
 
 class LiveBytes:
@@ -99,7 +104,7 @@ def lifetimes(graph: Graph) -> Lifetimes:
     for value in graph.values:
         v = value.index
         root = owner[v]
-        if not real[v] or root in arguments or root in aliased:
+        if not real[v] or root in arguments or root in aliased or v in graph.hosted:
             continue
         # A block argument is born with its loop, whose result shares the buffer.
         first[root] = min(first.get(root, count), value.producer if value.producer >= 0 else count)
@@ -108,6 +113,9 @@ def lifetimes(graph: Graph) -> Lifetimes:
         soonest = min(first.get(owner[v], count) for v in made)
         for root in {owner[v] for v in made} & first.keys():
             first[root] = min(first[root], soonest)
+    for v, end in _brought(graph):
+        if owner[v] in last and real[v]:
+            last[owner[v]] = max(last[owner[v]], end)
     # Nothing is written over what a scatter then works on. XLA: scatters-absorbed
     kept = set(late.values())
     for op in graph.ops:
@@ -117,13 +125,25 @@ def lifetimes(graph: Graph) -> Lifetimes:
             if last.get(root) == op.index and first[root] < op.index:
                 last[root] -= 1
                 break
-    fresh = tuple(
-        dict.fromkeys(owner[v] for v in graph.outputs if owner[v] not in arguments and owner[v] not in aliased)
-    )
-    copied = tuple(v for v in graph.outputs if owner[v] in arguments and owner[v] not in aliased)
+    outputs = [v for v in graph.outputs if v not in graph.hosted]
+    fresh = tuple(dict.fromkeys(owner[v] for v in outputs if owner[v] not in arguments and owner[v] not in aliased))
+    copied = tuple(v for v in outputs if owner[v] in arguments and owner[v] not in aliased)
     intervals = tuple((r, first[r], last[r]) for r in first if first[r] < count)
     readers = {v: found for v, found in _readers(graph, real, owner, reads) if v in first}
     return Lifetimes(intervals, tuple(reads), tuple(first_reads), fresh, copied, readers)
+
+
+def _brought(graph: Graph) -> Iterator[tuple[int, int]]:
+    """What an update with state of the host's reads, and when its results go there: one kernel reads and makes all."""
+    reads: dict[int, None] = {}
+    for op in graph.ops if graph.hosted else ():
+        if op.tag == PLACEMENT and op.results[0] in graph.hosted:
+            yield from ((v, op.index) for v in reads)
+        elif op.tag != PLACEMENT and not graph.hosted.isdisjoint(op.results):
+            # The next update waits here.
+            reads = {}
+        elif op.parent < 0:
+            reads.update(dict.fromkeys((*op.operands, *op.results) if op.tag == PLACEMENT else op.operands))
 
 
 def _filled_together(graph: Graph, real: Sequence[bool]) -> Iterable[list[int]]:
@@ -161,7 +181,10 @@ def _when(op: Op, real: Sequence[bool], reads: Sequence[int]) -> int:
 
 
 def overwritten(graph: Graph, op: Op, real: Sequence[bool], owner: Sequence[int]) -> Iterator[int]:
-    """Buffers that an element-wise fusion writes over as their last reader. `XLA: fusions-overwrite`."""
+    """Buffers that an element-wise fusion writes over as their last reader, not those that came from the host.
+
+    `XLA: fusions-overwrite, brought-not-overwritten`.
+    """
     if not is_elementwise(graph, op) or not real[op.results[0]]:
         return
     result = graph.values[op.results[0]]
@@ -171,7 +194,8 @@ def overwritten(graph: Graph, op: Op, real: Sequence[bool], owner: Sequence[int]
         if value.shape != result.shape or value.loop != result.loop:
             continue
         if real[v]:
-            if value.dtype == result.dtype:
+            brought = value.producer >= 0 and graph.ops[value.producer].tag == PLACEMENT
+            if value.dtype == result.dtype and not brought:
                 yield owner[v]
         elif value.producer >= 0 and is_elementwise(graph, graph.ops[value.producer]):
             fresh = [u for u in graph.ops[value.producer].operands if u not in seen]
@@ -205,7 +229,7 @@ def peak(
     """Peak over the program.
 
     Args:
-      local_bytes: bytes of each value on one device.
+      local_bytes: bytes of each value on one device; 0 of those of its host.
       copies: (value, bytes, first, last) of converted copies, alive between two op indices.
       instead: (first, last) of values that a plan keeps for a shorter time than their lifetime says.
     """

@@ -24,6 +24,8 @@ BRANCHES = stablehlo("case if")
 NESTING = BRANCHES | stablehlo("while")
 # They do nothing but lay a value out.
 CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+# The target of a call that gives its operand in another memory.
+PLACEMENT = "annotate_device_placement"
 # What partial values are combined with: by operation the word for it.
 COMBINERS = {f"stablehlo.{word}": word for word in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")}
 # Collectives as the cost model, XLA and plans call them.

@@ -57,7 +57,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     alive = [(v, weights.get(v, others)) for v, first, last in kept if first <= at <= last]
     values: dict[tuple[int, tuple[int, ...]], int] = {}
     fixed = 0
-    for v, times in (*alive, *((a.value, 1) for a in graph.arguments)):
+    for v, times in (*alive, *((a.value, 1) for a in graph.arguments if a.value not in graph.hosted)):
         n = problem.node_of[v]
         if n < 0:
             fixed += times * share(graph.values[v].nbytes, free_parts(costs, states, v))

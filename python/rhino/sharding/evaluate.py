@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from rhino.machine.collectives import ring_bytes
@@ -98,7 +98,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
 
 
 def local_bytes(costs: Costs, states: Sequence[States], v: int) -> int:
-    """Bytes of a value on one device."""
+    """Bytes of a value on one device, or on its host."""
     return share(costs.problem.graph.values[v].nbytes, _parts(costs, states, v))
 
 
@@ -217,7 +217,10 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     held.extend((v, local_bytes(costs, states, v), first, last) for v, first, last in stacks(costs, states))
     given_up = sliced(costs, states, life)
     held.extend((v, _split(costs, v, layout), first, last) for v, layout, first, last in given_up.parts)
-    return peak(costs.problem.graph, life, local, held, shorter(costs, states, life, given_up.ends))
+    graph = costs.problem.graph
+    found = peak(graph, life, local, held, shorter(costs, states, life, given_up.ends))
+    hosted = (a.value for a in graph.arguments if a.value in graph.hosted)
+    return replace(found, host_bytes=sum(local_bytes(costs, states, v) for v in hosted)) if graph.hosted else found
 
 
 def shorter(
@@ -257,6 +260,8 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
     parts: dict[tuple[int, tuple[int, ...]], float] = {}
     kept = (*(v for v, _, _ in life.intervals), *(a.value for a in graph.arguments), *graph.outputs)
     for v in kept:
+        if v in graph.hosted:
+            continue
         n = problem.node_of[v]
         key = (klass[n], problem.classes[v]) if n >= 0 else (-1, (v,))
         if key not in parts:

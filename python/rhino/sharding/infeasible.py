@@ -28,7 +28,9 @@ def explain(
       parts: the micro-batches that the program is a loop over.
     """
     used = memory(costs, smallest.states, lifetimes(graph))
-    arguments = [(local_bytes(costs, smallest.states, a.value), a.name) for a in graph.arguments]
+    arguments = [
+        (local_bytes(costs, smallest.states, a.value), a.name) for a in graph.arguments if a.value not in graph.hosted
+    ]
     temporaries = []
     for v, size in used.live:
         value = graph.values[v]

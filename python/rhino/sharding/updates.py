@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rhino.program.data import Graph
+from rhino.program.operations import PLACEMENT
 
 # Of the parameters' bytes, those whose updates a search lays out for themselves where there are many: biases and the
 # like would not matter. In a loop over layers they do: each of their collectives starts in every trip.
@@ -60,6 +61,11 @@ def updates(graph: Graph, roles: Sequence[str], free: Sequence[bool], part: floa
 
 def _updates(graph: Graph, roles: Sequence[str], free: Sequence[bool]) -> Iterator[Update]:
     state = {a.value for a in graph.arguments if a.role == "opt_state" and a.alias >= 0}
+    for op in graph.ops if graph.hosted and state else ():
+        # On its way from the memory of the host.
+        if op.name == "stablehlo.optimization_barrier" or op.tag == PLACEMENT:
+            pairs = zip(op.operands, op.results, strict=True)
+            state.update(made for read, made in pairs if read in state and read in graph.hosted)
     users = graph.users() if state else []
     for argument in graph.arguments:
         if argument.role != "param" or argument.alias < 0 or not state:

@@ -36,6 +36,12 @@ def _fills(second: str) -> str:
       {_scatter(second, "r").replace("%u)", "%v)")}return %s, %r, %b2 : {L}, {L}, {L}"""
 
 
+def _placed(result: str, value: str, kind: str) -> str:
+    """A value in another memory."""
+    return f"""%{result} = stablehlo.custom_call @annotate_device_placement(%{value}) {{has_side_effect = true,
+        mhlo.frontend_attributes = {{_xla_buffer_placement = "{kind}"}}}} : ({_LARGE}) -> {_LARGE}\n"""
+
+
 _STACK = "tensor<8x1024x1024xf32>"
 
 
@@ -255,6 +261,23 @@ MEMORY = (
             lambda c: temp(c) < 3 * BYTES,
         ),
         where=("cpu", "v100"),
+    ),
+    Behaviour(
+        "brought-not-overwritten",
+        "An element-wise kernel does not write over what came from the memory of the host.",
+        "BufferAssignment",
+        probe=Probe(
+            program(
+                f"%a: {_LARGE} @[-, -]! -> {_LARGE} @[-, -]",
+                f"""{_placed("0", "a", "device")}
+                %1 = stablehlo.sine %0 : {_LARGE}
+                {_placed("2", "1", "pinned_host")}
+                return %2 : {_LARGE}""",
+                ONE,
+            ).replace("{sdy", '{mhlo.memory_kind = "pinned_host", sdy'),
+            lambda c: temp(c) >= 2 * BYTES,
+        ),
+        where=("h100",),
     ),
     Behaviour(
         "wire-widened",

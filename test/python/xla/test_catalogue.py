@@ -74,6 +74,12 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
         lambda t: t.replace("%1 = ", f"{barrier('s', 'x')}%1 = ").replace("%s, %p", "%x, %p"),
     ),
     "updates-in-place": ("cpu", lambda t: t.replace(", tf.aliasing_output = 0 : i32", "")),
+    "brought-not-overwritten": (
+        "h100",
+        lambda t: re.sub(r"(?s)%0 = .*?\n\s*%1 = stablehlo.sine %0", "%1 = stablehlo.sine %a", t).replace(
+            "pinned_host", "device"
+        ),
+    ),
     "fusions-overwrite": (
         "cpu",
         lambda t: re.sub(

@@ -19,6 +19,7 @@ from rhino.ir.microbatch.accumulation import Accumulation
 from rhino.ir.microbatch.adopt import adopt, own_loop
 from rhino.ir.microbatch.programs import count_examples, own_loop_error
 from rhino.ir.microbatch.split import split_microbatch
+from rhino.ir.offload import offload
 from rhino.ir.recompute.step import as_it_is, recompute, undo, variants
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
@@ -34,7 +35,9 @@ class OneProgram:
     """A normalised module and its program, `whole`; cut into parts, and made to compute again, when asked for.
 
     `statistics`: as of rhino-split-microbatch. `parts`: those asked for, 0 for any number. `chooses`: whether there are
-    ways to recompute besides the step's own. `refused` says why it could not be cut into some number of parts.
+    ways to recompute besides the step's own. `hosted`: of how many updates the hosts keep the state, in whatever form,
+    besides those that they keep already; None where they keep none. `refused` says why it could not be cut into
+    some number of parts.
     """
 
     module: ir.Module
@@ -42,6 +45,7 @@ class OneProgram:
     statistics: str = "batch"
     parts: int = 0
     chooses: bool = False
+    hosted: int | None = None
     refused: dict[int, PassError] = field(default_factory=dict)
 
     @property
@@ -113,10 +117,11 @@ class OneProgram:
         Of 1, and of as many as the step has itself, it is not cut. None if it cannot be, for the reason in `refused`.
         """
         whole = parts == 1 or parts == self.own
-        if whole and not way:
-            return self.whole
-        if whole and self._undone and way == self.plain:
-            return self._undone[1]
+        if whole and self.hosted is None:
+            if not way:
+                return self.whole
+            if self._undone and way == self.plain:
+                return self._undone[1]
         if not whole and (parts in self.refused or len(self.refused) >= _ATTEMPTS):
             return None
         copy = self._copy()
@@ -126,8 +131,14 @@ class OneProgram:
                 copy = _read(self._undone[0])
             if told.policy != KEEP.told.policy:
                 recompute(copy, told.policy, told.count)
-        if whole:
-            return import_graph(copy)
+        if not whole and not self._cut(copy, parts):
+            return None
+        if self.hosted is not None:
+            offload(copy, self.hosted)
+        return import_graph(copy)
+
+    def _cut(self, copy: ir.Module, parts: int) -> bool:
+        """Makes a loop over parts of a module; where that is not possible, `refused` says why."""
         try:
             if self.own:
                 adopt(copy)
@@ -135,9 +146,9 @@ class OneProgram:
             split_microbatch(copy, parts, self.statistics)
         except PassError as error:
             self.refused[parts] = error
-            return None
+            return False
         accumulate_in_loops(copy)
-        return import_graph(copy)
+        return True
 
     def _copy(self) -> ir.Module:
         return _read(self._bytecode)

@@ -17,7 +17,7 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.ir.scans.loops import LOOP, READ, WRITE, Scan, Stack, is_constant
 from rhino.program.data import Graph, Op, Rule
 from rhino.program.elementwise import ELEMENTWISE
-from rhino.program.operations import SOURCES
+from rhino.program.operations import PLACEMENT, SOURCES
 
 BARRIER = "stablehlo.optimization_barrier"
 # Done piece by piece by another result type, wherever Shardy's rule says the layers are parallel.
@@ -31,7 +31,6 @@ _POSITIONAL = frozenset(
     f"stablehlo.{name}"
     for name in "slice pad dynamic_slice dynamic_update_slice concatenate reverse sort reduce_window".split()
 )
-_HOST_OFFLOAD = "annotate_device_placement"  # a custom call that gives its operand
 # What puts the reductions of pieces together, and the start value that makes reducing each from it right.
 _COMBINERS: dict[str, float | None] = {
     "add": 0, "multiply": 1, "maximum": None, "minimum": None, "and": None, "or": None,
@@ -156,7 +155,7 @@ def _cloning(flow: ScanFlow, op: Op, v: int, cut: ScanCut) -> Cloning | None:
     graph, ops, cuts = flow.graph, flow.ops, flow.cuts
     if op.name in SOURCES:
         return Cloning(cut.units, (), (cut.dim,)) if _is_cuttable_source(ops[op.index]) else None
-    if op.name in _POSITIONAL or op.tag == _HOST_OFFLOAD:
+    if op.name in _POSITIONAL or op.tag == PLACEMENT:
         return _positional(graph, ops[op.index], op, cut)
     if op.rule is None or not (op.name in _BY_RULE or op.name.startswith("chlo.")):
         return None

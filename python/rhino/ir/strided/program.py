@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.program.disjoint import DisjointSets
 from rhino.program.elementwise import ELEMENTWISE
-from rhino.program.operations import BRANCHES
+from rhino.program.operations import BRANCHES, PLACEMENT
 
 # Operations that move or cut elements: of a parameter, they still give a parameter.
 _MOVES = frozenset(
@@ -24,7 +24,6 @@ _MOVES = frozenset(
 )
 # All operands of equal shape and all results have their dimensions in common, but for the one dimension sorted along.
 _SAME_SHAPE = frozenset({"stablehlo.sort", "stablehlo.reverse"})
-_HOST_OFFLOAD = "annotate_device_placement"
 LOOP = "stablehlo.while"
 BARRIER = "stablehlo.optimization_barrier"
 RETURN = "func.return"
@@ -174,7 +173,7 @@ class _StridedReader:
     def is_elementwise(self, record: OpRecord) -> bool:
         """Operations of chlo (erf and the like) and markers, where every tensor has one shape."""
         if record.name == "stablehlo.custom_call":
-            if record.op.attributes["call_target_name"].value != _HOST_OFFLOAD:
+            if record.op.attributes["call_target_name"].value != PLACEMENT:
                 return False
         elif record.name == "stablehlo.bitcast_convert":
             pass
