@@ -217,6 +217,14 @@ class PlanRequest:
         choices=("auto", "keep", "none"),
         metavar="R",
     )
+    offload: str = _asked(
+        "auto",
+        "optimizer state in the memory of the hosts: auto where nothing else fits, and as little as that takes; none "
+        "never",
+        choices=("auto", "none"),
+        own=("needed",),
+        metavar="O",
+    )
     annotations: str = _asked(
         "keep",
         "the program's own sharding annotations: ignore plans as if there were none",
@@ -340,6 +348,7 @@ class Keywords(CompileKeywords, total=False):
     schedule: str | None
     statistics: str | None
     remat: str | None
+    offload: str | None
     annotations: str | None
 
 

@@ -92,7 +92,7 @@ class _Place:
 
 def _place(tensor: TensorSpec, aval: Any, mesh: Mesh | None, sizes: Mapping[str, int]) -> _Place:
     def over(spec: PartitionSpec) -> Any:
-        return spec if mesh is None else NamedSharding(mesh, spec)
+        return spec if mesh is None else NamedSharding(mesh, spec, memory_kind=tensor.memory or None)
 
     if is_key(aval) or tensor.shape == aval.shape:
         # PRNG keys have the dimensions of their bits only in the module.

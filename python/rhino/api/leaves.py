@@ -46,7 +46,7 @@ def as_taken(leaf: Any) -> Any:
 
 def key_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
     """The sharding of an array of keys whose bits have this one: jax keeps the bits of a key together."""
-    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]))
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]), memory_kind=sharding.memory_kind)
 
 
 def _together(bits: jax.Array, ndim: int) -> jax.Array:

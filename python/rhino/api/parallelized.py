@@ -324,6 +324,8 @@ def parallelize(
         which other systems do silently: results are then not those of one device. By default such steps are refused.
       remat: "auto" has the backward pass of one program compute again what memory has no room for, and nothing else,
         whatever `jax.checkpoint` says; "keep" leaves what that says; "none" plans as if there were none, and adds none.
+      offload: "auto" keeps optimizer state in the memory of the hosts where nothing fits otherwise, and as little of it
+        as that takes; "none" never does.
       annotations: "keep" plans around the sharding constraints that are in the step, on the axes of its own mesh, and
         warns of those that cannot be kept; "ignore" plans as if there were none.
       overlap: True has XLA put collectives beside computing by the cluster's times, for which it compiles each program

@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 
 from rhino.api.trace import ArgumentLeaf, Trace, is_key
 from rhino.dialect import functions, sdy
-from rhino.dialect.attributes import RhinoRole
+from rhino.dialect.attributes import RhinoHosted, RhinoRole
 from rhino.ir.annotations.pinned import pin_arguments
 from rhino.ir.diagnostics import Sink
 from rhino.ir.meshes import MESH
@@ -87,6 +87,8 @@ def write_pins(module: ir.Module, plan: PlanData, pins: dict[int, Tensor], annot
     for i, tensor in pins.items():
         if tensor.is_strided:
             attributes[i][RhinoRole.name] = RhinoRole.to_attr(tensor.role, module.context)
+        if tensor.memory:
+            attributes[i][RhinoHosted.name] = RhinoHosted.to_attr(True, module.context)
     functions.set_argument_attributes(main, attributes)
 
 

@@ -203,8 +203,8 @@ def lower_signature(signature: MainSignature, devices: Sequence[Any]) -> jax.sta
     unspecified = None if signature.axes else replicated
     jitted = jax.jit(
         main,
-        in_shardings=tuple(_sharding(mesh, spec) or replicated for spec in signature.arguments),
-        out_shardings=tuple(_sharding(mesh, spec) or unspecified for spec in signature.results),
+        in_shardings=tuple(_sharding(mesh, spec, replicated) for spec in signature.arguments),
+        out_shardings=tuple(_sharding(mesh, spec, unspecified) for spec in signature.results),
         donate_argnums=signature.donated,
         keep_unused=True,  # the signature is flat and fixed: no argument may be dropped
     )
@@ -266,7 +266,7 @@ def move_sharding(sharding: NamedSharding, devices: Sequence[Any]) -> NamedShard
     grid = np.empty(len(devices), dtype=object)
     grid[:] = devices
     mesh = Mesh(grid.reshape(sharding.mesh.devices.shape), sharding.mesh.axis_names)
-    return NamedSharding(mesh, sharding.spec)
+    return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
 
 
 def lowered_devices(lowered: jax.stages.Lowered) -> list[Any]:
@@ -324,10 +324,11 @@ def _mesh(signature: MainSignature, devices: Sequence[Any]) -> Mesh:
     return Mesh(grid.reshape([size for _, size in axes]), tuple(name for name, _ in axes))
 
 
-def _sharding(mesh: Mesh, spec: TensorSpec) -> NamedSharding | None:
-    if spec.sharding is None:
-        return None
-    return NamedSharding(mesh, PartitionSpec(*(axes or None for axes in spec.sharding)))
+def _sharding(mesh: Mesh, spec: TensorSpec, otherwise: NamedSharding | None) -> NamedSharding | None:
+    if spec.sharding is None and not spec.memory:
+        return otherwise
+    axes = (axes or None for axes in spec.sharding or ())
+    return NamedSharding(mesh, PartitionSpec(*axes), memory_kind=spec.memory or None)
 
 
 def _dtype(spec: TensorSpec) -> Any:

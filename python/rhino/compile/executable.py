@@ -151,6 +151,7 @@ class Executable:
             output_bytes=output,
             temp_bytes=temp,
             alias_bytes=alias,
+            host_bytes=stats.host_argument_size_in_bytes,
         )
 
     @cached_property

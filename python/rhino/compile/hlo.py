@@ -13,7 +13,8 @@ import re
 from rhino.program.element_types import dtype_bytes, element_type
 
 _NO_DATA = ("token", "opaque")
-_TENSOR = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,<=\s]*)\]")
+_TENSOR = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,<=\s]*)\](\{[^{}]*\})?")
+_HOSTED = "S(5)"  # the space of the host's memory, in a layout
 _COMMENT = re.compile(r"/\*.*?\*/")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NAME = re.compile(r"%?([\w.\-]+)")
@@ -24,10 +25,11 @@ _OPCODE = re.compile(r"\s*([a-z][a-z0-9\-]*)\(")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HloTensor:
-    """One array of an instruction's result."""
+    """One array of an instruction's result; `hosted`: in the memory of the host."""
 
     dtype: str
     shape: tuple[int, ...]
+    hosted: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -183,8 +185,8 @@ def _matching(text: str, start: int) -> int:
 
 def _tensors(text: str) -> tuple[HloTensor, ...]:
     return tuple(
-        HloTensor(dtype, tuple(int(d.strip().lstrip("<=")) for d in dims.split(",") if d.strip()))
-        for dtype, dims in _TENSOR.findall(text)
+        HloTensor(dtype, tuple(int(d.strip().lstrip("<=")) for d in dims.split(",") if d.strip()), _HOSTED in layout)
+        for dtype, dims, layout in _TENSOR.findall(text)
     )
 
 

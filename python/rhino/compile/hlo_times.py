@@ -21,6 +21,7 @@ from rhino.machine import Cluster
 from rhino.machine.collectives import group_seconds
 from rhino.machine.roofline import (
     arithmetic_seconds,
+    host_seconds,
     kernel_seconds,
     launch_s,
     memory_bytes_s,
@@ -87,6 +88,10 @@ class HloTimes:
             groups = [group for group in site.groups if len(group) == largest]
             self._known[key] = group_seconds(self.cluster, site.kind, groups, full_bytes)
         return self._known[key]
+
+    def copied(self, one: Instruction) -> float:
+        """Seconds of one execution of a copy between the memories of the device and its host."""
+        return launch_s(self.cluster) + host_seconds(self.cluster, one.result[0].size_bytes)
 
     # --- what an instruction is -------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ class MemoryAnalysis:
       output_bytes: all results, those that reuse an argument's buffer included.
       temp_bytes: the arena of intermediate values.
       alias_bytes: results that reuse a donated argument's buffer.
+      host_bytes: arguments in the memory of the host, which are none of the above.
     """
 
     peak_bytes: int
@@ -26,6 +27,7 @@ class MemoryAnalysis:
     output_bytes: int
     temp_bytes: int
     alias_bytes: int
+    host_bytes: int = 0
 
     # As jax spells them.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.context import make_context, parse_bytes, parse_text
+from rhino.dialect.memories import is_host, kind_of
 from rhino.errors import JAX_WRITES, RhinoError, first_line
 from rhino.program.element_types import numpy_name
 
@@ -29,12 +30,14 @@ DimAxes = tuple[tuple[str, ...], ...]
 class TensorSpec:
     """One argument or result of `@main`: global shape, MLIR element type, axes per dimension.
 
-    `sharding` is None where the module has no annotation; for arguments that means replicated.
+    `sharding` is None where the module has no annotation; for arguments that means replicated. `memory` is jax's kind
+    of the memory it is in, "" for the device's.
     """
 
     shape: tuple[int, ...]
     dtype: str
     sharding: DimAxes | None
+    memory: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,13 +98,20 @@ def read(module: ir.Module) -> MainSignature:
     axes, parts = _split_axes(mesh, shardings)
     sizes = dict(axes)
 
-    def spec(raw: tuple[tuple[int, ...], str, Any], what: str) -> TensorSpec:
+    def spec(raw: tuple[tuple[int, ...], str, Any], attrs: dict[str, ir.Attribute], what: str) -> TensorSpec:
         shape, dtype, sharding = raw
-        return TensorSpec(shape, dtype, _dim_axes(sharding, shape, parts, sizes, what))
+        memory = kind_of(attrs)
+        return TensorSpec(
+            shape, dtype, _dim_axes(sharding, shape, parts, sizes, what), memory if is_host(memory) else ""
+        )
+
+    def specs(raw: Sequence[tuple[tuple[int, ...], str, Any]], which: str, what: str) -> tuple[TensorSpec, ...]:
+        pairs = enumerate(zip(raw, attribute_dicts(main, which), strict=True))
+        return tuple(spec(one, attrs, f"{what} {i}") for i, (one, attrs) in pairs)
 
     return MainSignature(
-        arguments=tuple(spec(raw, f"argument {i}") for i, raw in enumerate(raw_arguments)),
-        results=tuple(spec(raw, f"result {i}") for i, raw in enumerate(raw_results)),
+        arguments=specs(raw_arguments, "arg_attrs", "argument"),
+        results=specs(raw_results, "res_attrs", "result"),
         axes=axes,
         device_ids=_device_ids(mesh, math.prod(sizes.values())),
         donated=tuple(i for i, attrs in enumerate(attribute_dicts(main, "arg_attrs")) if _is_donated(attrs)),

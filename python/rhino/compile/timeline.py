@@ -1,4 +1,4 @@
-"""A compiled program in time: every kernel and collective in XLA's order, on one stream each for computing and sending.
+"""A compiled program in time: every kernel, collective and copy to the host in XLA's order, on a stream for each kind.
 
 Owns the simulation and its sums. What one instruction takes is `hlo_times`'; no plan and no search is known here.
 """
@@ -18,6 +18,8 @@ from rhino.compile.hlo_times import HloTimes
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 
+# Copies between the memories of a device and its host; each way they come one after the other.
+FROM_HOST, TO_HOST = "from-host", "to-host"
 _SOURCE = re.compile(r'source_file="([^"]*)"(?:\s+source_line=(\d+))?')
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 
@@ -27,8 +29,8 @@ class Event:
     """One instruction, or one loop as a whole, where it runs first.
 
     Attributes:
-      kind: "product", "kernel", "moves", "loop", or the kind of a collective.
-      stream: "compute" or "send".
+      kind: "product", "kernel", "moves", "loop", the kind of a collective, "from-host" or "to-host".
+      stream: "compute", "send", or the last two.
       start_s: seconds from the beginning of the step; of what is in a loop, in its first iteration.
       seconds: of one execution.
       executions: in a step.
@@ -53,8 +55,8 @@ class Timeline:
     Attributes:
       total_s: from its beginning to its end.
       compute_s: of kernels, by kind.
-      sent_s: of collectives, by kind, whether hidden or not.
-      exposed_s: by kind of collective, how long computing waits for it.
+      sent_s: of collectives and copies from and to the host, by kind, whether hidden or not.
+      exposed_s: by these kinds, how long computing waits for them.
       exposed_by: the same by source.
       kernels: executions of what computes.
       unknown_loops: loops whose trip counts cannot be read, counted once.
@@ -76,7 +78,7 @@ class Timeline:
 
     def trace(self) -> str:
         """The events as JSON for Perfetto and chrome://tracing: a row per stream, loops by their first iteration."""
-        rows = {"compute": 1, "send": 2}
+        rows = {"compute": 1, "send": 2, FROM_HOST: 3, TO_HOST: 4}
         named: list[dict[str, Any]] = [
             {"ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": {"name": stream}}
             for stream, row in rows.items()
@@ -95,8 +97,9 @@ class Timeline:
 def read_timeline(hlo_text: str, cluster: Cluster) -> Timeline:
     """The timeline of an optimized HLO module on a cluster whose devices it was compiled for.
 
-    Two streams: kernels run one after the other in XLA's schedule; a collective that XLA made asynchronous runs beside
-    them, after the one before it, from its start until its end, where computing waits for it. Loops take their first
+    Kernels run one after the other in XLA's schedule; a collective that XLA made asynchronous runs beside them, after
+    the one before it, from its start until its end, where computing waits for it. So do copies from the host's memory,
+    and those to it. Loops take their first
     iteration times their trips; of branches the longest counts.
 
     Raises:
@@ -119,7 +122,7 @@ def read_timeline(hlo_text: str, cluster: Cluster) -> Timeline:
 
 @dataclass
 class _Simulation:
-    """Where the two streams are, and what was summed so far."""
+    """Where the streams are, and what was summed so far."""
 
     module: HloModule
     times: HloTimes
@@ -132,9 +135,10 @@ class _Simulation:
     unknown: int = 0
 
     def computation(self, computation: Computation, now_s: float, executions: int, depth: int) -> float:
-        """When a computation that begins now ends. Sends of its own have ended by then, too."""
+        """When a computation that begins now ends. Sends and copies of its own have ended by then, too."""
         sending_s = now_s
-        # By the start of a collective: its kind, its source, and when it ends.
+        copied_s = {FROM_HOST: now_s, TO_HOST: now_s}
+        # By the start of what runs beside: its kind, its source, and when it ends.
         pending: dict[str, tuple[str, str, float]] = {}
         for one in computation.instructions.values():
             if one.opcode == "while":
@@ -154,6 +158,12 @@ class _Simulation:
                     pending[one.name] = site.kind, _source(one), sending_s
                 else:
                     now_s = self._wait(site.kind, _source(one), now_s, sending_s, executions)
+            elif one.opcode == "copy-start" and (kind := crossing(one)):
+                start_s, seconds = max(now_s, copied_s[kind]), self.times.copied(one)
+                copied_s[kind] = start_s + seconds
+                self.sent[kind] = self.sent.get(kind, 0.0) + executions * seconds
+                self._note(one, kind, kind, start_s, seconds, executions, depth)
+                pending[one.name] = kind, _source(one), copied_s[kind]
             elif one.opcode.endswith(("-done", "-update")):
                 if one.opcode.endswith("-done") and one.operands and one.operands[0] in pending:
                     kind, source, end_s = pending.pop(one.operands[0])
@@ -211,6 +221,12 @@ class _Simulation:
         self, one: Instruction, kind: str, stream: str, start_s: float, seconds: float, executions: int, depth: int
     ) -> None:
         self.events.append(Event(one.name, kind, stream, start_s, seconds, executions, _source(one), depth))
+
+
+def crossing(one: Instruction) -> str:
+    """Which way a `copy-start` goes between the memories of a device and its host; "" where it does not."""
+    made, read = one.result[:2]
+    return "" if made.hosted == read.hosted else TO_HOST if made.hosted else FROM_HOST
 
 
 def _is_synchronous(instruction: Instruction) -> bool:

@@ -44,6 +44,7 @@ class Auto(PassPipeline):
     schedule: str = asked("schedule")
     statistics: str = asked("statistics")
     remat: str = asked("remat")
+    offload: str = asked("offload")
     annotations: str = asked("annotations", "as of rhino-adopt-mesh; planned: of another plan, on its mesh")
 
     def expand(self) -> Sequence[Pass | str]:

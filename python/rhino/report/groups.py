@@ -31,7 +31,8 @@ def group(tensors: Iterable[Tensor], apart: Callable[[Tensor], object] = lambda 
     members: dict[object, list[Tensor]] = {}
     for tensor in tensors:
         words = tuple(_NUMBER.split(tensor.name)[::2])
-        kind = (words, tensor.role, tensor.shape, tensor.stored_shape, tensor.dtype, tensor.sharding, apart(tensor))
+        stored = tensor.stored_shape, tensor.dtype, tensor.sharding, tensor.memory
+        kind = (words, tensor.role, tensor.shape, stored, apart(tensor))
         members.setdefault(kind, []).append(tensor)
     return [TensorGroup(_common_name(alike), alike[0], len(alike), tuple(alike)) for alike in members.values()]
 
@@ -45,12 +46,13 @@ def _common_name(tensors: Sequence[Tensor]) -> str:
 class Mirror:
     """Optimizer state that is split as the parameters are, such as all first moments: `name` is what holds them.
 
-    `over` are axes that split it besides: those of a distributed optimizer.
+    `over` are axes that split it besides: those of a distributed optimizer. `hosted`: it is kept by the hosts.
     """
 
     name: str
     tensors: tuple[Tensor, ...]
     over: tuple[str, ...] = ()
+    hosted: bool = False
 
 
 def mirrors(tensors: Sequence[Tensor]) -> tuple[list[Mirror], list[Tensor]]:
@@ -59,7 +61,7 @@ def mirrors(tensors: Sequence[Tensor]) -> tuple[list[Mirror], list[Tensor]]:
     shared = _shared_keys([_KEY.findall(tensor.name) for tensor in params])
     known = {tuple(_KEY.findall(tensor.name)[shared:]): tensor for tensor in params}
     lengths = sorted({len(keys) for keys in known}, reverse=True)
-    held: dict[tuple[str, tuple[str, ...]], list[Tensor]] = {}
+    held: dict[tuple[str, tuple[str, ...], bool], list[Tensor]] = {}
     rest = []
     for tensor in tensors:
         keys = _KEY.findall(tensor.name) if tensor.role == "opt_state" else []
@@ -67,10 +69,10 @@ def mirrors(tensors: Sequence[Tensor]) -> tuple[list[Mirror], list[Tensor]]:
         param = known[found] if found else None
         over = _besides(param, tensor) if param else None
         if found and over is not None:
-            held.setdefault((tensor.name[: -len("".join(found))], over), []).append(tensor)
+            held.setdefault((tensor.name[: -len("".join(found))], over, bool(tensor.memory)), []).append(tensor)
         else:
             rest.append(tensor)
-    return [Mirror(name, tuple(alike), over) for (name, over), alike in held.items()], rest
+    return [Mirror(name, tuple(alike), over, hosted) for (name, over, hosted), alike in held.items()], rest
 
 
 def shared_prefix(names: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ def measure(executable: Any) -> Measured | None:
         parts = {"argument_bytes": int(fullest.argument_bytes), "temp_bytes": temp_bytes}
         collectives = collectives[fullest.group]
     else:
-        keys = ("argument_bytes", "output_bytes", "temp_bytes", "alias_bytes")
+        keys = ("argument_bytes", "output_bytes", "temp_bytes", "alias_bytes", "host_bytes")
         parts = {key: int(getattr(memory, key)) for key in keys}
     for collective in collectives:
         counts[collective.kind] = counts.get(collective.kind, 0) + collective.count

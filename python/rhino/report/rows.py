@@ -14,7 +14,10 @@ from rhino.report.measured import Measured
 from rhino.report.units import device_bytes, flops, percent, sharding_text, tensor_type
 
 ROLES = {"param": "parameter", "opt_state": "optimizer state", "batch": "batch", "other": "other"}
-_PARTS = (("argument_bytes", "arguments"), ("output_bytes", "results"), ("temp_bytes", "temporaries"))
+_PARTS = (
+    ("argument_bytes", "arguments"), ("output_bytes", "results"), ("temp_bytes", "temporaries"),
+    ("host_bytes", "on the host"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,9 @@ def short_tensor_rows(plan: PlanData) -> list[TensorRow]:
             ROLES["opt_state"],
             f"{mirror.name}...",
             ", ".join(dict.fromkeys(tensor.dtype for tensor in mirror.tensors)),
-            f"as parameter, and over {', '.join(mirror.over)}" if mirror.over else "as parameter",
+            "as parameter"
+            + (f", and over {', '.join(mirror.over)}" if mirror.over else "")
+            + ", on the host" * mirror.hosted,
             len(mirror.tensors),
             sum(device_bytes(tensor, plan) for tensor in mirror.tensors),
             True,
@@ -120,7 +125,7 @@ def _rows(plan: PlanData, tensors: Sequence[Tensor]) -> list[TensorRow]:
             ROLES.get(g.tensor.role, g.tensor.role),
             g.name,
             tensor_type(g.tensor),
-            sharding_text(g.tensor.sharding),
+            sharding_text(g.tensor.sharding) + ", on the host" * bool(g.tensor.memory),
             g.count,
             device_bytes(g.tensor, plan) * g.count,
             any(g.tensor.sharding),

@@ -53,7 +53,7 @@ def plan() -> Plan:
 @pytest.fixture
 def executable() -> Any:
     memory = SimpleNamespace(
-        peak_bytes=2 * GIB, argument_bytes=GIB, output_bytes=GIB, temp_bytes=2 * GIB, alias_bytes=0
+        peak_bytes=2 * GIB, argument_bytes=GIB, output_bytes=GIB, temp_bytes=2 * GIB, alias_bytes=0, host_bytes=0
     )
     moves = [("all-reduce", 2, 400), ("all-reduce", 2, 400), ("all-to-all", 1, 64)]
     collectives = tuple(SimpleNamespace(kind=kind, count=count, bytes=sent) for kind, count, sent in moves)

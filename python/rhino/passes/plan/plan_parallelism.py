@@ -14,6 +14,7 @@ from rhino.dialect.context import replace_contents, to_bytecode
 from rhino.errors import NoPlan, NothingFits, first_line
 from rhino.ir.diagnostics import Diagnostic, PassError, PassLog
 from rhino.ir.meshes import given_mesh
+from rhino.ir.session import Session
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import Pass, asked, option, register
@@ -35,6 +36,7 @@ class PlanParallelism(Pass):
       pipelines: "if-needed" looks for pipelines where nothing fits without, "compare" always.
       topology, level, mesh, memory-limit, budget, remat: as of rhino-plan-sharding. With a mesh pipelines are not
         looked for. Half of the budget is for one program, where pipelines may follow.
+      offload: as of rhino-plan-sharding; "auto" where there is no pipeline either.
 
     Example:
       ```mlir
@@ -56,6 +58,7 @@ class PlanParallelism(Pass):
     microbatches: int = asked("microbatches")
     statistics: str = asked("statistics")
     remat: str = asked("remat")
+    offload: str = asked("offload")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
@@ -65,8 +68,9 @@ class PlanParallelism(Pass):
         try:
             one = deadline.half(self.pipelines == "compare") if pipelines else deadline
             self.run_pipeline(
-                ["rhino-expose-strided-dims", self._sharding()], module, log, replace(log.session, deadline=one)
-            )
+                ["rhino-expose-strided-dims", self._sharding("none" if pipelines else self.offload)],
+                module, log, replace(log.session, deadline=one),
+            )  # fmt: skip
             if not pipelines or self.pipelines == "if-needed":
                 return
         except PassError as error:
@@ -77,19 +81,38 @@ class PlanParallelism(Pass):
         self._compare(module, kept, log, deadline.with_plan())
 
     def _instead(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline, error: PassError) -> None:
-        """A pipeline where nothing fits without; the first error if there is none, with what was found besides."""
+        """A pipeline where nothing fits without, or state on the hosts where there is none.
+
+        The first error if that is not possible either, with what was found besides.
+        """
         replace_contents(module, kept)
+        session = replace(log.session, deadline=deadline)
+        lost: list[dict[str, object]] = [{"name": "one program", "why": _in_short(error)}]
         try:
-            self.run_pipeline([self._pipeline()], module, log, replace(log.session, deadline=deadline))
+            self.run_pipeline([self._pipeline()], module, log, session)
         except PassError as other:
             if not isinstance(other.__cause__, NoPlan):
                 raise
-            said = error.diagnostic
-            note = Diagnostic("note", f"nor is there a pipeline: {first_line(other.message)}", said.position)
-            error.diagnostic = replace(said, notes=(*said.notes, note))
-            raise error from error.__cause__
-        # The message goes on with the largest tensors.
-        _attach(module, {"name": "one program", "why": error.message.partition("; largest")[0]})
+            _add_note(error, f"nor is there a pipeline: {first_line(other.message)}")
+            if not self._hosted(module, kept, log, session, error):
+                raise error from error.__cause__
+            lost.append({"name": "pipeline", "why": _in_short(other)})
+        for one in lost:
+            _attach(module, one)
+
+    def _hosted(self, module: ir.Module, kept: bytes, log: PassLog, session: Session, error: PassError) -> bool:
+        """Whether one program fits with state on the hosts: then it is planned, else a note of the error says why."""
+        if self.offload == "none":
+            return False
+        replace_contents(module, kept)
+        try:
+            self.run_pipeline(["rhino-expose-strided-dims", self._sharding("needed")], module, log, session)
+        except PassError as least:
+            if not isinstance(least.__cause__, NothingFits):
+                raise
+            _add_note(error, f"nor does it fit so: {_in_short(least)}")
+            return False
+        return True
 
     def _compare(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline) -> None:
         found = RhinoPlan.of(module)
@@ -113,7 +136,7 @@ class PlanParallelism(Pass):
             replace_contents(module, sharded)
         _attach(module, _as_alternative(lost, best))
 
-    def _sharding(self) -> PlanSharding:
+    def _sharding(self, offload: str) -> PlanSharding:
         return PlanSharding(
             topology=self.topology,
             level=self.level,
@@ -122,6 +145,7 @@ class PlanParallelism(Pass):
             microbatches=self.microbatches,
             statistics=self.statistics,
             remat=self.remat,
+            offload=offload,
         )
 
     def _pipeline(self) -> PlanPipeline:
@@ -132,6 +156,16 @@ class PlanParallelism(Pass):
             microbatches=self.microbatches,
             statistics=self.statistics,
         )
+
+
+def _add_note(error: PassError, text: str) -> None:
+    said = error.diagnostic
+    error.diagnostic = replace(said, notes=(*said.notes, Diagnostic("note", text, said.position)))
+
+
+def _in_short(error: PassError) -> str:
+    """The message without the largest tensors, with which it goes on."""
+    return first_line(error.message).partition("; largest")[0]
 
 
 def _attach(module: ir.Module, alternative: dict[str, object]) -> None:

@@ -8,9 +8,11 @@ from typing import ClassVar
 from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
+from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
+from rhino.dialect.attributes import RhinoHosted
 from rhino.dialect.context import parse_bytes, to_bytecode
-from rhino.errors import RhinoError
+from rhino.errors import NothingFits, RhinoError
 from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.manual import MANUAL_MESH
@@ -24,6 +26,7 @@ from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
 from rhino.machine.padding import describe, gains
 from rhino.passes.entry import main_function, topology_cluster
+from rhino.passes.plan.hosted import Searched, search_hosted
 from rhino.passes.registry import Pass, asked, made, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution
@@ -51,13 +54,15 @@ class PlanSharding(Pass):
       and `rhino.cluster` say what was chosen, its predicted time, memory and communication, and what lost.
       Donated arguments have the sharding of the result that takes their buffer. Where the fastest plan of the whole
       batch does not fit in memory, the step may be a loop over micro-batches, made by rhino-split-microbatch and
-      rhino-accumulate-in-loops, and compute again what it would keep, made by rhino-recompute. Deterministic.
+      rhino-accumulate-in-loops, and compute again what it would keep, made by rhino-recompute. Where nothing fits so,
+      rhino-offload keeps optimizer state in the memory of the hosts. Deterministic.
 
     Options:
       topology: the cluster to plan for.
       level, mesh, memory-limit, budget: what to search, and for how long.
       microbatches: 1 leaves the step whole.
       remat: auto chooses what is computed again; else it is what the step has.
+      offload: auto keeps optimizer state in the memory of the hosts where nothing else fits; needed: that is known.
 
     Example:
       ```mlir
@@ -74,7 +79,7 @@ class PlanSharding(Pass):
     name: ClassVar[str] = "rhino-plan-sharding"
     runs: ClassVar[tuple[str, ...]] = (
         _PROPAGATE, "sdy-insert-explicit-reshards",
-        "rhino-recompute", "rhino-split-microbatch", "rhino-accumulate-in-loops",
+        "rhino-offload", "rhino-recompute", "rhino-split-microbatch", "rhino-accumulate-in-loops",
     )  # fmt: skip
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
@@ -85,6 +90,7 @@ class PlanSharding(Pass):
     microbatches: int = asked("microbatches")
     statistics: str = asked("statistics")
     remat: str = asked("remat")
+    offload: str = asked("offload")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
@@ -164,12 +170,10 @@ class PlanSharding(Pass):
             memory_limit=self.memory_limit or None,
             deadline=deadline,
         )
-        programs = OneProgram(module, graph, self.statistics, self.microbatches, chooses=self.remat == "auto")
         with errors_at(main):
-            if programs.graph(programs.fewest) is None:
-                raise programs.refused[programs.fewest]
-            form, solution = plan_in_parts(programs, cluster, options, log.session.progress)
-        again = programs.way(form.way).told if form.way else None
+            searched = self._searched(module, graph, cluster, options, log)
+        form, solution = searched.form, searched.solution
+        again = searched.programs.way(form.way).told if form.way else None
         rewrites = [made("rhino-recompute", policy="none")] if again and again.undoes else []
         if again and again.policy != "keep":
             rewrites.append(made("rhino-recompute", policy=again.policy, count=again.count))
@@ -178,6 +182,8 @@ class PlanSharding(Pass):
                 made("rhino-split-microbatch", count=form.parts, statistics=self.statistics),
                 made("rhino-accumulate-in-loops"),
             ]
+        if searched.programs.hosted is not None:
+            rewrites.append(made("rhino-offload", count=searched.programs.hosted))
         if rewrites:
             self.run_pipeline(rewrites, module, log)
             graph = import_graph(module)
@@ -194,6 +200,35 @@ class PlanSharding(Pass):
         log.count("decisions", len(solution.problem.nodes))
         log.count("tied-decisions", len(solution.costs.quotient.nodes))
         return solution
+
+    def _searched(self, module: ir.Module, graph: Graph, cluster: Cluster, options: Options, log: PassLog) -> Searched:
+        """The fastest program that fits; state is kept in the host's memory only where none does without."""
+
+        kept = any(RhinoHosted.name in held for held in functions.argument_attributes(functions.find(module, "main")))
+
+        def search(updates: int | None) -> Searched:
+            chooses = self.remat == "auto"
+            programs = OneProgram(module, graph, self.statistics, self.microbatches, chooses, updates)
+            if programs.graph(programs.fewest) is None:
+                raise programs.refused[programs.fewest]
+            return Searched(programs, *plan_in_parts(programs, cluster, options, log.session.progress))
+
+        nothing = NothingFits("there is no optimizer state that the hosts can keep")
+        try:
+            if self.offload != "needed":
+                return search(0 if kept else None)
+        except NothingFits as error:
+            if self.offload == "none":
+                raise
+            nothing = error
+        try:
+            found = search_hosted(graph, cluster, options, search)
+        except NothingFits as least:
+            message = f"even with optimizer state on the hosts, {least.message}"
+            raise NothingFits(message, least.remedy) from nothing
+        if found is None:
+            raise nothing
+        return found
 
 
 def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:

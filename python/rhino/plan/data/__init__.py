@@ -60,6 +60,14 @@ class Tensor:
         kw_only=True,
     )
 
+    memory: str = told(
+        String(),
+        "jax's kind of the memory it is kept in, where that is not the device's: \"pinned_host\"",
+        when="memory",
+        default="",
+        kw_only=True,
+    )
+
     def __post_init__(self) -> None:
         if not self.stored_shape:
             object.__setattr__(self, "stored_shape", self.shape)
@@ -84,7 +92,10 @@ class Predicted:
     )
     collectives: Mapping[str, int] = told(MapOf(Int(0), COLLECTIVES), "executions by kind", default_factory=dict)
     memory: Mapping[str, int] = told(
-        MapOf(Int(0)), "parts of the peak: `argument_bytes`, `output_bytes` and `temp_bytes`", default_factory=dict
+        MapOf(Int(0)),
+        "parts of the peak: `argument_bytes`, `output_bytes` and `temp_bytes`; apart from it `host_bytes`, what of the "
+        "arguments is in the memory of the host",
+        default_factory=dict,
     )
 
 

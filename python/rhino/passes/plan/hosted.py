@@ -1,0 +1,91 @@
+"""The search of one program where nothing fits its devices: with optimizer state in the memory of their hosts.
+
+Owns of how many updates the state is there (docs/design/offload.md). How the step is rewritten is `rhino.ir.offload`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rhino.errors import NothingFits
+from rhino.ir.microbatch.one_program import OneProgram
+from rhino.ir.offload import HostedUpdate, hosted_updates
+from rhino.machine import Cluster
+from rhino.program.data import Graph
+from rhino.sharding import Options, Solution
+from rhino.sharding.cuts import AIM
+from rhino.sharding.evaluate import local_bytes
+from rhino.sharding.parts import Form
+
+# Numbers of updates that are searched besides all.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What was found: the programs of the step, the form of the best one, its plan."""
+
+    programs: OneProgram
+    form: Form
+    solution: Solution
+
+
+def search_hosted(
+    graph: Graph, cluster: Cluster, options: Options, search: Callable[[int], Searched]
+) -> Searched | None:
+    """The fastest plan found with state of so few updates in the host's memory as it takes to fit, the largest first.
+
+    First with all of it: what room that leaves is given back to the smallest updates. With less, a plan may still fit
+    that computes more again: the number is halved a few times.
+
+    Args:
+      graph: the step, without any.
+      search: as of one program, with that of so many updates.
+
+    Returns: None where the devices have no host to keep it, or there is no such state.
+
+    Raises:
+      NothingFits: nor does anything so.
+    """
+    updates = hosted_updates(graph) if cluster.device.host_bandwidth_bytes_s else []
+    if not updates:
+        return None
+    found = [search(len(updates))]
+    limit = options.memory_limit or cluster.device.plan_bytes
+    few, enough = 0, len(updates)
+    guess = _enough(updates, graph, found[0].solution, int(limit * AIM))
+    for _ in range(_TRIES):
+        # A plan that uses all the room leaves none to guess by.
+        count = guess if few < guess < enough else _half(updates, few, enough)
+        if not few < count < enough or options.deadline.over(found=True):
+            break
+        try:
+            found.append(search(count))
+            enough = count
+        except NothingFits:
+            few = count
+        guess = enough
+    return min(found, key=lambda one: one.solution.predicted.step_time_s)
+
+
+def _enough(updates: Sequence[HostedUpdate], graph: Graph, solution: Solution, limit: int) -> int:
+    """Of how many updates the state must stay in the host's memory, by what a plan with all of it there leaves free."""
+    room = limit - solution.predicted.memory.peak_bytes
+    for count in range(len(updates), 0, -1):
+        arguments = (graph.arguments[k].value for k, _ in updates[count - 1].state)
+        room -= sum(local_bytes(solution.costs, solution.states, v) for v in arguments)
+        if room < 0:
+            return count
+    return 1
+
+
+def _half(updates: Sequence[HostedUpdate], few: int, enough: int) -> int:
+    """A number between two, with half of the bytes that are between them."""
+    sizes = [update.nbytes for update in updates[few:enough]]
+    half, count = sum(sizes) / 2, few
+    for size in sizes[:-1]:
+        if half <= 0:
+            break
+        half, count = half - size, count + 1
+    return count
