@@ -211,7 +211,7 @@ class RhinoPlan(RhinoAttribute):
 ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
-        RhinoRole, RhinoHosted, RhinoName, RhinoReturned, RhinoStage, RhinoLayouts, RhinoMicrobatches,
+        RhinoRole, RhinoName, RhinoReturned, RhinoHosted, RhinoStage, RhinoLayouts, RhinoMicrobatches,
         RhinoDistributed, RhinoArgument, RhinoPin,
         RhinoCluster, RhinoPlacement, RhinoConstraint, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast,
         RhinoMemory, RhinoSchedule, RhinoPlan,

@@ -21,10 +21,13 @@ from rhino.program.data import Graph, Op
 from rhino.program.disjoint import DisjointSets
 from rhino.program.fusible import is_elementwise
 from rhino.program.fusion import materialised, splats
-from rhino.program.operations import PLACEMENT
+from rhino.program.operations import NESTING, PLACEMENT
+from rhino.program.operations import stablehlo as named
 
 # A smaller tensor is not worth two copies, each of which waits for the other end.
 LEAST_BYTES = 1 << 20
+# What may have effects, or give something else each time, in its regions too.
+_MAY_ACT = NESTING | named("custom_call rng infeed outfeed send recv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ def _ordered(graph: Graph, updates: Sequence[HostedUpdate]) -> Iterator[HostedUp
         found = needs.setdefault(mine, set())
         for inner in graph.ops[op.index : max(op.index + 1, op.region_end)]:
             found.update(_unit_of(graph, unit, v) for v in inner.operands)
-        if not op.results or op.name in ("stablehlo.custom_call", "stablehlo.while", "stablehlo.case"):
+        if not op.results or op.name in _MAY_ACT:
             if effect >= 0:
                 found.add(effect)
             effect = mine
@@ -312,22 +315,12 @@ def _write(
             if operand in brought:
                 ops[o].operands[position] = brought[operand]
     end = block.operations[len(block.operations) - 1].operation
-    following, there = _next(block, last), []
-    with last.context, last.location, ir.InsertionPoint(following):
+    there: list[Any] = []
+    with last.context, last.location, ir.InsertionPoint.after(last):
         for _, alias in update.state:
             there.append(place(values[graph.outputs[alias]], HOST))
             end.operands[alias] = there[-1]
     return there
-
-
-def _next(block: Any, op: Any) -> Any:
-    """The operation behind one of a block."""
-    found = False
-    for view in block.operations:
-        if found:
-            return view
-        found = view.operation == op
-    raise AssertionError("a block ends with its terminator")
 
 
 def _mark(main: Any, state: Iterable[tuple[int, int]]) -> None:

@@ -6,6 +6,7 @@ Prints `right <what>;` for each kind.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 def main() -> None:
     strided()
     kinds()
+    hosted()
 
 
 def strided() -> None:
@@ -82,6 +84,37 @@ def kinds() -> None:
         step(state, np.float64(0.5), jax.random.wrap_key_data(bits), batch=rows)[1]["sum"], expected[1]["sum"], **CLOSE
     )
     say("types")
+
+
+def hosted() -> None:
+    """State that the hosts of both processes keep."""
+    local = rhino.Cluster.load("local")
+    cluster = replace(local, device=replace(local.device, host_bandwidth_bytes_s=1e10))
+    shape = (1024, 1024)
+
+    def init(key: Any) -> Any:
+        return [0.03 * jax.random.normal(k, shape) for k in jax.random.split(key, 4)], [jnp.zeros(shape)] * 4
+
+    def train(state: Any, x: Any) -> Any:
+        params, moments = state
+        loss, grads = jax.value_and_grad(lambda params: jnp.mean(jnp.tanh(x @ params[0] @ params[1]) ** 2))(params)
+        moments = [0.9 * m + g for m, g in zip(moments, grads, strict=True)]
+        return ([p - 0.1 * m for p, m in zip(params, moments, strict=True)], moments), loss
+
+    x = np.random.default_rng(1).standard_normal((64, 1024), dtype=np.float32)
+    step = rhino.parallelize(
+        train, cluster=cluster, donate_argnums=0, mesh=(jax.device_count(),), memory_limit="9MiB", microbatches=1
+    )
+    plan = step.plan(jax.eval_shape(init, jax.random.key(0)), x)
+    assert plan.predicted.memory["host_bytes"] > 0
+    state, alone = step.init(init, jax.random.key(0)), init(jax.random.key(0))
+    for _ in range(2):
+        (state, loss), (alone, expected) = step(state, x), jax.jit(train)(alone, x)
+        np.testing.assert_allclose(loss, expected, **CLOSE)
+    same_parts(state, alone)
+    same_parts(step.place(jax.tree.map(np.asarray, alone)), alone)
+    assert "pinned_host" in {moment.sharding.memory_kind for moment in state[1]}
+    say("hosted")
 
 
 def same_parts(ours: Any, whole: Any) -> None:

@@ -15,6 +15,7 @@ from rhino.errors import NoPlan, NothingFits, first_line
 from rhino.ir.diagnostics import Diagnostic, PassError, PassLog
 from rhino.ir.meshes import given_mesh
 from rhino.ir.session import Session
+from rhino.passes.entry import topology_cluster
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import Pass, asked, option, register
@@ -102,7 +103,8 @@ class PlanParallelism(Pass):
 
     def _hosted(self, module: ir.Module, kept: bytes, log: PassLog, session: Session, error: PassError) -> bool:
         """Whether one program fits with state on the hosts: then it is planned, else a note of the error says why."""
-        if self.offload == "none":
+        cluster = topology_cluster(self.topology, log, self.name)
+        if self.offload == "none" or not cluster.device.host_bandwidth_bytes_s:
             return False
         replace_contents(module, kept)
         try:
