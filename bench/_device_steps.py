@@ -18,7 +18,7 @@ from typing import Any
 
 from bench._common import Errors, Table
 from bench._gpu_cases import CASES, Case, planned
-from rhino.compile.timeline import Timeline, read_timeline
+from rhino.compile.timeline import FROM_HOST, TO_HOST, Timeline, read_timeline
 from rhino.machine import Cluster
 from rhino.machine.model import Efficiency
 from rhino.pipeline.search.placement import part_of
@@ -69,7 +69,7 @@ class Step:
         return cls(**{**found, "kernels": {name: (s, n) for name, (s, n) in found["kernels"].items()}})
 
     def by_kind(self, timeline: Timeline) -> dict[str, tuple[float, float]]:
-        """By kind of kernel, seconds of a step as priced and as measured.
+        """By kind of kernel, seconds of a step as priced and as measured; copies from and to the host are none.
 
         What XLA has run beside others has another name where it ran: all of that moves bytes.
         """
@@ -80,7 +80,10 @@ class Step:
                 kinds[event.name] = event.kind
                 priced[event.kind] += event.seconds * event.executions
         measured: dict[str, float] = defaultdict(float)
+        copies = {event.name for event in timeline.events if event.stream in (FROM_HOST, TO_HOST)}
         for name, (seconds, _) in self.kernels.items():
+            if name in copies:
+                continue
             measured[kinds.get(name, "moves")] += seconds
         return {kind: (priced[kind], measured[kind]) for kind in KINDS if priced[kind] or measured[kind]}
 

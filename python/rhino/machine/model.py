@@ -74,12 +74,12 @@ class Device:
     )
     memory_bytes: int = told(Int(1), "the bytes of one device's memory that a program can use")
     memory_bandwidth_bytes_s: float = told(_RATE, "the peak bytes per second between it and its memory, both ways")
+    kernels: KernelRates | None = told(record(KernelRates), "what kernels take beyond the rates above", default=None)
     host_bandwidth_bytes_s: float | None = told(
         _RATE,
         "the bytes per second between it and its host's memory, one way; without it nothing is kept there",
         default=None,
     )
-    kernels: KernelRates | None = told(record(KernelRates), "what kernels take beyond the rates above", default=None)
 
     def __str__(self) -> str:
         return self.kind

@@ -170,7 +170,7 @@ def test_a_step_without_arguments_runs() -> None:
 
 def test_json_has_the_fixed_keys() -> None:
     data = compile_module(MLP).to_json()
-    keys = "target devices peak_bytes argument_bytes output_bytes temp_bytes alias_bytes collectives seconds"
+    keys = "target devices peak_bytes argument_bytes output_bytes temp_bytes alias_bytes host_bytes collectives seconds"
     assert list(data) == keys.split()
 
 

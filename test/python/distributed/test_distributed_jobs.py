@@ -51,7 +51,7 @@ def test_losses_of_four_processes_are_those_of_one_device() -> None:
         assert "rhino:" not in output
 
 
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_a_killed_process_ends_all_others_with_its_name(victim: int) -> None:
     started = processes.start(TRAIN, 4, ["kill", str(victim), "3"])
     ended = processes.wait(started, 120)
@@ -70,8 +70,7 @@ def test_a_killed_process_ends_all_others_with_its_name(victim: int) -> None:
             assert one.seconds - died.seconds < LIMIT_S
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)])
 def test_a_process_that_hangs_ends_all_others_with_its_name(victim: int) -> None:
     started = processes.start(TRAIN, 3, ["freeze", str(victim), "1"])
     others = processes.wait([one for number, one in enumerate(started) if number != victim], 120)
@@ -131,7 +130,9 @@ def test_a_number_given_twice_is_refused() -> None:
         assert "the job cannot start: process 1 was started twice: host " in error
 
 
-@pytest.mark.parametrize(("fault", "at"), [("count", "0"), ("late", "8")], ids=["together", "one late"])
+@pytest.mark.parametrize(
+    ("fault", "at"), [("count", "0"), pytest.param("late", "8", marks=pytest.mark.long)], ids=["together", "one late"]
+)
 def test_another_number_of_processes_is_refused(fault: str, at: str) -> None:
     for error in refused(fault, 1, at=at):
         assert re.search(r"process 1 \(host .*, pid \d+\) was started for 4 processes, and process 0 for 3;", error)
@@ -190,7 +191,7 @@ def test_arguments_and_results_of_all_kinds_over_two_processes() -> None:
 
 @pytest.mark.parametrize(
     ("count", "layers"),
-    [pytest.param(2, "unrolled", marks=pytest.mark.long), pytest.param(4, "scanned", marks=pytest.mark.slow)],
+    [pytest.param(2, "unrolled", marks=pytest.mark.slow), pytest.param(4, "scanned", marks=pytest.mark.long)],
 )
 def test_stages_over_processes_train_as_one_device(count: int, layers: str) -> None:
     # Of two processes each has one stage, of four, two have each stage.

@@ -52,15 +52,15 @@ SLOW: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("unet", 4, {}, ZERO_BUBBLE),
     ("unet", 2, {}, REPLICAS),
 ]
-NARROW_QUICK = [("gpt", 4, {})]
+NARROW_QUICK = [("towers", 4, {})]
 NARROW_SLOW = [
+    ("gpt", 4, {}),
     ("gpt", 2, ZERO_BUBBLE),
     ("moe", 2, {}),
     ("moe", 4, ZERO_BUBBLE),
     ("t5", 2, {}),
     ("t5", 4, ZERO_BUBBLE),
     ("towers", 2, ZERO_BUBBLE),
-    ("towers", 4, {}),
     ("unet", 2, {}),
     ("unet", 4, ZERO_BUBBLE),
 ]
@@ -162,7 +162,7 @@ def test_several_stages_on_one_device(name: str, stages: int, groups: int, split
 @pytest.mark.parametrize(
     ("stages", "count", "changes", "options"),
     [
-        (2, 4, {}, {}),
+        pytest.param(2, 4, {}, {}, marks=pytest.mark.long),
         pytest.param(1, 4, {}, {}, marks=pytest.mark.long),
         pytest.param(2, 4, {"scan": True}, {}, marks=pytest.mark.long),
         pytest.param(4, 4, {"scan": True}, {}, marks=pytest.mark.long),

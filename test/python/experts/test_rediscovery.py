@@ -76,7 +76,7 @@ def wide_table() -> ExpertProgram:
     return programs.lookup_tower(rows=1 << 22, width=64, hidden=256, batch=65536)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gpt_is_split_like_megatron_within_a_host_and_its_batch_across() -> None:
     program = gpt()
     mesh = dict(search(program).mesh)

@@ -53,7 +53,7 @@ CASES = [
     ("t5", HOSTS, {}, {"stages": 2, "microbatches": 4}),
     ("lstm", HOSTS, {}, {"stages": 2, "microbatches": 4}),
     ("moe", HOSTS, {"routing": "sort"}, {"stages": 2, "microbatches": 4}),
-    pytest.param("unet", HOSTS, {}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.slow),
+    pytest.param("unet", HOSTS, {}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.long),
     pytest.param("gpt", "p3.16xlarge:4", {}, {"stages": 4}, marks=pytest.mark.long),
     pytest.param("moe", "p3.16xlarge:4", {"scan": True}, {}, marks=pytest.mark.long),
 ]

@@ -119,7 +119,7 @@ def without_barriers(text: str) -> str:
     return str(module)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_xla_undid_is_found(gpu_compiler: None) -> None:
     step, state, batch = steps.tiny("gpt")
     module = parse_text(steps.lowered(step, state, batch), make_context())

@@ -30,7 +30,18 @@ def test_on_cpus_it_is_as_the_catalogue_says(found: Behaviour) -> None:
     assert status(found, "cpu") == ("shows" if found.holds("cpu", version()) else "absent")
 
 
-@pytest.mark.parametrize("found", [b for b in PROBED if b.where != ("cpu",)], ids=lambda b: b.name)
+# Its program takes XLA half a minute.
+LONG = ("shared-made-once",)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(b, id=b.name, marks=[pytest.mark.long] if b.name in LONG else [])
+        for b in PROBED
+        if b.where != ("cpu",)
+    ],
+)
 def test_on_gpus_it_is_as_the_catalogue_says(found: Behaviour, gpu_compiler: None) -> None:
     for target in found.where:
         if target != "cpu":
