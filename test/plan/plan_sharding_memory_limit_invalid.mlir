@@ -1,5 +1,5 @@
 // A limit that no plan meets: the error names the tensors that take the room, and the note what would be enough.
-// RUN: not rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 memory-limit=4000000 microbatches=1" 2>&1 | filecheck %s
+// RUN: not rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 memory-limit=4000000 microbatches=1 offload=none" 2>&1 | filecheck %s
 // What the note says is enough.
 // RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 memory-limit=4864528 microbatches=1" | filecheck %s --check-prefix=ENOUGH
 
