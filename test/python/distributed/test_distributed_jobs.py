@@ -125,6 +125,7 @@ def test_missing_devices_are_refused() -> None:
         assert re.search(r"1 cpu in process 2 \(host .*, pid \d+\)", error)
 
 
+@pytest.mark.long
 def test_a_number_given_twice_is_refused() -> None:
     for error in refused("twice", 2):
         assert "the job cannot start: process 1 was started twice: host " in error
@@ -191,7 +192,7 @@ def test_arguments_and_results_of_all_kinds_over_two_processes() -> None:
 
 @pytest.mark.parametrize(
     ("count", "layers"),
-    [pytest.param(2, "unrolled", marks=pytest.mark.slow), pytest.param(4, "scanned", marks=pytest.mark.long)],
+    [pytest.param(2, "unrolled", marks=pytest.mark.long), pytest.param(4, "scanned", marks=pytest.mark.long)],
 )
 def test_stages_over_processes_train_as_one_device(count: int, layers: str) -> None:
     # Of two processes each has one stage, of four, two have each stage.

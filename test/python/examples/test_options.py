@@ -103,6 +103,7 @@ def test_models_learn_in_eight_bits(name: str) -> None:
         dataclasses.replace(config, products="f4")
 
 
+@pytest.mark.long
 def test_networks_without_or_with_a_gate_have_the_parameters_they_say() -> None:
     for module, config in (
         (llama, dataclasses.replace(llama.PRESETS["tiny"], gated=False)),

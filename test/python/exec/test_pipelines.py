@@ -52,8 +52,9 @@ SLOW: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("unet", 4, {}, ZERO_BUBBLE),
     ("unet", 2, {}, REPLICAS),
 ]
-NARROW_QUICK = [("towers", 4, {})]
+NARROW_QUICK: list[tuple[str, int, dict[str, Any]]] = []
 NARROW_SLOW = [
+    ("towers", 4, {}),
     ("gpt", 4, {}),
     ("gpt", 2, ZERO_BUBBLE),
     ("moe", 2, {}),

@@ -108,7 +108,7 @@ def test_a_mixture_of_experts_is_spread_by_experts() -> None:
     assert set(dims(program, "['experts']['up']")[1]) & set(split[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_wide_resnet_is_data_parallel_early_and_split_by_channels_late() -> None:
     program = wide_resnet()
     convolutions = [leaf for leaf in program.facts.params if leaf.use and leaf.use.kind == "convolution"]

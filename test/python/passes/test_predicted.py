@@ -48,11 +48,11 @@ def remarks(module: ir.Module, cluster: str) -> list[str]:
 CASES = [
     ("gpt", HOSTS, {}, {"stages": 2, "microbatches": 4}),
     ("gpt", "dgx-h100:1", {"scan": True, "remat": True, "tied": True}, {"stages": 4, "microbatches": 4}),
-    ("gpt", HOSTS, {}, {"stages": 2, "microbatches": 4, "schedule": "zero-bubble"}),
     ("mlp", "dgx-h100:1", {}, {"stages": 3, "microbatches": 4}),  # of 3, 3 and 2 devices
-    ("t5", HOSTS, {}, {"stages": 2, "microbatches": 4}),
     ("lstm", HOSTS, {}, {"stages": 2, "microbatches": 4}),
     ("moe", HOSTS, {"routing": "sort"}, {"stages": 2, "microbatches": 4}),
+    pytest.param("gpt", HOSTS, {}, {"stages": 2, "microbatches": 4, "schedule": "zero-bubble"}, marks=pytest.mark.long),
+    pytest.param("t5", HOSTS, {}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.long),
     pytest.param("unet", HOSTS, {}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.long),
     pytest.param("gpt", "p3.16xlarge:4", {}, {"stages": 4}, marks=pytest.mark.long),
     pytest.param("moe", "p3.16xlarge:4", {"scan": True}, {}, marks=pytest.mark.long),

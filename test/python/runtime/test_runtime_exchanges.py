@@ -64,7 +64,7 @@ def test_keys_of_random_numbers() -> None:
     exchange_cases.check_keys(devices, {device.id: number // 2 for number, device in enumerate(devices)})
 
 
-@pytest.mark.parametrize("count", [pytest.param(12, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [pytest.param(12, marks=pytest.mark.long), pytest.param(100, marks=pytest.mark.long)])
 def test_random_reshardings_between_processes(count: int) -> None:
     worker = Path(__file__).parent / "exchange_worker.py"
     outputs = processes.run(worker, 4, [str(count), "11"], devices=2, timeout=1200)
