@@ -250,6 +250,7 @@ def move_compiled(compiled: jax.stages.Compiled, lowered: jax.stages.Lowered) ->
         serialized = client.serialize_executable(unloaded.xla_executable)
         loaded = client.deserialize_executable(serialized, lowered._lowering._device_list, options)
     except (jax.errors.JaxRuntimeError, NotImplementedError):
+        # The caller compiles again, which says what is wrong if that is more than that XLA cannot store it.
         return None
     there = dataclasses.replace(
         unloaded,

@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from rhino.dialect.context import make_context, parse_bytes, parse_text
-from rhino.dialect.memories import is_host, kind_of
+from rhino.dialect.memories import host_kind
 from rhino.errors import JAX_WRITES, RhinoError, first_line
 from rhino.program.element_types import numpy_name
 
@@ -100,10 +100,7 @@ def read(module: ir.Module) -> MainSignature:
 
     def spec(raw: tuple[tuple[int, ...], str, Any], attrs: dict[str, ir.Attribute], what: str) -> TensorSpec:
         shape, dtype, sharding = raw
-        memory = kind_of(attrs)
-        return TensorSpec(
-            shape, dtype, _dim_axes(sharding, shape, parts, sizes, what), memory if is_host(memory) else ""
-        )
+        return TensorSpec(shape, dtype, _dim_axes(sharding, shape, parts, sizes, what), host_kind(attrs))
 
     def specs(raw: Sequence[tuple[tuple[int, ...], str, Any]], which: str, what: str) -> tuple[TensorSpec, ...]:
         pairs = enumerate(zip(raw, attribute_dicts(main, which), strict=True))

@@ -158,7 +158,7 @@ class _Simulation:
                     pending[one.name] = site.kind, _source(one), sending_s
                 else:
                     now_s = self._wait(site.kind, _source(one), now_s, sending_s, executions)
-            elif one.opcode == "copy-start" and (kind := crossing(one)):
+            elif one.opcode == "copy-start" and (kind := _crossing(one)):
                 start_s, seconds = max(now_s, copied_s[kind]), self.times.copied(one)
                 copied_s[kind] = start_s + seconds
                 self.sent[kind] = self.sent.get(kind, 0.0) + executions * seconds
@@ -223,7 +223,7 @@ class _Simulation:
         self.events.append(Event(one.name, kind, stream, start_s, seconds, executions, _source(one), depth))
 
 
-def crossing(one: Instruction) -> str:
+def _crossing(one: Instruction) -> str:
     """Which way a `copy-start` goes between the memories of a device and its host; "" where it does not."""
     made, read = one.result[:2]
     return "" if made.hosted == read.hosted else TO_HOST if made.hosted else FROM_HOST

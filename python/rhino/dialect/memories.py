@@ -17,9 +17,10 @@ KIND = "mhlo.memory_kind"
 _FRONTEND, _BUFFER = "mhlo.frontend_attributes", "_xla_buffer_placement"
 
 
-def kind_of(attributes: Mapping[str, ir.Attribute]) -> str:
-    """The kind of memory that an argument or a result is in, "" where the attributes do not say."""
-    return str(ir.StringAttr(attributes[KIND]).value) if KIND in attributes else ""
+def host_kind(attributes: Mapping[str, ir.Attribute]) -> str:
+    """The kind of the host's memory that an argument or a result is in, "" where it is in the device's."""
+    kind = str(ir.StringAttr(attributes[KIND]).value) if KIND in attributes else ""
+    return kind if is_host(kind) else ""
 
 
 def is_host(kind: str) -> bool:
@@ -27,19 +28,10 @@ def is_host(kind: str) -> bool:
     return kind.endswith("_host")
 
 
-def is_hosted(attributes: Mapping[str, ir.Attribute]) -> bool:
-    """Whether an argument or a result is in the memory of a host."""
-    return is_host(kind_of(attributes))
-
-
 def placed_in(call: ir.Operation) -> str:
-    """The kind of memory that a `PLACEMENT` call gives its operand in."""
-    for key in (_FRONTEND, _FRONTEND.removeprefix("mhlo.")):
-        if key in call.attributes:
-            given = ir.DictAttr(call.attributes[key])
-            if _BUFFER in given:
-                return str(ir.StringAttr(given[_BUFFER]).value)
-    return ""
+    """The kind of memory that a `PLACEMENT` call gives its operand in, "" where it does not say."""
+    given = ir.DictAttr(call.attributes[_FRONTEND]) if _FRONTEND in call.attributes else {}
+    return str(ir.StringAttr(given[_BUFFER]).value) if _BUFFER in given else ""
 
 
 def place(value: ir.Value, kind: str) -> ir.Value:

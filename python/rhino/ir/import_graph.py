@@ -16,7 +16,7 @@ from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.locations import argument_name, location_text
-from rhino.dialect.memories import is_host, is_hosted, placed_in
+from rhino.dialect.memories import host_kind, is_host, placed_in
 from rhino.dialect.reducers import combiners_of
 from rhino.dialect.sdy import (
     SHARDING,
@@ -128,7 +128,7 @@ class _Importer:
                     alias=alias,
                 )
             )
-            if is_hosted(attrs):
+            if host_kind(attrs):
                 graph.hosted.add(value)
             if SHARDING in attrs:
                 self.pin(value, f"argument {graph.arguments[-1].name}", attrs[SHARDING])

@@ -196,7 +196,10 @@ def memory_bytes_s(cluster: Cluster) -> float:
 
 
 def host_seconds(cluster: Cluster, nbytes: float) -> float:
-    """Seconds of moving bytes between a device's memory and its host's, with nothing beside."""
+    """Seconds of moving bytes between a device's memory and its host's, with nothing beside.
+
+    Of a device without a host they stay within its own.
+    """
     return nbytes / (cluster.device.host_bandwidth_bytes_s or memory_bytes_s(cluster))
 
 

@@ -21,7 +21,7 @@ from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRo
 from rhino.dialect.base import from_attr, to_attr
 from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
 from rhino.dialect.locations import argument_name
-from rhino.dialect.memories import is_host, kind_of
+from rhino.dialect.memories import host_kind
 from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
 from rhino.plan.data import SUMMARY, Machine, PlanData, Sharding, Tensor
 from rhino.plan.meshes import put_aside, put_back
@@ -231,6 +231,5 @@ def _tensor(name: str, role: str, type_: Any, attributes: Mapping[str, ir.Attrib
     if sdy.SHARDING in attributes:
         sharding = sdy.dims_of(attributes[sdy.SHARDING])
     shape = tuple(from_attr(attributes[RhinoStrided.name])["shape"]) if RhinoStrided.name in attributes else stored
-    kind = kind_of(attributes)
-    memory = kind if is_host(kind) else ""
+    memory = host_kind(attributes)
     return Tensor(name, role, shape, str(type_.element_type), sharding, stored_shape=stored, memory=memory)

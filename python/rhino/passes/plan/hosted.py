@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from rhino.errors import NothingFits
 from rhino.ir.microbatch.one_program import OneProgram
-from rhino.ir.offload import HostedUpdate, hosted_updates
 from rhino.machine import Cluster
 from rhino.program.data import Graph
+from rhino.program.hosted import HostedUpdate, hosted_updates
 from rhino.sharding import Options, Solution
 from rhino.sharding.cuts import AIM
 from rhino.sharding.evaluate import local_bytes

@@ -203,7 +203,6 @@ class PlanSharding(Pass):
 
     def _searched(self, module: ir.Module, graph: Graph, cluster: Cluster, options: Options, log: PassLog) -> Searched:
         """The fastest program that fits; state is kept in the host's memory only where none does without."""
-
         kept = any(RhinoHosted.name in held for held in functions.argument_attributes(functions.find(module, "main")))
 
         def search(updates: int | None) -> Searched:
