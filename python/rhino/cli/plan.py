@@ -86,11 +86,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _module_bytes(module: ir.Module, bytecode: bool) -> bytes:
-    if not bytecode:
-        return str(module).encode()
-    from rhino.dialect.context import to_bytecode
+    from rhino.dialect.context import to_bytecode, to_text
 
-    return to_bytecode(module)
+    return to_bytecode(module) if bytecode else to_text(module).encode()
 
 
 def _json(planned: Planned) -> dict[str, Any]:

@@ -111,6 +111,12 @@ def _order(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
+def to_text(module: ir.Module) -> str:
+    """The text of a module that is valid: unlike `str`, this does not verify it once more to tell."""
+    text: str = module.operation.get_asm(assume_verified=True)
+    return text
+
+
 def to_bytecode(module: ir.Module) -> bytes:
     """The module as MLIR bytecode, locations and all."""
     buffer = io.BytesIO()

@@ -57,6 +57,7 @@ class Writer:
         self.mesh, self.mine = mesh, mine
         self.values, self.ops = number_program(main)
         self.attributes: dict[tuple[tuple[str, ...], ...], Any] = {}
+        self.per_value: dict[tuple[Any, ...], Any] = {}
 
     def operations(self) -> None:
         """Write the shardings of results, and what changes the layouts of values between operations."""
@@ -78,7 +79,7 @@ class Writer:
                 given = [
                     self._open(v) if d is None else self._sharding(d) for v, d in zip(record.results, dims, strict=True)
                 ]
-                op.attributes[sdy_attributes.SHARDING] = sdy_attributes.per_value(given, self.module.context)
+                op.attributes[sdy_attributes.SHARDING] = self._per_value(tuple(given))
             if record.kernel is not None and record.rule is not None and self.mine(record.index):
                 split = tuple(map(tuple, self.solution.factors(record.index)))
                 write_kernel(op, replace(kernel_of(op), split=split))
@@ -163,6 +164,12 @@ class Writer:
     def _open(self, v: int) -> Any:
         rank = len(self.graph.values[v].shape)
         return sdy_attributes.tensor_sharding(self.module.context, self.mesh, ((),) * rank, open=True)
+
+    def _per_value(self, given: tuple[Any, ...]) -> Any:
+        found = self.per_value.get(given)
+        if found is None:
+            found = self.per_value[given] = sdy_attributes.per_value(given, self.module.context)
+        return found
 
     def _sharding(self, dims: tuple[tuple[str, ...], ...]) -> Any:
         found = self.attributes.get(dims)

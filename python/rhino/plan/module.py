@@ -19,7 +19,7 @@ from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoCluster, RhinoName, RhinoPlan, RhinoRole, RhinoStrided
 from rhino.dialect.base import from_attr, to_attr
-from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file
+from rhino.dialect.context import BYTECODE_MAGIC, make_context, parse_bytes, parse_file, to_text
 from rhino.dialect.locations import argument_name
 from rhino.dialect.memories import host_kind
 from rhino.errors import JAX_WRITES, RhinoError, RhinoWarning, first_line
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from rhino.sharding.outcome import Progress
 
 _NAMES = re.compile(r'rhino\.name = "[^"]*"')
-_RETURNED = re.compile(r"(, )?rhino\.returned = \{[^}]*\}")
+# The comma apart: what is looked for must begin with text for the search to be fast.
+_RETURNED = (re.compile(r", rhino\.returned = \{[^}]*\}"), re.compile(r"rhino\.returned = \{[^}]*\}"))
 _MODULE_NAME = re.compile(r"^module @\S+ ", re.MULTILINE)
 _SEE = f"rhino-opt FILE shows the line; {JAX_WRITES}"
 _NOWHERE = "<unknown>"  # the file of what has no location, such as a @main that jax lowered
@@ -55,8 +56,10 @@ def fingerprint(module: ir.Module) -> str:
 
     What the user calls the step and its arguments, and the trees they are in, is no part of it.
     """
-    text = _MODULE_NAME.sub("module ", str(module), count=1)
-    text = _RETURNED.sub("", _NAMES.sub('rhino.name = ""', text))
+    text = _MODULE_NAME.sub("module ", to_text(module), count=1)
+    text = _NAMES.sub('rhino.name = ""', text)
+    for returned in _RETURNED:
+        text = returned.sub("", text)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

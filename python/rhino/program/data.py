@@ -45,7 +45,7 @@ SMALL_RESULT_BYTES = 2**20
 
 @dataclass(slots=True)
 class Value:
-    """One tensor, whose shape and type stay: `nbytes` are its bytes, kept because the search asks for them often.
+    """One tensor, whose shape and type stay: `elements` and `nbytes` are kept because the search asks for them often.
 
     `producer` is its op's index, -1 for arguments; `loop` the innermost enclosing while op, or -1.
     """
@@ -55,14 +55,12 @@ class Value:
     dtype: str
     producer: int
     loop: int = -1
+    elements: int = field(init=False)
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.nbytes = int(prod(self.shape) * dtype_bytes(self.dtype))
-
-    @property
-    def elements(self) -> int:
-        return prod(self.shape)
+        self.elements = prod(self.shape)
+        self.nbytes = int(self.elements * dtype_bytes(self.dtype))
 
 
 @described

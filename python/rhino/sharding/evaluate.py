@@ -23,6 +23,7 @@ from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
 from rhino.sharding.returning import made_bytes, passing_bytes, returned
 from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
+from rhino.sharding.symmetry import transfers_where
 from rhino.sharding.uneven import share
 
 # Ops that XLA partitions by where their result is, unless told otherwise. XLA: halos-exchanged
@@ -146,16 +147,21 @@ def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> 
       nesting: per class, how its axes are nested where several split one dimension (`rhino.sharding.nesting`).
     """
     problem, klass = costs.problem, costs.quotient.klass
-    for transfer in problem.transfers:
-        if transfer.kind != "use":
-            continue
+
+    def routes(transfer: LayoutTransfer, klass: Sequence[int]) -> Iterator[tuple[End, Layout, Route]]:
         source = transfer.sources[0]
         start = costs.layout(source, states[klass[source.node]])
-        readers: dict[tuple[Layout, Route], list[tuple[int, int]]] = {}
         for target in transfer.targets:
             end = costs.layout(target, states[klass[target.node]])
             orders = costs.orders(transfer, klass[source.node], klass[target.node], start, end, states, nesting)
-            route = costs.route(transfer.value, start, end, "dot", orders)
+            yield target, end, costs.route(transfer.value, start, end, "dot", orders)
+
+    classes = range(len(states))
+    for transfer in transfers_where(
+        problem, costs.quotient, "use", lambda tied: any(route.stops for _, _, route in routes(tied, classes))
+    ):
+        readers: dict[tuple[Layout, Route], list[tuple[int, int]]] = {}
+        for target, end, route in routes(transfer, klass):
             if route.stops:
                 readers.setdefault((end, route), []).append((target.op, target.slot))
         for (end, route), ops in readers.items():
@@ -236,8 +242,8 @@ def shorter(
     klass = costs.quotient.klass
     first_last = {v: (first, ends.get(v, last)) for v, first, last in life.intervals}
     found = {v: first_last[v] for v in ends}
-    for transfer in costs.problem.transfers:
-        if transfer.kind != "define" or transfer.targets[0].node < 0 or transfer.value not in first_last:
+    for transfer in _summed(costs, states):
+        if transfer.value not in first_last:
             continue
         first, last = first_last[transfer.value]
         kept = costs.layout(transfer.targets[0], states[klass[transfer.targets[0].node]])
@@ -282,10 +288,8 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
         if made != returned_so:
             held.append((v, made_bytes(costs, v, made, returned_so), transfer.op, len(graph.ops)))
             held.append((v, passing_bytes(costs, v, made, returned_so), transfer.op, transfer.op))
-    for transfer in problem.transfers:
+    for transfer in _summed(costs, states):
         target = transfer.targets[0]
-        if transfer.kind != "define" or target.node < 0:
-            continue
         for source in transfer.sources:
             k = klass[source.node]
             layout = costs.layout(source, states[k])
@@ -299,6 +303,20 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
         nbytes = share(extra.nbytes, held_in)
         held.append((extra.value, nbytes, extra.first, extra.last))
     return local, held
+
+
+def _summed(costs: Costs, states: Sequence[States]) -> list[LayoutTransfer]:
+    """Transfers of results one of which a plan leaves as parts of a sum, or writes apart; what none reads left out."""
+
+    def leaves(tied: LayoutTransfer) -> bool:
+        (target,) = tied.targets
+        if target.node < 0:
+            return False
+        kept = costs.layout(target, states[target.node])
+        made = [(source.node, costs.layout(source, states[source.node])) for source in tied.sources]
+        return any(PARTIAL in layout or lands_apart(costs, k, layout, kept) for k, layout in made)
+
+    return transfers_where(costs.problem, costs.quotient, "define", leaves)
 
 
 def partial_span(costs: Costs, life: Lifetimes, transfer: LayoutTransfer, source: End) -> tuple[int, int] | None:

@@ -151,8 +151,9 @@ def _alike(uses: _Uses, start: Place) -> _Alike | None:
             if op.kernel is not None or op.manual is not None:
                 return None
             for f in _factors(op, v, d, size):
-                factors[op.index, f] = None
-                reached += [(u, e) for u, mapping in _ends(op) for e, dim in enumerate(mapping) if f in dim]
+                if (op.index, f) not in factors:
+                    factors[op.index, f] = None
+                    reached += [(u, e) for u, mapping in _ends(op) for e, dim in enumerate(mapping) if f in dim]
         for place in reached:
             if place not in dims:
                 dims[place] = None

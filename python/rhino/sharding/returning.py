@@ -12,6 +12,7 @@ from rhino.sharding.layout import Layout, Order, Placed, shards
 from rhino.sharding.problem import REPLICATED, LayoutTransfer
 from rhino.sharding.routes import local
 from rhino.sharding.stacks import outermost
+from rhino.sharding.symmetry import transfers_where
 from rhino.sharding.uneven import share
 
 if TYPE_CHECKING:
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
 def returned(costs: Costs, states: Sequence[States]) -> Iterator[tuple[LayoutTransfer, Layout, Layout]]:
     """The next values of parameters whose updates have a cone of their own, as they are made and as they are kept."""
     klass = costs.quotient.klass
-    for transfer in costs.problem.transfers:
-        if transfer.kind == "return":
-            (source,), (target,) = transfer.sources, transfer.targets
-            made = costs.layout(source, states[klass[source.node]])
-            yield transfer, made, costs.layout(target, states[klass[target.node]])
+    for transfer in transfers_where(costs.problem, costs.quotient, "return", lambda tied: True):
+        (source,), (target,) = transfer.sources, transfer.targets
+        made = costs.layout(source, states[klass[source.node]])
+        yield transfer, made, costs.layout(target, states[klass[target.node]])
 
 
 def returns(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rhino.program.memory import Lifetimes
 from rhino.sharding.layout import Layout
 from rhino.sharding.problem import REPLICATED
+from rhino.sharding.symmetry import transfers_where
 
 if TYPE_CHECKING:
     from rhino.sharding.costs import Costs, States
@@ -38,9 +39,9 @@ def sliced(costs: Costs, states: Sequence[States], life: Lifetimes) -> Sliced:
     problem, klass = costs.problem, costs.quotient.klass
     ends: dict[int, int] = {}
     parts: dict[tuple[int, Layout], int] = {}
-    for transfer in problem.transfers:
+    for transfer in transfers_where(problem, costs.quotient, "use", lambda tied: costs.moves(tied, states)):
         v = transfer.value
-        if transfer.kind != "use" or v not in life.readers:
+        if v not in life.readers:
             continue
         source = transfer.sources[0]
         start = costs.layout(source, states[klass[source.node]])

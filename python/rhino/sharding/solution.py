@@ -39,6 +39,8 @@ class Solution:
     costs: Costs
     states: tuple[States, ...]
     phases: dict[str, float] = field(default_factory=dict)
+    # Layouts by class, and the classes of the value's dimensions.
+    _known: dict[tuple[int, tuple[int, ...]], Dims] = field(default_factory=dict, init=False, repr=False)
 
     def dims(self, value: int) -> Dims | None:
         """Axes per dimension of a value, outermost first; None where any layout will do."""
@@ -51,9 +53,13 @@ class Solution:
         if n < 0:
             shape = problem.graph.values[value].shape
             return ((),) * len(shape) if 0 in shape or not shape else None
-        states = self.states[self.costs.quotient.klass[n]]
-        view = problem.view(value)
-        return self._named(value, tuple(view[s] for s in states))
+        k = self.costs.quotient.klass[n]
+        alike = k, problem.classes[value]
+        found = self._known.get(alike)
+        if found is None:
+            view = problem.view(value)
+            found = self._known[alike] = self._named(value, tuple([view[s] for s in self.states[k]]))
+        return found
 
     def _is(self, value: int, dims: Dims) -> bool:
         """Whether a value is split by these axes, in whatever order."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import is_invariant
 from rhino.sharding.problem import REPLICATED
+from rhino.sharding.symmetry import transfers_where
 
 if TYPE_CHECKING:
     from rhino.sharding.costs import Costs, States
@@ -29,8 +30,8 @@ def stacks(costs: Costs, states: Sequence[States]) -> Iterator[tuple[int, int, i
     problem, klass = costs.problem, costs.quotient.klass
     graph = problem.graph
     found: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
-    for transfer in problem.transfers:
-        if transfer.kind != "use" or graph.values[transfer.value].loop < 0:
+    for transfer in transfers_where(problem, costs.quotient, "use", lambda tied: costs.moves(tied, states)):
+        if graph.values[transfer.value].loop < 0:
             continue
         read = _read_stack(graph, transfer.value)
         if read is None:

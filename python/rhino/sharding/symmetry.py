@@ -7,8 +7,9 @@ layers gives as many classes as one of 12. Owns the partition; knows neither mes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
 
 from rhino.sharding.problem import End, LayoutTransfer, Problem
 
@@ -22,8 +23,8 @@ class Quotient:
 
     `klass[n]` is the class of node n; `nodes` and `counts` hold a representative node and the size of each class.
     Each entry of `transfers` stands for `count` equal ones; its ends name classes, and equal targets are listed once.
-    `tied[t]` is the index of the transfer that stands for t, and `standing` has these by index. `meetings` has, for
-    each two classes that exchange values, what the ends in either see.
+    `tied[t]` is the index of the transfer that stands for t; `standing` has these by index, and `alike` the indices of
+    those that each stands for. `meetings` has, for each two classes that exchange values, what the ends in either see.
     """
 
     klass: list[int]
@@ -32,10 +33,14 @@ class Quotient:
     transfers: list[tuple[LayoutTransfer, int]]
     tied: list[int]
     standing: dict[int, LayoutTransfer] = field(init=False)
+    alike: dict[int, list[int]] = field(init=False)
     meetings: dict[tuple[int, int], tuple[tuple[View, ...], tuple[View, ...]]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.standing = {transfer.index: transfer for transfer, _ in self.transfers}
+        self.alike = {index: [] for index in self.standing}
+        for t, index in enumerate(self.tied):
+            self.alike[index].append(t)
         seen: dict[tuple[int, int], tuple[dict[View, None], dict[View, None]]] = {}
         for transfer, _ in self.transfers:
             for source, target in product(transfer.sources, transfer.targets):
@@ -43,6 +48,18 @@ class Quotient:
                     sources, targets = seen.setdefault((source.node, target.node), ({}, {}))
                     sources[source.view] = targets[target.view] = None
         self.meetings = {pair: (tuple(sources), tuple(targets)) for pair, (sources, targets) in seen.items()}
+
+
+def transfers_where(
+    problem: Problem, quotient: Quotient, kind: str, test: Callable[[LayoutTransfer], bool]
+) -> list[LayoutTransfer]:
+    """The program's transfers of a kind, in order, for which a test holds.
+
+    Args:
+      test: of what tied transfers have in common: it is asked of those that stand for others, whose ends name classes.
+    """
+    met = [quotient.alike[t.index] for t, _ in quotient.transfers if t.kind == kind and test(t)]
+    return [problem.transfers[i] for i in sorted(chain.from_iterable(met))]
 
 
 class _Interner:

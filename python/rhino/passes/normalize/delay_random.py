@@ -59,7 +59,9 @@ class DelayRandom(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Rewrite every block of the module."""
-        blocks = [b for op in walk(module.operation) for region in op.regions for b in region.blocks]
+        # Random bits are mixed: most blocks have none.
+        mixed = [op for op in walk(module.operation) if op.name == _MIXES and _large(op.results[0], self.least)]
+        blocks = dict.fromkeys(op.block for op in mixed)
         delayed = sum(_Block(block, self.least).delay() for block in blocks)
         log.count("delayed", delayed)
         log.unchanged = not delayed
@@ -83,9 +85,6 @@ class _Block:
 
     def delay(self) -> int:
         """How many tensors of random bits wait now."""
-        # Random bits are mixed: most blocks have none.
-        if not any(op.name == _MIXES and any(map(self._large, op.results)) for op in self.ops):
-            return 0
         self.at.update((result, i) for i, op in enumerate(self.ops) for result in op.results)
         found: dict[Any, int] = {}
         for i, op in enumerate(self.ops):
@@ -125,7 +124,7 @@ class _Block:
                     self.random.add(v)
 
     def _large(self, v: Any) -> bool:
-        return isinstance(v.type, ir.RankedTensorType) and v.type.has_static_shape and prod(v.type.shape) >= self.least
+        return _large(v, self.least)
 
     def _wait(self, bits: Any, after: int) -> bool:
         """Lets bits wait for what the product `after` reads. Whether it could: all of them come after it."""
@@ -159,3 +158,8 @@ class _Block:
                 seen.add(i)
                 queue.extend(self.ops[i].operands)
                 yield self.ops[i]
+
+
+def _large(v: Any, least: int) -> bool:
+    """Whether a value is a tensor of so many elements."""
+    return isinstance(v.type, ir.RankedTensorType) and v.type.has_static_shape and prod(v.type.shape) >= least
