@@ -25,6 +25,12 @@ def is_fusible(op: Op) -> bool:
     return op.name in _FUSIBLE_MISC or (op.rule is not None and op.name not in UNFUSIBLE and op.kernel is None)
 
 
+def is_made_apart(graph: Graph, v: int) -> bool:
+    """Whether a value is given, or made by what is computed by itself: no reader has it made again in a fusion."""
+    maker = graph.values[v].producer
+    return maker < 0 or not is_fusible(graph.ops[maker])
+
+
 def is_elementwise(graph: Graph, op: Op) -> bool:
     """Whether each element of the result is made of the elements at its place in the operands, or of scalars."""
     shape = graph.values[op.results[0]].shape if op.results else ()

@@ -13,6 +13,7 @@ from math import prod
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Op
 from rhino.program.memory import Lifetimes, Memory, peak
+from rhino.sharding.carved import carved_seconds
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landings, lands_apart
 from rhino.sharding.layout import Layout, Order, Placed, Route, RouteStep, shards
@@ -59,7 +60,7 @@ class ConvertedCopy:
 def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Prediction:
     """Everything about one plan. `states` per class of the tied problem, one state per mesh axis each."""
     quotient = costs.quotient
-    compute_s = comm_s = overlappable_s = landed_s = 0.0
+    compute_s = comm_s = overlappable_s = copied_s = 0.0
     comm_bytes: dict[str, float] = {}
     counts: dict[str, int] = {}
     nesting = nest(costs, states)
@@ -81,12 +82,13 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     for transfer, count in quotient.transfers:
         for seconds, steps, source, target in paid(costs, transfer, states, nesting):
             comm_s += count * seconds
+            copied_s += count * carved_seconds(costs, transfer, source, target)
             record(steps, count * costs.trips(transfer, source, target))
             if transfer.index in costs.hideable:
                 overlappable_s += count * seconds
-        landed_s += count * landings(costs, transfer, states)
+        copied_s += count * landings(costs, transfer, states)
     hidden_s = hidden_seconds(compute_s, overlappable_s, costs.window)
-    compute_s += landed_s
+    compute_s += copied_s
     return Prediction(
         step_time_s=compute_s + comm_s - hidden_s,
         compute_s=compute_s,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
+from rhino.sharding.carved import carved_seconds
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landed_seconds
 from rhino.sharding.layout import Layout
@@ -18,8 +19,9 @@ from rhino.solver.rows import Rows
 
 # Groups on the left and on the right.
 Pair = tuple[int, int]
-# The same, the conversion (from, to) between them, its seconds, and whether ends that agree on it share it.
-Price = tuple[int, int, tuple[Layout, Layout], float, bool]
+# The same, the conversion (from, to) between them, its seconds, whether ends that agree on it share it, and whether
+# something is sent.
+Price = tuple[int, int, tuple[Layout, Layout], float, bool, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,11 @@ def prices(
     several = len(transfer.sources) * len(transfer.targets) > 1
     entries: list[Price] = []
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
-        seconds = costs.transfer(transfer, start, end)[0]
+        sent_s = costs.transfer(transfer, start, end)[0]
+        seconds = sent_s or carved_seconds(costs, transfer, start, end)
         if seconds:
             shared = transfer.kind != "define" or (several and costs.once(transfer, start, end))
-            entries.append((i, j, (start, end), seconds, shared))
+            entries.append((i, j, (start, end), seconds, shared, sent_s > 0))
     return Prices.of(entries)
 
 
@@ -124,7 +127,7 @@ def written(
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
         seconds = landed_seconds(costs, source.node, transfer.value, start, end)
         if seconds:
-            found.append((i, j, (start, end), seconds, False))
+            found.append((i, j, (start, end), seconds, False, False))
     return Prices.of(found)
 
 

@@ -5,14 +5,14 @@ Owns the model of overlap that the search minimises and the prediction reports: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from rhino.machine import Cluster
 from rhino.program.data import Graph, Op, once
 from rhino.program.operations import CONTRACTIONS, stablehlo
 from rhino.sharding.problem import LayoutTransfer, Problem
-from rhino.sharding.symmetry import Quotient
+from rhino.sharding.symmetry import Quotient, of_most
 from rhino.xla import back_end
 
 # Share of computing that parameter and gradient collectives can run beside: half a step is backward, whose dots are
@@ -67,20 +67,8 @@ def beside_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> 
     if not back_end(cluster.device.xla_target).asynchronous:
         return frozenset()
     made = _made_beside(problem.graph)
-    found = _of_most(problem, quotient, "define", lambda transfer: transfer.value in made)
+    found = of_most(problem, quotient, "define", lambda transfer: transfer.value in made)
     return found - stored_transfers(problem, quotient)
-
-
-def _of_most(
-    problem: Problem, quotient: Quotient, kind: str, holds: Callable[[LayoutTransfer], bool]
-) -> frozenset[int]:
-    """The tied transfers of a kind of most of which something holds."""
-    found: dict[int, int] = {}
-    for transfer in problem.transfers:
-        if transfer.kind == kind:
-            tied = quotient.tied[transfer.index]
-            found[tied] = found.get(tied, 0) + (1 if holds(transfer) else -1)
-    return frozenset(t for t, votes in found.items() if votes > 0)
 
 
 @once
@@ -116,7 +104,7 @@ def _early(problem: Problem, quotient: Quotient) -> frozenset[int]:
         after[op.index] = after[op.index + 1] + op.flops * op.trips
     least = _ENOUGH * after[0]
     made = _made_at(graph) if problem.returned else []
-    return _of_most(problem, quotient, "return", lambda transfer: after[made[transfer.value]] > least)
+    return of_most(problem, quotient, "return", lambda transfer: after[made[transfer.value]] > least)
 
 
 @once

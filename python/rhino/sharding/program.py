@@ -147,7 +147,8 @@ class AxisProgram:
             if len(members) == 1:
                 self._charge(u, w, found, count, hideable)
             else:
-                self.shared.append((count * found.entries[0][3], hideable, (transfer.index, key), [*members.items()]))
+                *_, seconds, _, sent = found.entries[0]
+                self.shared.append((count * seconds, hideable and sent, (transfer.index, key), [*members.items()]))
 
     def _prices(self, transfer: LayoutTransfer) -> Iterator[tuple[RecurringMeeting, Prices]]:
         """What is paid between each source and each target of a transfer."""
@@ -180,8 +181,8 @@ class AxisProgram:
     def _charge(self, u: int, w: int, found: Prices, count: int, hideable: bool) -> None:
         if w < 0 or u == w:
             first = self.first[u]
-            for i, _, _, seconds, _ in found.entries:
-                self._pay(first + i, count * seconds, hideable)
+            for i, _, _, seconds, _, sent in found.entries:
+                self._pay(first + i, count * seconds, hideable and sent)
         elif found.entries:
             self.charges.setdefault((u, w), []).append((found, count, hideable))
 
@@ -228,9 +229,9 @@ class AxisProgram:
         self.milp.rows.extend(shape.rows, columns)
         self.pairs[u, w] = columns, shape.at
         for found, count, hideable in self.charges.get((u, w), ()):
-            for i, j, _, seconds, _ in found.entries:
+            for i, j, _, seconds, _, sent in found.entries:
                 for c in shape.at[i, j]:
-                    self._pay(columns[c], count * seconds, hideable)
+                    self._pay(columns[c], count * seconds, hideable and sent)
 
     def _follow(self) -> None:
         """An update is split at least as its parameter, unless either was given: less would only send more."""

@@ -62,6 +62,16 @@ def transfers_where(
     return [problem.transfers[i] for i in sorted(chain.from_iterable(met))]
 
 
+def of_most(problem: Problem, quotient: Quotient, kind: str, holds: Callable[[LayoutTransfer], bool]) -> frozenset[int]:
+    """Indices of the tied transfers of a kind of most of which something holds that they need not have in common."""
+    found: dict[int, int] = {}
+    for transfer in problem.transfers:
+        if transfer.kind == kind:
+            tied = quotient.tied[transfer.index]
+            found[tied] = found.get(tied, 0) + (1 if holds(transfer) else -1)
+    return frozenset(t for t, votes in found.items() if votes > 0)
+
+
 class _Interner:
     """Numbers for hashable labels, in order of first sight: the same for the same input, unlike hash()."""
 

@@ -12,6 +12,7 @@ from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
 from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_seconds
 from rhino.program.data import Graph
+from rhino.sharding.carved import carving_seconds
 from rhino.sharding.combining import Combined, combinable
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
@@ -76,7 +77,7 @@ class ProgramTimes:
 
     `seconds`, `launches` and `heavy` are the model's; the tied transfers `hideable`, and of them those of activations,
     `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides` are of manual
-    computations, by op; `apart` is of `rhino.sharding.landing`.
+    computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`.
     """
 
     problem: Problem
@@ -90,6 +91,7 @@ class ProgramTimes:
     combines: Mapping[int, Combined]
     insides: Mapping[int, Inside]
     apart: Mapping[int, float]
+    carving: Mapping[int, tuple[float, float]]
 
     @classmethod
     def of(cls, problem: Problem, quotient: Quotient, model: TimeModel) -> ProgramTimes:
@@ -101,4 +103,5 @@ class ProgramTimes:
             hideable_transfers(problem, quotient, cluster) | beside, beside,
             combinable(problem, quotient, stored_transfers(problem, quotient) if model.starts_shared else ()),
             insides(graph, cluster), apart_seconds(graph, cluster),
+            carving_seconds(problem, quotient, cluster),
         )  # fmt: skip

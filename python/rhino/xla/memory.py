@@ -165,6 +165,19 @@ MEMORY = (
         where=("cpu", "v100"),
     ),
     Behaviour(
+        "slices-copied",
+        "Where a device has all of a matrix and a dot reads a part of it, the part is copied first.",
+        "InstructionFusion, GemmFusion",
+        probe=Probe(
+            program(
+                f"%a: {L} @[-, -], %b: {L} @[-, -] -> {L} @[-, x]",
+                f"%0 = sdy.sharding_constraint %b @[-, x] : {L}\n{dot('1', 'a', '0', L)}return %1 : {L}",
+            ),
+            lambda c: re.search(r"%\S*slice\S*fusion\S* = ", c.hlo_text()) is not None,
+        ),
+        where=TARGETS,
+    ),
+    Behaviour(
         "constants-sink-into-loops",
         "A constant that a loop only carries is made in its body, where it is fused.",
         "WhileLoopConstantSinking",

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from rhino.machine.collectives import CommModel
 from rhino.program import Argument, Graph, Op, Rule, Value
 from rhino.program.fusion import absorbed
+from rhino.sharding.carved import carved_seconds
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landings
 from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.paid import paid
+from rhino.sharding.problem import LayoutTransfer
 from rhino.sharding.recurring import feasible
 from rhino.sharding.symmetry import tie_repeats, untied
 from rhino.xla import BackEnd
@@ -160,16 +162,25 @@ def costs_of(graph: Graph, comm: CommModel, seconds: Sequence[float], tie: bool 
     problem = build_problem(graph, uneven=True)
     quotient = tie_repeats(problem) if tie else untied(problem)
     apart = {o: float(graph.values[graph.ops[o].results[0]].elements) for o in absorbed(graph)}
-    return Costs(
-        problem, quotient, comm, seconds, back_end=BackEnd(sums_merge=merge, sums_leave_loops=merge), apart=apart
-    )
+    # As if all were in loops.
+    uses = (t for t, _ in quotient.transfers if t.kind == "use")
+    carving = {t.index: (float(graph.values[t.value].elements), 1.0) for t in uses}
+    back_end = BackEnd(sums_merge=merge, sums_leave_loops=merge)
+    return Costs(problem, quotient, comm, seconds, back_end=back_end, apart=apart, carving=carving)
+
+
+def between(costs: Costs, transfer: LayoutTransfer, states: Sequence[States]) -> float:
+    """What one of the transfers that are tied costs: collectives, and copies of what is written apart or carved out."""
+    ways = paid(costs, transfer, states)
+    carved_s = sum(carved_seconds(costs, transfer, start, end) for _, _, start, end in ways)
+    return sum(seconds for seconds, *_ in ways) + carved_s + landings(costs, transfer, states)
 
 
 def total(costs: Costs, states: Sequence[States]) -> float:
     """The objective of the search, added up plainly."""
     quotient = costs.quotient
     nodes = sum(count * costs.node(k, states[k]) for k, count in enumerate(quotient.counts))
-    moved = sum(count * found[0] for t, count in quotient.transfers for found in paid(costs, t, states))
+    moved = sum(count * between(costs, t, states) for t, count in quotient.transfers)
     computing = sum(count * costs.node_parts(k, states[k])[0] for k, count in enumerate(quotient.counts))
     hideable = sum(
         count * found[0]
@@ -177,8 +188,7 @@ def total(costs: Costs, states: Sequence[States]) -> float:
         if t.index in costs.hideable
         for found in paid(costs, t, states)
     )
-    landed = sum(count * landings(costs, t, states) for t, count in quotient.transfers)
-    return nodes + moved + landed - hidden_seconds(computing, hideable, costs.window)
+    return nodes + moved - hidden_seconds(computing, hideable, costs.window)
 
 
 def choices(costs: Costs) -> list[list[States]]:
@@ -203,8 +213,7 @@ def least_total(costs: Costs, pinned: dict[int, States]) -> float:
         for at in np.ndindex(*table.shape):
             for k, i in zip(joined, at, strict=True):
                 states[k] = every[k][i]
-            paid_s = sum(found[0] for found in paid(costs, transfer, states))
-            table[at] = count * (paid_s + landings(costs, transfer, states))
+            table[at] = count * between(costs, transfer, states)
         tables.append((joined, table))
     left = set(range(len(every)))
     while left:

@@ -28,7 +28,7 @@ def training() -> Graph:
 @pytest.fixture
 def setting(training: Graph) -> Setting:
     costs = costs_of(training, RingModel(CLUSTER, (4, 4)), seconds_of(training, 1e-14))
-    return Setting(costs, {}, gap=3e-3, proved=0)
+    return Setting(replace(costs, carving={}), {}, gap=3e-3, proved=0)
 
 
 def test_a_descent_far_from_the_cutoff_ends_after_a_round(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

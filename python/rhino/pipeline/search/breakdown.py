@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from rhino.machine.collectives import ring_bytes
+from rhino.sharding.carved import carved_seconds
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landings
 from rhino.sharding.layout import RouteStep
@@ -69,19 +70,21 @@ def _computing(costs: Costs, states: Sequence[States], found: OpSeconds) -> None
 def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied: Sequence[int]) -> None:
     nesting = nest(costs, states)
     seconds: dict[int, tuple[float, float]] = {}
-    landed: dict[int, float] = {}
+    copied: dict[int, float] = {}
     for transfer, _ in costs.quotient.transfers:
         now = late = 0.0
+        copies_s = landings(costs, transfer, states)
         for paid_s, _, source, target in paid(costs, transfer, states, nesting):
+            copies_s += carved_seconds(costs, transfer, source, target)
             if costs.trips(transfer, source, target) < transfer.trips:
                 late += paid_s
             else:
                 now += paid_s
         seconds[transfer.index] = now, late
-        landed[transfer.index] = landings(costs, transfer, states)
+        copied[transfer.index] = copies_s
     for transfer in costs.problem.transfers:
         now, late = seconds[tied[transfer.index]]
-        found.compute[transfer.op] += landed[tied[transfer.index]]
+        found.compute[transfer.op] += copied[tied[transfer.index]]
         if now or late:
             op = _place(transfer)
             kind = found.hideable if tied[transfer.index] in costs.hideable else found.comm
