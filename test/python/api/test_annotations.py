@@ -48,9 +48,8 @@ SETTINGS: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "setting", [pytest.param(s, marks=pytest.mark.slow if "that split" in s else pytest.mark.long) for s in SETTINGS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_a_decoder_like_maxtexts_trains_as_written(setting: str, on_one_device: tuple[list[float], Any]) -> None:
     sizes, options = SETTINGS[setting]
     step = rhino.parallelize(decoder.train_step, **options)

@@ -62,6 +62,7 @@ def test_the_kernel_costs_no_collective_and_is_split(plan: Plan) -> None:
         assert use.dims[0] and not use.replicated and not use.sent_bytes
 
 
+@pytest.mark.long
 def test_xla_compiles_what_was_planned(plan: Plan) -> None:
     step, inputs = traced(SMALL)
     compiled = step.compile(*inputs)

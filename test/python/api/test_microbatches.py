@@ -23,7 +23,12 @@ def model() -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "how", [{"memory_limit": "1500KiB"}, {"stages": 1, "microbatches": 4, "mesh": (2, 4)}], ids=["needed", "asked for"]
+    "how",
+    [
+        pytest.param({"memory_limit": "1500KiB"}, marks=pytest.mark.long),
+        {"stages": 1, "microbatches": 4, "mesh": (2, 4)},
+    ],
+    ids=["needed", "asked for"],
 )
 def test_it_trains_as_one_device_does(model: tuple[Any, Any, Any], how: dict[str, Any]) -> None:
     init, train_step, batch = model

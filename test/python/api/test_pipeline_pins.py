@@ -44,7 +44,7 @@ def moved_by_hand(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 # What is asked for, and when it is trained: always, with `--slow`, or with `--all`.
 CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
     "towers": ("towers", {"stages": 4}, (16, 12, 16), ""),
-    "not donated": ("towers", {"stages": 4, "donate_argnums": ()}, (16, 12, 16), "slow"),
+    "not donated": ("towers", {"stages": 4, "donate_argnums": ()}, (16, 12, 16), "long"),
     # Stages of 3, 3 and 2 devices, each with a mesh of its own.
     "uneven": ("towers", {"stages": 3}, (16, 12, 16), "slow"),
     # Two replicas of each stage, which do not divide the batch: a stage is one then, on the devices of both.

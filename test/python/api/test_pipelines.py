@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rhino
-from examples.models import gpt
+from examples.models import gpt, mlp
 from rhino.api.pipeline import PipelineStep
 from rhino.dialect.context import make_context, parse_bytes
 from rhino.ir.diagnostics import PassError
@@ -99,9 +99,9 @@ def test_executable_is_called_like_the_step(trained: dict[str, Any]) -> None:
 
 
 def test_stages_with_different_numbers_of_devices(tmp_path: Path) -> None:
-    config = dataclasses.replace(gpt.PRESETS["tiny"], layers=4, width=32, heads=2, seq_len=16)
-    init, train_step = gpt.make_train_step(config)
-    batch, key = gpt.example_batch(config, 12), jax.random.key(0)
+    config = dataclasses.replace(mlp.PRESETS["tiny"], depth=5)
+    init, train_step = mlp.make_train_step(config)
+    batch, key = mlp.example_batch(config, 12), jax.random.key(0)
     step = rhino.parallelize(train_step, cluster="cpu:1", donate_argnums=(0,), stages=3, microbatches=2)
     plan = step.plan(jax.eval_shape(init, key), batch)
     assert (plan.stages, plan.groups, plan.devices, plan.group_devices) == (3, 3, 8, (3, 3, 2))

@@ -24,7 +24,12 @@ MISSING = available()
 @pytest.mark.parametrize(
     ("name", "sizes", "edges"),
     [
-        ("make_gpt", {"rows": 2, "width": 16, "length": 8}, {(0, 1), (1, 2), (2, 3)}),
+        pytest.param(
+            "make_gpt",
+            {"rows": 2, "width": 16, "length": 8},
+            {(0, 1), (1, 2), (2, 3)},
+            marks=pytest.mark.long,
+        ),
         # Skips pass over stages, and all stages read what the first makes of time and label.
         pytest.param(
             "make_unet",

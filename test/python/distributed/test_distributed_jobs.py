@@ -209,8 +209,8 @@ def test_stages_over_processes_train_as_one_device(count: int, layers: str) -> N
         np.testing.assert_allclose(losses(output), [*expected, expected[0]], rtol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("model", "stages"), [("towers", 4), pytest.param("transformer", 2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("model", "stages"), [("towers", 4), ("transformer", 2)])
 def test_another_batch_finds_the_state_on_the_processes_that_have_it(model: str, stages: int) -> None:
     outputs = processes.run(HERE / "pins_worker.py", 2, [model], devices=4, timeout=400)
     alike = model == "transformer"

@@ -41,7 +41,7 @@ PUBLISHED = {
 
 
 # What takes longest to compile, by family: CI has the others.
-_LARGE = ("bert", "clip", "sparse_llama", "t5", "unet", "wide_resnet")
+_LARGE = ("bert", "clip", "moe", "sparse_llama", "t5", "unet", "vit", "wide_resnet")
 
 
 def some(names: Iterable[str]) -> list[Any]:

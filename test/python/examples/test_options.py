@@ -31,7 +31,7 @@ def count(params: Any) -> int:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"remat": True, "saved": "dots_with_no_batch_dims_saveable"},
+        pytest.param({"remat": True, "saved": "dots_with_no_batch_dims_saveable"}, marks=pytest.mark.long),
         {"remat": True, "saved": "everything_saveable"},
     ],
 )
@@ -115,6 +115,7 @@ def test_networks_without_or_with_a_gate_have_the_parameters_they_say() -> None:
         assert count(params) == config.num_params()
 
 
+@pytest.mark.long
 def test_one_expert_that_takes_every_token_is_a_plain_network() -> None:
     small = llama.PRESETS["tiny"]
     sparse = dataclasses.replace(
@@ -132,6 +133,7 @@ def test_one_expert_that_takes_every_token_is_a_plain_network() -> None:
     np.testing.assert_allclose(found, llama.Llama(small).apply({"params": plain}, tokens), atol=1e-4)
 
 
+@pytest.mark.long
 def test_narrow_projections_keep_attention_causal_and_have_the_parameters_they_say() -> None:
     config = dataclasses.replace(
         sparse_llama.PRESETS["tiny"], kv_heads=4, query_rank=24, key_rank=16, rotated=8, experts=1, chosen=1

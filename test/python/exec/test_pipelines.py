@@ -26,7 +26,7 @@ ZERO_BUBBLE = {"schedule": "zero-bubble"}
 REPLICAS = {"mesh": 2}  # of two stages: two replicas of two devices each
 
 QUICK: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
-    ("gpt", 4, {}, ZERO_BUBBLE),
+    ("gpt", 2, {"layers": 2}, ZERO_BUBBLE),
 ]
 SLOW: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("t5", 2, {}, {}),
@@ -35,6 +35,7 @@ SLOW: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("gpt", 4, {"layers": 2}, {}),
     ("gpt", 8, {"layers": 2, "tied": False}, {}),
     ("gpt", 2, {"scan": True, "remat": True, "dropout": 0.2}, REPLICAS),
+    ("gpt", 4, {}, ZERO_BUBBLE),
     ("gpt", 4, {"scan": True}, ZERO_BUBBLE),
     ("gpt", 2, {"dropout": 0.2}, ZERO_BUBBLE | REPLICAS),
     ("moe", 2, {}, {}),

@@ -71,7 +71,7 @@ def through(text: str, context: ir.Context, *passes: str) -> ir.Module:
 
 CASES = [
     pytest.param("gpt", {"layers": 2, "scan": False, "tied": True}, 2, "", id="gpt tied"),
-    pytest.param("gpt", {"layers": 4, "scan": True}, 2, "split-backward", id="gpt scanned"),
+    pytest.param("gpt", {"layers": 4, "scan": True}, 2, "split-backward", id="gpt scanned", marks=pytest.mark.long),
     pytest.param("gpt", {"layers": 4, "scan": False}, 4, "groups=2", id="gpt interleaved", marks=pytest.mark.long),
     pytest.param("t5", {"scan": False}, 3, "split-backward", id="t5", marks=pytest.mark.long),
     pytest.param("unet", {}, 3, "", id="unet", marks=pytest.mark.long),

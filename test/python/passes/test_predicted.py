@@ -50,7 +50,7 @@ CASES = [
     ("gpt", "dgx-h100:1", {"scan": True, "remat": True, "tied": True}, {"stages": 4, "microbatches": 4}),
     ("mlp", "dgx-h100:1", {}, {"stages": 3, "microbatches": 4}),  # of 3, 3 and 2 devices
     ("lstm", HOSTS, {}, {"stages": 2, "microbatches": 4}),
-    ("moe", HOSTS, {"routing": "sort"}, {"stages": 2, "microbatches": 4}),
+    pytest.param("moe", HOSTS, {"routing": "sort"}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.long),
     pytest.param("gpt", HOSTS, {}, {"stages": 2, "microbatches": 4, "schedule": "zero-bubble"}, marks=pytest.mark.long),
     pytest.param("t5", HOSTS, {}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.long),
     pytest.param("unet", HOSTS, {}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.long),

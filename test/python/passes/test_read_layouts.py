@@ -50,7 +50,7 @@ def planned(module: ir.Module, **options: Any) -> Solution:
     ("name", "changes"),
     [
         ("gpt", {"scan": True, "remat": True}),
-        ("moe", {"routing": "sort"}),
+        pytest.param("moe", {"routing": "sort"}, marks=pytest.mark.long),
         pytest.param("t5", {"scan": True}, marks=pytest.mark.long),
         ("lstm", {}),
         pytest.param("unet", {}, marks=pytest.mark.long),

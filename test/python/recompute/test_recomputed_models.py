@@ -90,9 +90,8 @@ def test_the_same_module_gives_the_same_bytes() -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(
-    "scan", [pytest.param(False, marks=pytest.mark.long), pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("scan", [False, True])
 def test_xla_keeps_less_and_does_the_products_again(scan: bool, gpu_compiler: None) -> None:
     step, state, batch = steps.tiny("gpt", 8, scan=scan, layers=4, width=128, seq_len=256, dtype="bfloat16")
     text = steps.lowered(step, state, batch)

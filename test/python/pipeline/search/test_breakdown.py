@@ -14,7 +14,9 @@ from rhino.plan.module import parse_module
 from rhino.sharding import Options, plan_sharding
 
 
-@pytest.mark.parametrize(("scan", "cluster"), [(False, "dgx-h100:1"), (True, "p3.16xlarge:2")])
+@pytest.mark.parametrize(
+    ("scan", "cluster"), [(False, "dgx-h100:1"), pytest.param(True, "p3.16xlarge:2", marks=pytest.mark.long)]
+)
 def test_sums_are_those_of_the_prediction(tmp_path: Path, scan: bool, cluster: str) -> None:
     path = tmp_path / "gpt.mlir"
     # Large enough that splitting it pays.
