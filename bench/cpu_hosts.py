@@ -35,7 +35,8 @@ from bench._common import (
 )
 from bench._crew import Crew
 from bench._namespaces import available, network
-from bench.cpu_mesh import FOUND, KEEP, spearman, summary, table, unlike
+from bench._ranks import spearman
+from bench.cpu_mesh import FOUND, KEEP, summary, table, unlike
 
 _HOSTS = 4
 _MODELS = ("gpt", "moe", "dlrm", "unet")

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bench._common import CACHE, Table, main, measure_all, note, parser, publish, run, select, tool
+from bench._ranks import spearman
 
 FOUND = "O1"
 # Memory that a step has freed stays with the process, as it does in an accelerator's allocator. By default glibc
@@ -32,30 +33,6 @@ class Model:
 
 
 MODELS = (Model("gpt"), Model("moe"), Model("wide_resnet"), Model("unet"))
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """Place of each value in rising order, from 0; equal values share the mean of theirs."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    places = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
-            end += 1
-        for i in order[start:end]:
-            places[i] = (start + end - 1) / 2
-        start = end
-    return places
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Rank correlation of two lists of equal length; None where one of them is constant or has less than two values."""
-    a, b = ranks(first), ranks(second)
-    mean = (len(a) - 1) / 2
-    product = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    scale = sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b)
-    return product / scale**0.5 if scale else None
 
 
 def unlike(plans: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:

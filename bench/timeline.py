@@ -17,6 +17,7 @@ from typing import Any
 
 from bench._common import BenchError, Errors, Table, main, publish, select
 from bench._quality_cases import FULL, QUICK, STANDARD, Case
+from bench._ranks import spearman
 from bench.plan_quality import measure, options
 
 Row = dict[str, Any]
@@ -43,31 +44,14 @@ def compared(row: Row) -> list[Row]:
     return found
 
 
-def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """The correlation of two orders; times within a thousandth are equal. None for two, or if all are equal."""
-    if len(first) < 3:
-        return None
-    a, b = _ranks(first), _ranks(second)
-    if len(set(a)) == 1 or len(set(b)) == 1:
-        return None
-    return statistics.correlation(a, b)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks, those of equal values their mean."""
-    near = [
-        (sum(other < value / 1.001 for other in values), sum(other <= value * 1.001 for other in values))
-        for value in values
-    ]
-    return [(below + upto + 1) / 2 for below, upto in near]
-
-
 def judged(row: Row) -> Row:
     """A case: its plans, the correlation of their orders, and found plans over the best expert's by the timeline."""
     plans = compared(row)
     experts = [p["timeline_s"] for p in plans if not p["plan"].startswith("O")]
     against = {p["plan"]: p["timeline_s"] / min(experts) for p in plans if experts and p["plan"].startswith("O")}
-    ranks = spearman([p["predicted_s"] for p in plans], [p["timeline_s"] for p in plans])
+    times = [p["predicted_s"] for p in plans], [p["timeline_s"] for p in plans]
+    # Two plans say nothing of an order.
+    ranks = spearman(*times, near=1.001) if len(plans) > 2 else None
     return {"case": row["case"], "plans": plans, "spearman": ranks, "against_experts": against, "error": row["error"]}
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.cpu_mesh import ranks, spearman, summary
+from bench._ranks import ranks, spearman
+from bench.cpu_mesh import summary
 
 ROOT = Path(__file__).resolve().parents[3]
 
