@@ -228,12 +228,6 @@ class Costs:
         """Where the value is at one end of a transfer when its node is in `states`."""
         return tuple(map(end.view.__getitem__, states))
 
-    def moves(self, tied: LayoutTransfer, states: Sequence[States]) -> bool:
-        """Whether an end of a tied transfer sees the value elsewhere than its first source has it."""
-        first, *others = (*tied.sources, *tied.targets)
-        start = self.layout(first, states[first.node])
-        return any(self.layout(end, states[end.node]) != start for end in others)
-
     def node(self, k: int, states: States) -> float:
         """Compute seconds of one member of class k, plus what its losses cost to gather."""
         return sum(self.node_parts(k, states))

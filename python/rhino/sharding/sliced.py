@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rhino.program.memory import Lifetimes
 from rhino.sharding.layout import Layout
-from rhino.sharding.problem import REPLICATED
+from rhino.sharding.problem import REPLICATED, LayoutTransfer
 from rhino.sharding.symmetry import transfers_where
 
 if TYPE_CHECKING:
@@ -34,12 +34,23 @@ def is_slice(start: Layout, end: Layout) -> bool:
     return start != end and all(s == e or (s == REPLICATED and e >= 0) for s, e in zip(start, end, strict=True))
 
 
+def moved(costs: Costs, states: Sequence[States]) -> list[LayoutTransfer]:
+    """The uses of values that a reader wants elsewhere than they are kept."""
+
+    def moves(tied: LayoutTransfer) -> bool:
+        (source,) = tied.sources
+        start = costs.layout(source, states[source.node])
+        return any(costs.layout(end, states[end.node]) != start for end in tied.targets)
+
+    return transfers_where(costs.problem, costs.quotient, "use", moves)
+
+
 def sliced(costs: Costs, states: Sequence[States], life: Lifetimes) -> Sliced:
     """What is given up early under a plan, and what is kept in its place."""
-    problem, klass = costs.problem, costs.quotient.klass
+    klass = costs.quotient.klass
     ends: dict[int, int] = {}
     parts: dict[tuple[int, Layout], int] = {}
-    for transfer in transfers_where(problem, costs.quotient, "use", lambda tied: costs.moves(tied, states)):
+    for transfer in moved(costs, states):
         v = transfer.value
         if v not in life.readers:
             continue

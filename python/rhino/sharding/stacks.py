@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rhino.program.data import Graph, Op
 from rhino.program.fusion import is_invariant
 from rhino.sharding.problem import REPLICATED
-from rhino.sharding.symmetry import transfers_where
+from rhino.sharding.sliced import moved
 
 if TYPE_CHECKING:
     from rhino.sharding.costs import Costs, States
@@ -30,7 +30,7 @@ def stacks(costs: Costs, states: Sequence[States]) -> Iterator[tuple[int, int, i
     problem, klass = costs.problem, costs.quotient.klass
     graph = problem.graph
     found: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
-    for transfer in transfers_where(problem, costs.quotient, "use", lambda tied: costs.moves(tied, states)):
+    for transfer in moved(costs, states):
         if graph.values[transfer.value].loop < 0:
             continue
         read = _read_stack(graph, transfer.value)

@@ -64,12 +64,12 @@ def transfers_where(
 
 def of_most(problem: Problem, quotient: Quotient, kind: str, holds: Callable[[LayoutTransfer], bool]) -> frozenset[int]:
     """Indices of the tied transfers of a kind of most of which something holds that they need not have in common."""
-    found: dict[int, int] = {}
-    for transfer in problem.transfers:
-        if transfer.kind == kind:
-            tied = quotient.tied[transfer.index]
-            found[tied] = found.get(tied, 0) + (1 if holds(transfer) else -1)
-    return frozenset(t for t, votes in found.items() if votes > 0)
+    found = {
+        t.index: [holds(problem.transfers[i]) for i in quotient.alike[t.index]]
+        for t, _ in quotient.transfers
+        if t.kind == kind
+    }
+    return frozenset(index for index, votes in found.items() if 2 * sum(votes) > len(votes))
 
 
 class _Interner:

@@ -28,6 +28,7 @@ def training() -> Graph:
 @pytest.fixture
 def setting(training: Graph) -> Setting:
     costs = costs_of(training, RingModel(CLUSTER, (4, 4)), seconds_of(training, 1e-14))
+    # Copies of hand-made graphs are not in seconds.
     return Setting(replace(costs, carving={}), {}, gap=3e-3, proved=0)
 
 
