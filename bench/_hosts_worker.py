@@ -1,7 +1,7 @@
 """One process of `bench.cpu_hosts`: the devices of one host, on which every plan of a model is compiled and run.
 
-Owns what a host does when told: calibrate with the others, plan (the first alone), compile, one step. Knows nothing of
-rounds.
+Owns what a host does when told: calibrate with the others, compile, one step. Plans are files that `bench._hosts_plans`
+made. Knows nothing of rounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench._crew import serve
-from bench._mesh_model import FOUND, QUICK, Made, Running, Size, begin, by_kind, compiled, facts, make, plans
+from bench._mesh_model import QUICK, Made, Running, Size, begin, by_kind, compiled, make
 
 DEVICES = 2  # of a host
 
@@ -25,6 +25,11 @@ SIZES: dict[str, Size] = {
     "unet": Size("tiny", 16, {"width": 32}),
 }
 _QUICK: dict[str, Size] = {**QUICK, "dlrm": Size("tiny", 64, {})}
+
+
+def made(model: str, quick: bool) -> Made:
+    """A model of the bench at its size."""
+    return make(model, (_QUICK if quick else SIZES)[model])
 
 
 class Worker:
@@ -41,7 +46,7 @@ class Worker:
         self._folder = Path(first["folder"])
         self._made: Made | None = None
         if first["model"]:
-            self._made = make(first["model"], (_QUICK if first["quick"] else SIZES)[first["model"]])
+            self._made = made(first["model"], first["quick"])
         self._steps: dict[str, Any] = {}
         self._running: dict[str, Running] = {}
 
@@ -54,32 +59,16 @@ class Worker:
             measured.save(path)
         return {}
 
-    def plan(self, cluster: str) -> Mapping[str, Any]:
-        """What is predicted of every plan, which are files then; the first process makes those of experts."""
+    def compile(self, name: str, cluster: str) -> Mapping[str, Any]:
+        """Compile a plan, which is a file; which program it is, and what that sends."""
         import rhino
-
-        assert self._made is not None
-        self._cluster = rhino.Cluster.load(cluster)
-        # A job searches together.
-        names = (FOUND, *rhino.experts.names()) if self._is_first else (FOUND,)
-        chosen = plans(self._made.train_step, self._cluster, self._made.shapes, names)
-        found, declined = {}, {}
-        for name, plan in chosen.items():
-            if isinstance(plan, str):
-                declined[name] = plan
-                continue
-            if self._is_first:
-                plan.save(self._folder / f"{name}.json")
-            found[name] = facts(plan)
-        return {"params": self._made.params, "plans": found, "declined": declined}
-
-    def compile(self, name: str) -> Mapping[str, Any]:
-        """Compile a plan; which program it is, and what that sends."""
         from rhino.api.plan import Plan
         from rhino.compile.collectives import read_collectives
 
         assert self._made is not None
-        self._steps[name], text = compiled(self._made, self._cluster, Plan.load(self._folder / f"{name}.json"))
+        self._steps[name], text = compiled(
+            self._made, rhino.Cluster.load(cluster), Plan.load(self._folder / f"{name}.json")
+        )
         digest = hashlib.sha256(text.encode()).hexdigest()
         return {"digest": digest, "xla_comm_bytes": by_kind(read_collectives(text))}
 

@@ -1,6 +1,6 @@
 """Training steps of found plans and of experts' over several hosts: predicted, beside measured over real links.
 
-    python -m bench.cpu_hosts [--only gpt@200 ...] [--rounds N] [--quick] [--json FILE|-]
+    python -m bench.cpu_hosts [--only gpt@200 ...] [--clusters FOLDER] [--rounds N] [--quick] [--json FILE|-]
 
 Four network namespaces of this machine are hosts with two CPU devices each, joined by links shaped to 200 Mbit/s and to
 1 Gbit/s each way. The cluster is what `rhino cluster calibrate` measures of them, as a job of four processes. For each
@@ -13,6 +13,8 @@ Needs Linux and root (`ip`, `tc`); says so and ends well where it cannot run.
 from __future__ import annotations
 
 import functools
+import json
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from bench._common import (
     note,
     parser,
     publish,
+    run,
     select,
     spread,
 )
@@ -61,8 +64,10 @@ CASES = tuple(Case(model, mbits) for mbits in MBITS for model in _MODELS)
 
 
 def calibrated(mbits: int, folder: Path) -> str:
-    """The file of the cluster that four hosts are, as measured."""
+    """The file of the cluster that four hosts are, as measured; one that is there is kept."""
     path = folder / f"hosts-{mbits}.yaml"
+    if path.exists():
+        return str(path)
     note(f"{mbits} Mbit/s: calibrating")
     with network(_HOSTS, mbits * 1e6) as hosts:
         first = {"model": "", "quick": False, "folder": str(folder)}
@@ -76,19 +81,23 @@ def measure(case: Case, cluster: str, folder: Path, rounds: int, quick: bool) ->
     Raises:
       BenchError: a process failed, or plans train to different losses.
     """
-    note(f"{case.name}: planning, compiling and running")
+    note(f"{case.name}: planning")
     mine = folder / case.name
     mine.mkdir()
+    command: list[str | Path] = [sys.executable, "-m", "bench._hosts_plans", case.model, cluster, mine]
+    planned: dict[str, Any] = json.loads(
+        run([*command, *(["--quick"] if quick else [])], env={"JAX_PLATFORMS": "cpu"}).stdout
+    )
+    rows: dict[str, dict[str, Any]] = planned["plans"]
+    if FOUND not in rows:
+        raise BenchError(f"{FOUND}: {planned['declined'][FOUND]}")
+    note(f"{case.name}: compiling and running")
     with network(_HOSTS, case.mbits * 1e6) as hosts:
         first = {"model": case.model, "quick": quick, "folder": str(mine)}
         crew = Crew(hosts, "bench._hosts_worker", first, KEEP)
-        planned = crew.ask({"do": "plan", "cluster": cluster}, 900)[0]
-        rows: dict[str, dict[str, Any]] = planned["plans"]
-        if FOUND not in rows:
-            raise BenchError(f"{FOUND}: {planned['declined'][FOUND]}")
         known: dict[str, str] = {}
         for name, row in rows.items():
-            found = crew.ask({"do": "compile", "name": name}, 900)
+            found = crew.ask({"do": "compile", "name": name, "cluster": cluster}, 900)
             if len({each["digest"] for each in found}) > 1:
                 raise BenchError(f"{name}: the processes compiled different programs")
             row["same_as"] = known.setdefault(found[0]["digest"], name)
@@ -144,6 +153,9 @@ def body() -> None:
     """Measure and print."""
     p = parser("bench.cpu_hosts", __doc__)
     p.add_argument("--only", nargs="+", metavar="TEXT", help="only the cases (model@Mbit/s) that contain one of these")
+    p.add_argument(
+        "--clusters", type=Path, metavar="FOLDER", help="hosts-MBITS.yaml there are taken, or else put there"
+    )
     p.add_argument("--rounds", type=int, help="timed steps of each plan (default: 7; 1 with --quick)")
     args = p.parse_args()
     missing = available()
@@ -154,15 +166,23 @@ def body() -> None:
     cases = select(CASES[:1] if args.quick and not args.only else CASES, args.only)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        clusters = {mbits: calibrated(mbits, folder) for mbits in dict.fromkeys(case.mbits for case in cases)}
-        results, failures = measure_all(
-            cases, lambda case: measure(case, clusters[case.mbits], folder, rounds, args.quick)
-        )
+        kept = args.clusters or folder
+        kept.mkdir(parents=True, exist_ok=True)
+        clusters = {mbits: calibrated(mbits, kept.resolve()) for mbits in dict.fromkeys(case.mbits for case in cases)}
         measured = {str(mbits): Path(path).read_text(encoding="utf-8") for mbits, path in clusters.items()}
-    found = totals(results)
-    lines = tuple((key, "-" if value is None else f"{value:.3g}") for key, value in found.items())
-    record = {"cases": results, "failures": failures, "clusters": measured, **found}
-    publish("cpu_hosts", args, record, [*map(table, results), Table("All cases", ("what", "value"), lines)])
+
+        def write(results: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, str]]) -> None:
+            found = totals(results)
+            lines = tuple((key, "-" if value is None else f"{value:.3g}") for key, value in found.items())
+            record = {"cases": results, "failures": failures, "clusters": measured, **found}
+            publish("cpu_hosts", args, record, [*map(table, results), Table("All cases", ("what", "value"), lines)])
+
+        results, failures = measure_all(
+            cases,
+            lambda case: measure(case, clusters[case.mbits], folder, rounds, args.quick),
+            write if args.json not in (None, "-") else None,
+        )
+    write(results, failures)
     if failures:
         raise SystemExit(1)
 

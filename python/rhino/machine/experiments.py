@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import ceil, inf
 from time import perf_counter
@@ -23,6 +24,8 @@ from rhino.program.element_types import numpy_name
 # (kind, bytes of the full tensor, seconds)
 Sample = tuple[str, int, float]
 _PROFILED = 3
+# FLOP that take a CPU device a hundred times as long as it takes to start a program.
+_LASTS = 1 << 28
 Others = Callable[[], tuple[Any, ...]]
 
 
@@ -115,6 +118,12 @@ def varied(shape: tuple[int, ...], dtype: Any) -> Any:
     if jnp.issubdtype(dtype, jnp.integer):
         return jax.random.randint(key, shape, -100, 100, jnp.int32).astype(dtype)
     return jax.random.normal(key, shape, jnp.float32).astype(dtype)
+
+
+@cache
+def _varied(shape: tuple[int, ...], dtype: Any) -> Others:
+    """What makes one such array; the same object for the same array, which is compiled once then."""
+    return lambda: (varied(shape, dtype),)
 
 
 def _square(side: int, dtype: Any) -> Any:
@@ -234,8 +243,8 @@ class DeviceBench:
 
         rows, whole = jax.sharding.PartitionSpec(("g", "d")), jax.sharding.PartitionSpec()
         split, same = (jax.sharding.NamedSharding(self.mesh, spec) for spec in (rows, whole))
-        x = jax.jit(lambda: varied((self.count, *shape), dtype), out_shardings=split)()
-        rest = jax.jit(lambda: tuple(others()), out_shardings=same)()
+        (x,) = jax.jit(_varied((self.count, *shape), np.dtype(dtype)), out_shardings=split)()
+        rest = jax.jit(others, out_shardings=same)()
         specs = (rows, *(whole for _ in rest))
         run = jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=specs, out_specs=rows, check_vma=False))
         return lambda: run(x, *rest)
@@ -311,6 +320,8 @@ class DeviceBench:
         first = (depth, rows) if way[0] == "t" else (rows, depth)
         second = (columns, depth) if way[1] == "t" else (depth, columns)
         contracted = ((2 - (way[0] == "t"),), (1 + (way[1] == "t"),))
+        # Only the small ones end before the next has been dispatched.
+        repeat = min(8, max(1, _LASTS // (2 * batch * rows * columns * depth)))
 
         def make(x: Any, other: Any) -> Any:
             sides = (contracted, ((0,), (0,)))
@@ -318,8 +329,8 @@ class DeviceBench:
 
         try:
             with jax.enable_x64(dtype == "f64"):
-                others = lambda: (varied((batch, *second), element),)  # noqa: E731
-                return self.kernel_seconds(make, (batch, *first), element, 8, others)
+                others = _varied((batch, *second), element)
+                return self.kernel_seconds(make, (batch, *first), element, repeat, others)
         except (jax.errors.JaxRuntimeError, TypeError, ValueError):
             return None
 
