@@ -124,6 +124,16 @@ def to_bytecode(module: ir.Module) -> bytes:
     return buffer.getvalue()
 
 
+def copied(module: ir.Module) -> ir.Module:
+    """A module with the same operations and attributes, in the same context."""
+    with module.context, module.operation.location:
+        made = ir.Module.create()
+        for op in module.body.operations:
+            made.body.append(op.operation.clone())
+    _take_attributes(made, module)
+    return made
+
+
 def replace_contents(module: ir.Module, bytecode: bytes) -> None:
     """The module becomes what the bytecode has, operations and attributes."""
     text = parse_bytes(bytecode, module.context)
@@ -133,7 +143,11 @@ def replace_contents(module: ir.Module, bytecode: bytes) -> None:
     with module.context, ir.Location.unknown():
         for op in kept:
             module.body.append(op.detach_from_parent())
-    given, mine = text.operation.attributes, module.operation.attributes
+    _take_attributes(module, text)
+
+
+def _take_attributes(module: ir.Module, other: ir.Module) -> None:
+    given, mine = other.operation.attributes, module.operation.attributes
     for name in [name for name in mine if name not in given]:
         del mine[name]
     for name in list(given):

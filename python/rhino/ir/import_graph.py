@@ -14,7 +14,7 @@ from jaxlib.mlir import ir, passmanager
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoKernel
-from rhino.dialect.context import to_bytecode
+from rhino.dialect.context import copied
 from rhino.dialect.locations import argument_name, location_text
 from rhino.dialect.memories import host_kind, is_host, placed_in
 from rhino.dialect.reducers import combiners_of
@@ -55,7 +55,7 @@ def import_graph(module: ir.Module, read_op_shardings: bool = False) -> Graph:
       PassError: a tensor has a dynamic shape, a call or a branch between blocks is left; at the op.
     """
     with module.context:
-        scratch = ir.Module.parse(to_bytecode(module))
+        scratch = copied(module)
         # It warns of every op it has no rule for; the importer deals with those itself.
         quiet = module.context.attach_diagnostic_handler(lambda d: d.severity != ir.DiagnosticSeverity.ERROR)
         try:

@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoConstraint
-from rhino.dialect.context import to_bytecode
+from rhino.dialect.context import copied
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.program.data import Dims, Graph
 from rhino.program.operations import CONSTRAINTS
@@ -25,8 +25,7 @@ def read_layouts(module: ir.Module) -> tuple[Graph, Written]:
       UnreadableError: something but an operation reads a converted copy, or a plan has changed what manual
         computations do inside.
     """
-    with module.context:
-        bare = ir.Module.parse(to_bytecode(module))
+    bare = copied(module)
     main = functions.find(bare, "main")
     if main is None:
         raise UnreadableError("module has no function @main")

@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import mpmd
 from rhino.dialect.attributes import RhinoCost, RhinoPlan
-from rhino.dialect.context import parse_bytes, to_bytecode
+from rhino.dialect.context import copied
 from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.meshes import MESH, given_mesh
@@ -110,7 +110,7 @@ class Estimate(Pass):
         self, module: ir.Module, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog
     ) -> tuple[Graph, Estimated, list[int]]:
         """The same of a program that Shardy propagated, with changes of layouts in it: by operation its number here."""
-        scratch = parse_bytes(to_bytecode(module), module.context)
+        scratch = copied(module)
         number_operations(scratch)
         give_rules(scratch)
         self.run_pipeline([RESHARDS], scratch, log)

@@ -11,7 +11,7 @@ from rhino.deadline import NEVER, Deadline
 from rhino.dialect import functions
 from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoHosted
-from rhino.dialect.context import parse_bytes, to_bytecode
+from rhino.dialect.context import copied
 from rhino.errors import NothingFits, RhinoError
 from rhino.ir.diagnostics import PassError, PassLog, errors_at
 from rhino.ir.import_graph import import_graph, number_program
@@ -130,7 +130,7 @@ class PlanSharding(Pass):
 
     def _predict(self, module: ir.Module, cluster: Cluster, mesh: Sequence[tuple[str, int]], log: PassLog) -> Estimated:
         """What propagated layouts come to, in a copy in which Shardy has said where they change."""
-        scratch = parse_bytes(to_bytecode(module), module.context)
+        scratch = copied(module)
         try:
             self.run_pipeline([RESHARDS], scratch, log)
         except PassError as error:
