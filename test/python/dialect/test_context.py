@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jaxlib.mlir import ir
 
-from rhino.dialect.context import make_context, parse_bytes, parse_file, parse_text
+from rhino.dialect.context import copied, make_context, parse_bytes, parse_file, parse_text
 
 TEXT = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n  return %a : tensor<4xf32>\n}\n"
 
@@ -35,6 +35,17 @@ def test_files_text_and_bytes_are_the_same_module(tmp_path: Path) -> None:
     assert str(path) in str(module.body.operations[0].location)
     with pytest.raises(OSError, match="No such file"):
         parse_file(tmp_path / "missing.mlir", context)
+
+
+def test_a_copy_is_the_same_module_and_stays_when_the_other_changes() -> None:
+    module = parse_text(f'module @step attributes {{"x.y" = 1 : i32}} {{\n{TEXT}}}\n', make_context())
+    before = module.operation.get_asm(enable_debug_info=True)
+    copy = copied(module)
+    for op in list(module.body.operations):
+        op.operation.erase()
+    del module.operation.attributes["x.y"]
+    assert copy.operation.get_asm(enable_debug_info=True) == before
+    assert copy.operation.verify()
 
 
 def test_errors_reach_handlers() -> None:
