@@ -183,24 +183,16 @@ def select(cases: Sequence[Named], only: Sequence[str] | None) -> list[Any]:
 
 
 def measure_all(
-    cases: Sequence[Named],
-    measure: Callable[[Any], dict[str, Any]],
-    after: Callable[[list[dict[str, Any]], list[dict[str, str]]], None] | None = None,
+    cases: Sequence[Named], measure: Callable[[Any], dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """The results of the cases that can be measured, and the errors of the others: a failure does not lose results.
-
-    `after` is called with both after each case, so that a run which is cut off can keep what it has.
-    """
-    results: list[dict[str, Any]] = []
-    failures: list[dict[str, str]] = []
+    """The results of the cases that can be measured, and the errors of the others: a failure does not lose results."""
+    results, failures = [], []
     for case in cases:
         try:
             results.append(measure(case))
         except BenchError as error:
             note(f"{case.name} failed: {error}")
             failures.append({"case": case.name, "error": str(error)})
-        if after is not None:
-            after(results, failures)
     return results, failures
 
 

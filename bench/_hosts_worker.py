@@ -61,14 +61,13 @@ class Worker:
 
     def compile(self, name: str, cluster: str) -> Mapping[str, Any]:
         """Compile a plan, which is a file; which program it is, and what that sends."""
-        import rhino
+        from rhino import Cluster
         from rhino.api.plan import Plan
         from rhino.compile.collectives import read_collectives
 
         assert self._made is not None
-        self._steps[name], text = compiled(
-            self._made, rhino.Cluster.load(cluster), Plan.load(self._folder / f"{name}.json")
-        )
+        plan = Plan.load(self._folder / f"{name}.json")
+        self._steps[name], text = compiled(self._made, Cluster.load(cluster), plan)
         digest = hashlib.sha256(text.encode()).hexdigest()
         return {"digest": digest, "xla_comm_bytes": by_kind(read_collectives(text))}
 

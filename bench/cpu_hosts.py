@@ -169,20 +169,14 @@ def body() -> None:
         kept = args.clusters or folder
         kept.mkdir(parents=True, exist_ok=True)
         clusters = {mbits: calibrated(mbits, kept.resolve()) for mbits in dict.fromkeys(case.mbits for case in cases)}
-        measured = {str(mbits): Path(path).read_text(encoding="utf-8") for mbits, path in clusters.items()}
-
-        def write(results: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, str]]) -> None:
-            found = totals(results)
-            lines = tuple((key, "-" if value is None else f"{value:.3g}") for key, value in found.items())
-            record = {"cases": results, "failures": failures, "clusters": measured, **found}
-            publish("cpu_hosts", args, record, [*map(table, results), Table("All cases", ("what", "value"), lines)])
-
         results, failures = measure_all(
-            cases,
-            lambda case: measure(case, clusters[case.mbits], folder, rounds, args.quick),
-            write if args.json not in (None, "-") else None,
+            cases, lambda case: measure(case, clusters[case.mbits], folder, rounds, args.quick)
         )
-    write(results, failures)
+        measured = {str(mbits): Path(path).read_text(encoding="utf-8") for mbits, path in clusters.items()}
+    found = totals(results)
+    lines = tuple((key, "-" if value is None else f"{value:.3g}") for key, value in found.items())
+    record = {"cases": results, "failures": failures, "clusters": measured, **found}
+    publish("cpu_hosts", args, record, [*map(table, results), Table("All cases", ("what", "value"), lines)])
     if failures:
         raise SystemExit(1)
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from rhino.errors import RhinoError, first_line
 from rhino.machine.collectives import copied_bytes, ring_bytes
-from rhino.machine.experiments import CPU, GPU, DeviceBench, Experiments, Sample
+from rhino.machine.effort import CPU, GPU, Experiments
+from rhino.machine.experiments import DeviceBench, Sample
 from rhino.machine.fit import fit_attention, fit_products
 from rhino.machine.kernel_experiments import attention, convolution_share, convolutions, element_rates, elements
 from rhino.machine.local import host_memory_bytes, host_of, hosts_of

@@ -7,80 +7,25 @@ called, never at import; prints nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from math import ceil, inf
+from math import ceil
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from rhino.machine.effort import Experiments
 from rhino.machine.fit import Measured
 from rhino.machine.profiled import profiled
-from rhino.machine.rates import DTYPES
 from rhino.program.element_types import numpy_name
 
 # (kind, bytes of the full tensor, seconds)
 Sample = tuple[str, int, float]
 _PROFILED = 3
-# FLOP that take a CPU device a hundred times as long as it takes to start a program.
-_LASTS = 1 << 28
-Others = Callable[[], tuple[Any, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Experiments:
-    """Sizes of the experiments: side of a matrix, bytes of a streamed array, bytes of collectives, seconds of each.
-
-    `products` are (batch, rows, columns, depth) of the matrix products whose seconds go by shape, of `products_of`
-    these types, in each of `ways`: "nt" says that the second operand lies transposed, as of a gradient by an input, and
-    "tn" that the first one does, as by a weight.
-    `between_bytes` are those of collectives between the hosts of a job.
-    `fresh` is the size from which collectives are timed into memory that is touched for the first time, as a step's
-    temporaries are where no pool keeps them.
-    `lasting_s` is how long a step of large products runs to tell what power leaves of their rate; 0 for no experiment.
-    `attention` are (positions, size of a head, causal) of fused attention, `convolutions` (images, side, channels).
-    """
-
-    matrix: int
-    stream_bytes: int
-    collective_bytes: tuple[int, ...]
-    seconds: float
-    fresh: float = inf
-    between_bytes: tuple[int, ...] = (4 << 10, 256 << 10, 1 << 20, 8 << 20)
-    products: tuple[tuple[int, int, int, int], ...] = ()
-    products_of: tuple[str, ...] = DTYPES
-    ways: tuple[str, ...] = ("nn",)
-    lasting_s: float = 0.0
-    attention: tuple[tuple[int, int, bool], ...] = ()
-    convolutions: tuple[tuple[int, int, int], ...] = ((8, 32, 8),)
-
-    def repeat(self, nbytes: int) -> int:
-        """How often a collective of so many bytes is repeated within one program, which keeps its memory."""
-        return 1 if nbytes >= self.fresh else 8
-
-
-# Small collectives of threads give the latency. Their rate comes from one that no cache holds, as none holds a model.
-CPU = Experiments(
-    512, 32 << 20, (4 << 10, 64 << 10, 32 << 20), 0.3, fresh=1 << 20,
-    products=tuple(product((1, 8), (64, 512), (64, 512), (64, 512))), products_of=("f32", "bf16"),
-    ways=("nn", "nt", "tn"), convolutions=((8, 32, 64),),
-)  # fmt: skip
-_SIDES = (256, 1024, 4096)
 # Of the time of a step that lasts, what large products take: power limits the clock by that share.
 _OF_PRODUCTS = 2 / 3
-GPU = Experiments(
-    8192, 1 << 30, (64 << 10, 1 << 20, 16 << 20, 256 << 20), 0.1,
-    between_bytes=(64 << 10, 1 << 20, 16 << 20, 256 << 20),
-    products=tuple(sizes for sizes in product((1,), _SIDES, _SIDES, _SIDES) if sizes[1] <= sizes[2])
-    + tuple((4, side, side, side) for side in _SIDES),
-    # Others are as fast as these by their peaks.
-    products_of=("tf32", "bf16", "f8"), lasting_s=6.0,
-    attention=tuple(product((512, 2048, 8192), (64, 128), (False, True))),
-    # Those of a ResNet with the picture's side, halved three times.
-    convolutions=((64, 56, 64), (64, 28, 128), (64, 14, 256), (64, 7, 512)),
-)  # fmt: skip
+Others = Callable[[], tuple[Any, ...]]
 
 
 def _types(dtype: str) -> tuple[Any, str | None, Any]:
@@ -320,8 +265,7 @@ class DeviceBench:
         first = (depth, rows) if way[0] == "t" else (rows, depth)
         second = (columns, depth) if way[1] == "t" else (depth, columns)
         contracted = ((2 - (way[0] == "t"),), (1 + (way[1] == "t"),))
-        # Only the small ones end before the next has been dispatched.
-        repeat = min(8, max(1, _LASTS // (2 * batch * rows * columns * depth)))
+        repeat = self.effort.repeat_product(2 * batch * rows * columns * depth)
 
         def make(x: Any, other: Any) -> Any:
             sides = (contracted, ((0,), (0,)))

@@ -7,7 +7,7 @@ import sys
 
 from rhino.cli import cluster as command
 from rhino.machine import calibrate
-from rhino.machine.experiments import Experiments
+from rhino.machine.effort import Experiments
 
 
 def main() -> None:

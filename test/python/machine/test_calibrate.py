@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from rhino.machine import Cluster
 from rhino.machine.calibrate import fit_link, with_kernels
 from rhino.machine.collectives import RingModel, group_seconds, ring_bytes
-from rhino.machine.experiments import CPU, DeviceBench, Sample
+from rhino.machine.effort import CPU
+from rhino.machine.experiments import DeviceBench, Sample
 from rhino.machine.kernel_experiments import (
     MeasuredElements,
     attention,
@@ -64,7 +65,7 @@ import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", int(sys.argv[2]))
 from rhino.machine.calibrate import calibrate
-from rhino.machine.experiments import Experiments
+from rhino.machine.effort import Experiments
 seen = []
 cluster = calibrate("bench", Experiments(32, 1 << 16, (1 << 10, 1 << 16), 0.0), lambda *at: seen.append(at))
 assert [done for _, done, _ in seen] == list(range(len(seen))), seen
@@ -92,7 +93,8 @@ GROUPS = """
 import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
-from rhino.machine.experiments import DeviceBench, Experiments
+from rhino.machine.effort import Experiments
+from rhino.machine.experiments import DeviceBench
 from rhino.program.operations import COLLECTIVES
 bench = DeviceBench(jax.devices(), Experiments(32, 1 << 16, (), 0.0), 2)
 print([bench.collective(kind, 1 << 12, True)[:2] for kind in COLLECTIVES])
