@@ -12,6 +12,7 @@
 // AFTER: After Canonicalizer
 // AFTER: After rhino-batch-lookups
 // AFTER: After rhino-neutral-starts
+// AFTER: After rhino-convert-operands
 // AFTER: After rhino-delay-random
 // AFTER: After rhino-adopt-mesh
 // AFTER: After rhino-describe-kernels

@@ -14,9 +14,9 @@ class Auto(PassPipeline):
     """Plan a module for a cluster, from the program as jax lowers it to one annotated with its sharding.
 
     Runs rhino-inline, symbol-dce, rhino-forward-copies, rhino-sink-constants, canonicalize, rhino-batch-lookups,
-    rhino-neutral-starts, rhino-delay-random, rhino-adopt-mesh, rhino-describe-kernels, rhino-classify-args and
-    rhino-plan-parallelism with the options given here; for a given number of stages, or a schedule,
-    rhino-plan-pipeline; with stages=1 only rhino-expose-strided-dims and rhino-plan-sharding. In the end
+    rhino-neutral-starts, rhino-convert-operands, rhino-delay-random, rhino-adopt-mesh, rhino-describe-kernels,
+    rhino-classify-args and rhino-plan-parallelism with the options given here; for a given number of stages, or a
+    schedule, rhino-plan-pipeline; with stages=1 only rhino-expose-strided-dims and rhino-plan-sharding. In the end
     rhino-partition-kernels.
 
     Requires: a function @main with static shapes.
@@ -57,6 +57,7 @@ class Auto(PassPipeline):
             "canonicalize",
             build("rhino-batch-lookups", []),
             build("rhino-neutral-starts", []),
+            build("rhino-convert-operands", []),
             build("rhino-delay-random", []),
             *self._adopted(),
             build("rhino-describe-kernels", []),

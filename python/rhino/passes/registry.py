@@ -29,6 +29,7 @@ TABLE = {
     "rhino-sink-constants": "rhino.passes.normalize.sink_constants:SinkConstants",
     "rhino-batch-lookups": "rhino.passes.normalize.batch_lookups:BatchLookups",
     "rhino-neutral-starts": "rhino.passes.normalize.neutral_starts:NeutralStarts",
+    "rhino-convert-operands": "rhino.passes.normalize.convert_operands:ConvertOperands",
     "rhino-delay-random": "rhino.passes.normalize.delay_random:DelayRandom",
     "rhino-adopt-mesh": "rhino.passes.manual.adopt_mesh:AdoptMesh",
     "rhino-describe-kernels": "rhino.passes.kernels.describe_kernels:DescribeKernels",

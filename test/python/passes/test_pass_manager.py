@@ -178,6 +178,7 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
         "canonicalize",
         "rhino-batch-lookups",
         "rhino-neutral-starts",
+        "rhino-convert-operands",
         "rhino-delay-random",
         "rhino-adopt-mesh",
         "rhino-describe-kernels",

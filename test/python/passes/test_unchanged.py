@@ -15,8 +15,9 @@ from rhino.passes.registry import PassLog, load
 
 # Those of rhino-auto that most steps need nothing of.
 LEAVING = (
-    "rhino-forward-copies", "rhino-sink-constants", "rhino-batch-lookups", "rhino-neutral-starts", "rhino-delay-random",
-    "rhino-adopt-mesh", "rhino-describe-kernels", "rhino-expose-strided-dims", "rhino-partition-kernels",
+    "rhino-forward-copies", "rhino-sink-constants", "rhino-batch-lookups", "rhino-neutral-starts",
+    "rhino-convert-operands", "rhino-delay-random", "rhino-adopt-mesh", "rhino-describe-kernels",
+    "rhino-expose-strided-dims", "rhino-partition-kernels",
 )  # fmt: skip
 
 
