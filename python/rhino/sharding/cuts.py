@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from rhino.program.memory import Lifetimes, shortened
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.evaluate import free_parts, partial_span, shorter
+from rhino.sharding.evaluate import free_parts, shorter
 from rhino.sharding.layout import shards
 from rhino.sharding.problem import PARTIAL
 from rhino.sharding.returning import made_bytes, passing_bytes
 from rhino.sharding.sliced import sliced
 from rhino.sharding.uneven import share
+from rhino.sharding.waiting import waiting
 
 if TYPE_CHECKING:
     from rhino.sharding.program import AxisProgram
@@ -73,6 +74,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     partials: dict[tuple[int, int, tuple[int, ...]], int] = {}
     apart: dict[tuple[int, int, tuple[int, ...]], int] = {}
     returned: dict[tuple[int, bool], int] = {}
+    waits = waiting(costs, states, life, (t for t in problem.transfers if t.kind == "define"))
     for transfer in problem.transfers:
         tied = quotient.tied[transfer.index]
         if transfer.kind == "use":
@@ -86,7 +88,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
         else:
             for source in transfer.sources:
                 key3 = (tied, quotient.klass[source.node], source.view)
-                span = partial_span(costs, life, transfer, source)
+                span = waits.get((transfer.index, source.node))
                 if span is not None and span[0] <= at <= span[1]:
                     partials[key3] = partials.get(key3, 0) + others
                 if source.op in costs.apart and transfer.targets[0].node >= 0 and source.op <= at <= source.op + 1:

@@ -26,6 +26,7 @@ from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
 from rhino.sharding.symmetry import transfers_where
 from rhino.sharding.uneven import share
+from rhino.sharding.waiting import waiting
 
 # Ops that XLA partitions by where their result is, unless told otherwise. XLA: halos-exchanged
 _CUTTING = ("stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse")
@@ -244,17 +245,19 @@ def shorter(
     klass = costs.quotient.klass
     first_last = {v: (first, ends.get(v, last)) for v, first, last in life.intervals}
     found = {v: first_last[v] for v in ends}
-    for transfer in _summed(costs, states):
+    summed = _summed(costs, states)
+    waits = waiting(costs, states, life, summed)
+    for transfer in summed:
         if transfer.value not in first_last:
             continue
         first, last = first_last[transfer.value]
         kept = costs.layout(transfer.targets[0], states[klass[transfer.targets[0].node]])
         for source in transfer.sources:
             layout = costs.layout(source, states[klass[source.node]])
-            span = partial_span(costs, life, transfer, source)
+            span = waits.get((transfer.index, source.node))
             if PARTIAL not in layout or span is None or span[1] == span[0] + 1:
                 continue
-            # An all-reduce works in place. Scattered sums are there early: only some of them wait for each other.
+            # An all-reduce works in place. Scattered sums are there early, beside those that wait.
             if _split(costs, transfer.value, layout) == _split(costs, transfer.value, kept):
                 found[transfer.value] = (max(first, span[1] + 1), last)
     return found
@@ -290,12 +293,14 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
         if made != returned_so:
             held.append((v, made_bytes(costs, v, made, returned_so), transfer.op, len(graph.ops)))
             held.append((v, passing_bytes(costs, v, made, returned_so), transfer.op, transfer.op))
-    for transfer in _summed(costs, states):
+    summed = _summed(costs, states)
+    waits = waiting(costs, states, life, summed)
+    for transfer in summed:
         target = transfer.targets[0]
         for source in transfer.sources:
             k = klass[source.node]
             layout = costs.layout(source, states[k])
-            span = partial_span(costs, life, transfer, source)
+            span = waits.get((transfer.index, source.node))
             if PARTIAL in layout and span is not None:
                 held.append((transfer.value, _split(costs, transfer.value, layout), *span))
             elif lands_apart(costs, k, layout, costs.layout(target, states[klass[target.node]])):
@@ -319,19 +324,6 @@ def _summed(costs: Costs, states: Sequence[States]) -> list[LayoutTransfer]:
         return any(PARTIAL in layout or lands_apart(costs, k, layout, kept) for k, layout in made)
 
     return transfers_where(costs.problem, costs.quotient, "define", leaves)
-
-
-def partial_span(costs: Costs, life: Lifetimes, transfer: LayoutTransfer, source: End) -> tuple[int, int] | None:
-    """From when to when a partial result waits, whole, for its reduction; None for those that fuse into it.
-
-    Those of gradients become few large ones, late: partial results live until then. `XLA: collectives-combined`.
-    """
-    node = costs.problem.nodes[source.node]
-    if node.kind != "op" or transfer.targets[0].node < 0:
-        return None
-    born = node.ops[0]
-    waits = costs.comm.reduce_scatter and transfer.trips == 1
-    return born, max(born + 1, life.first_reads[transfer.value]) if waits else born + 1
 
 
 def _split(costs: Costs, v: int, layout: Layout) -> int:

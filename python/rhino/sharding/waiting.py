@@ -1,0 +1,89 @@
+"""How long parts of sums wait, whole, until devices add them up.
+
+Owns which gradients wait for each other: those that XLA reduces by one collective, which starts once the last of them
+is made. `XLA: collectives-combined, gathers-combined, threshold-keeps-apart`. Chooses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from rhino.program.memory import Lifetimes
+from rhino.sharding.costs import Costs, States
+from rhino.sharding.layout import shards
+from rhino.sharding.problem import PARTIAL, End, LayoutTransfer
+
+# (index of a transfer, node of one of its sources)
+Waiting = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Together:
+    """What one collective reduces: its members with the ops that make them, in program order, and bytes so far."""
+
+    nbytes: float = 0.0
+    members: list[tuple[Waiting, int, int]] = field(default_factory=list)
+
+
+def waiting(
+    costs: Costs, states: Sequence[States], life: Lifetimes, transfers: Iterable[LayoutTransfer]
+) -> dict[Waiting, tuple[int, int]]:
+    """From when to when partial results wait for their reduction; those that fuse into it are left out.
+
+    Gradients become few large collectives, up to `BackEnd.combined_bytes` each: bytes of results, so that a scatter
+    takes more of what waits. Other sums are read soon. What the states leave whole counts as if they did not, beside
+    others of its kind: for rows of the search, whose plan may.
+
+    Args:
+      transfers: results of ops, in program order.
+    """
+    found: dict[Waiting, tuple[int, int]] = {}
+    filling: dict[Hashable, _Together] = {}
+    made = [(costs.problem.nodes[s.node].ops[0], t, s) for t in transfers for s in t.sources if _waits(costs, t, s)]
+    for born, transfer, source in sorted(made, key=lambda one: one[0]):
+        key = (transfer.index, source.node)
+        until = max(born + 1, life.first_reads[transfer.value])
+        if not costs.comm.reduce_scatter or transfer.trips > 1:
+            found[key] = (born, born + 1)
+        elif costs.quotient.tied[transfer.index] not in costs.combines:
+            found[key] = (born, until)
+        else:
+            alike, nbytes, limit = _reduced(costs, states, transfer, source)
+            group = filling.setdefault(alike, _Together())
+            if group.nbytes + nbytes > limit:
+                _start(group, found)
+                group = filling[alike] = _Together()
+            group.nbytes += nbytes
+            group.members.append((key, born, until))
+    for group in filling.values():
+        _start(group, found)
+    return found
+
+
+def _waits(costs: Costs, transfer: LayoutTransfer, source: End) -> bool:
+    return costs.problem.nodes[source.node].kind == "op" and transfer.targets[0].node >= 0
+
+
+def _start(group: _Together, found: dict[Waiting, tuple[int, int]]) -> None:
+    """A collective starts when the last of what it reduces is made."""
+    last = max((born for _, born, _ in group.members), default=0)
+    for key, born, until in group.members:
+        found[key] = (born, max(born + 1, min(last, until)))
+
+
+def _reduced(
+    costs: Costs, states: Sequence[States], transfer: LayoutTransfer, source: End
+) -> tuple[Hashable, float, float]:
+    """What tells collectives apart that are not combined, the bytes one of them results in, and how many may."""
+    klass, value = costs.quotient.klass, costs.problem.graph.values[transfer.value]
+    target = transfer.targets[0]
+    made = costs.layout(source, states[klass[source.node]])
+    steps = costs.transfer(transfer, made, costs.layout(target, states[klass[target.node]]))[1]
+    if PARTIAL not in made or not steps:
+        nbytes = value.nbytes / shards(made, costs.sizes, value.shape)
+        return (value.dtype,), nbytes, costs.back_end.combined_bytes("all-reduce")
+    step = steps[0]
+    parts = prod(costs.sizes[a] for a in step.axes) if step.kind == "reduce-scatter" else 1
+    return (value.dtype, step.kind, step.axes), step.nbytes / parts, costs.back_end.combined_bytes(step.kind)
