@@ -115,7 +115,7 @@ _FLASH_2 = "flash-attention-2"
 # Megatron adds gradients up inside its products (gradient accumulation fusion) and keeps weights in 16 bits.
 _MEGATRON = Software("Megatron-LM", moved=1.2, weights=0.3)
 _CORE = Software("Megatron-Core", weights=0.3, sums=0.8, tensors=0.7)
-_EAGER = Software("PyTorch FSDP, 2023", "triton", moved=1.4, weights=0.2)
+_EAGER = Software("PyTorch FSDP, 2023", "triton", moved=1.2, weights=0.2)
 _COMPILED = Software("PyTorch FSDP2, compiled", _FLASH_2, weights=0.2, busy=0.86)
 # The first pattern that a row's source and architecture have. Of Megatron-Bridge the version of its container is told:
 # routing and permuting tokens became fewer kernels, and CUDA graphs came.
