@@ -74,6 +74,11 @@ def agree_compiled(job: Job, trace: Trace, plan: PlanData) -> None:
         raise job.link.refuse(RhinoError(f"the processes are about to run different plans: {text}", _REMEDY))
 
 
+def agreed_most(job: Job, count: int) -> int:
+    """The largest of the counts that all processes have."""
+    return max(int(group.value) for group in job.link.ask(count, job.timeout_s))
+
+
 def read_results(trace: Trace, binding: Binding) -> tuple[int, ...]:
     """The flat results that are no state, small, and split over devices: no process could read them as they are."""
     out = jax.tree.unflatten(trace.out_tree, trace.jaxpr.out_avals)

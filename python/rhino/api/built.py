@@ -43,6 +43,7 @@ class Built:
       compiled: the executable, once there is one.
       job: whose processes all run it; None for this one alone.
       how: what is asked of compiling.
+      peak_bytes: what XLA allocates for `compiled` on each device; 0 of a pipeline, which is many programs.
     """
 
     trace: Trace
@@ -56,6 +57,7 @@ class Built:
     job: Job | None = None
     _read: tuple[int, ...] = ()
     how: CompileRequest = PLAIN
+    peak_bytes: int = 0
 
     @property
     def is_quiet(self) -> bool:
@@ -91,12 +93,16 @@ class Built:
 
     def prepare(self, cluster: Cluster) -> None:
         """Compile for the devices that are here. Raises RhinoError if they are not."""
+        self.check_here(cluster)
+        executable(self, cluster)
+
+    def check_here(self, cluster: Cluster) -> None:
+        """Raises RhinoError if the cluster's devices are not here."""
         if not is_here(cluster):
             raise RhinoError(
                 f"the step was planned for cluster {cluster.name}, whose {cluster.device.kind} devices are not here",
                 "run it there, or parallelize with cluster=None for the devices of this process",
             )
-        executable(self, cluster)
 
     def run(self, call: UserCall, leaves: Sequence[Any]) -> Any:
         """Place what is not placed as planned, and run."""
@@ -212,7 +218,6 @@ def lowered(built: Built, cluster: Cluster) -> tuple[jax.stages.Lowered, str | N
 def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) -> Any:
     from rhino.compile.executable import compile_lowered
     from rhino.compile.module import parse
-    from rhino.compile.room import say_no_room
     from rhino.compile.undone import say_undone
 
     program, target, binding = lowered(built, cluster)
@@ -221,11 +226,11 @@ def _compile(built: Built, cluster: Cluster, options: Mapping[str, Any] | None) 
     how = replace(built.how, options=options) if options else built.how
     text = _serialized(source)
     compiled = compile_lowered(program, text, target=target, how=how)
-    told = [say_no_room(compiled.memory_analysis().peak_bytes, built.plan.predicted.peak_bytes, cluster)]
-    if built.plan.recomputation is not None:
-        told.append(say_undone(parse(text), compiled.hlo_text, built.plan.devices))
-    for said in filter(None, told):
-        warnings.warn(said, RhinoWarning, stacklevel=2)
+    if not options:
+        built.peak_bytes = compiled.memory_analysis().peak_bytes
+    undone = built.plan.recomputation is not None and say_undone(parse(text), compiled.hlo_text, built.plan.devices)
+    if undone:
+        warnings.warn(undone, RhinoWarning, stacklevel=2)
     return StoredExecutable(compiled, built.trace, binding) if binding.is_strided else compiled
 
 

@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh, Mesh
 from rhino.api.build import StepOptions, build
 from rhino.api.built import Built
 from rhino.api.devices import check_same_devices
+from rhino.api.fitting import fitting
 from rhino.api.init import from_anywhere, make_state, place_state
 from rhino.api.objects import close, has_objects, opened, over_values, plain, pure
 from rhino.api.pipeline import BuiltPipeline
@@ -93,11 +94,16 @@ class Parallelized:
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Plan, and compile with XLA for the cluster, whether its devices are here or not.
 
+        Where XLA needs more memory than a device has, the step is planned again within less, as in calls, unless it was
+        given a memory limit or a plan.
+
         Returns:
           A `rhino.compile` Executable: `memory_analysis()`, `collectives()`, `hlo_text()`; callable like the step where
           the devices are here (keyword-only arguments as one dictionary, last).
         """
-        return self.lower(*args, **kwargs).compile()
+        with self._opened(args, kwargs) as call:
+            built = self._fitting(call, self._lookup(call))
+            return Lowered(built, self.cluster, self._caller if call.opened else None).compile()
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """As of `jax.jit`: the traced step, with its `jaxpr` and `lower()`. Makes no plan.
@@ -221,9 +227,24 @@ class Parallelized:
         """The planned and compiled call."""
         built = self._lookup(call, follow=self._running)
         with no_mesh():
-            built.prepare(self.cluster)
+            built.check_here(self.cluster)
+            built = self._fitting(call, built, self._running)
         self._running = built
         return built
+
+    def _fitting(self, call: UserCall, built: Built, running: Built | None = None) -> Built:
+        """A planned call compiled, and planned again where it has no room, unless the user or a state said how."""
+        free = not (self._options.request.memory_limit or self._options.plan or self._options.follow or running)
+
+        def again(limit: int) -> Built:
+            request = replace(self._options.request, memory_limit=limit)
+            return self._build(call, replace(self._options, request=request), None)
+
+        found = fitting(built, self.cluster, again if free else None)
+        if found is not built:
+            self._built = {key: found if kept is built else kept for key, kept in self._built.items()}
+            self._latest = found
+        return found
 
     @contextmanager
     def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[UserCall]:
@@ -253,13 +274,14 @@ class Parallelized:
         key = (tree, call.statics, tuple(map(leaf_key, leaves)))
         built = self._built.get(key)
         if built is None:
-            source = follow or self._followed()
-            fn = pure(self._fn, self._signature, self) if call.opened else self._fn
-            built = self._built[key] = build(
-                fn, self._signature, call, self.cluster, self._options, source, own=follow is not None
-            )
+            built = self._built[key] = self._build(call, self._options, follow)
         self._latest = built
         return built
+
+    def _build(self, call: UserCall, options: StepOptions, follow: Built | None) -> Built:
+        source = follow or self._followed()
+        fn = pure(self._fn, self._signature, self) if call.opened else self._fn
+        return build(fn, self._signature, call, self.cluster, options, source, own=follow is not None)
 
     def _followed(self) -> Built | None:
         other = self._options.follow
@@ -312,7 +334,8 @@ def parallelize(
       level: how hard to search: "O1" in seconds, "O2" more meshes and several axes at once, in a minute or two;
         "O0" does not search, it propagates the shardings that are in the step.
       donate_argnums, donate_argnames, static_argnums, static_argnames: as for `jax.jit`.
-      memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; nine tenths of the device's by default.
+      memory_limit: bytes per device a plan may use, 40e9 or "40GiB"; nine tenths of the device's by default, and less
+        where XLA needs more than was predicted.
       mesh: sizes of the mesh's axes, outermost first, (2, 4) or "2x4", or {"data": 2, "model": 4}; searched by default.
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
       plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from rhino.api.built import Built, executable
+from rhino.api.built import Built
 from rhino.api.devices import is_here, local_devices, too_few
 from rhino.api.init import argument_like, made_by
 from rhino.api.leaves import as_taken, as_user, is_plain
@@ -54,11 +54,6 @@ class PipelineBinding:
 
 class BuiltPipeline(Built):
     """A planned call that runs as a pipeline. `compiled` is a `PipelineStep`, once there is one."""
-
-    def prepare(self, cluster: Cluster) -> None:
-        """Compile all fragments for the devices that are here. Raises RhinoError if they are not."""
-        self._check_here(cluster)
-        executable(self, cluster)
 
     def executable(self, cluster: Cluster, progress: Progress) -> PipelineStep:
         """The compiled pipeline, for the cluster whether its devices are here or not; compiled on first use.
@@ -148,13 +143,6 @@ class BuiltPipeline(Built):
     def _as_user(self, arrays: Sequence[Any], where: slice) -> list[Any]:
         """Arrays placed for these arguments, as the user knows them."""
         return [as_user(array, leaf.aval) for array, leaf in zip(arrays, self.trace.leaves[where], strict=True)]
-
-    def _check_here(self, cluster: Cluster) -> None:
-        if not is_here(cluster):
-            raise RhinoError(
-                f"the step was planned for cluster {cluster.name}, whose {cluster.device.kind} devices are not here",
-                "run it there, or parallelize with cluster=None for the devices of this process",
-            )
 
 
 def _made_on(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rhino.api.built import Built, executable, lowered
+from rhino.api.fitting import warn_if_lacking
 from rhino.api.objects import Updated, states
 from rhino.api.plan import Plan
 from rhino.api.trace import Trace
@@ -116,13 +117,18 @@ class Lowered(_Stage):
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Any:
         """The executable, called like the step (keyword-only arguments as one dictionary, last).
 
+        The program is the one that was lowered: where it needs more memory than devices have, this warns.
+
         Args:
           compiler_options: of XLA, for this executable alone: calls of the step use the one without.
 
         Raises:
           RhinoError: the devices are of this process's kind but too few, or XLA refuses.
         """
+        known = self._built.compiled is not None
         found = executable(self._built, self._cluster, compiler_options)
+        if not known and not compiler_options:
+            warn_if_lacking(self._built, self._cluster)
         return found if self._caller is None else ObjectExecutable(found, self._caller)
 
 

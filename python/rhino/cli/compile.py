@@ -133,7 +133,7 @@ def _cluster(args: argparse.Namespace, module: Any) -> Cluster | None:
 
 def _no_room(module: Any, executable: Executable) -> str:
     """What is said of a program that needs more than the devices it was planned for have; of a preset's, as named."""
-    from rhino.compile.room import say_no_room
+    from rhino.compile.room import shortage
     from rhino.dialect.attributes import RhinoCluster, RhinoPlan
     from rhino.machine import Cluster
 
@@ -148,7 +148,8 @@ def _no_room(module: Any, executable: Executable) -> str:
         return ""
     predicted = plan["predicted"]
     assert isinstance(predicted, dict)
-    return say_no_room(executable.memory_analysis().peak_bytes, int(predicted["peak_bytes"]), cluster)
+    short = shortage(executable.memory_analysis().peak_bytes, int(predicted["peak_bytes"]), cluster)
+    return str(short) if short is not None else ""
 
 
 def _fragments(args: argparse.Namespace, source: str | bytes, how: CompileRequest) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 import rhino
 from rhino.cli.main import main
-from rhino.compile.room import say_no_room
+from rhino.compile.room import shortage
 from rhino.machine import Cluster
 from rhino.plan.module import parse_module, plan_module
 from rhino.request import PlanRequest
@@ -22,13 +22,13 @@ GIB = 2**30
 
 
 def test_it_names_what_is_needed_what_there_is_and_a_limit() -> None:
-    said = say_no_room(100 * GIB, 50 * GIB, H100S)
+    said = str(shortage(100 * GIB, 50 * GIB, H100S))
     assert "XLA needs 100 GiB on each device" in said
     assert f"memory_limit={int(H100S.device.plan_bytes / 2)}" in said
     # Where as much was predicted, it was asked for.
-    assert f"memory_limit={H100S.device.plan_bytes}" in say_no_room(100 * GIB, 120 * GIB, H100S)
-    assert say_no_room(H100S.device.memory_bytes, 50 * GIB, H100S) == ""
-    assert say_no_room(100 * GIB, 50 * GIB, Cluster.load("cpu:1")) == ""
+    assert f"memory_limit={H100S.device.plan_bytes}" in str(shortage(100 * GIB, 120 * GIB, H100S))
+    assert shortage(H100S.device.memory_bytes, 50 * GIB, H100S) is None
+    assert shortage(100 * GIB, 50 * GIB, Cluster.load("cpu:1")) is None
 
 
 def step(w: jax.Array, x: jax.Array) -> jax.Array:
