@@ -111,6 +111,7 @@ def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
         fills_read=made.fills_read,
         siblings_merged=made.siblings_merged,
         products_fuse=not made.dots_widened,
+        products_wide=made.dots_widened,
         worked=_element_rates(cluster) is not None,
     )
     return graph.fact(traffic, fusing)
@@ -126,16 +127,18 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
     A kernel that moves more or less than its operands and results once does so for all of them alike.
     """
     bytes_s = memory_bytes_s(cluster)
+    widened = back_end(cluster.device.xla_target).dots_widened  # XLA: dots-widened
     found = {}
     for op in graph.ops:
         if _is_light(op):
             continue
-        sizes = [graph.values[v].nbytes for v in (*op.operands, *op.results)]
+        wide = widened and op.kernel is None
+        read = [graph.values[v] for v in (*op.operands, *op.results)]
+        sizes = [v.nbytes * (2 if wide and v.dtype == "bf16" else 1) for v in read]
         times = op.kernel.nbytes / max(1, sum(sizes)) if op.kernel is not None else 1.0
         mappings = (*op.rule.operands, *op.rule.results) if op.rule is not None else ((),) * len(sizes)
         factors = (frozenset(f for dim in mapping for f in dim) for mapping in mappings)
-        tensors = [graph.values[v] for v in (*op.operands, *op.results)]
-        slower = [slowly_moved(cluster, t.shape, dtype_bytes(t.dtype)) if op.kernel is None else 1.0 for t in tensors]
+        slower = [slowly_moved(cluster, v.shape, dtype_bytes(v.dtype)) if op.kernel is None else 1.0 for v in read]
         moved = tuple((f, times * size * n / bytes_s) for f, size, n in zip(factors, sizes, slower, strict=True))
         arithmetic_s = _arithmetic(graph, op, cluster)
         product = product_of(graph, op)

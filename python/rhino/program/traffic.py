@@ -56,6 +56,7 @@ class Fusing:
       siblings_merged: what goes over the same elements, and does not follow from each other's sums, is one kernel.
         `XLA: siblings-merged, sums-merged`
       products_fuse: but for what only products read, which their kernels may make. `XLA: dots-read-memory`
+      products_wide: what products read and make of bfloat16 is float32. `XLA: dots-widened`
       worked: whether operations are counted, too, where the device tells what they take.
     """
 
@@ -67,6 +68,7 @@ class Fusing:
     fills_read: bool = False
     siblings_merged: bool = False
     products_fuse: bool = False
+    products_wide: bool = False
     worked: bool = False
 
 
@@ -125,6 +127,7 @@ class _Counting:
         for v in fills:
             self.real[v] = True
         self.fusing = fusing
+        self.wide = _wide(graph, self.real) if fusing.products_wide else frozenset()
         self.users = graph.users() if fusing.products_fuse else []
         self.returned = set(graph.outputs)
         # Each value in memory under the name of the first that is the same memory.
@@ -177,6 +180,10 @@ class _Counting:
             op.name in CONSTRAINTS or keeps_order(self.graph, op)
         )  # fmt: skip
 
+    def _nbytes(self, v: int) -> float:
+        """Bytes of a value as it is in memory."""
+        return float(self.graph.values[v].nbytes * (2 if v in self.wide else 1))
+
     def _in_memory(self, v: int) -> bool:
         return (self.real[v] and v not in self.inside) or self.graph.values[v].producer < 0
 
@@ -198,14 +205,14 @@ class _Counting:
                 scalars[v] = None
             elif self._in_memory(v):
                 part = values[reader.results[0]].nbytes if reader.name in _SLICING else value.nbytes
-                readers.setdefault(self.memory[v], {})[reader.index] = part
+                readers.setdefault(self.memory[v], {})[reader.index] = part * (2 if self.memory[v] in self.wide else 1)
             elif v not in seen:
                 seen.add(v)
                 maker = makers[value.producer]
                 if ops is not None:
                     ops[maker.index] = None
                 queue.extend((maker, u) for u in maker.operands)
-        reads = {v: (min(parts), float(min(values[v].nbytes, sum(parts.values())))) for v, parts in readers.items()}
+        reads = {v: (min(parts), min(self._nbytes(v), float(sum(parts.values())))) for v, parts in readers.items()}
         return reads, list(scalars)
 
     # --- kernels ----------------------------------------------------------------------------------------------------
@@ -214,7 +221,7 @@ class _Counting:
         """What is made of others and written: a kernel of its own, or one more result of an earlier one."""
         values = self.graph.values
         starts, made = op.operands, op.results
-        written = {v: (self._writer(op), float(values[v].nbytes)) for v in made if self.real[v]}
+        written = {v: (self._writer(op), self._nbytes(v)) for v in made if self.real[v]}
         elements = values[op.operands[0] if op.name == _REDUCE else made[0]].elements if op.operands else 0
         if op.name == _UPDATE:
             starts, update = op.operands[1:2], values[op.operands[1]]
@@ -323,6 +330,19 @@ class _Counting:
         level = steps + self._level((*reads, *scalars), op.parent)
         for v in op.results:
             self.levels[v] = level
+
+
+def _wide(graph: Graph, real: Sequence[bool]) -> frozenset[int]:
+    """The bfloat16 values in memory that products read or make, but for weights, which they read as they are kept."""
+    found = set()
+    for op in graph.ops:
+        for v in (*op.operands, *op.results) if op.name in CONTRACTIONS else ():
+            while not real[v] and (at := graph.values[v].producer) >= 0 and keeps_order(graph, graph.ops[at]):
+                v = graph.ops[at].operands[0]
+            maker = graph.ops[at] if (at := graph.values[v].producer) >= 0 else None
+            if graph.values[v].dtype == "bf16" and maker is not None and maker.name != "stablehlo.convert":
+                found.add(v)
+    return frozenset(found)
 
 
 def _is_made(op: Op) -> bool:

@@ -316,3 +316,21 @@ def test_loops_and_constants_move_nothing_themselves() -> None:
     graph = graph_of(lambda x: jax.lax.fori_loop(0, 5, lambda _, v: jnp.tanh(v), x), spec(16, 8))
     assert moved(graph, "while") == moved(graph, "constant") == 0
     assert moved(graph) == moved(graph, "tanh") == 2 * X
+
+
+def test_where_products_are_wide_so_is_what_they_read_and_make() -> None:
+    """A layer with a bias in bfloat16, its weight kept in float32: on V100s products are float32."""
+
+    def layer(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
+        hidden = jnp.tanh(x).reshape(2, 8, 8)  # read through a view
+        product = hidden.reshape(16, 8) @ w.astype(jnp.bfloat16)
+        return jnp.maximum(product + b, 0)
+
+    narrow, wide = jnp.bfloat16, replace(CPU, products_wide=True)
+    graph = graph_of(layer, spec(16, 8, dtype=narrow), spec(8, 32), spec(32, dtype=narrow))
+    x, w, y, b = 16 * 8 * 2, 8 * 32 * 4, 16 * 32 * 2, 32 * 2
+    # The weight is converted as ever; of what the product makes twice the bytes are read, and as many written as before.
+    assert moved(graph, "convert", CPU) == moved(graph, "convert", wide) == 1.5 * w
+    light = {op.name for op in graph.ops} - {"stablehlo.dot_general"}
+    added = [sum(moved(graph, name.removeprefix("stablehlo."), f) for name in light) for f in (CPU, wide)]
+    assert added == [2 * x + 1.5 * w + 2 * y + b, 3 * x + 1.5 * w + 3 * y + b]
