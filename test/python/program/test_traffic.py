@@ -329,7 +329,7 @@ def test_where_products_are_wide_so_is_what_they_read_and_make() -> None:
     narrow, wide = jnp.bfloat16, replace(CPU, products_wide=True)
     graph = graph_of(layer, spec(16, 8, dtype=narrow), spec(8, 32), spec(32, dtype=narrow))
     x, w, y, b = 16 * 8 * 2, 8 * 32 * 4, 16 * 32 * 2, 32 * 2
-    # The weight is converted as ever; of what the product makes twice the bytes are read, and as many written as before.
+    # The weight is converted as ever; what the product makes is read as twice the bytes, and written as before.
     assert moved(graph, "convert", CPU) == moved(graph, "convert", wide) == 1.5 * w
     light = {op.name for op in graph.ops} - {"stablehlo.dot_general"}
     added = [sum(moved(graph, name.removeprefix("stablehlo."), f) for name in light) for f in (CPU, wide)]
