@@ -26,7 +26,7 @@ from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
 from rhino.sharding.symmetry import transfers_where
 from rhino.sharding.uneven import share
-from rhino.sharding.waiting import waiting
+from rhino.sharding.waiting import is_gradient, waiting
 
 # Ops that XLA partitions by where their result is, unless told otherwise. XLA: halos-exchanged
 _CUTTING = ("stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse")
@@ -255,7 +255,9 @@ def shorter(
         for source in transfer.sources:
             layout = costs.layout(source, states[klass[source.node]])
             span = waits.get((transfer.index, source.node))
-            if PARTIAL not in layout or span is None or span[1] == span[0] + 1:
+            if PARTIAL not in layout or span is None:
+                continue
+            if span[1] == span[0] + 1 and not is_gradient(costs, transfer):
                 continue
             # An all-reduce works in place. Scattered sums are there early, beside those that wait.
             if _split(costs, transfer.value, layout) == _split(costs, transfer.value, kept):

@@ -47,7 +47,7 @@ def waiting(
         until = max(born + 1, life.first_reads[transfer.value])
         if not costs.comm.reduce_scatter or transfer.trips > 1:
             found[key] = (born, born + 1)
-        elif costs.quotient.tied[transfer.index] not in costs.combines:
+        elif not is_gradient(costs, transfer):
             found[key] = (born, until)
         else:
             alike, nbytes, limit = _reduced(costs, states, transfer, source)
@@ -60,6 +60,12 @@ def waiting(
     for group in filling.values():
         _start(group, found)
     return found
+
+
+def is_gradient(costs: Costs, transfer: LayoutTransfer) -> bool:
+    """Whether a sum is one that XLA may combine with others: nothing in the step waits for it."""
+    alone = transfer.trips > 1 or not costs.comm.reduce_scatter
+    return not alone and costs.quotient.tied[transfer.index] in costs.combines
 
 
 def _waits(costs: Costs, transfer: LayoutTransfer, source: End) -> bool:
