@@ -6,6 +6,7 @@ Prints `right <what>;` for each kind.
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
 import small_fused  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
+from rhino.api import fitting  # noqa: E402
+from rhino.api.agreed import agreed_most  # noqa: E402
+from rhino.compile.room import Shortage  # noqa: E402
+
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -30,6 +35,7 @@ def main() -> None:
     strided()
     kinds()
     hosted()
+    again()
 
 
 def strided() -> None:
@@ -115,6 +121,38 @@ def hosted() -> None:
     same_parts(step.place(jax.tree.map(np.asarray, alone)), alone)
     assert "pinned_host" in {moment.sharding.memory_kind for moment in state[1]}
     say("hosted")
+
+
+def again() -> None:
+    """Planned again by all, for the process whose XLA takes the most; kept by all, where no plan is small enough."""
+
+    def train(weights: Any, x: Any) -> Any:
+        loss, grads = jax.value_and_grad(lambda ws: jnp.mean(jnp.tanh(x @ ws[0] @ ws[1]) ** 2))(weights)
+        return [w - 0.1 * g for w, g in zip(weights, grads, strict=True)], loss
+
+    weights = [0.03 * jax.random.normal(k, (512, 512)) for k in jax.random.split(jax.random.key(0), 2)]
+    x = np.random.default_rng(1).standard_normal((256, 512), dtype=np.float32)
+    expected, loss = jax.jit(train)(weights, x)
+    for least, said in ((0, "Planned again within"), (700, "there is no plan within 700 bytes")):
+        plans: list[Any] = []
+
+        def lacking(built: Any, cluster: Any, plans: list[Any] = plans, least: int = least) -> Shortage | None:
+            plans.append(built.plan)
+            used = built.plan.predicted.peak_bytes
+            most = agreed_most(built.job, used + int(process))
+            assert most == used + int(count) - 1
+            return Shortage(2 * most, used, most, least or used - 1) if len(plans) == 1 else None
+
+        fitting.lacking = lacking
+        step = rhino.parallelize(train, microbatches=1)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            found, ours = step(weights, x)
+        assert [said in str(w.message) for w in warned if w.category is rhino.RhinoWarning] == [True]
+        assert len(plans) == (1 if least else 2)
+        np.testing.assert_allclose(ours, loss, **CLOSE)
+        same_parts(found, expected)
+    say("again")
 
 
 def same_parts(ours: Any, whole: Any) -> None:

@@ -186,7 +186,7 @@ def test_a_plan_that_process_0_cannot_make_is_an_error_of_all() -> None:
 
 def test_arguments_and_results_of_all_kinds_over_two_processes() -> None:
     for output in processes.run(HERE / "arrays_worker.py", 2, timeout=300):
-        for kind in ("strided", "placed", "host", "local", "spread", "types", "hosted"):
+        for kind in ("strided", "placed", "host", "local", "spread", "types", "hosted", "again"):
             assert f"right {kind};" in output
 
 
