@@ -36,7 +36,8 @@ SHAPES = [jax.ShapeDtypeStruct((WIDTH, WIDTH), "float32")] * LAYERS, jax.ShapeDt
 
 def on(memory_bytes: int, **options: Any) -> rhino.api.Parallelized:
     cluster = replace(H100S, device=replace(H100S.device, memory_bytes=memory_bytes))
-    return rhino.parallelize(step, cluster=cluster, donate_argnums=0, stages=1, microbatches=1, **options)
+    asked: dict[str, Any] = {"stages": 1, "microbatches": 1, "overlap": False, **options}
+    return rhino.parallelize(step, cluster=cluster, donate_argnums=0, **asked)
 
 
 def test_it_is_planned_again_where_it_has_no_room(gpu_compiler: None) -> None:
