@@ -45,6 +45,7 @@ class _ProblemBuilder:
     def __init__(self, graph: Graph, whole: Iterable[tuple[int, int]], parted: float) -> None:
         self.graph, self.parted = graph, parted
         self.free = self._free_values()
+        self.users = graph.users()
         self.groups = DisjointSets(len(graph.values))
         self.offsets: list[int] = []
         total = 0
@@ -56,6 +57,9 @@ class _ProblemBuilder:
         for v, d in whole:
             self.limits[self.offsets[v] + d] = 1
         self.role = [self._role(op) for op in graph.ops]
+        for op in graph.ops:
+            if self.role[op.index] == "pull":
+                self._keep_whole(op)
         self.updates: list[Update] = []
         self.lost: list[tuple[int, int, int]] = []
 
@@ -131,8 +135,27 @@ class _ProblemBuilder:
         if op.rule.reduction:
             return "heavy"
         if op.name == "stablehlo.broadcast_in_dim" and values[op.operands[0]].elements < values[op.results[0]].elements:
-            return "broadcast"
-        return "merge"
+            return "pull"
+        return "pull" if self._turns(op) else "merge"
+
+    def _keep_whole(self, op: Op) -> None:
+        """Splits no dimension of a result that needs the whole of the operand along it."""
+        assert op.rule is not None
+        fixed = (*op.rule.replicate, *op.rule.permutation)
+        for d, dim in enumerate(op.rule.results[0]):
+            if leading(op.rule, dim) in fixed:
+                self.limits[self.offsets[op.results[0]] + d] = 1
+
+    def _turns(self, op: Op) -> bool:
+        """Whether an op turns a kernel round for convolutions: the gradient of their input reads it so.
+
+        In the layout of its result it reads what the forward convolution reads, and that is gathered once. In that of
+        the kernel both would be gathered. XLA: resharded-once
+        """
+        if op.name != "stablehlo.reverse" or not (readers := self.users[op.results[0]]):
+            return False
+        ops = self.graph.ops
+        return all(ops[o].name == "stablehlo.convolution" and ops[o].operands[0] != op.results[0] for o in readers)
 
     def _tie(self, tie: tuple[int, ...]) -> None:
         first = tie[0]

@@ -16,7 +16,7 @@ _ON_THE_WAY = ("stablehlo.add", "stablehlo.convert", "stablehlo.transpose", "sta
 
 
 def wire(problem: Problem, roles: Sequence[str], updates: Sequence[Update] = ()) -> None:
-    """Add a node per heavy op, and every transfer. `roles[o]` is merge, heavy, reduce, broadcast or none.
+    """Add a node per heavy op, and every transfer. `roles[o]` is merge, heavy, reduce, pull or none.
 
     Args:
       updates: those with a cone of their own.
@@ -48,8 +48,8 @@ class _Wiring:
                 self._heavy(op)
             elif role == "reduce":
                 self._reduce(op)
-            elif role == "broadcast":
-                self._broadcast(op)
+            elif role == "pull":
+                self._pull(op)
             elif role == "merge" and problem.node_of[op.results[0]] >= 0:
                 n = problem.node_of[op.results[0]]
                 problem.nodes[n].ops.append(op.index)
@@ -113,8 +113,8 @@ class _Wiring:
                 view.append(at[0] if at else PARTIAL if d >= 0 else REPLICATED)
             self._define(r, End(node.index, tuple(view), op.index, value=r), op)
 
-    def _broadcast(self, op: Op) -> None:
-        """A broadcast runs in its result's layout; its small operand is converted to what that needs."""
+    def _pull(self, op: Op) -> None:
+        """A broadcast or the like runs in its result's layout; its operand is converted to what that needs."""
         problem = self.problem
         v, r = op.operands[0], op.results[0]
         if problem.node_of[r] < 0:
