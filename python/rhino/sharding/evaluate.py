@@ -146,6 +146,9 @@ def _free(costs: Costs, states: Sequence[States], v: int) -> tuple[tuple[bool, .
 def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> Iterator[ConvertedCopy]:
     """The converted copies that dots, broadcasts and other ops read, over the whole program.
 
+    A dot of whose result XLA computes but a slice reads a copy in any case, in the layout in which the operand is kept:
+    what asks for the slice must not divide what the operand is made of (`XLA: dot-divided-further`).
+
     Args:
       nesting: per class, how its axes are nested where several split one dimension (`rhino.sharding.nesting`).
     """
@@ -160,21 +163,45 @@ def copies(costs: Costs, states: Sequence[States], nesting: Sequence[Order]) -> 
             yield target, end, costs.route(transfer.value, start, end, "dot", orders)
 
     classes = range(len(states))
+    further = _divided_further(costs, states)
     for transfer in transfers_where(
-        problem, costs.quotient, "use", lambda tied: any(route.stops for _, _, route in routes(tied, classes))
+        problem,
+        costs.quotient,
+        "use",
+        lambda tied: any(route.stops or end.node in further for end, _, route in routes(tied, classes)),
     ):
         readers: dict[tuple[Layout, Route], list[tuple[int, int]]] = {}
         for target, end, route in routes(transfer, klass):
-            if route.stops:
+            if route.stops or klass[target.node] in further:
                 readers.setdefault((end, route), []).append((target.op, target.slot))
         for (end, route), ops in readers.items():
-            yield ConvertedCopy(transfer.value, end, route.stops, tuple(sorted(ops)))
+            yield ConvertedCopy(transfer.value, end, route.stops or (route.left,), tuple(sorted(ops)))
     for n in problem.losses:
         for v, op, start, end in costs.lost(n, states[klass[n]]):
             orders = costs.orders(None, klass[n], klass[n], start, end, states, nesting)
             route = costs.route(v, start, end, "dot", orders)
             slots = [slot for slot, operand in enumerate(problem.graph.ops[op].operands) if operand == v]
             yield ConvertedCopy(v, end, route.stops, tuple((op, slot) for slot in slots))
+
+
+def _divided_further(costs: Costs, states: Sequence[States]) -> frozenset[int]:
+    """Classes of dots that make whole, along some axis, what is kept in parts there: they make the parts alone."""
+    problem, quotient = costs.problem, costs.quotient
+
+    def is_divided(transfer: LayoutTransfer, source: End) -> bool:
+        target = transfer.targets[0]
+        if target.node < 0 or costs.form(transfer) not in ("dot", "batched"):
+            return False
+        ends = costs.layout(source, states[source.node]), costs.layout(target, states[target.node])
+        return any(s == REPLICATED and t >= 0 for s, t in zip(*ends, strict=True))
+
+    return frozenset(
+        source.node
+        for transfer, _ in quotient.transfers
+        if transfer.kind == "define"
+        for source in transfer.sources
+        if problem.nodes[quotient.nodes[source.node]].kind == "op" and is_divided(transfer, source)
+    )
 
 
 def outputs(
