@@ -14,7 +14,7 @@ from rhino.program.fusible import is_elementwise
 from rhino.program.fusion import buffers, materialised
 
 # Results that are further apart, in operations, follow from each other in all programs seen; to look is dear.
-_NEAR = 256
+NEAR = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ def merged(graph: Graph) -> Sequence[Merged]:
     for group in groups.values():
         for (early, first_read), (late, last_read) in pairwise(group):
             pair = early.index, late.index
-            if pair in done or early.parent != late.parent or late.index - early.index > _NEAR:
+            if pair in done or early.parent != late.parent or late.index - early.index > NEAR:
                 continue
             done.add(pair)
-            if not _reaches(graph, users, early, late):
+            if not reaches(graph, users, early, late):
                 results = (early.results[0], late.results[0])
                 found.append(Merged(late.index, results, tuple(dict.fromkeys((*first_read, *last_read)))))
     return found
@@ -69,7 +69,7 @@ def _read(graph: Graph, op: Op, real: Sequence[bool], owner: Sequence[int]) -> I
         queue.extend(fresh)
 
 
-def _reaches(graph: Graph, users: Sequence[Sequence[int]], early: Op, late: Op) -> bool:
+def reaches(graph: Graph, users: Sequence[Sequence[int]], early: Op, late: Op) -> bool:
     """Whether an op's result is needed for another's."""
     queue = list(early.results)
     seen = set(queue)

@@ -7,20 +7,26 @@ gathers-combined, threshold-keeps-apart`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
 
 from rhino.machine.collectives import CommModel
+from rhino.program.data import Op
+from rhino.program.siblings import NEAR, reaches
 from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
 
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """What a collective is a part of: one of `times` its own bytes, but of `least` bytes."""
+    """What a collective is a part of: one of `times` its own bytes, but of `least` bytes.
+
+    `awaited`: the program waits for it, so that it is a part of what is made beside it, and of nothing else.
+    """
 
     times: float = 1.0
     least: float = 0.0
+    awaited: bool = False
 
     def bytes_of(self, nbytes: float) -> float:
         """Bytes of the one that a collective of so many becomes a part of."""
@@ -30,7 +36,7 @@ class Combined:
 ALONE = Combined()
 
 
-def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) -> Mapping[int, Combined]:
+def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) -> dict[int, Combined]:
     """Per tied transfer, what its collectives may be combined with.
 
     Those of parameters, of gradients, or of parameters' next values: nothing waits for one of them before another
@@ -60,6 +66,49 @@ def combinable(problem: Problem, quotient: Quotient, stored: Collection[int]) ->
         in_loop = transfer.trips > 1 and matrix(transfer)
         found[transfer.index] = Combined(least=count * own) if in_loop else Combined(total[alike(transfer)] / own)
     return found
+
+
+@dataclass(slots=True)
+class _Beside:
+    """Sums of one cone none of which follows from another: the ops that leave them, and bytes of all."""
+
+    nbytes: int = 0
+    members: list[tuple[LayoutTransfer, Op]] = field(default_factory=list)
+
+
+def made_together(problem: Problem, quotient: Quotient, stored: Collection[int]) -> dict[int, Combined]:
+    """Per tied transfer of a sum that the program waits for, those beside it: the mean, say, and that of the squares.
+
+    They are reductions in one block, of one cone, and kept by one cone alike, so that any plan moves all as it moves
+    one; and none of them follows from another.
+
+    Args:
+      stored: the tied transfers that nothing waits for.
+    """
+    graph = problem.graph
+    users = graph.users()
+    groups: dict[Hashable, _Beside] = {}
+    done: list[_Beside] = []
+    for transfer in problem.transfers:
+        if transfer.kind != "define" or len(transfer.sources) > 1 or quotient.tied[transfer.index] in stored:
+            continue
+        source, op, value = transfer.sources[0], graph.ops[transfer.op], graph.values[transfer.value]
+        if problem.nodes[source.node].kind != "cone":
+            continue
+        alike = source, transfer.targets[0], op.parent, op.tag, value.dtype
+        group = groups.setdefault(alike, _Beside())
+        if any(op.index - o.index > NEAR or reaches(graph, users, o, op) for _, o in group.members):
+            done.append(group)
+            group = groups[alike] = _Beside()
+        group.nbytes += value.nbytes
+        group.members.append((transfer, op))
+    # Tied ones may have more beside them, or fewer.
+    shares: dict[int, list[float]] = defaultdict(list)
+    for group in (*done, *groups.values()):
+        for transfer, _ in group.members:
+            shares[quotient.tied[transfer.index]].append(graph.values[transfer.value].nbytes / max(1, group.nbytes))
+    found = {index: len(of) / max(sum(of), 1e-9) for index, of in shares.items()}
+    return {index: Combined(times, awaited=True) for index, times in found.items() if times > 1}
 
 
 def shared_seconds(comm: CommModel, kind: str, axes: tuple[int, ...], nbytes: float, together: float) -> float:

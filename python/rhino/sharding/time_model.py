@@ -13,7 +13,7 @@ from rhino.machine.collectives import CommModel, RingModel
 from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_seconds
 from rhino.program.data import Graph
 from rhino.sharding.carved import carving_seconds
-from rhino.sharding.combining import Combined, combinable
+from rhino.sharding.combining import Combined, combinable, made_together
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
 from rhino.sharding.overlap import WINDOW, beside_transfers, hideable_transfers, stored_transfers
@@ -98,10 +98,13 @@ class ProgramTimes:
         """What a model says of a program, its classes tied."""
         graph, cluster = problem.graph, model.cluster
         beside = beside_transfers(problem, quotient, cluster)
+        stored = stored_transfers(problem, quotient)
         return cls(
             problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
             hideable_transfers(problem, quotient, cluster) | beside, beside,
-            combinable(problem, quotient, stored_transfers(problem, quotient) if model.starts_shared else ()),
+            made_together(problem, quotient, stored) | combinable(problem, quotient, stored)
+            if model.starts_shared
+            else {},
             insides(graph, cluster), apart_seconds(graph, cluster),
             carving_seconds(problem, quotient, cluster),
         )  # fmt: skip

@@ -65,7 +65,8 @@ def waiting(
 def is_gradient(costs: Costs, transfer: LayoutTransfer) -> bool:
     """Whether a sum is one that XLA may combine with others: nothing in the step waits for it."""
     alone = transfer.trips > 1 or not costs.comm.reduce_scatter
-    return not alone and costs.quotient.tied[transfer.index] in costs.combines
+    combined = costs.combines.get(costs.quotient.tied[transfer.index])
+    return not alone and combined is not None and not combined.awaited
 
 
 def _waits(costs: Costs, transfer: LayoutTransfer, source: End) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from search_programs import adam_step, compiled, host, module_of
+from search_programs import adam_step, compiled, graph_of, host, module_of, spec
 
 from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
 from rhino.sharding import Options, plan_sharding
-from rhino.sharding.combining import combinable, shared_seconds
+from rhino.sharding.combining import combinable, made_together, shared_seconds
 from rhino.sharding.cones import build_problem
 from rhino.sharding.estimate import collectives
 from rhino.sharding.overlap import stored_transfers
@@ -85,3 +87,38 @@ def test_the_starts_of_gradients_count_once() -> None:
     assert solution.predicted.comm_s == pytest.approx(whole)
     events = collectives(solution.costs, solution.states, every=True)
     assert sum(e.seconds * e.trips for e in events) == pytest.approx(whole)
+
+
+def normalised(x: jax.Array) -> jax.Array:
+    """As BatchNorm and LayerNorm do it, with the mean of squares."""
+    mean, squares = x.mean(0), (x * x).mean(0)
+    return jnp.tanh((x - mean) * jax.lax.rsqrt(squares - mean**2 + 1e-3))
+
+
+def test_sums_that_a_step_waits_for_are_combined_with_those_beside_them() -> None:
+    module = module_of(normalised, spec(64, 4096))
+    graph = import_graph(module)
+    cpu = host(4, target="cpu", reduce_scatter=False)
+    graph.pins[graph.arguments[0].value] = ("argument x", (("x",), ()))
+    solution = plan_sharding(graph, cpu, Options(mesh=(4,)))
+    assert solution.predicted.collectives == {"all-reduce": 2}
+    counts, sent = compiled(module, graph, solution)
+    assert counts == {"all-reduce": 1}
+    assert dict(sent) == solution.predicted.comm_bytes
+    assert solution.predicted.comm_s == pytest.approx(RingModel(cpu, (4,)).time("all-reduce", (0,), 2 * 4 * 4096))
+
+
+def test_sums_that_follow_from_each_other_are_not() -> None:
+    def deviation(x: jax.Array) -> jax.Array:
+        return ((x - x.mean(0)) ** 2).mean(0)
+
+    def softmax(x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(x, axis=0)
+
+    def different(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return x.max(0), x.sum(0)
+
+    for function, together in ((deviation, {}), (softmax, {}), (different, {}), (normalised, {(2.0, True)})):
+        problem = build_problem(graph_of(function, spec(64, 4096)))
+        found = made_together(problem, tie_repeats(problem), ())
+        assert {(c.times, c.awaited) for c in found.values()} == set(together)
