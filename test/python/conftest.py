@@ -27,6 +27,11 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 gc.set_threshold(100_000, 20, 100)
 
 
+def pytest_sessionfinish() -> None:
+    """pytest looks at all objects several times before it ends, ten seconds of each worker: at none of these."""
+    gc.freeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--xla-defaults", action="store_true", help="XLA compiles as it does for users, not quickly")
 

@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from sources import OURS, RHINO, ROOT, SOURCES, imports, package_of, where, within
+from sources import OURS, RHINO, ROOT, SOURCES, imports, package_of, tree, where, within
 
 PLANNING = (
     "schema", "program", "machine", "sharding", "microbatch", "recompute", "pipeline", "reshard", "kernels", "solver",
@@ -32,6 +32,12 @@ PRIVATE_ROOTS = (
 # The differential test takes jax's own test programs, which are only there.
 PRIVATE_HOMES = [*sorted((RHINO / "compile").glob("_jax*.py")), ROOT / "bench/differential/harnesses.py"]
 MAX_LINES = 450
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    tree.cache_clear()
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -197,8 +203,7 @@ def test_no_circle_of_packages() -> None:
 
 def lines_of(path: Path, blocks: Callable[[ast.AST], bool]) -> set[int]:
     """The lines of the statements for which `blocks` is true."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and blocks(node))
+    found = (node for node in ast.walk(tree(path)) if isinstance(node, ast.stmt) and blocks(node))
     return {line for node in found for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
@@ -265,10 +270,9 @@ def complaints(path: Path) -> Iterator[str]:
     name = path.relative_to(ROOT)
     if text.count("\n") > MAX_LINES:
         yield f"{name}: {text.count(chr(10))} lines, more than are read in one sitting; split it by what its parts know"
-    tree = ast.parse(text)
-    if not ast.get_docstring(tree):
+    if not ast.get_docstring(tree(path)):
         yield f"{name}: no docstring; say what the file owns and what it must not know"
-    defines = any(not isinstance(node, ast.Expr | ast.ImportFrom | ast.Import) for node in tree.body)
+    defines = any(not isinstance(node, ast.Expr | ast.ImportFrom | ast.Import) for node in tree(path).body)
     if defines and "from __future__ import annotations" not in text:
         yield f"{name}: no 'from __future__ import annotations'"
 
@@ -294,7 +298,7 @@ def swallows(handler: ast.ExceptHandler) -> bool:
 def test_nothing_swallows_every_exception() -> None:
     wrong = []
     for path in OURS:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ExceptHandler) and swallows(node):
                 wrong.append(where(path, node.lineno))
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
@@ -307,20 +311,15 @@ def test_nothing_swallows_every_exception() -> None:
     "source", ["except Exception:\n    pass", "except:\n    ...", "except (OSError, Exception):\n    continue"]
 )
 def test_a_swallowed_exception_is_recognised(source: str) -> None:
-    tree = ast.parse(f"for _ in ():\n  try:\n    f()\n  {source.replace(chr(10), chr(10) + '  ')}")
-    assert [swallows(node) for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)] == [True]
+    parsed = ast.parse(f"for _ in ():\n  try:\n    f()\n  {source.replace(chr(10), chr(10) + '  ')}")
+    assert [swallows(node) for node in ast.walk(parsed) if isinstance(node, ast.ExceptHandler)] == [True]
 
 
 def test_a_handled_exception_is_not_called_swallowed() -> None:
-    tree = ast.parse("try:\n  f()\nexcept OSError:\n  pass\nexcept Exception as e:\n  report(e)")
-    assert [swallows(node) for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)] == [False, False]
+    parsed = ast.parse("try:\n  f()\nexcept OSError:\n  pass\nexcept Exception as e:\n  report(e)")
+    assert [swallows(node) for node in ast.walk(parsed) if isinstance(node, ast.ExceptHandler)] == [False, False]
 
 
 def test_no_function_rebinds_a_module_global() -> None:
-    wrong = [
-        where(path, node.lineno)
-        for path in OURS
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Global)
-    ]
+    wrong = [where(path, node.lineno) for path in OURS for node in ast.walk(tree(path)) if isinstance(node, ast.Global)]
     assert not wrong, "\n".join(wrong)

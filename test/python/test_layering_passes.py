@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from sources import RHINO, SOURCES, imports, package_of, where
+from sources import RHINO, SOURCES, imports, package_of, tree, where
 
 PHASES = sorted(path.name for path in (RHINO / "passes").iterdir() if (path / "__init__.py").is_file())
 
@@ -15,7 +15,7 @@ PHASES = sorted(path.name for path in (RHINO / "passes").iterdir() if (path / "_
 def names_of(path: Path) -> Iterator[tuple[int, str]]:
     """The modules of a file's imports, and those that it names in text, as tables of what is loaded later do."""
     yield from imports(path)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.:]+", node.value):
             yield node.lineno, node.value.partition(":")[0]
 
@@ -37,9 +37,9 @@ def test_a_phase_of_passes_is_known_to_the_registry_alone() -> None:
     assert len(PHASES) >= 6 and not wrong, "\n".join(wrong)
 
 
-def runs_passes(tree: ast.AST) -> list[int]:
+def runs_passes(parsed: ast.AST) -> list[int]:
     """Lines that call a pass, or MLIR's pass manager: `X.run(module, log)`, `PassManager.parse(..)`."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    calls = [node for node in ast.walk(parsed) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     return [
         node.lineno
         for node in calls
@@ -54,7 +54,7 @@ def test_passes_do_not_call_passes() -> None:
         where(path, line)
         for phase in PHASES
         for path in sorted((RHINO / "passes" / phase).glob("*.py"))
-        for line in runs_passes(ast.parse(path.read_text(encoding="utf-8")))
+        for line in runs_passes(tree(path))
     ]
     assert not wrong, "\n".join(wrong)
 
