@@ -5,6 +5,7 @@ Owns what can be (docs/design/offload.md). Knows no IR; the rewrite is `rhino.ir
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -45,12 +46,13 @@ def hosted_updates(graph: Graph) -> list[HostedUpdate]:
 
     State that is in the host's memory already stays there. Time is linear in ops but for sorting them.
     """
+    returned = Counter(graph.outputs)
     state = {
         a.value: k
         for k, a in enumerate(graph.arguments)
         if a.role == "opt_state" and a.alias >= 0 and a.value not in graph.hosted
         if graph.values[a.value].nbytes >= LEAST_BYTES and a.value not in graph.stages
-        if graph.outputs.count(graph.outputs[a.alias]) == 1
+        if returned[graph.outputs[a.alias]] == 1
     }
     if not state:
         return []

@@ -61,6 +61,7 @@ class Options:
       deadline: when the best plan so far is returned, and when a search gives up that found none.
       life: when values live, and how often each is held at once; `lifetimes(graph)` by default.
       prepared: the problem of the graph and its ties, where they were made before (`prepare`).
+      smallest: whether, where nothing fits, the smallest plan is looked for: the message names what that needs.
     """
 
     level: str = "O1"
@@ -70,6 +71,7 @@ class Options:
     deadline: Deadline = NEVER
     life: Lifetimes | None = None
     prepared: tuple[Problem, Quotient] | None = None
+    smallest: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,7 @@ class MeshSearch:
         # Only for the message: one mesh is enough.
         c = min(self.outcome.failed.values(), key=lambda c: c.best.peak_bytes)
         late = self.deadline.over(found=False)
-        least = c.best if late else smallest(c.setting, self.limit, c.best)
+        least = smallest(c.setting, self.limit, c.best) if self.options.smallest and not late else c.best
         return explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, least, late, parts)
 
     @property

@@ -158,3 +158,22 @@ def test_what_xla_makes_of_it(gpu_compiler: None) -> None:
             assert 0 < timeline.exposed_s[way] <= timeline.sent_s[way] * 1.001
     with pytest.raises(rhino.RhinoError, match="cannot be met"):
         rhino.parallelize(step, memory_limit="25MiB", offload="none", **options).plan(shapes, batch)
+
+
+def test_the_smallest_plan_is_looked_for_only_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes longer than the search: not where the hosts then keep what does not fit."""
+    options: dict[str, Any] = {"cluster": with_hosts(), "microbatches": 1, "mesh": (8,), "donate_argnums": 0}
+
+    def message(name: str, **further: Any) -> str:
+        init, step, batch = model(CHAINS[name][0]())
+        shapes = jax.eval_shape(init, jax.random.key(0))
+        with pytest.raises(rhino.RhinoError, match="cannot be met") as told:
+            rhino.parallelize(step, **options, **further).plan(shapes, batch)
+        return str(told.value)
+
+    assert message("lamb", memory_limit="3MiB") == message("lamb", memory_limit="3MiB", offload="none")
+    monkeypatch.setattr("rhino.sharding.planner.smallest", lambda *given: pytest.fail("it was looked for"))
+    init, step, batch = model(optax.adam(1e-3))
+    planned = rhino.parallelize(step, memory_limit="4.5MiB", **options)
+    plan = planned.plan(jax.eval_shape(init, jax.random.key(0)), batch)
+    assert any(tensor.memory == "pinned_host" for tensor in plan.arguments)

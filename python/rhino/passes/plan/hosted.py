@@ -6,7 +6,7 @@ Owns of how many updates the state is there (docs/design/offload.md). How the st
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhino.errors import NothingFits
 from rhino.ir.microbatch.one_program import OneProgram
@@ -31,8 +31,13 @@ class Searched:
     solution: Solution
 
 
+def may_keep_state(graph: Graph, cluster: Cluster) -> bool:
+    """Whether the devices have a host and the step has state; not all of it is such that the host can keep it."""
+    return bool(cluster.device.host_bandwidth_bytes_s) and any(a.role == "opt_state" for a in graph.arguments)
+
+
 def search_hosted(
-    graph: Graph, cluster: Cluster, options: Options, search: Callable[[int], Searched]
+    graph: Graph, cluster: Cluster, options: Options, search: Callable[[int, Options], Searched]
 ) -> Searched | None:
     """The fastest plan found with state of so few updates in the host's memory as it takes to fit, the largest first.
 
@@ -48,10 +53,10 @@ def search_hosted(
     Raises:
       NothingFits: nor does anything so.
     """
-    updates = hosted_updates(graph) if cluster.device.host_bandwidth_bytes_s else []
+    updates = hosted_updates(graph) if may_keep_state(graph, cluster) else []
     if not updates:
         return None
-    found = [search(len(updates))]
+    found = [search(len(updates), options)]
     limit = options.memory_limit or cluster.device.plan_bytes
     few, enough = 0, len(updates)
     guess = _enough(updates, graph, found[0].solution, int(limit * AIM))
@@ -61,7 +66,7 @@ def search_hosted(
         if not few < count < enough or options.deadline.over(found=True):
             break
         try:
-            found.append(search(count))
+            found.append(search(count, replace(options, smallest=False)))
             enough = count
         except NothingFits:
             few = count

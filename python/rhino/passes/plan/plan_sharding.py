@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from jaxlib.mlir import ir
@@ -26,7 +27,7 @@ from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
 from rhino.machine.padding import describe, gains
 from rhino.passes.entry import main_function, topology_cluster
-from rhino.passes.plan.hosted import Searched, search_hosted
+from rhino.passes.plan.hosted import Searched, may_keep_state, search_hosted
 from rhino.passes.registry import Pass, asked, made, option, register
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution
@@ -205,29 +206,32 @@ class PlanSharding(Pass):
         """The fastest program that fits; state is kept in the host's memory only where none does without."""
         kept = any(RhinoHosted.name in held for held in functions.argument_attributes(functions.find(module, "main")))
 
-        def search(updates: int | None) -> Searched:
+        def search(updates: int | None, options: Options) -> Searched:
             chooses = self.remat == "auto"
             programs = OneProgram(module, graph, self.statistics, self.microbatches, chooses, updates)
             if programs.graph(programs.fewest) is None:
                 raise programs.refused[programs.fewest]
             return Searched(programs, *plan_in_parts(programs, cluster, options, log.session.progress))
 
+        may_keep = self.offload != "none" and may_keep_state(graph, cluster)
         nothing = NothingFits("there is no optimizer state that the hosts can keep")
-        try:
-            if self.offload != "needed":
-                return search(0 if kept else None)
-        except NothingFits as error:
-            if self.offload == "none":
-                raise
-            nothing = error
+        if self.offload != "needed":
+            try:
+                return search(0 if kept else None, replace(options, smallest=not may_keep))
+            except NothingFits as error:
+                nothing = error
+        if not may_keep:
+            raise nothing
         try:
             found = search_hosted(graph, cluster, options, search)
         except NothingFits as least:
             message = f"even with optimizer state on the hosts, {least.message}"
             raise NothingFits(message, least.remedy) from nothing
-        if found is None:
+        if found is not None:
+            return found
+        if self.offload == "needed":
             raise nothing
-        return found
+        return search(0 if kept else None, options)  # for the message: it is of the smallest plan
 
 
 def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
