@@ -98,7 +98,7 @@ class Costs:
         return cls(
             times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.launches, times.heavy,
             model.host_bytes_s,
-            back_end=model.back_end, window=model.window if times.hideable else 0.0, hideable=times.hideable,
+            back_end=model.back_end, window=times.window, hideable=times.hideable,
             beside=times.beside, combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
             carving=times.carving,
         )  # fmt: skip

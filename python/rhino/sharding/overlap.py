@@ -110,7 +110,7 @@ def _early(problem: Problem, quotient: Quotient) -> frozenset[int]:
 @once
 def _made_beside(graph: Graph) -> AbstractSet[int]:
     """What products make beside others, at least half as large and of the same operand, that no product waits for."""
-    leads = _leads(graph)
+    leads = leads_to_products(graph)
     products = [op for op in graph.ops if op.name in CONTRACTIONS and op.results]
     last: dict[tuple[int, int], list[Op]] = {}
     for op in products:
@@ -130,7 +130,7 @@ def _made_beside(graph: Graph) -> AbstractSet[int]:
     }
 
 
-def _leads(graph: Graph) -> Sequence[bool]:
+def leads_to_products(graph: Graph) -> Sequence[bool]:
     """Per value, whether a product, or a kernel, follows from it in the step, be it in a later trip of a loop."""
     found = [False] * len(graph.values)
     edges = [*_edges(graph)]

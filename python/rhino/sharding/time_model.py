@@ -14,6 +14,7 @@ from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_s
 from rhino.program.data import Graph
 from rhino.sharding.carved import carving_seconds
 from rhino.sharding.combining import Combined, combinable, made_together
+from rhino.sharding.interrupted import uninterrupted
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
 from rhino.sharding.overlap import WINDOW, beside_transfers, hideable_transfers, stored_transfers
@@ -77,7 +78,8 @@ class ProgramTimes:
 
     `seconds`, `launches` and `heavy` are the model's; the tied transfers `hideable`, and of them those of activations,
     `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides` are of manual
-    computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`.
+    computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`; `window` is the
+    share of computing that hideable ones can run beside.
     """
 
     problem: Problem
@@ -92,19 +94,23 @@ class ProgramTimes:
     insides: Mapping[int, Inside]
     apart: Mapping[int, float]
     carving: Mapping[int, tuple[float, float]]
+    window: float
 
     @classmethod
     def of(cls, problem: Problem, quotient: Quotient, model: TimeModel) -> ProgramTimes:
         """What a model says of a program, its classes tied."""
         graph, cluster = problem.graph, model.cluster
         beside = beside_transfers(problem, quotient, cluster)
+        hideable = hideable_transfers(problem, quotient, cluster) | beside
         stored = stored_transfers(problem, quotient)
-        return cls(
-            problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
-            hideable_transfers(problem, quotient, cluster) | beside, beside,
+        combines = (
             made_together(problem, quotient, stored) | combinable(problem, quotient, stored)
             if model.starts_shared
-            else {},
-            insides(graph, cluster), apart_seconds(graph, cluster),
-            carving_seconds(problem, quotient, cluster),
+            else {}
+        )
+        most = uninterrupted(problem, quotient, combines, stored, model.back_end)
+        return cls(
+            problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
+            hideable, beside, combines, insides(graph, cluster), apart_seconds(graph, cluster),
+            carving_seconds(problem, quotient, cluster), min(model.window, most) if hideable else 0.0,
         )  # fmt: skip

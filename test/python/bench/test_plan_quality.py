@@ -123,7 +123,7 @@ def test_models_have_names_of_their_own() -> None:
     assert len({model.name for model in FULL}) == len(FULL)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_second_run_plans_nothing_again() -> None:
     command = [sys.executable, "-m", "bench.plan_quality", "--quick", "--no-compile", "--json", "-"]
     command += ["--only", "mlp-tiny"]

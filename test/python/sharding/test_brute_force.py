@@ -113,7 +113,7 @@ def test_two_axes_are_never_better_and_mostly_exact() -> None:
 MESHES = st.sampled_from(((4,), (2, 2), (8,), (2, 4), (4, 2), (2, 2, 2)))
 
 
-@thorough
+@settings(thorough, max_examples=20)  # each enumerates all plans
 @given(st.data(), graphs(), PER_FLOP, MESHES, st.booleans())
 def test_all_axes_at_once_are_exact(
     data: st.DataObject, graph: Graph, per_flop: float, mesh: tuple[int, ...], merge: bool
