@@ -46,7 +46,7 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
     "towers": ("towers", {"stages": 4}, (16, 12, 16), ""),
     "not donated": ("towers", {"stages": 4, "donate_argnums": ()}, (16, 12, 16), "long"),
     # Stages of 3, 3 and 2 devices, each with a mesh of its own.
-    "uneven": ("towers", {"stages": 3}, (16, 12, 16), "slow"),
+    "uneven": ("towers", {"stages": 3}, (16, 12, 16), "long"),
     # Two replicas of each stage, which do not divide the batch: a stage is one then, on the devices of both.
     "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), "slow"),
     "transformer": ("transformer", {"stages": 2}, (16, 12, 16), "long"),

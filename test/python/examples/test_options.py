@@ -32,7 +32,7 @@ def count(params: Any) -> int:
     "changes",
     [
         pytest.param({"remat": True, "saved": "dots_with_no_batch_dims_saveable"}, marks=pytest.mark.long),
-        {"remat": True, "saved": "everything_saveable"},
+        pytest.param({"remat": True, "saved": "everything_saveable"}, marks=pytest.mark.long),
     ],
 )
 def test_what_is_saved_changes_no_result(name: str, changes: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ PER_FLOP = st.sampled_from((0.0, 0.1, 1.0))
 ALPHA, BETA = 7.0, 1.0
 
 thorough = settings(
-    max_examples=40,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
@@ -161,7 +161,9 @@ def test_overlap_is_exact(data: st.DataObject, graph: Graph, per_flop: float, me
 def test_level_o2_finds_the_best_plan_of_all_meshes(graph: Graph, per_flop: float, devices: int) -> None:
     seconds = seconds_of(graph, per_flop)
     meshes = {4: ((4,), (2, 2)), 8: ((8,), (2, 4), (4, 2), (2, 2, 2))}[devices]
-    expected = min(least_total(costs_of(graph, line(*mesh), seconds, tie=False), {}) for mesh in meshes)
+    # The search knows that nothing is in a loop here, where parts would be carved out and sums written apart.
+    all_costs = (costs_of(graph, line(*mesh), seconds, tie=False) for mesh in meshes)
+    expected = min(least_total(replace(costs, carving={}, apart={}), {}) for costs in all_costs)
     cluster = replace(Cluster.load("dgx-h100:1"), devices_per_host=devices)
     model = Textbook(cluster, lambda sizes: line(*sizes), lambda _: seconds)
     found = plan_sharding(graph, cluster, Options(level="O2"), model=model)
