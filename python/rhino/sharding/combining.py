@@ -28,9 +28,9 @@ class Combined:
     least: float = 0.0
     awaited: bool = False
 
-    def bytes_of(self, nbytes: float) -> float:
-        """Bytes of the one that a collective of so many becomes a part of."""
-        return max(self.times * nbytes, self.least)
+    def bytes_of(self, nbytes: float, most: float) -> float:
+        """Bytes of the one that a collective of so many becomes a part of, of which XLA makes none of over `most`."""
+        return max(nbytes, min(most, max(self.times * nbytes, self.least)))
 
 
 ALONE = Combined()

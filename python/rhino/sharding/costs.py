@@ -150,7 +150,7 @@ class Costs:
 
     def step_seconds(self, step: RouteStep, combined: Combined = ALONE) -> float:
         """Seconds of one collective, which XLA may combine with others."""
-        together = min(self.back_end.combined_bytes(step.kind), combined.bytes_of(step.nbytes))
+        together = combined.bytes_of(step.nbytes, self.back_end.combined_bytes(step.kind))
         return shared_seconds(self.comm, step.kind, step.axes, step.nbytes, together)
 
     def route(self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:

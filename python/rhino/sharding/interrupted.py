@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from rhino.program.data import Graph, once
-from rhino.sharding.combining import Combined
+from rhino.sharding.combining import ALONE, Combined
 from rhino.sharding.overlap import leads_to_products
 from rhino.sharding.problem import LayoutTransfer, Problem, leading
 from rhino.sharding.symmetry import Quotient
@@ -37,9 +37,9 @@ def uninterrupted(
 
     def starts(transfer: LayoutTransfer, count: int) -> float:
         nbytes = max(1, graph.values[transfer.value].nbytes)
-        together = combines[transfer.index].bytes_of(nbytes) if transfer.index in combines else nbytes
-        limit = back_end.combined_bytes(_KINDS[transfer.kind])
-        return count * transfer.trips * nbytes / max(nbytes, min(limit, together))
+        combined = combines.get(transfer.index, ALONE)
+        most = back_end.combined_bytes(_KINDS[transfer.kind])
+        return count * transfer.trips * nbytes / combined.bytes_of(nbytes, most)
 
     sums = sum(
         starts(transfer, count)

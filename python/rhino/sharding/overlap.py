@@ -130,6 +130,7 @@ def _made_beside(graph: Graph) -> AbstractSet[int]:
     }
 
 
+@once
 def leads_to_products(graph: Graph) -> Sequence[bool]:
     """Per value, whether a product, or a kernel, follows from it in the step, be it in a later trip of a loop."""
     found = [False] * len(graph.values)

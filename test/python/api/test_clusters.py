@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import jax
@@ -27,7 +26,7 @@ def test_remote_plan_has_partition_specs_and_cannot_run() -> None:
         step.init(init, jax.random.key(0))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax_plugins.xla_cuda13") is None, reason="needs rhino-jax[gpu-aot]")
+@pytest.mark.usefixtures("gpu_compiler")
 def test_remote_compile_needs_no_device() -> None:
     step = rhino.parallelize(train_step, cluster="dgx-h100:1", donate_argnums=0)
     exe = step.compile(abstract_state(), make_batch(64))
@@ -68,7 +67,7 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 def test_memory_limit_that_cannot_be_met() -> None:
     step = rhino.parallelize(lambda w, x: x @ w, memory_limit="1KiB")
     with pytest.raises(
-        rhino.RhinoError, match=r"test_clusters\.py:69:1: memory limit .* cannot be met on local:1.*\bw\b"
+        rhino.RhinoError, match=r"test_clusters\.py:68:1: memory limit .* cannot be met on local:1.*\bw\b"
     ):
         step.plan(jnp.ones((512, 512)), jnp.ones((8, 512)))
 

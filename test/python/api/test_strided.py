@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -306,7 +305,7 @@ def test_a_cluster_that_is_not_here_has_specs_of_the_original_shapes() -> None:
         assert len(spec) <= leaf.ndim
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax_plugins.xla_cuda13") is None, reason="needs rhino-jax[gpu-aot]")
+@pytest.mark.usefixtures("gpu_compiler")
 def test_compiling_for_devices_that_are_not_here() -> None:
     step = rhino.parallelize(train_step, cluster="dgx-h100:1", donate_argnums=0)
     exe = step.compile(abstract_state(), make_batch())

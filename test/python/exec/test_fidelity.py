@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 
 import pytest
 
@@ -14,13 +13,8 @@ from rhino.compile import collective_bytes
 _LIMIT = 40 * 2**30
 
 
-COMPILER = pytest.mark.skipif(
-    importlib.util.find_spec("jax_plugins.xla_cuda13") is None, reason="needs rhino-jax[gpu-aot]"
-)
-
-
 @pytest.mark.slow
-@COMPILER
+@pytest.mark.usefixtures("gpu_compiler")
 @pytest.mark.parametrize("cluster", ["dgx-h100:1", pytest.param("dgx-h100:16", marks=pytest.mark.long)])
 def test_gpt_1p3b_compiles_to_what_was_predicted(cluster: str) -> None:
     config = dataclasses.replace(gpt.PRESETS["1.3b"], scan=True, remat=True)
@@ -41,7 +35,7 @@ def test_gpt_1p3b_compiles_to_what_was_predicted(cluster: str) -> None:
 
 
 @pytest.mark.slow
-@COMPILER
+@pytest.mark.usefixtures("gpu_compiler")
 @pytest.mark.parametrize("scores", ["kept", pytest.param("made again", marks=pytest.mark.long)])
 def test_a_scan_keeps_scores_in_one_order_and_reads_them_in_another(scores: str) -> None:
     config = dataclasses.replace(

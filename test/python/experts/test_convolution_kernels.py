@@ -30,7 +30,7 @@ def step(kernels: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], jax.A
     return [k - 0.1 * g for k, g in zip(kernels, gradients, strict=True)], value
 
 
-# A CPU multiplies bfloat16 as float32, and XLA moves the conversion before the gather.
+# XLA: wire-widened
 @pytest.mark.parametrize(("cluster", "itemsize"), [("cpu:1", 4), ("dgx-h100:1", 2)])
 def test_they_are_gathered_once(cluster: str, itemsize: int, request: pytest.FixtureRequest) -> None:
     if cluster != "cpu:1":

@@ -5,7 +5,6 @@ Each pair is a training step whose weights are split by columns, and by rows whe
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import Any
 
@@ -114,7 +113,7 @@ def test_the_search_splits_every_chunk(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("jax_plugins.xla_cuda13") is None, reason="needs rhino-jax[gpu-aot]")
+@pytest.mark.usefixtures("gpu_compiler")
 @pytest.mark.parametrize("name", ["qkv", "swiglu", "lstm"])
 def test_nothing_moves_on_h100s(name: str) -> None:
     assert MOVING.isdisjoint(compiled_bytes(PAIRS[name][0], True, "h100", width=64, scan=True))
