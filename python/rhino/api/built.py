@@ -79,16 +79,15 @@ class Built:
         """Whether a call with these flat arguments is this one."""
         if tree != self.trace.in_tree or statics != self.statics:
             return False
-        avals = self._avals
-        for i, leaf in enumerate(leaves):
-            if isinstance(leaf, jax.core.Tracer):
-                return False
-            # A step returns arrays with the very same abstract value each time: no need to compare its parts.
-            aval = getattr(leaf, "aval", None)
-            if aval is None or aval is not avals[i]:
-                if leaf_key(leaf) != self.keys[i]:
+        if any(issubclass(kind, jax.core.Tracer) for kind in set(map(type, leaves))):
+            return False
+        # A step returns arrays with the very same abstract value each time: no need to compare its parts.
+        avals = [getattr(leaf, "aval", None) for leaf in leaves]
+        for i, (aval, known) in enumerate(zip(avals, self._avals, strict=True)):
+            if aval is not known or aval is None:
+                if leaf_key(leaves[i]) != self.keys[i]:
                     return False
-                avals[i] = aval
+                self._avals[i] = aval
         return True
 
     def prepare(self, cluster: Cluster) -> None:

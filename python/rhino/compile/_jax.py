@@ -17,7 +17,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -208,7 +208,7 @@ def lower_signature(signature: MainSignature, devices: Sequence[Any]) -> jax.sta
         donate_argnums=signature.donated,
         keep_unused=True,  # the signature is flat and fixed: no argument may be dropped
     )
-    with wide_types(signature), warnings.catch_warnings():
+    with wide_types(has_wide_types(signature)), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "some donated buffers were not usable": the empty function uses none
         return jitted.lower(*arguments)
 
@@ -278,13 +278,15 @@ def lowered_devices(lowered: jax.stages.Lowered) -> list[Any]:
     return list(lowered._lowering._device_list)
 
 
-@contextlib.contextmanager
-def wide_types(signature: MainSignature) -> Iterator[None]:
-    """Turns 64-bit types on where the signature has them, or jax would silently narrow them."""
+def wide_types(wanted: bool) -> contextlib.AbstractContextManager[object]:
+    """Turns 64-bit types on where they are wanted, or jax would silently narrow them."""
+    return jax.enable_x64(True) if wanted else contextlib.nullcontext()
+
+
+def has_wide_types(signature: MainSignature) -> bool:
+    """Whether the signature has 64-bit types."""
     tensors = signature.arguments + signature.results
-    wide = any(t.dtype in ("f64", "i64", "ui64", "complex<f64>") for t in tensors)
-    with jax.enable_x64(True) if wide else contextlib.nullcontext():
-        yield
+    return any(t.dtype in ("f64", "i64", "ui64", "complex<f64>") for t in tensors)
 
 
 def register_array_type(cls: type, convert: Callable[[Any], jax.Array]) -> None:

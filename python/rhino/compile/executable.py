@@ -58,6 +58,7 @@ class Executable:
         self.seconds = seconds
         self.compiled = compiled
         self._signature = signature
+        self._is_wide = _jax.has_wide_types(signature)
         self._bytecode = bytecode
         self._options = options
 
@@ -119,7 +120,7 @@ class Executable:
                 f"this executable was compiled for {self.target} without a device and cannot run",
                 "compile for cpu or cuda to run it",
             )
-        with _jax.wide_types(self._signature):
+        with _jax.wide_types(self._is_wide):
             return self.compiled(*arguments, **keywords)
 
     def on(self, devices: Sequence[Any]) -> Executable:
