@@ -45,7 +45,8 @@ class Step:
       measured_s: of one step, the least of some blocks of steps.
       peak_bytes: the most that XLA's allocator gave.
       kernels: by instruction, seconds in a step and how many kernels.
-      hlo: XLA's program.
+      hlo: XLA's program without CUDA graphs, whose kernels these are.
+      apart_s: of a step of that program; None where `measured_s` is of it, too, and not of one with graphs.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Step:
     peak_bytes: int
     kernels: Mapping[str, tuple[float, float]]
     hlo: str
+    apart_s: float | None = None
 
     def save(self, folder: Path) -> None:
         """Write it, without what the program says of its source."""
@@ -120,8 +122,8 @@ def steps() -> Iterator[Step]:
 
 
 def timeline(step: Step) -> Timeline:
-    """By its device's preset."""
-    return read_timeline(step.hlo, Cluster.load(step.preset))
+    """By its device's preset, of what `measured_s` is of."""
+    return read_timeline(step.hlo, Cluster.load(step.preset), graphs=step.apart_s is not None)
 
 
 def judged(step: Step, predicted: Predicted) -> JudgedStep:
@@ -130,7 +132,7 @@ def judged(step: Step, predicted: Predicted) -> JudgedStep:
     plain = replace(cluster, device=replace(cluster.device, kernels=None), efficiency=Efficiency())
     found = timeline(step)
     return JudgedStep(
-        step.name, step.preset, step.name in SEEN, step.measured_s, predicted.step_time_s, found.total_s,
+        step.name, step.preset, step.name in SEEN, step.measured_s, predicted.period_s, found.period_s,
         read_timeline(step.hlo, plain).total_s, step.by_kind(found), step.peak_bytes, predicted.peak_bytes,
     )  # fmt: skip
 
@@ -144,7 +146,7 @@ def judge() -> list[JudgedStep]:
             return planned(case, part_of(device, 1)).plan.predicted
 
         own = CALIBRATED.get(step.preset)
-        calibrated_s = predicted(Cluster.load(own)).step_time_s if own is not None else None
+        calibrated_s = predicted(Cluster.load(own)).period_s if own is not None else None
         found.append(replace(judged(step, predicted(Cluster.load(step.preset))), calibrated_s=calibrated_s))
     return found
 

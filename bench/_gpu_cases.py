@@ -20,7 +20,7 @@ import rhino
 class Case:
     """A preset of examples/models with a batch that one GPU of 80 GB holds, and fields of its configuration changed.
 
-    `limit` is the memory that its plan may take, by default the GPU's.
+    `limit` is the memory that its plan may take, by default the GPU's; within less, layers are computed again.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Case:
     batch: int
     changes: Mapping[str, Any] = field(default_factory=dict)
     limit: str | None = None
+    microbatches: int = 1
     seconds: float = 2.0
 
 
@@ -50,6 +51,22 @@ CASES: tuple[Case, ...] = (
     Case("lstm-250m", "lstm", "250m", 128),
     Case("mlp-wide", "mlp", "wide", 1024),
     Case("mlp-deep", "mlp", "deep", 4096),
+    # What is not as written: micro-batches in a loop, layers computed again.
+    Case("gpt-1.3b-in-4", "gpt", "1.3b", 16, {"layers": 8}, microbatches=4),
+    Case("gpt-1.3b-again", "gpt", "1.3b", 8, {"layers": 8}, limit="14GiB"),
+    # What one of 128 devices has of a batch: kernels of microseconds.
+    Case("resnet50-b2", "convnet", "resnet50", 2),
+    Case("bert-large-b2", "bert", "large", 2),
+    Case("vit-l16-b2", "vit", "l16", 2),
+    Case("clip-b16-b4", "clip", "b16", 4, {"scan": True}),
+    Case("t5-base-b1", "t5", "base", 1, {"scan": True}),
+    Case("gpt-350m-b1", "gpt", "350m", 1),
+    Case("wide-resnet-b1", "wide_resnet", "250m", 1),
+    Case("dlrm-kaggle-b128", "dlrm", "kaggle", 128),
+    Case("lstm-250m-b4", "lstm", "250m", 4),
+    Case("mlp-wide-b8", "mlp", "wide", 8),
+    Case("mlp-deep-b32", "mlp", "deep", 32),
+    Case("unet-64-b2", "unet", "adm-64", 2),
 )
 QUICK: tuple[Case, ...] = (
     Case("mlp-tiny", "mlp", "tiny", 16, seconds=0.2),
@@ -69,11 +86,13 @@ class Planned:
 
 
 def planned(case: Case, cluster: rhino.Cluster) -> Planned:
-    """The case's plan for a cluster of one device: one program, its batch in one piece."""
+    """The case's plan for a cluster of one device: one program."""
     model = importlib.import_module(f"examples.models.{case.module}")
     config = dataclasses.replace(model.PRESETS[case.preset], **case.changes)
     init, train_step = model.make_train_step(config)
     batch = model.example_batch(config, case.batch)
-    step = rhino.parallelize(train_step, cluster=cluster, donate_argnums=(0,), microbatches=1, memory_limit=case.limit)
+    step = rhino.parallelize(
+        train_step, cluster=cluster, donate_argnums=(0,), microbatches=case.microbatches, memory_limit=case.limit
+    )
     shapes = jax.eval_shape(init, jax.random.key(0))
     return Planned(init, step, shapes, batch, step.plan(shapes, batch))

@@ -2,8 +2,8 @@
 
     python -m bench._gpu_step CASE.json RESULT.json LOCK [FOLDER]
 
-Owns what bench.gpu runs in a process of its own, so that a step which does not fit fails alone. Tracing and planning
-need no GPU; compiling and running hold the lock, one process at a time.
+Owns what bench.gpu runs in a process of its own, so that a step which does not fit fails alone. Many trace, plan and
+judge at once; while one compiles and runs, none does: the host's launches decide what a small step takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import fcntl
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ import jax
 
 import rhino
 from bench._device_steps import Step, judged
-from bench._gpu_cases import Case, planned
+from bench._gpu_cases import Case, Planned, planned
 from rhino.machine.catalog import preset_names, read_preset
 from rhino.machine.profiled import Kernels, profiled
 
-# Kernels of a CUDA graph have no names of their own in a profile; steps of milliseconds take as long without graphs.
+# Kernels of a CUDA graph have no names of their own in a profile, so they are timed in a program without graphs.
 APART = {"xla_gpu_enable_command_buffer": ""}
 BLOCKS, PROFILED = 4, 3
 
@@ -49,28 +50,56 @@ def timed(step: Callable[..., Any], state: Any, batch: Any, seconds: float) -> t
 
 def measure(case: Mapping[str, Any], lock: Path, keep: Path | None) -> dict[str, Any]:
     """Times and bytes of a case, predicted and measured."""
-    it = planned(Case(**case), rhino.Cluster.local(1))
+    with _locked(lock, fcntl.LOCK_SH):
+        it = planned(Case(**case), rhino.Cluster.local(1))
     device = jax.local_devices()[0]
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        executable = it.step.lower(it.shapes, it.batch).compile(APART)
+    with _locked(lock, fcntl.LOCK_EX):
+        lowered = it.step.lower(it.shapes, it.batch)
+        executable = lowered.compile()
         batch = jax.device_put(it.batch, device)
         state, blocks = timed(executable, it.step.init(it.init, jax.random.key(0)), batch, case["seconds"])
         peak = int((device.memory_stats() or {}).get("peak_bytes_in_use", 0))
-        kernels = _kernels(executable, state, batch)
+        apart = lowered.compile(APART)
+        state, apart_blocks = timed(apart, state, batch, case["seconds"])
+        kernels = _kernels(apart, state, batch)
+    with _locked(lock, fcntl.LOCK_SH):
+        return _found(it, executable, apart, case["name"], (blocks, apart_blocks), peak, kernels, keep)
+
+
+def _found(
+    it: Planned,
+    executable: Any,
+    apart: Any,
+    name: str,
+    blocks: tuple[list[float], list[float]],
+    peak: int,
+    kernels: Kernels,
+    keep: Path | None,
+) -> dict[str, Any]:
+    """What was measured of a step, and of the same without graphs, beside what was predicted."""
+    device = jax.local_devices()[0]
     preset = _preset_of(it.step.cluster.device.kind)
-    ran = Step(case["name"], preset, f"jax {jax.__version__}", min(blocks), peak, kernels, executable.hlo_text())
+    ran = Step(name, preset, f"jax {jax.__version__}", min(blocks[0]), peak, kernels, apart.hlo_text(), min(blocks[1]))
     if keep is not None:
         ran.save(keep)
     return {
         **judged(ran, it.plan.predicted).record(),
         "device": device.device_kind,
-        "blocks_s": blocks,
+        "blocks_s": blocks[0],
+        "apart_s": ran.apart_s,
         "kernels": sum(count for _, count in kernels.values()),
         "kernels_s": sum(seconds for seconds, _ in kernels.values()),
         "xla_peak_bytes": executable.memory_analysis().peak_bytes,
         "compile_s": executable.seconds,
     }
+
+
+@contextmanager
+def _locked(lock: Path, how: int) -> Iterator[None]:
+    """A lock of this kind (`fcntl.LOCK_*`) on a file."""
+    with lock.open("w") as file:
+        fcntl.flock(file, how)
+        yield
 
 
 def _kernels(step: Callable[..., Any], state: Any, batch: Any) -> Kernels:

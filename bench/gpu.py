@@ -56,11 +56,12 @@ def tables(rows: list[Row]) -> list[Table]:
     """Steps, predicted over measured, and where the rest of a step and of its memory is."""
     rest = Table(
         "beside them",
-        ("step", "kernels over step", "kernels", "peak GiB", "by XLA", "compile s"),
+        ("step", "kernels over step", "without graphs ms", "kernels", "peak GiB", "by XLA", "compile s"),
         tuple(
             (
                 row["name"],
                 f"{row['kernels_s'] / row['measured_s']:.2f}",
+                f"{1e3 * row['apart_s']:.2f}",
                 f"{row['kernels']:.0f}",
                 gib(row["peak_bytes"]),
                 gib(row["xla_peak_bytes"]),

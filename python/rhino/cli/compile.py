@@ -207,6 +207,7 @@ def _print_timeline(timeline: Timeline, cluster: Cluster) -> None:
     from rich.table import Table
 
     from rhino.machine.units import seconds
+    from rhino.report.rows import host_line
 
     console = Console(highlight=False)
     total = f"{seconds(timeline.total_s)} a step, {timeline.kernels:,} kernels"
@@ -219,6 +220,8 @@ def _print_timeline(timeline: Timeline, cluster: Cluster) -> None:
     for kind, spent_s in timeline.sent_s.items():
         table.add_row(kind, seconds(spent_s), seconds(timeline.exposed_s.get(kind, 0.0)))
     console.print(table)
+    if waiting := host_line(timeline.period_s, timeline.total_s):
+        console.print(waiting)
     if timeline.unknown_loops:
         console.print(f"{timeline.unknown_loops} loops whose trips XLA does not say are counted once")
 

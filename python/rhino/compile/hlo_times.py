@@ -118,6 +118,11 @@ class HloTimes:
         return launch_s(self.cluster) + max(arithmetic_s, known.nbytes / memory_bytes_s(self.cluster))
 
 
+def is_convolution(instruction: Instruction) -> bool:
+    """Whether it calls a library's convolution."""
+    return instruction.opcode == "custom-call" and _target(instruction).startswith("__cudnn$conv")
+
+
 def product_in(
     module: HloModule, computation: Computation, instruction: Instruction
 ) -> tuple[MatrixProduct, str] | None:

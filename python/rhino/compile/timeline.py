@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rhino.compile.collectives import site_of
 from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
 from rhino.compile.hlo_loops import trip_count
-from rhino.compile.hlo_times import HloTimes
+from rhino.compile.hlo_times import HloTimes, is_convolution
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
+from rhino.machine.host import Starting, host_rates
 
 # Copies between the memories of a device and its host; each way they come one after the other.
 FROM_HOST, TO_HOST = "from-host", "to-host"
@@ -59,6 +60,7 @@ class Timeline:
       exposed_s: by these kinds, how long computing waits for them.
       exposed_by: the same by source.
       kernels: executions of what computes.
+      host_s: in which the host starts all this (`rhino.machine.host`), beside it: no step takes less.
       unknown_loops: loops whose trip counts cannot be read, counted once.
       events: in order of their start.
     """
@@ -69,8 +71,14 @@ class Timeline:
     exposed_s: Mapping[str, float]
     exposed_by: Mapping[str, float]
     kernels: int
+    host_s: float
     unknown_loops: int
     events: tuple[Event, ...]
+
+    @property
+    def period_s(self) -> float:
+        """Seconds from one step to the next."""
+        return max(self.total_s, self.host_s)
 
     def to_json(self) -> dict[str, Any]:
         """The sums, as `rhino compile --json` has them; seconds."""
@@ -94,13 +102,16 @@ class Timeline:
         return json.dumps({"traceEvents": [*named, *slices], "displayTimeUnit": "ms"}) + "\n"
 
 
-def read_timeline(hlo_text: str, cluster: Cluster) -> Timeline:
+def read_timeline(hlo_text: str, cluster: Cluster, graphs: bool = True) -> Timeline:
     """The timeline of an optimized HLO module on a cluster whose devices it was compiled for.
 
     Kernels run one after the other in XLA's schedule; a collective that XLA made asynchronous runs beside them, after
     the one before it, from its start until its end, where computing waits for it. So do copies from the host's memory,
     and those to it. Loops take their first
     iteration times their trips; of branches the longest counts.
+
+    Args:
+      graphs: whether kernels run as CUDA graphs, as XLA has it unless told otherwise.
 
     Raises:
       RhinoError: it is for more devices than the cluster has.
@@ -111,12 +122,15 @@ def read_timeline(hlo_text: str, cluster: Cluster) -> Timeline:
             f"the program is for {module.devices} devices and {cluster.name} has {cluster.num_devices}",
             "name the cluster it was planned for",
         )
-    run = _Simulation(module, HloTimes(module, cluster))
-    total_s = run.computation(module.computations[module.entry], 0.0, 1, 0)
+    run = _Simulation(module, HloTimes(module, cluster), Starting(host_rates(cluster), graphs))
+    entry = module.computations[module.entry]
+    run.starting.arrays(sum(one.opcode == "parameter" for one in entry.instructions.values()))
+    total_s = run.computation(entry, 0.0, 1, 0)
     events = tuple(sorted(run.events, key=lambda e: (e.start_s, e.depth, e.stream)))
     return Timeline(
         total_s, dict(sorted(run.computed.items())), dict(sorted(run.sent.items())), dict(sorted(run.exposed.items())),
-        dict(sorted(run.exposed_by.items(), key=lambda entry: (-entry[1], entry[0]))), run.kernels, run.unknown, events,
+        dict(sorted(run.exposed_by.items(), key=lambda entry: (-entry[1], entry[0]))), run.kernels,
+        run.starting.seconds, run.unknown, events,
     )  # fmt: skip
 
 
@@ -126,6 +140,7 @@ class _Simulation:
 
     module: HloModule
     times: HloTimes
+    starting: Starting
     events: list[Event] = field(default_factory=list)
     computed: dict[str, float] = field(default_factory=dict)
     sent: dict[str, float] = field(default_factory=dict)
@@ -149,6 +164,7 @@ class _Simulation:
                 for name in called_computations(one).get("to_apply", called_computations(one).get("calls", [])):
                     now_s = self.computation(self.module.computations[name], now_s, executions, depth)
             elif (site := site_of(self.module, computation, one)) is not None:
+                self.starting.apart(executions)
                 start_s = max(now_s, sending_s)
                 seconds = self.times.sent(site, site.full_bytes)
                 sending_s = start_s + seconds
@@ -159,6 +175,7 @@ class _Simulation:
                 else:
                     now_s = self._wait(site.kind, _source(one), now_s, sending_s, executions)
             elif one.opcode == "copy-start" and (kind := _crossing(one)):
+                self.starting.apart(executions)
                 start_s, seconds = max(now_s, copied_s[kind]), self.times.copied(one)
                 copied_s[kind] = start_s + seconds
                 self.sent[kind] = self.sent.get(kind, 0.0) + executions * seconds
@@ -171,8 +188,13 @@ class _Simulation:
             elif (work := self.times.compute(computation, one)) is not None:
                 self.computed[work.kind] = self.computed.get(work.kind, 0.0) + executions * work.seconds
                 self.kernels += executions
+                if is_convolution(one):
+                    self.starting.apart(executions)
+                else:
+                    self.starting.kernel(executions)
                 self._note(one, work.kind, "compute", now_s, work.seconds, executions, depth)
                 now_s += work.seconds
+        self.starting.end()
         return now_s
 
     def _wait(self, kind: str, source: str, now_s: float, end_s: float, executions: int) -> float:
@@ -189,6 +211,7 @@ class _Simulation:
         count = 1 if trips is None else trips
         if not count:
             return now_s
+        self.starting.end()
         body = self.module.computations[called_computations(one)["body"][0]]
         once_s = self.computation(body, now_s, executions * count, depth + 1) - now_s
         self._note(one, "loop", "compute", now_s, count * once_s, executions, depth)
@@ -196,10 +219,11 @@ class _Simulation:
 
     def _branches(self, one: Instruction, now_s: float, executions: int, depth: int) -> float:
         """The longest branch runs."""
+        self.starting.end()
         names = [name for names in called_computations(one).values() for name in names]
         longest, end_s = None, now_s
         for name in names:
-            tried = _Simulation(self.module, self.times)
+            tried = _Simulation(self.module, self.times, replace(self.starting, seconds=0.0))
             if (ended_s := tried.computation(self.module.computations[name], now_s, executions, depth)) > end_s:
                 longest, end_s = tried, ended_s
         if longest is not None:
@@ -215,6 +239,7 @@ class _Simulation:
                 ours[key] = ours.get(key, 0.0) + seconds
         self.events += other.events
         self.kernels += other.kernels
+        self.starting.seconds += other.starting.seconds
         self.unknown += other.unknown
 
     def _note(

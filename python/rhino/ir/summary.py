@@ -77,6 +77,7 @@ def summarise(
                     "temp_bytes": memory.temp_bytes,
                     **({"host_bytes": memory.host_bytes} if memory.host_bytes else {}),
                 },
+                **({"host_s": predicted.host_s} if predicted.host_s else {}),
             },
             "search": {"candidates": solution.candidates, "gap": solution.gap},
             "alternatives": [write(lost) for lost in solution.alternatives],

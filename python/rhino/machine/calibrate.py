@@ -18,6 +18,7 @@ from rhino.machine.collectives import copied_bytes, ring_bytes
 from rhino.machine.effort import CPU, GPU, Experiments
 from rhino.machine.experiments import DeviceBench, Sample
 from rhino.machine.fit import fit_attention, fit_products
+from rhino.machine.host_experiments import starting
 from rhino.machine.kernel_experiments import attention, convolution_share, convolutions, element_rates, elements
 from rhino.machine.local import host_memory_bytes, host_of, hosts_of
 from rhino.machine.model import Cluster, Device, Efficiency, Level
@@ -94,6 +95,7 @@ def _computing(bench: DeviceBench, cpu: bool) -> dict[str, Callable[[], Any]]:
     todo["convolution"] = partial(convolutions, bench, "float32" if cpu else "bfloat16")
     if not cpu:
         todo |= {"host": bench.host, "attention": partial(attention, bench), "elements": partial(elements, bench)}
+        todo["starting"] = starting
     if bench.effort.lasting_s:
         # Last: what comes after would find the device as slow.
         todo["lasting"] = bench.lasting
@@ -186,7 +188,7 @@ def with_kernels(cluster: Cluster, found: Mapping[str, Any], multiprocessors: in
 
     Args:
       found: what experiments found: "products TYPE", "launch", "convolution", and where they ran "attention",
-        "elements" and "lasting".
+        "elements", "starting" and "lasting".
     """
     shapes = {label.partition(" ")[2]: it for label, it in found.items() if label.startswith("products ") and it}
     # The profiler tells kernels without what is between them.
@@ -196,7 +198,7 @@ def with_kernels(cluster: Cluster, found: Mapping[str, Any], multiprocessors: in
     attentions = {way: fit_attention(samples) for way, samples in (found.get("attention") or {}).items()}
     measured = found.get("elements")
     element = element_rates(measured, cluster.device.memory_bandwidth_bytes_s) if measured else None
-    kernels = KernelRates(multiprocessors, found["launch"], products, attentions, element)
+    kernels = KernelRates(multiprocessors, found["launch"], products, attentions, element, found.get("starting"))
     sources = {
         **cluster.sources,
         "device.kernels": f"{by}, {'multiprocessors as the driver says' if multiprocessors > 1 else 'as a whole'}",
@@ -208,6 +210,8 @@ def with_kernels(cluster: Cluster, found: Mapping[str, Any], multiprocessors: in
         sources["device.kernels.attention"] = f"{by}, cuDNN, bf16, {count} shapes"
     if element is not None:
         sources["device.kernels.elements"] = f"{by}: powers, softmaxes, scatters of bf16"
+    if kernels.host is not None:
+        sources["device.kernels.host"] = f"{by}: arrays, and kernels and convolutions too small to be waited for"
     efficiency = Efficiency()
     if lasting := found.get("lasting"):
         efficiency = replace(efficiency, matmul=min(1.0, lasting))

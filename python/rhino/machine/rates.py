@@ -101,8 +101,21 @@ PASSES = ("forward", "backward")
 
 
 @described
+class HostRates:
+    """What the host takes to start what a device does in a step, one thing after the other: `rhino.machine.host`."""
+
+    array_s: float = told(_SECONDS, "the seconds of each array that a step is given")
+    kernel_s: float = told(_SECONDS, "the seconds of a kernel that is started alone")
+    apart_s: float = told(_SECONDS, "the seconds of a convolution or a collective, which no CUDA graph holds")
+    graph_s: float = told(_SECONDS, "the seconds of a CUDA graph, whatever kernels are in it")
+
+
+@described
 class KernelRates:
-    """What kernels take beyond the rates of a device: `products` by type, `attention`, `elements`; `launch_s` each."""
+    """What kernels take beyond the rates of a device: `products` by type, `attention`, `elements`; `launch_s` each.
+
+    `host` is what starting them takes.
+    """
 
     multiprocessors: int = told(Int(1), "the number of multiprocessors, which work on tiles side by side")
     launch_s: float = told(_SECONDS, "the seconds from the end of one kernel to the work of the next")
@@ -119,3 +132,4 @@ class KernelRates:
     elements: ElementRates | None = told(
         record(ElementRates), "the seconds of kernels that are no products, beyond those of moving", default=None
     )
+    host: HostRates | None = told(record(HostRates), "the seconds that the host takes to start a step", default=None)

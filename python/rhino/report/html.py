@@ -100,6 +100,8 @@ def _time(plan: PlanData) -> str:
     )
     hidden = total - plan.predicted.step_time_s
     note = f"<p>{seconds(hidden)} of communication runs while the device computes.</p>" if hidden > 0.01 * total else ""
+    if waiting := rows.host_line(plan.predicted.period_s, plan.predicted.step_time_s):
+        note += f"<p>{seconds(plan.predicted.step_time_s)}, {waiting}.</p>"
     bar = f'<div class="stack">{pieces}</div><ul class="legend">{legend}</ul>'
     return f"<section><h2>Where the time goes</h2>{bar}{note}</section>"
 

@@ -41,6 +41,16 @@ def time_rows(plan: PlanData) -> list[tuple[str, float]]:
     return [row for row in rows if row[1] > 0 or row[0] == "computing"]
 
 
+def host_line(period_s: float, step_s: float) -> str:
+    """That a step waits for its host, from the seconds between two steps and those of its devices; "" if none does."""
+    if period_s <= step_s:
+        return ""
+    return (
+        f"but its host takes {seconds(period_s)} to start all that, so a step takes as long; fewer arrays (layers in a "
+        "scan) and fewer kernels take less"
+    )
+
+
 def memory_rows(plan: PlanData, measured: Measured | None) -> list[Compared]:
     """Peak memory of a device and its parts."""
     predicted = plan.predicted

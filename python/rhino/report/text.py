@@ -56,6 +56,8 @@ def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
     if plan.statistics != "batch":
         head.append(f"\nstatistics  by {plan.statistics}, as asked for: not the numbers of one device")
     parts: list[RenderableType] = [head, Text(""), Text(_time_line(plan), "bold")]
+    if waiting := rows.host_line(plan.predicted.period_s, plan.predicted.step_time_s):
+        parts.append(Text(waiting, "yellow"))
     compared = [*rows.memory_rows(plan, measured), *rows.collective_rows(plan, measured)]
     columns = ["per device and step", "predicted", *(["measured by XLA", "predicted is off by"] if measured else [])]
     table = empty_table(columns, right=range(1, len(columns)))

@@ -51,7 +51,7 @@ class Costs:
     part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are the mesh's axes,
     as pins spell them. The tied transfers `hideable`, and of them those of activations, `beside`, can run beside the
     share `window` of computing (`rhino.sharding.overlap`); `combines` is of `rhino.sharding.combining`, `apart` of
-    `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`.
+    `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`, `starting` of `rhino.machine.host`.
     """
 
     problem: Problem
@@ -70,6 +70,7 @@ class Costs:
     insides: Mapping[int, Inside] = field(default_factory=dict)
     apart: Mapping[int, float] = field(default_factory=dict)
     carving: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    starting: tuple[float, float] = (0.0, 0.0)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
     tensors: dict[tuple[int, Factors | None], Ways] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class Costs:
             model.host_bytes_s,
             back_end=model.back_end, window=times.window, hideable=times.hideable,
             beside=times.beside, combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
-            carving=times.carving,
+            carving=times.carving, starting=times.starting,
         )  # fmt: skip
 
     @property

@@ -14,6 +14,7 @@ from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Op
 from rhino.program.memory import Lifetimes, Memory, peak
 from rhino.sharding.carved import carved_seconds
+from rhino.sharding.combining import ALONE, Combined
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landings, lands_apart
 from rhino.sharding.layout import Layout, Order, Placed, Route, RouteStep, shards
@@ -34,7 +35,10 @@ _CUTTING = ("stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", "stable
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Per device and step. `comm_bytes` and `collectives` by kind; `comm_s` is what compute does not hide."""
+    """Per device and step. `comm_bytes` and `collectives` by kind; `comm_s` is what compute does not hide.
+
+    `host_s` is what the host takes to start it all; a step takes no less.
+    """
 
     step_time_s: float
     compute_s: float
@@ -42,6 +46,7 @@ class Prediction:
     hidden_s: float
     comm_bytes: dict[str, int]
     collectives: dict[str, int]
+    host_s: float
     memory: Memory
 
 
@@ -61,17 +66,20 @@ class ConvertedCopy:
 def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Prediction:
     """Everything about one plan. `states` per class of the tied problem, one state per mesh axis each."""
     quotient = costs.quotient
-    compute_s = comm_s = overlappable_s = copied_s = 0.0
+    compute_s = comm_s = overlappable_s = copied_s = starts = 0.0
     comm_bytes: dict[str, float] = {}
     counts: dict[str, int] = {}
     nesting = nest(costs, states)
 
-    def record(steps: Sequence[RouteStep], times: int) -> None:
+    def record(steps: Sequence[RouteStep], times: int, combined: Combined = ALONE) -> None:
+        nonlocal starts
         for step in steps:
             n = prod(costs.sizes[a] for a in step.axes)
             kind = step.kind
             comm_bytes[kind] = comm_bytes.get(kind, 0.0) + times * ring_bytes(kind, n, step.nbytes)
             counts[kind] = counts.get(kind, 0) + times
+            together = combined.bytes_of(step.nbytes, costs.back_end.combined_bytes(kind))
+            starts += times * (step.nbytes / together if together else 1.0)
 
     for k, count in enumerate(quotient.counts):
         lost = costs.losses(k, states[k])
@@ -84,7 +92,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
         for seconds, steps, source, target in paid(costs, transfer, states, nesting):
             comm_s += count * seconds
             copied_s += count * carved_seconds(costs, transfer, source, target)
-            record(steps, count * costs.trips(transfer, source, target))
+            record(steps, count * costs.trips(transfer, source, target), costs.combined(transfer))
             if transfer.index in costs.hideable:
                 overlappable_s += count * seconds
         copied_s += count * landings(costs, transfer, states)
@@ -97,6 +105,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
         hidden_s=hidden_s,
         comm_bytes={kind: round(comm_bytes[kind]) for kind in sorted(comm_bytes)},
         collectives={kind: counts[kind] for kind in sorted(counts)},
+        host_s=costs.starting[0] + starts * costs.starting[1],
         memory=memory(costs, states, life),
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
+from rhino.machine.host import starting_seconds
 from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_seconds
 from rhino.program.data import Graph
 from rhino.sharding.carved import carving_seconds
@@ -67,6 +68,10 @@ class TimeModel:
         """Of dots, convolutions and kernels, by op, what shares of them take."""
         return heavy_times(graph, self.cluster)
 
+    def starting(self, graph: Graph) -> tuple[float, float]:
+        """Seconds in which the host starts a step, without collectives, and more for each."""
+        return starting_seconds(graph, self.cluster)
+
     def comm(self, sizes: tuple[int, ...]) -> CommModel:
         """Communication on a mesh of the cluster's devices."""
         return RingModel(self.cluster, sizes)
@@ -76,10 +81,10 @@ class TimeModel:
 class ProgramTimes:
     """Times of one program that are the same on every mesh.
 
-    `seconds`, `launches` and `heavy` are the model's; the tied transfers `hideable`, and of them those of activations,
-    `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides` are of manual
-    computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`; `window` is the
-    share of computing that hideable ones can run beside.
+    `seconds`, `launches`, `heavy` and `starting` are the model's; the tied transfers `hideable`, and of them those of
+    activations, `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides`
+    are of manual computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`;
+    `window` is the share of computing that hideable ones can run beside.
     """
 
     problem: Problem
@@ -95,6 +100,7 @@ class ProgramTimes:
     apart: Mapping[int, float]
     carving: Mapping[int, tuple[float, float]]
     window: float
+    starting: tuple[float, float]
 
     @classmethod
     def of(cls, problem: Problem, quotient: Quotient, model: TimeModel) -> ProgramTimes:
@@ -113,4 +119,5 @@ class ProgramTimes:
             problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
             hideable, beside, combines, insides(graph, cluster), apart_seconds(graph, cluster),
             carving_seconds(problem, quotient, cluster), min(model.window, most) if hideable else 0.0,
+            model.starting(graph),
         )  # fmt: skip

@@ -69,16 +69,18 @@ def test_presets_meet_the_target_on_the_rows_of_their_fit() -> None:
 
 def test_timelines_are_true_of_steps_that_ran_on_a_gpu() -> None:
     steps = list(ran.steps())
-    assert sorted(Counter(step.preset for step in steps).items()) == [("dgx-h100", 16), ("h200", 12)]
+    assert sorted(Counter(step.preset for step in steps).items()) == [("dgx-h100", 23), ("h200", 12)]
     timelines = [(step, ran.timeline(step)) for step in steps]
-    errors = {(step.name, step.preset): abs(found.total_s / step.measured_s - 1) for step, found in timelines}
+    errors = {(step.name, step.preset): abs(found.period_s / step.measured_s - 1) for step, found in timelines}
     found = Errors.of(list(errors.values()))
     assert (found.median, found.p90) <= ran.TARGET and found.p90 <= ran.TARGET[1]
     # Of those too that no constant was chosen by.
     assert Errors.of([error for (name, _), error in errors.items() if name not in ran.SEEN]).median <= ran.TARGET[0]
     for step, found_timeline in timelines:
         priced, measured = step.by_kind(found_timeline)["moves"]
-        assert 0.65 <= priced / measured <= 1.2, (step.name, step.preset)
+        # Of tiny kernels the profiler says 1.5 us each, where calibration finds 2 from one to the next.
+        is_tiny = step.measured_s < 5e-6 * sum(count for _, count in step.kernels.values())
+        assert 0.65 <= priced / measured <= (1.45 if is_tiny else 1.2), (step.name, step.preset)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,7 @@ def test_timelines_are_true_of_steps_that_ran_on_a_gpu() -> None:
     [
         ("dgx-h100", "llama2-7b", 0.12),
         ("dgx-h100", "lstm-250m", 0.1),
+        ("dgx-h100", "resnet50-b2", 0.05),  # waits for its host: its kernels take half as long
         ("h200", "gpt-350m", 0.1),
         ("h200", "mlp-wide", 0.2),
     ],

@@ -38,7 +38,7 @@ class Compiled:
             Event("while.1", "loop", "compute", 0.0, 2e-3, 1, "", 0),
             Event("dot.2", "product", "compute", 0.0, 1e-6, 24, "", 1),
         )
-        return Timeline(self.total_s, {}, {}, {"all-gather": self.waited_s}, {}, 25, 0, events)
+        return Timeline(self.total_s, {}, {}, {"all-gather": self.waited_s}, {}, 25, 0.0, 0, events)
 
     def memory_analysis(self) -> Any:
         return SimpleNamespace(peak_bytes=self.peak_bytes)

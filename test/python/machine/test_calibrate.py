@@ -18,6 +18,7 @@ from rhino.machine.calibrate import fit_link, with_kernels
 from rhino.machine.collectives import RingModel, group_seconds, ring_bytes
 from rhino.machine.effort import CPU
 from rhino.machine.experiments import DeviceBench, Sample
+from rhino.machine.host_experiments import starting
 from rhino.machine.kernel_experiments import (
     MeasuredElements,
     attention,
@@ -30,7 +31,7 @@ from rhino.machine.links import mesh_groups
 from rhino.machine.profiled import kernels_of
 from rhino.machine.protocol_fit import with_hosts_joined, with_protocols
 from rhino.machine.protocols import Protocol
-from rhino.machine.rates import ProductRates
+from rhino.machine.rates import HostRates, ProductRates
 from rhino.program.operations import COLLECTIVES
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
@@ -179,6 +180,13 @@ def test_rates_of_elements_are_those_that_their_experiments_say() -> None:
     assert rates.clash_s == pytest.approx((7e-3 - 1.6e-4) / 1023)
 
 
+def test_what_the_host_takes_is_timed() -> None:
+    found = starting(kernels=(6, 60), arrays=(10, 300))
+    # Of a CPU's programs arrays alone are handed over by a host.
+    assert 0 < found.array_s < 1e-3
+    assert all(0 <= seconds < 1e-2 for seconds in (found.kernel_s, found.apart_s, found.graph_s))
+
+
 def test_elements_are_timed() -> None:
     """They are of GPUs; the experiments run here, small."""
     measured = elements(bench_here(stream_bytes=1 << 18))
@@ -241,6 +249,7 @@ def test_products_and_launches_are_timed_and_kept(tmp_path: Path) -> None:
         "convolution": [(((64.0, 64.0, 64.0),), 1e-3)],
         "attention": {way: [(*s, rates.seconds(*s)) for s in shares] for way, rates in preset.attention.items()},
         "elements": MeasuredElements(5.7e-12, 5e-12, 1024, 1.6e-4, 7e-3),
+        "starting": HostRates(8e-6, 6e-6, 1e-5, 1.2e-5),
         "lasting": 0.9,
     }
     cluster = with_kernels(a100, found, 7, "measured here")
@@ -249,6 +258,7 @@ def test_products_and_launches_are_timed_and_kept(tmp_path: Path) -> None:
     assert again == cluster
     kernels = again.device.kernels
     assert kernels is not None and kernels.multiprocessors == 7 and kernels.elements is not None
+    assert kernels.host == found["starting"]
     for way, rates in preset.attention.items():
         assert kernels.attention[way].seconds(*shares[0]) == pytest.approx(rates.seconds(*shares[0]), rel=1e-3)
     assert again.efficiency.matmul == pytest.approx(0.9)

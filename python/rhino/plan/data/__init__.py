@@ -97,6 +97,16 @@ class Predicted:
         "arguments is in the memory of the host",
         default_factory=dict,
     )
+    host_s: float = told(
+        Float(0),
+        "seconds in which a host starts the step's work on one device, beside it: no step takes less",
+        default=0.0,
+    )
+
+    @property
+    def period_s(self) -> float:
+        """Seconds from one step to the next: those of the devices, or of their hosts where these take longer."""
+        return max(self.step_time_s, self.host_s)
 
 
 @described
