@@ -19,6 +19,7 @@ from rhino.program.memory import Lifetimes
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Factors
 from rhino.sharding.combining import ALONE, Combined, shared_seconds
+from rhino.sharding.filled import Filled, filled_seconds
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, stacked
 from rhino.sharding.manual import Inside, open_states, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
@@ -51,7 +52,8 @@ class Costs:
     part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are the mesh's axes,
     as pins spell them. The tied transfers `hideable`, and of them those of activations, `beside`, can run beside the
     share `window` of computing (`rhino.sharding.overlap`); `combines` is of `rhino.sharding.combining`, `apart` of
-    `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`, `starting` of `rhino.machine.host`.
+    `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`, `starting` of `rhino.machine.host`,
+    `filled` of `rhino.sharding.filled`.
     """
 
     problem: Problem
@@ -71,6 +73,7 @@ class Costs:
     apart: Mapping[int, float] = field(default_factory=dict)
     carving: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     starting: tuple[float, float] = (0.0, 0.0)
+    filled: Mapping[int, Sequence[Filled]] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
     tensors: dict[tuple[int, Factors | None], Ways] = field(default_factory=dict)
@@ -101,7 +104,7 @@ class Costs:
             model.host_bytes_s,
             back_end=model.back_end, window=times.window, hideable=times.hideable,
             beside=times.beside, combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
-            carving=times.carving, starting=times.starting,
+            carving=times.carving, starting=times.starting, filled=times.filled,
         )  # fmt: skip
 
     @property
@@ -246,8 +249,8 @@ class Costs:
         loses = n in self.problem.losses or (node.kind == "op" and node.ops[0] in self.insides)
         sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states)) if loses else 0.0
         if node.kind == "op":
-            return self._op(node, states), sent_s
-        total = 0.0
+            return self._op(node, states) + filled_seconds(self, self.filled, k, states), sent_s
+        total = filled_seconds(self, self.filled, k, states)
         works = self.works.get(k)
         if works is None:
             works = self.works[k] = [(ways_of(node, self.sizes, mask), work) for mask, work in self._masks(k).items()]

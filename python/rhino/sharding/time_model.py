@@ -15,6 +15,7 @@ from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_s
 from rhino.program.data import Graph
 from rhino.sharding.carved import carving_seconds
 from rhino.sharding.combining import Combined, combinable, made_together
+from rhino.sharding.filled import Filled, filled
 from rhino.sharding.interrupted import uninterrupted
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
@@ -84,7 +85,7 @@ class ProgramTimes:
     `seconds`, `launches`, `heavy` and `starting` are the model's; the tied transfers `hideable`, and of them those of
     activations, `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides`
     are of manual computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`;
-    `window` is the share of computing that hideable ones can run beside.
+    `window` is the share of computing that hideable ones can run beside, `filled` is of `rhino.sharding.filled`.
     """
 
     problem: Problem
@@ -101,11 +102,13 @@ class ProgramTimes:
     carving: Mapping[int, tuple[float, float]]
     window: float
     starting: tuple[float, float]
+    filled: Mapping[int, Sequence[Filled]]
 
     @classmethod
     def of(cls, problem: Problem, quotient: Quotient, model: TimeModel) -> ProgramTimes:
         """What a model says of a program, its classes tied."""
         graph, cluster = problem.graph, model.cluster
+        seconds, launches = model.seconds(graph), model.launches(graph)
         beside = beside_transfers(problem, quotient, cluster)
         hideable = hideable_transfers(problem, quotient, cluster) | beside
         stored = stored_transfers(problem, quotient)
@@ -116,8 +119,8 @@ class ProgramTimes:
         )
         most = uninterrupted(problem, quotient, combines, stored, model.back_end)
         return cls(
-            problem, quotient, model, model.seconds(graph), model.launches(graph), model.heavy(graph),
+            problem, quotient, model, seconds, launches, model.heavy(graph),
             hideable, beside, combines, insides(graph, cluster), apart_seconds(graph, cluster),
             carving_seconds(problem, quotient, cluster), min(model.window, most) if hideable else 0.0,
-            model.starting(graph),
+            model.starting(graph), filled(problem, quotient, seconds, launches),
         )  # fmt: skip
