@@ -21,6 +21,7 @@ from rhino.passes.registry import TABLE
 # What a training step imports: that is two of the three seconds that a small job takes.
 MODULES = (
     "jax", "flax.training.train_state", "optax", "rhino.api.parallelized", "rhino.distributed.start",
+    "orbax.checkpoint", "rhino.checkpoint.handler",
     *dict.fromkeys(row.partition(":")[0] for row in TABLE.values()),
 )  # fmt: skip
 
