@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import warm
+
+from rhino.passes.registry import TABLE
+
+# What a training step imports: that is two of the three seconds that a small job takes.
+MODULES = (
+    "jax", "flax.training.train_state", "optax", "rhino.api.parallelized", "rhino.distributed.start",
+    "orbax.checkpoint", "rhino.checkpoint.handler",
+    *dict.fromkeys(row.partition(":")[0] for row in TABLE.values()),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,36 +41,65 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+class Forked(warm.Forked):
+    """A fork of this process's server, with what tests use of `subprocess.Popen`. Output and errors go to one file."""
+
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed with this object)
+        number = self._output.fileno()
+        with open(os.devnull) as nothing:
+            super().__init__(_server(), arguments, (nothing.fileno(), number, number), env)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        self.wait(timeout)
+        number = self._output.fileno()
+        return os.pread(number, os.fstat(number).st_size, 0).decode(), None
+
+
+@functools.cache
+def _server() -> str:
+    return warm.serve(tempfile.mkdtemp(prefix="rhino-"), MODULES)
+
+
 def start(
-    script: Path, count: int, arguments: Sequence[str] = (), *, devices: int = 2, env: Mapping[str, str] | None = None
-) -> list[subprocess.Popen[str]]:
+    script: Path,
+    count: int,
+    arguments: Sequence[str] = (),
+    *,
+    devices: int = 2,
+    env: Mapping[str, str] | None = None,
+    forked: bool = False,
+) -> list[subprocess.Popen[str] | Forked]:
     """`count` processes of a script, whose first arguments are the coordinator's address, `count` and its own number.
 
-    Each has `devices` CPU devices, and other XLA_FLAGS stay. Output and errors go to one pipe per process.
+    Each has `devices` CPU devices, and other XLA_FLAGS stay. Output and errors go to one place per process. Those
+    that are `forked` have imported `MODULES`, and strings hash alike in all of them.
     """
     address = f"127.0.0.1:{free_port()}"
     mine = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONUNBUFFERED="1", **(env or {}))
     others = [flag for flag in mine.get("XLA_FLAGS", "").split() if "host_platform_device_count" not in flag]
     mine["XLA_FLAGS"] = " ".join([*others, f"--xla_force_host_platform_device_count={devices}"])
+    commands = [[str(script), address, str(count), str(index), *arguments] for index in range(count)]
+    if forked:
+        return [Forked(command, mine) for command in commands]
     return [
         subprocess.Popen(
-            [sys.executable, str(script), address, str(count), str(index), *arguments],
-            env=mine, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [sys.executable, *command], env=mine, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        for index in range(count)
-    ]  # fmt: skip
+        for command in commands
+    ]
 
 
-def wait(processes: Sequence[subprocess.Popen[str]], timeout: float = 240) -> list[Ended]:
+def wait(processes: Sequence[subprocess.Popen[str] | Forked], timeout: float = 240) -> list[Ended]:
     """Waits for all; what still runs after `timeout` seconds is killed, and its code says so."""
     from concurrent.futures import ThreadPoolExecutor
 
     begin = time.monotonic()
 
-    def one(process: subprocess.Popen[str]) -> Ended:
+    def one(process: subprocess.Popen[str] | Forked) -> Ended:
         try:
             output, _ = process.communicate(timeout=max(0.1, begin + timeout - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, TimeoutError):
             with suppress(ProcessLookupError):
                 process.kill()
             output, _ = process.communicate()

@@ -23,6 +23,7 @@ SOURCES = [
     *sorted(path for name in ("test", "bench", "examples", "tools") for path in (ROOT / name).rglob("*.py")),
 ]
 PAGES = [*sorted((ROOT / "docs/design").glob("*.md")), ROOT / "docs/glossary.md"]
+CITES = re.compile(r"docs/|section|§", re.IGNORECASE)  # in all that the next two find
 CITATION = re.compile(r'\b(docs/[\w/-]+\.md)(?:, "([^"]+)")?')
 SECTION = re.compile(r"\bsection \d|§ ?\d|\b\d-[a-z]+ section", re.IGNORECASE)
 _MISSING = 'docs/design/search.md has no heading "Memories"'
@@ -31,8 +32,8 @@ PAPER = re.compile(r"\b\d{4}\.\d{4,5}\b")
 
 @cache
 def prose(source: str) -> tuple[str, ...]:
-    """The docstrings and the runs of comments of a source, each as one line."""
-    return tuple(_prose(source))
+    """The docstrings and the runs of comments of a source, each as one line; none where no text of it can cite."""
+    return tuple(_prose(source)) if CITES.search(source) else ()
 
 
 def _prose(source: str) -> Iterator[str]:

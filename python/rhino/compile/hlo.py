@@ -16,6 +16,7 @@ _NO_DATA = ("token", "opaque")
 _TENSOR = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,<=\s]*)\](\{[^{}]*\})?")
 _HOSTED = "S(5)"  # the space of the host's memory, in a layout
 _COMMENT = re.compile(r"/\*.*?\*/")
+_DELIMITER = re.compile(r'[()"]')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NAME = re.compile(r"%?([\w.\-]+)")
 _COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([\w.\-]+)\s*\(.*\)\s*->\s*.*\{\s*$")
@@ -170,16 +171,16 @@ def _shape_end(text: str) -> int:
 def _matching(text: str, start: int) -> int:
     """The index of the parenthesis that closes the one at `start`; strings are skipped."""
     depth, i = 0, start
-    while i < len(text):
-        char = text[i]
-        if char == '"':
-            string = _STRING.match(text, i)
+    while (found := _DELIMITER.search(text, i)) is not None:
+        at = found.start()
+        if text[at] == '"':
+            string = _STRING.match(text, at)
             i = string.end() if string else len(text)
             continue
-        depth += (char == "(") - (char == ")")
+        depth += 1 if text[at] == "(" else -1
         if depth == 0:
-            return i
-        i += 1
+            return at
+        i = at + 1
     raise ValueError(f"unbalanced parentheses: {text[start : start + 120]}")
 
 

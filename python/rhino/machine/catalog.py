@@ -5,6 +5,7 @@ Owns the spelling of specs ("dgx-h100:4") and the list of presets. Knows no fiel
 
 from __future__ import annotations
 
+import functools
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -70,6 +71,7 @@ def read_file(path: str | Path) -> Cluster:
     return _read(text, str(path))
 
 
+@functools.lru_cache(64)
 def _read(text: str, where: str) -> Cluster:
     remedy = "`rhino cluster show dgx-h100 --yaml` prints a complete one"
     return read_cluster(from_yaml(text, "the cluster", where, remedy))

@@ -28,7 +28,9 @@ def test_each_process_saves_and_restores_its_own_part(tmp_path: Path) -> None:
     plain["key"] = jax.random.wrap_key_data(plain["key"])
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "plain", plain)
-    printed = processes.run(Path(__file__).with_name("checkpoint_worker.py"), COUNT, [str(tmp_path)], timeout=180)
+    printed = processes.run(
+        Path(__file__).with_name("checkpoint_worker.py"), COUNT, [str(tmp_path)], timeout=180, forked=True
+    )
     lines = [[line for line in text.splitlines() if line.startswith(("{", "process"))] for text in printed]
     elements = [json.loads(of_one[0])["elements"] for of_one in lines]
     total = sum(np.size(value) for name, value in wanted.items() if name not in ("numpy", "number"))

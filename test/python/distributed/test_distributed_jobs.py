@@ -28,7 +28,7 @@ def losses(output: str) -> list[float]:
 
 def refused(fault: str, victim: int, count: int = 3, at: str = "0", **options: object) -> list[str]:
     """What each process says that is refused before its first step, all with one error."""
-    ended = processes.wait(processes.start(TRAIN, count, [fault, str(victim), at], **options), 120)  # type: ignore[arg-type]
+    ended = processes.wait(processes.start(TRAIN, count, [fault, str(victim), at], forked=True, **options), 120)  # type: ignore[arg-type]
     report = "\n".join(f"--- process {i}: exit {one.code}\n{one.output}" for i, one in enumerate(ended))
     assert all(one.code == 1 for one in ended), report
     assert not any(losses(one.output) for one in ended), report
@@ -53,7 +53,7 @@ def test_losses_of_four_processes_are_those_of_one_device() -> None:
 
 @pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_a_killed_process_ends_all_others_with_its_name(victim: int) -> None:
-    started = processes.start(TRAIN, 4, ["kill", str(victim), "3"])
+    started = processes.start(TRAIN, 4, ["kill", str(victim), "3"], forked=True)
     ended = processes.wait(started, 120)
     died = ended[victim]
     assert died.code == -9
@@ -72,7 +72,7 @@ def test_a_killed_process_ends_all_others_with_its_name(victim: int) -> None:
 
 @pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)])
 def test_a_process_that_hangs_ends_all_others_with_its_name(victim: int) -> None:
-    started = processes.start(TRAIN, 3, ["freeze", str(victim), "1"])
+    started = processes.start(TRAIN, 3, ["freeze", str(victim), "1"], forked=True)
     others = processes.wait([one for number, one in enumerate(started) if number != victim], 120)
     started[victim].kill()
     started[victim].communicate()
@@ -85,7 +85,7 @@ def test_a_process_that_hangs_ends_all_others_with_its_name(victim: int) -> None
 
 
 def test_in_a_collective_the_one_that_died_is_named_and_not_one_whose_communication_failed() -> None:
-    started = processes.start(TRAIN, 3, ["collective", "0", "2"])
+    started = processes.start(TRAIN, 3, ["collective", "0", "2"], forked=True)
     for one in processes.wait(started, 120)[1:]:
         assert one.code in (1, -6), one.output
         assert f"rhino: process 0 (host {socket.gethostname()}, pid {started[0].pid}) is gone" in one.output
@@ -93,7 +93,7 @@ def test_in_a_collective_the_one_that_died_is_named_and_not_one_whose_communicat
 
 
 def test_the_error_of_one_process_is_said_by_all() -> None:
-    ended = processes.wait(processes.start(TRAIN, 3, ["raise", "1", "2"]), 120)
+    ended = processes.wait(processes.start(TRAIN, 3, ["raise", "1", "2"], forked=True), 120)
     assert [one.code for one in ended] == [1, 1, 1]
     assert "Traceback" in ended[1].output
     for number in (0, 2):
@@ -102,7 +102,7 @@ def test_the_error_of_one_process_is_said_by_all() -> None:
 
 
 def test_a_process_that_ends_early_is_named_where_others_would_wait_for_it() -> None:
-    ended = processes.wait(processes.start(TRAIN, 3, ["end", "1", "2"]), 120)
+    ended = processes.wait(processes.start(TRAIN, 3, ["end", "1", "2"], forked=True), 120)
     for number in (0, 2):
         assert ended[number].code == 1
         assert "ended after 2 steps, and this process is in its step 3" in ended[number].output
@@ -140,7 +140,7 @@ def test_another_number_of_processes_is_refused(fault: str, at: str) -> None:
 
 
 def test_a_missing_process_is_named() -> None:
-    ended = processes.wait(processes.start(TRAIN, 3, ["missing", "2", "0"]), 120)
+    ended = processes.wait(processes.start(TRAIN, 3, ["missing", "2", "0"], forked=True), 120)
     for one in ended[:2]:
         assert one.code == 1, one.output
         assert "RhinoError: the job cannot start: process 2 did not connect in time;" in one.output
@@ -166,13 +166,13 @@ def test_other_options_are_refused() -> None:
 
 def test_other_plans_are_refused(tmp_path: Path) -> None:
     # Two plans of one program, of which one process is given the other.
-    processes.run(TRAIN, 2, ["save", "1", str(tmp_path)], timeout=120)
+    processes.run(TRAIN, 2, ["save", "1", str(tmp_path)], timeout=120, forked=True)
     for error in refused_plans(tmp_path):
         assert re.match(r"the processes were given different plans: \w{64} in process 0, \w{64} in process 1;", error)
 
 
 def refused_plans(folder: Path) -> list[str]:
-    ended = processes.wait(processes.start(TRAIN, 2, ["plans", "1", str(folder)]), 120)
+    ended = processes.wait(processes.start(TRAIN, 2, ["plans", "1", str(folder)], forked=True), 120)
     assert [one.code for one in ended] == [1, 1]
     assert not any(losses(one.output) for one in ended)
     return [re.findall(r"^rhino\.errors\.RhinoError: (.*)$", one.output, re.MULTILINE)[0] for one in ended]

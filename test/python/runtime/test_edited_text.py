@@ -85,7 +85,7 @@ def test_a_tampered_module_is_not_compiled() -> None:
 
 
 def test_processes_send_what_the_text_says() -> None:
-    outputs = processes.run(WORKER, 4, devices=1)
+    outputs = processes.run(WORKER, 4, devices=1, forked=True)
     for output in outputs:
         for name, ways in (("planned", PLANNED), ("edited", EDITED)):
             ports = "; ".join(" ".join(map(str, ways[edge])) for edge in edited_text.EDGES)

@@ -15,7 +15,7 @@ def test_two_processes_run_what_one_does() -> None:
 
 
 def test_too_few_threads_are_refused_and_not_waited_for() -> None:
-    ended = processes.wait(processes.start(WORKER, 2, devices=2, env={"NPROC": "2"}), 120)
+    ended = processes.wait(processes.start(WORKER, 2, devices=2, env={"NPROC": "2"}, forked=True), 120)
     for number, one in enumerate(ended):
         assert one.code != 0
         assert (
