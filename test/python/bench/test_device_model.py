@@ -37,6 +37,7 @@ def test_large_ones_use_most_of_the_link() -> None:
             assert ring_bytes(kind, n, nbytes) / seconds > link / 2, (device, kind)
 
 
+@pytest.mark.long
 def test_a_kind_is_judged_on_what_its_fit_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"gb200": [row for row in collectives.samples()["gb200"] if row[0] == "all-reduce"]}
     seen: list[int] = []

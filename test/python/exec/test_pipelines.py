@@ -124,7 +124,7 @@ def test_bfloat16(name: str, stages: int, options: dict[str, Any]) -> None:
         assert np.all(ours <= 3 * off + 2**-8 * moved), schedule
 
 
-@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("stages", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_keys_in_the_state_and_a_frozen_layer(stages: int) -> None:
     """Two replicas: each makes the random bits of its own micro-batches, from a key that every stage reads."""
     model = steps.with_key()

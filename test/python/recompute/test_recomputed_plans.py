@@ -89,8 +89,8 @@ def by_hand(scan: bool, batch: int, limit: int, most: int, checkpoint: bool = Fa
     [
         (True, 8, 23_000_000, 8, False),
         (True, 8, 19_000_000, 8, True),
-        (True, 8, 12_500_000, 8, True),
-        (True, 32, 19_000_000, 8, True),
+        pytest.param(True, 8, 12_500_000, 8, True, marks=pytest.mark.long),
+        pytest.param(True, 32, 19_000_000, 8, True, marks=pytest.mark.long),
     ],
 )
 def test_no_form_that_a_user_can_ask_for_is_better(
@@ -106,7 +106,7 @@ def test_no_form_that_a_user_can_ask_for_is_better(
     ("limit", "name"),
     [
         (16_000_000, "nothing, not even"),
-        (14_000_000, "nothing"),
+        pytest.param(14_000_000, "nothing", marks=pytest.mark.long),
         pytest.param(8_000_000, "all of", marks=pytest.mark.long),  # a minute, most of it in plans by hand
     ],
 )

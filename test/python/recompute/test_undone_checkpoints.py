@@ -22,7 +22,7 @@ LONG = pytest.mark.long
 CASES = [
     pytest.param("gpt", {}, id="unrolled"),
     pytest.param("gpt", {"scan": True}, id="scan"),
-    pytest.param("llama", {"scan": True}, id="llama"),
+    pytest.param("llama", {"scan": True}, id="llama", marks=LONG),
     pytest.param("gpt", {"scan": True, "dropout": 0.1}, marks=LONG),
     pytest.param("gpt", {"dropout": 0.1}, marks=LONG),
     pytest.param("t5", {"scan": True}, marks=LONG),
