@@ -33,7 +33,7 @@ class Case:
     seconds: float = 2.0
 
 
-CASES: tuple[Case, ...] = (
+_LARGE = (
     Case("gpt-1.3b", "gpt", "1.3b", 4, {"layers": 8}),
     Case("gpt-1.3b-hosted", "gpt", "1.3b", 4, {"layers": 8, "scan": True}, limit="8GiB"),
     Case("gpt-350m", "gpt", "350m", 16, {"scan": True, "remat": True}),
@@ -54,19 +54,15 @@ CASES: tuple[Case, ...] = (
     # What is not as written: micro-batches in a loop, layers computed again.
     Case("gpt-1.3b-in-4", "gpt", "1.3b", 16, {"layers": 8}, microbatches=4),
     Case("gpt-1.3b-again", "gpt", "1.3b", 8, {"layers": 8}, limit="14GiB"),
-    # What one of 128 devices has of a batch: kernels of microseconds.
-    Case("resnet50-b2", "convnet", "resnet50", 2),
-    Case("bert-large-b2", "bert", "large", 2),
-    Case("vit-l16-b2", "vit", "l16", 2),
-    Case("clip-b16-b4", "clip", "b16", 4, {"scan": True}),
-    Case("t5-base-b1", "t5", "base", 1, {"scan": True}),
-    Case("gpt-350m-b1", "gpt", "350m", 1),
-    Case("wide-resnet-b1", "wide_resnet", "250m", 1),
-    Case("dlrm-kaggle-b128", "dlrm", "kaggle", 128),
-    Case("lstm-250m-b4", "lstm", "250m", 4),
-    Case("mlp-wide-b8", "mlp", "wide", 8),
-    Case("mlp-deep-b32", "mlp", "deep", 32),
-    Case("unet-64-b2", "unet", "adm-64", 2),
+)
+# What one of 128 devices has of a batch: kernels of microseconds.
+_SMALL = {
+    "resnet50": 2, "bert-large": 2, "vit-l16": 2, "clip-b16": 4, "t5-base": 1, "gpt-350m": 1, "wide-resnet": 1,
+    "dlrm-kaggle": 128, "lstm-250m": 4, "mlp-wide": 8, "mlp-deep": 32, "unet-64": 2,
+}  # fmt: skip
+CASES: tuple[Case, ...] = (
+    *_LARGE,
+    *(dataclasses.replace(it, name=f"{it.name}-b{n}", batch=n) for it in _LARGE if (n := _SMALL.get(it.name))),
 )
 QUICK: tuple[Case, ...] = (
     Case("mlp-tiny", "mlp", "tiny", 16, seconds=0.2),

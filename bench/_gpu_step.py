@@ -21,12 +21,11 @@ import jax
 
 import rhino
 from bench._device_steps import Step, judged
-from bench._gpu_cases import Case, Planned, planned
+from bench._gpu_cases import Case, planned
 from rhino.machine.catalog import preset_names, read_preset
+from rhino.machine.host_experiments import ALONE
 from rhino.machine.profiled import Kernels, profiled
 
-# Kernels of a CUDA graph have no names of their own in a profile, so they are timed in a program without graphs.
-APART = {"xla_gpu_enable_command_buffer": ""}
 BLOCKS, PROFILED = 4, 3
 
 
@@ -59,33 +58,21 @@ def measure(case: Mapping[str, Any], lock: Path, keep: Path | None) -> dict[str,
         batch = jax.device_put(it.batch, device)
         state, blocks = timed(executable, it.step.init(it.init, jax.random.key(0)), batch, case["seconds"])
         peak = int((device.memory_stats() or {}).get("peak_bytes_in_use", 0))
-        apart = lowered.compile(APART)
+        # Kernels of a CUDA graph have no names of their own in a profile.
+        apart = lowered.compile(ALONE)
         state, apart_blocks = timed(apart, state, batch, case["seconds"])
         kernels = _kernels(apart, state, batch)
-    with _locked(lock, fcntl.LOCK_SH):
-        return _found(it, executable, apart, case["name"], (blocks, apart_blocks), peak, kernels, keep)
-
-
-def _found(
-    it: Planned,
-    executable: Any,
-    apart: Any,
-    name: str,
-    blocks: tuple[list[float], list[float]],
-    peak: int,
-    kernels: Kernels,
-    keep: Path | None,
-) -> dict[str, Any]:
-    """What was measured of a step, and of the same without graphs, beside what was predicted."""
-    device = jax.local_devices()[0]
     preset = _preset_of(it.step.cluster.device.kind)
-    ran = Step(name, preset, f"jax {jax.__version__}", min(blocks[0]), peak, kernels, apart.hlo_text(), min(blocks[1]))
+    software, hlo = f"jax {jax.__version__}", apart.hlo_text()
+    ran = Step(case["name"], preset, software, min(blocks), peak, kernels, hlo, min(apart_blocks))
     if keep is not None:
         ran.save(keep)
+    with _locked(lock, fcntl.LOCK_SH):
+        found = judged(ran, it.plan.predicted)
     return {
-        **judged(ran, it.plan.predicted).record(),
+        **found.record(),
         "device": device.device_kind,
-        "blocks_s": blocks[0],
+        "blocks_s": blocks,
         "apart_s": ran.apart_s,
         "kernels": sum(count for _, count in kernels.values()),
         "kernels_s": sum(seconds for seconds, _ in kernels.values()),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rhino.machine.model import Cluster
 from rhino.machine.rates import HostRates
-from rhino.machine.roofline import device_traffic, heavy_times
+from rhino.machine.roofline import device_traffic, is_light
 from rhino.program.data import Graph
 
 # XLA makes graphs of no fewer kernels (xla_gpu_graph_min_graph_size).
@@ -76,13 +76,13 @@ def starting_seconds(graph: Graph, cluster: Cluster) -> tuple[float, float]:
 
 def _alone(graph: Graph, cluster: Cluster) -> float:
     """Without collectives."""
-    rates, starts, heavy = host_rates(cluster), device_traffic(graph, cluster).starts, heavy_times(graph, cluster)
-    starting, block = Starting(rates), -1
+    starts = device_traffic(graph, cluster).starts
+    starting, block = Starting(host_rates(cluster)), -1
     starting.arrays(len(graph.arguments))
     for op in graph.ops:
         if op.name == "stablehlo.while":
             starting.end()
-        elif op.index in heavy or starts[op.index]:
+        elif starts[op.index] or not is_light(op):
             if op.parent != block:
                 starting.end()
                 block = op.parent

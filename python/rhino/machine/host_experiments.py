@@ -13,7 +13,7 @@ from typing import Any
 from rhino.machine.rates import HostRates
 
 # XLA starts every kernel alone.
-_ALONE = {"xla_gpu_enable_command_buffer": ""}
+ALONE = {"xla_gpu_enable_command_buffer": ""}
 _RUNS, _REPEATS = 20, 5
 _IMAGES, _CHANNELS = (2, 14, 14, 64), 64
 
@@ -28,7 +28,7 @@ def starting(kernels: Sequence[int] = (60, 300), arrays: Sequence[int] = (100, 1
       kernels, arrays: how many the short program and the long one have.
     """
     few, many = kernels[0] // 6, kernels[1] // 6
-    kernel_s = _slope(_chain, kernels, _ALONE)
+    kernel_s = _slope(_chain, kernels, ALONE)
     apart_s = _slope(_convolutions, (few, many))
     round_s = _slope(_rounds, (few, many))
     array_s = _slope(_handed, arrays, donated=True)

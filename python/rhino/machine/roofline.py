@@ -96,7 +96,7 @@ def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
     if not launch:
         return [0.0] * len(graph.ops)
     starts = device_traffic(graph, cluster).starts
-    return [launch * op.trips if _is_light(op) and starts[op.index] else 0.0 for op in graph.ops]
+    return [launch * op.trips if is_light(op) and starts[op.index] else 0.0 for op in graph.ops]
 
 
 def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
@@ -130,7 +130,7 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
     widened = back_end(cluster.device.xla_target).dots_widened  # XLA: dots-widened
     found = {}
     for op in graph.ops:
-        if _is_light(op):
+        if is_light(op):
             continue
         wide = widened and op.kernel is None
         read = [graph.values[v] for v in (*op.operands, *op.results)]
@@ -249,7 +249,8 @@ def _attention_seconds(cluster: Cluster, attention: Attention) -> float | None:
     return found.seconds(attention.flops, attention.scores, attention.rows, speed)
 
 
-def _is_light(op: Op) -> bool:
+def is_light(op: Op) -> bool:
+    """Whether it is no dot, convolution or kernel."""
     return not op.results or (op.name not in CONTRACTIONS and op.kernel is None) or op.manual is not None
 
 

@@ -32,6 +32,10 @@ class Combined:
         """Bytes of the one that a collective of so many becomes a part of, of which XLA makes none of over `most`."""
         return max(nbytes, min(most, max(self.times * nbytes, self.least)))
 
+    def share(self, nbytes: float, most: float) -> float:
+        """What part it is of that one: its own start is worth so many."""
+        return nbytes / self.bytes_of(nbytes, most) if nbytes else 1.0
+
 
 ALONE = Combined()
 

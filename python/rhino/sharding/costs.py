@@ -19,11 +19,11 @@ from rhino.program.memory import Lifetimes
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Factors
 from rhino.sharding.combining import ALONE, Combined, shared_seconds
-from rhino.sharding.filled import Filled, filled_seconds
-from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, stacked
+from rhino.sharding.filled import Filled
+from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, shards, stacked
 from rhino.sharding.manual import Inside, open_states, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
-from rhino.sharding.scratch import Scratch, copied_wide, scratch
+from rhino.sharding.scratch import Scratch, copied_wide, held, scratch
 from rhino.sharding.stored import StoredArguments
 from rhino.sharding.symmetry import Quotient
 from rhino.sharding.time_model import ProgramTimes
@@ -249,14 +249,22 @@ class Costs:
         loses = n in self.problem.losses or (node.kind == "op" and node.ops[0] in self.insides)
         sent_s = sum(seconds * trips for seconds, _, trips in self.losses(k, states)) if loses else 0.0
         if node.kind == "op":
-            return self._op(node, states) + filled_seconds(self, self.filled, k, states), sent_s
-        total = filled_seconds(self, self.filled, k, states)
+            return self._op(node, states) + self._filled(k, states), sent_s
+        total = self._filled(k, states)
         works = self.works.get(k)
         if works is None:
             works = self.works[k] = [(ways_of(node, self.sizes, mask), work) for mask, work in self._masks(k).items()]
         for ways, work in works:
             total += work / product_of(ways, states)
         return total + self.arguments.batch_bytes(k, states) / self.host_bytes_s, sent_s
+
+    def _filled(self, k: int, states: States) -> float:
+        """Of what one member of class k makes for itself: its own part of each."""
+        values = self.problem.graph.values
+        return sum(
+            work / shards(self.layout(end, states), self.sizes, values[v].shape) + launch
+            for end, v, work, launch in self.filled.get(k, ())
+        )
 
     def _op(self, node: Node, states: States) -> float:
         """Of one heavy op: what its share takes, by its shape (`rhino.machine.roofline.HeavyTimes`)."""
@@ -349,7 +357,9 @@ class Costs:
     def scratch(self, life: Lifetimes) -> tuple[Scratch, ...]:
         """Memory that XLA takes besides the program's values; the same for all plans."""
         if not self.extra:
-            self.extra.append((*scratch(self.problem, life, self._dots(), self.back_end), *self._held()))
+            self.extra.append(
+                (*scratch(self.problem, life, self._dots(), self.back_end), *held(self.problem, self.insides))
+            )
         return self.extra[0]
 
     def wide(self, life: Lifetimes) -> frozenset[int]:
@@ -362,18 +372,6 @@ class Costs:
 
     def _dots(self) -> list[int]:
         return [o for o in self.heavy if self.problem.graph.ops[o].name in CONTRACTIONS]
-
-    def _held(self) -> Iterator[Scratch]:
-        """What manual computations and kernels hold while they run."""
-        for node in self.problem.nodes:
-            if node.kind != "op":
-                continue
-            op = self.problem.graph.ops[node.ops[0]]
-            inside = self.insides.get(op.index)
-            own = [(m.factors, m.nbytes) for m in op.kernel.held] if op.kernel is not None else []
-            for factors, nbytes in own if inside is None else inside.held:
-                classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
-                yield Scratch(op.results[0], node.index, classes, nbytes, op.index, op.index)
 
     def _masks(self, k: int) -> dict[frozenset[int], float]:
         """Work of a cone by the set of classes that divide it."""

@@ -78,8 +78,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             kind = step.kind
             comm_bytes[kind] = comm_bytes.get(kind, 0.0) + times * ring_bytes(kind, n, step.nbytes)
             counts[kind] = counts.get(kind, 0) + times
-            together = combined.bytes_of(step.nbytes, costs.back_end.combined_bytes(kind))
-            starts += times * (step.nbytes / together if together else 1.0)
+            starts += times * combined.share(step.nbytes, costs.back_end.combined_bytes(kind))
 
     for k, count in enumerate(quotient.counts):
         lost = costs.losses(k, states[k])

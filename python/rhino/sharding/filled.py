@@ -6,15 +6,10 @@ Owns who makes them, and how much of them: the first op that reads one, as it re
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from rhino.sharding.layout import shards
 from rhino.sharding.problem import End, Problem
 from rhino.sharding.symmetry import Quotient
-
-if TYPE_CHECKING:
-    from rhino.sharding.costs import Costs, States
 
 # The end that reads it, the value, seconds that its parts divide, and those that nothing does.
 Filled = tuple[End, int, float, float]
@@ -48,12 +43,3 @@ def filled(
 
 def _all_seconds(made: Sequence[Filled]) -> float:
     return sum(work + launch for _, _, work, launch in made)
-
-
-def filled_seconds(costs: Costs, filled: Mapping[int, Sequence[Filled]], k: int, states: States) -> float:
-    """Seconds in which one member of class k makes them."""
-    values = costs.problem.graph.values
-    return sum(
-        work / shards(costs.layout(end, states), costs.sizes, values[v].shape) + launch
-        for end, v, work, launch in filled.get(k, ())
-    )

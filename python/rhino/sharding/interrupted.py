@@ -39,7 +39,7 @@ def uninterrupted(
         nbytes = max(1, graph.values[transfer.value].nbytes)
         combined = combines.get(transfer.index, ALONE)
         most = back_end.combined_bytes(_KINDS[transfer.kind])
-        return count * transfer.trips * nbytes / combined.bytes_of(nbytes, most)
+        return count * transfer.trips * combined.share(nbytes, most)
 
     sums = sum(
         starts(transfer, count)

@@ -6,13 +6,14 @@ Owns what is kept, for how long and how it is divided, whatever the plan; found 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rhino.program.costly import costly, made_once
 from rhino.program.fusion import buffers, materialised
 from rhino.program.memory import Lifetimes
 from rhino.program.siblings import merged
+from rhino.sharding.manual import Inside
 from rhino.sharding.problem import Problem
 from rhino.xla import BackEnd
 
@@ -47,6 +48,19 @@ def scratch(problem: Problem, life: Lifetimes, dots: Sequence[int], back_end: Ba
         found.extend(_together(problem, life, until, copied_wide(problem, life, dots)))
         found.extend(_upcast(problem, life, frozenset(dots)))
     return tuple(found)
+
+
+def held(problem: Problem, insides: Mapping[int, Inside]) -> Iterator[Scratch]:
+    """What manual computations and kernels hold while they run."""
+    for node in problem.nodes:
+        if node.kind != "op":
+            continue
+        op = problem.graph.ops[node.ops[0]]
+        inside = insides.get(op.index)
+        own = [(m.factors, m.nbytes) for m in op.kernel.held] if op.kernel is not None else []
+        for factors, nbytes in own if inside is None else inside.held:
+            classes = tuple(i for i, f in enumerate(node.factors) if f in factors)
+            yield Scratch(op.results[0], node.index, classes, nbytes, op.index, op.index)
 
 
 def _together(problem: Problem, life: Lifetimes, until: dict[int, int], wide: frozenset[int]) -> Iterator[Scratch]:
