@@ -24,6 +24,13 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 
+# Few tests, each of which takes a while.
+LONG = {
+    f"test_{name}"
+    for name in "docs scripts messages_here microbatches runtime_processes parallelized distributed_calibrate "
+    "fragments_of_models delay_random write_pipeline breakdown".split()
+}
+
 # A worker comes to hold millions of objects; looking at all of them again and again takes a twentieth of the time.
 gc.set_threshold(100_000, 20, 100)
 
@@ -50,7 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, then those with many: a long one that began last would leave a worker idle."""
     count = Counter(item.path for item in items)
-    slow = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "long")))}
+    slow = {
+        item.path for item in items if any(map(item.get_closest_marker, ("slow", "long"))) or item.path.stem in LONG
+    }
     items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
 
 

@@ -45,6 +45,7 @@ def test_what_is_saved_changes_no_result(name: str, changes: dict[str, Any]) -> 
         np.testing.assert_allclose(a, b, atol=1e-4)
 
 
+@pytest.mark.long
 def test_scores_alone_can_be_recomputed() -> None:
     config = dataclasses.replace(gpt.PRESETS["tiny"], scan=True)
     metrics, _ = after_a_step(gpt, config)
@@ -58,6 +59,7 @@ def test_scores_alone_can_be_recomputed() -> None:
     assert products(dataclasses.replace(config, remat_scores=True)) == products(config) + 1
 
 
+@pytest.mark.long
 def test_some_layers_can_be_recomputed() -> None:
     config = dataclasses.replace(llama.PRESETS["tiny"], layers=3, scan=True, remat=True, recomputed=2)
     metrics, params = after_a_step(llama, config)

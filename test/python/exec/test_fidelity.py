@@ -34,9 +34,9 @@ def test_gpt_1p3b_compiles_to_what_was_predicted(cluster: str) -> None:
         assert nbytes == pytest.approx(predicted.comm_bytes[kind], rel=0.15, abs=few), kind
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("gpu_compiler")
-@pytest.mark.parametrize("scores", ["kept", pytest.param("made again", marks=pytest.mark.long)])
+@pytest.mark.parametrize("scores", ["kept", "made again"])
 def test_a_scan_keeps_scores_in_one_order_and_reads_them_in_another(scores: str) -> None:
     config = dataclasses.replace(
         llama.PRESETS["tiny"], layers=4, width=1024, heads=8, kv_heads=8, hidden=2816, vocab=1024, seq_len=2048,

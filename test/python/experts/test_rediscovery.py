@@ -98,7 +98,7 @@ def test_gpt_is_split_like_megatron_within_a_host_and_its_batch_across() -> None
     assert roles(search(program), program.facts, up) == {"batch", "channels"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mixture_of_experts_is_spread_by_experts() -> None:
     program = moe()
     for name in ("['experts']['up']", "['experts']['down']"):

@@ -75,7 +75,7 @@ cluster.save(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_measured_file_loads_and_holds_plausible_values(tmp_path: Path, n: int) -> None:
     path = tmp_path / "bench.yaml"
     subprocess.run([sys.executable, "-c", SCRIPT, str(path), str(n)], check=True, timeout=120)

@@ -27,6 +27,8 @@ CASES = [
     ("dlrm", {}),
     ("lstm", {}),
 ]
+# Made of what others have, too.
+AS_OTHERS = (CASES[1], ("vit", {"layers": 1}), ("bert", {"scan": True}))
 
 
 def compare(step: Any, state: Any, batch: Any, *counts: int, rtol: float = 1e-5) -> None:
@@ -38,7 +40,10 @@ def compare(step: Any, state: Any, batch: Any, *counts: int, rtol: float = 1e-5)
         steps.agree(steps.run(steps.split(text, count), flat), want, rtol, rtol)
 
 
-@pytest.mark.parametrize(("name", "changes"), CASES)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [pytest.param(*case, marks=[pytest.mark.long] * (case in AS_OTHERS)) for case in CASES],
+)
 def test_micro_batches_make_the_same_step(name: str, changes: dict[str, Any]) -> None:
     compare(*steps.tiny(name, **changes), 4)
 

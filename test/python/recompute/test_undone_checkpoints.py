@@ -20,7 +20,7 @@ from rhino.recompute import products
 
 LONG = pytest.mark.long
 CASES = [
-    pytest.param("gpt", {}, id="unrolled"),
+    pytest.param("gpt", {}, id="unrolled", marks=LONG),
     pytest.param("gpt", {"scan": True}, id="scan"),
     pytest.param("llama", {"scan": True}, id="llama", marks=LONG),
     pytest.param("gpt", {"scan": True, "dropout": 0.1}, marks=LONG),
