@@ -201,6 +201,7 @@ class PlanRequest:
         flag=int,
     )
     fewer: bool = _asked(False, "instead the most up to these that divide the batch, with stages cut as for all")
+    groups: int = _asked(0, "groups of devices that the stages asked for share; by default that is left to the search")
     schedule: str = _asked("", "schedule of a pipeline; by default searched", metavar="S")
     statistics: str = _asked(
         "batch",

@@ -11,6 +11,8 @@
 // What the note says is planned.
 // RUN: rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 mesh=4 stages=2 microbatches=4' | filecheck %s --check-prefix=ENOUGH
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 schedule=2f2b' 2>&1 | filecheck %s --check-prefix=SCHEDULE
+// RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 schedule=interleaved-1f1b stages=3' 2>&1 | filecheck %s --check-prefix=DEALT
+// RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 stages=4 groups=3' 2>&1 | filecheck %s --check-prefix=GROUPS
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 level=O0' 2>&1 | filecheck %s --check-prefix=LEVEL
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 memory-limit=-1' 2>&1 | filecheck %s --check-prefix=LIMIT
 // RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 memory-limit=2000' 2>&1 | filecheck %s --check-prefix=STATE
@@ -34,7 +36,11 @@
 // MANY: error: 16 stages for the 8 devices of dgx-h100:1
 // ENOUGH: rhino.plan
 // SCHEDULE: error: schedule '2f2b' is not among those
-// SCHEDULE: note: give gpipe, 1f1b, eager-1f1b, kfkb, zero-bubble, or leave it to the search
+// SCHEDULE: note: give gpipe, 1f1b, kfkb, eager-1f1b, interleaved-1f1b, zero-bubble, or leave it to the search
+// DEALT: error: 3 stages cannot be interleaved: each of several groups of devices has several of them
+// DEALT: note: ask for 4, 6 or another number that can be divided so
+// GROUPS: error: 4 stages cannot be dealt to 3 groups of devices
+// GROUPS: note: give a number of stages that the number of groups divides
 // LEVEL: error: 'rhino-plan-pipeline': option 'level' is 'O0' but must be one of O1, O2
 // LIMIT: error: memory-limit -1 is negative
 // Less than an eighth of parameters and gradients is no use looking for.

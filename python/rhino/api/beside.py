@@ -46,7 +46,14 @@ def plan_beside(
     Raises:
       RhinoError: no plan is possible, or none that leaves the state where it must stay.
     """
-    same = replace(request, stages=other.stages, microbatches=other.microbatches, fewer=True, schedule=other.schedule)
+    same = replace(
+        request,
+        stages=other.stages,
+        groups=other.groups,
+        microbatches=other.microbatches,
+        fewer=True,
+        schedule=other.schedule,
+    )
     tried = [(replace(same, mesh=_text(meshes)), axis) for meshes, axis in _meshes(other)]
     attempts = [attempt for attempt, _ in tried]
     refused = RhinoError("")
@@ -69,7 +76,7 @@ def plan_beside(
         except RhinoError as error:
             refused = error
     try:
-        plan = search(replace(request, stages=1, mesh="", microbatches=0, schedule=""), _NO_PINS)
+        plan = search(replace(request, stages=1, groups=0, mesh="", microbatches=0, schedule=""), _NO_PINS)
     except RhinoError as error:
         if not own:
             raise

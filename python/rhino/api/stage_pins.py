@@ -16,6 +16,7 @@ from rhino.api.returned import FlatPlace
 from rhino.api.trace import Trace
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPin
+from rhino.ir.pipeline.program import read_program
 from rhino.machine.units import nbytes
 from rhino.plan import PlanData, Tensor, is_pipeline
 from rhino.plan.module import parse_module
@@ -105,4 +106,4 @@ def _pieces(plan: PlanData) -> list[tuple[StagePiece, ...]]:
     module = parse_module(source, "the plan") if isinstance(source, str) else source
     main = functions.find(module, "main")
     assert main is not None
-    return pipeline_pieces(main)
+    return pipeline_pieces(main, read_program(module).argument_stages())

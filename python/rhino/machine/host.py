@@ -16,6 +16,9 @@ from rhino.program.data import Graph
 # XLA makes graphs of no fewer kernels (xla_gpu_graph_min_graph_size).
 _LEAST_GRAPH = 5
 NO_TIME = HostRates(0.0, 0.0, 0.0, 0.0)
+# What the runtime takes to start a task of a pipeline, with what it sends and frees. Measured: 110 us, of up to 1,024
+# tasks of eight groups of one virtual CPU device each, whose products take no time.
+TASK_S = 1e-4
 
 
 @dataclass(slots=True)
@@ -63,6 +66,14 @@ def host_rates(cluster: Cluster) -> HostRates:
     """What the hosts of a cluster take; no time where that is not known."""
     kernels = cluster.device.kernels
     return kernels.host if kernels is not None and kernels.host is not None else NO_TIME
+
+
+def task_seconds(cluster: Cluster, groups: int) -> float:
+    """Seconds from a task of a pipeline's group to its next one at least: one process starts those of several groups.
+
+    There is a process for each host, and groups are dealt to these.
+    """
+    return TASK_S * -(-groups // cluster.hosts)
 
 
 def starting_seconds(graph: Graph, cluster: Cluster) -> tuple[float, float]:

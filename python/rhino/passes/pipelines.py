@@ -41,6 +41,7 @@ class Auto(PassPipeline):
     stages: int = asked("stages")
     microbatches: int = asked("microbatches")
     fewer: bool = asked("fewer")
+    groups: int = asked("groups")
     schedule: str = asked("schedule")
     statistics: str = asked("statistics")
     remat: str = asked("remat")

@@ -28,13 +28,15 @@ class StagePiece:
     """An argument, or rows of it, as one stage keeps it.
 
     Attributes:
-      stage: the group of devices.
+      group: of devices.
+      stage: on these devices.
       dims: per dimension, axes of the mesh of one replica.
       mesh: that mesh.
       rows: [start, stop) per leading dimension of the argument; () for all of it.
       shape: of the piece.
     """
 
+    group: int
     stage: int
     dims: tuple[tuple[str, ...], ...]
     mesh: tuple[tuple[str, int], ...]
@@ -48,7 +50,7 @@ class StagePiece:
         numbers = {axis: n for n, axis in enumerate(sizes)}
         parts = (tuple(axis.partition(":") for axis in axes) for axes in self.dims)
         split = tuple(tuple((numbers[a], sub) for a, _, sub in axes if sizes[a] > 1) for axes in parts)
-        return self.stage, tuple(sizes.values()), split, self.rows
+        return self.group, tuple(sizes.values()), split, self.rows
 
 
 def main_of(module: ir.Module) -> ir.Operation | None:
@@ -84,8 +86,12 @@ def pipeline_results(main: ir.Operation) -> tuple[Tensor, ...]:
     return _together(main, types, functions.result_attributes(main), name)
 
 
-def pipeline_pieces(main: ir.Operation) -> list[tuple[StagePiece, ...]]:
-    """By original argument, its pieces where they are kept: of copies, the first."""
+def pipeline_pieces(main: ir.Operation, stages: Sequence[int]) -> list[tuple[StagePiece, ...]]:
+    """By original argument, its pieces where they are kept: of copies, the first.
+
+    Args:
+      stages: by argument of @main, the stage that keeps it.
+    """
     meshes = topology(main) or []
     groups = {mesh: g for g, (mesh, _) in enumerate(meshes)}
     found: dict[int, dict[tuple[tuple[int, int], ...], StagePiece]] = {}
@@ -97,7 +103,8 @@ def pipeline_pieces(main: ir.Operation) -> list[tuple[StagePiece, ...]]:
         shape = tuple(held.tensor.shape)
         dims = dims_of(held.sharding) if held.sharding is not None else ((),) * len(shape)
         group, rows = groups[held.mesh], tuple(_slice(given))
-        found.setdefault(index, {}).setdefault(rows, StagePiece(group, dims, tuple(meshes[group][1]), rows, shape))
+        piece = StagePiece(group, stages[i], dims, tuple(meshes[group][1]), rows, shape)
+        found.setdefault(index, {}).setdefault(rows, piece)
     return [tuple(found[index].values()) for index in sorted(found)]
 
 

@@ -44,8 +44,10 @@ def mesh_text(plan: PlanData) -> str:
 
 
 def pipeline_text(plan: PlanData) -> str:
-    """`4 stages, 8 micro-batches, 1f1b`, and how many devices each group has where that differs."""
+    """`4 stages, 8 micro-batches, 1f1b`, with the groups that stages share, and devices of each where that differs."""
     on = f" on {'+'.join(map(str, plan.group_devices))} devices" if plan.meshes else ""
+    if plan.groups < plan.stages:
+        on = f" on {plan.groups} groups"
     return f"{plan.stages} stages{on}, {plan.microbatches} micro-batches, {plan.schedule}"
 
 

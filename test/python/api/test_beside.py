@@ -32,7 +32,7 @@ PIPELINE = Plan(
 )
 REQUEST = PlanRequest(Cluster.load("cpu:1"), mesh="8", stages=2, microbatches=3)
 STATE = Tensor("state.w", "param", (4,), "f32", ((),), stages=(1,))
-PIN = Pin(STATE, (StagePiece(1, ((),), (("x", 4),), (), (4,)),))
+PIN = Pin(STATE, (StagePiece(1, 1, ((),), (("x", 4),), (), (4,)),))
 Asked = list[tuple[int, str, int, bool]]
 
 

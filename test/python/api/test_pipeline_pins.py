@@ -49,6 +49,9 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
     "uneven": ("towers", {"stages": 3}, (16, 12, 16), "long"),
     # Two replicas of each stage, which do not divide the batch: a stage is one then, on the devices of both.
     "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), "slow"),
+    # Two groups of devices, each with two of the stages.
+    "interleaved": ("scanned", {"stages": 4, "schedule": "interleaved-1f1b"}, (16, 12, 16), ""),
+    "interleaved, towers": ("towers", {"stages": 4, "schedule": "interleaved-1f1b"}, (16, 12, 16), "long"),
     "transformer": ("transformer", {"stages": 2}, (16, 12, 16), "long"),
     "scanned": ("scanned", {"stages": 2}, (12, 16), "long"),
 }
@@ -185,7 +188,7 @@ def test_state_that_no_stages_leave_in_place_is_told_with_its_bytes(tmp_path: Pa
 
 
 def test_a_plan_without_its_module_pins_nothing() -> None:
-    params, x = {name: np.eye(32, dtype=np.float32) for name in "ab"}, np.ones((16, 32), np.float32)
+    params, x = {name: np.eye(512, dtype=np.float32) for name in "ab"}, np.ones((256, 512), np.float32)
     plan = rhino.parallelize(layers(("a", "b")), cluster="cpu:1", stages=2, microbatches=4).plan(params, x)
     changed = rhino.parallelize(layers(("b", "a")), cluster="cpu:1", plan=replace(plan, source=None))
     assert [t.stages for t in changed.plan(params, x).arguments[:2]] == [(1,), (0,)]

@@ -1,4 +1,7 @@
-"""One process of a job that trains a tiny GPT in stages; its arguments say how many, and if layers are scanned."""
+"""One process of a job that trains a tiny GPT in two stages, or in four that two groups of devices share.
+
+Its arguments say which, and if layers are scanned.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import rhino
 
-address, count, process, stages, scan = sys.argv[1:]
+address, count, process, stages, layers, scan = sys.argv[1:]
 rhino.distributed.initialize(address, int(count), int(process), timeout_s=120)
 
 import jax  # noqa: E402
@@ -16,13 +19,16 @@ import jax  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from examples.models import gpt  # noqa: E402
 
-CONFIG = dataclasses.replace(gpt.PRESETS["tiny"], layers=2, width=32, heads=2, seq_len=16, scan=scan == "scanned")
+CONFIG = dataclasses.replace(
+    gpt.PRESETS["tiny"], layers=int(layers), width=32, heads=2, seq_len=16, scan=scan == "scanned"
+)
 
 
 def main() -> None:
     init, train_step = gpt.make_train_step(CONFIG)
     batch = gpt.example_batch(CONFIG, 8)
-    step = rhino.parallelize(train_step, donate_argnums=(0,), stages=int(stages), microbatches=2)
+    shared = {"schedule": "interleaved-1f1b"} if stages == "4" else {}
+    step = rhino.parallelize(train_step, donate_argnums=(0,), stages=int(stages), microbatches=2, **shared)
     key = jax.random.key(0)
     plan = step.plan(jax.eval_shape(init, key), batch)
     print(f"plan {plan.stages} {plan.groups};", flush=True)

@@ -190,14 +190,13 @@ def test_arguments_and_results_of_all_kinds_over_two_processes() -> None:
             assert f"right {kind};" in output
 
 
-@pytest.mark.parametrize(
-    ("count", "layers"),
-    [pytest.param(2, "unrolled", marks=pytest.mark.long), pytest.param(4, "scanned", marks=pytest.mark.long)],
-)
-def test_stages_over_processes_train_as_one_device(count: int, layers: str) -> None:
-    # Of two processes each has one stage, of four, two have each stage.
-    outputs = processes.run(HERE / "stages_worker.py", count, ["2", layers], timeout=400)
-    config = dataclasses.replace(gpt.PRESETS["tiny"], layers=2, width=32, heads=2, seq_len=16, scan=layers == "scanned")
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "stages", "form"), [(2, 2, "unrolled"), (4, 2, "scanned"), (2, 4, "scanned")])
+def test_stages_over_processes_train_as_one_device(count: int, stages: int, form: str) -> None:
+    # Of two processes each has a group of devices, of four, two have each. Of four stages each group has two.
+    outputs = processes.run(HERE / "stages_worker.py", count, [str(stages), str(stages), form], timeout=400)
+    changes = {"layers": stages, "width": 32, "heads": 2, "seq_len": 16, "scan": form == "scanned"}
+    config = dataclasses.replace(gpt.PRESETS["tiny"], **changes)
     init, train_step = gpt.make_train_step(config)
     state, batch, expected = init(jax.random.key(0)), gpt.example_batch(config, 8), []
     run = jax.jit(train_step)
@@ -205,7 +204,7 @@ def test_stages_over_processes_train_as_one_device(count: int, layers: str) -> N
         state, metrics = run(state, batch)
         expected.append(float(metrics["loss"]))
     for output in outputs:
-        assert "plan 2 2;" in output
+        assert f"plan {stages} 2;" in output
         np.testing.assert_allclose(losses(output), [*expected, expected[0]], rtol=1e-5)
 
 

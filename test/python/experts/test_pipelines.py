@@ -38,7 +38,8 @@ def trials(programs: SplitPrograms) -> list[PipelineTrial]:
 
 
 def test_the_grid_is_every_product_of_stages_tensor_and_data_parallelism(trials: list[PipelineTrial]) -> None:
-    shapes = {(t.shape.stages, t.shape.width, t.shape.replicas, t.shape.parts) for t in trials}
+    grid = [t.shape for t in trials if t.shape.chunks == 1]
+    shapes = {(shape.stages, shape.width, shape.replicas, shape.parts) for shape in grid}
     every = {
         (stages, width, 8 // (stages * width), parts)
         for stages in (2, 4, 8)
@@ -47,7 +48,17 @@ def test_the_grid_is_every_product_of_stages_tensor_and_data_parallelism(trials:
         if stages * width <= 8 and parts // (8 // (stages * width)) >= stages
     }
     assert shapes == every
-    assert len(trials) == len(every)
+    assert len(grid) == len(every)
+
+
+def test_the_fastest_are_tried_with_interleaved_stages(trials: list[PipelineTrial]) -> None:
+    grid = {t.shape: t for t in trials if t.shape.chunks == 1}
+    more = [t for t in trials if t.shape.chunks > 1]
+    assert more
+    fastest = min(t.step_time_s for t in grid.values() if t.fits)
+    for trial in more:
+        assert grid[dataclasses.replace(trial.shape, chunks=1)].step_time_s <= 1.1 * fastest
+        assert trial.shape.groups * trial.shape.chunks == trial.shape.stages
 
 
 def test_each_fits_or_says_why_not(programs: SplitPrograms, trials: list[PipelineTrial]) -> None:
@@ -56,7 +67,7 @@ def test_each_fits_or_says_why_not(programs: SplitPrograms, trials: list[Pipelin
     for trial in planned:
         assert trial.fits
         assert trial.candidate is not None
-        assert trial.candidate.schedule.name == "1f1b"
+        assert trial.candidate.schedule.name == ("1f1b" if trial.shape.chunks == 1 else "interleaved-1f1b")
         assert trial.candidate.stages.stages == trial.shape.stages
     for trial in trials:
         if trial.candidate is None:

@@ -189,7 +189,8 @@ def test_examples_with_groups_of_their_own_are_cut_into_micro_batches() -> None:
     sizes = jax.ShapeDtypeStruct((16, 8), jnp.int32)
     step = rhino.parallelize(_examples, cluster="dgx-h100:1", stages=2, microbatches=2)
     plan = step.plan(params, _bf16(16, 128, 256), sizes)
-    assert sum(use.count for use in plan.kernels) == 3 * 2
+    # Of stages that have one each of a kind the plan says what one does, in each micro-batch.
+    assert {use.count for use in plan.kernels} == {2}
     assert not [use for use in plan.kernels if use.replicated]
     # Half of the examples, or fewer, in each product: rows, a matrix for each group, or its gradient.
     found = re.findall(r"\"chlo.ragged_dot\".* -> tensor<([\dx]+)xbf16>", str(plan.module))

@@ -74,7 +74,7 @@ def test_the_answer_is_the_estimate_of_what_is_written(
     assert data["predicted"]["peak_bytes"] == best.peak_bytes == max(found.peak_bytes)
     # Rows and task lists are all that a peak depends on.
     flight = found.simulation.in_flight_peak
-    assert found.peak_bytes == tuple(m.peak_bytes(k) for m, k in zip(best.pipeline.memory, flight, strict=True))
+    assert list(found.peak_bytes) == best.pipeline.peak_bytes(flight)
     said = remarks(module, cluster)
     assert re.search(rf"step {best.step_time_s * 1e6:.1f} us = .* peak {best.peak_bytes / 2**20:.2f} MiB", said[0])
     assert len(said) == 1 + best.shape.stages

@@ -83,7 +83,7 @@ def test_summary_with_measurements(plan: Plan, executable: Any) -> None:
 
 def test_one_device_and_pipelines(plan: Plan) -> None:
     assert "1 device, level O1\nmesh  one device" in replace(plan, mesh=()).summary()
-    pipelined = replace(plan, stages=4, microbatches=16, schedule="1f1b")
+    pipelined = replace(plan, stages=4, groups=4, microbatches=16, schedule="1f1b")
     assert "pipeline  4 stages, 16 micro-batches, 1f1b" in pipelined.summary()
     assert "4 stages, 16 micro-batches, 1f1b" in pipelined.report_html()
 

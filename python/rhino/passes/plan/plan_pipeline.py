@@ -72,6 +72,7 @@ class PlanPipeline(Pass):
     stages: int = asked("stages", "number of stages; 0 leaves it to the search")
     microbatches: int = asked("microbatches")
     fewer: bool = asked("fewer")
+    groups: int = asked("groups")
     schedule: str = asked("schedule")
     statistics: str = asked("statistics")
 
@@ -114,6 +115,7 @@ class PlanPipeline(Pass):
             stages=self.stages,
             microbatches=self.microbatches,
             fewer=self.fewer,
+            groups=self.groups,
             schedule=self.schedule,
             deadline=deadline,
             cut_s=programs.cut_s,

@@ -70,7 +70,12 @@ def write_pipeline(
     meshes = _lay_out(module, numbers, best, cluster, log)
     run(
         [
-            made("rhino-form-fragments", split_backward=bool(best.schedule.split), meshes=meshes),
+            made(
+                "rhino-form-fragments",
+                split_backward=bool(best.schedule.split),
+                groups=best.shape.groups if best.shape.chunks > 1 else 0,
+                meshes=meshes,
+            ),
             made("rhino-replicate-fragments", count=best.shape.replicas),
             made("rhino-lower-transfers"),
         ]
@@ -108,7 +113,7 @@ def _lay_out(
     main = functions.find(module, "main")
     assert main is not None
     say_unkept(main, graph, solutions[0], log)
-    return annotate_stages(module, graph, solutions, [widths.index(width) for width in best.shape.widths])
+    return annotate_stages(module, graph, solutions, [widths.index(width) for width in best.shape.stage_widths])
 
 
 def _share_out(module: ir.Module, ops: Mapping[int, int], best: PipelineCandidate) -> None:
@@ -170,15 +175,16 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
     summarise(module, cluster, best.layout_of(0).solution)
     data = RhinoPlan.of(module)
     assert data is not None
-    slowest = max(range(best.shape.stages), key=lambda s: loads.compute[s] + loads.comm[s])
-    replica_s = best.pipeline.replicas.seconds[slowest]
-    busy = loads.compute[slowest] / best.shape.replicas
-    comm = loads.comm[slowest] / best.shape.replicas + replica_s
+    costs, groups = best.pipeline.costs, range(best.shape.groups)
+    stages = max(map(costs.stages_of, groups), key=lambda on: sum(loads.compute[s] + loads.comm[s] for s in on))
+    replica_s = sum(best.pipeline.replicas.seconds[s] for s in stages)
+    busy = sum(loads.compute[s] for s in stages) / best.shape.replicas
+    comm = sum(loads.comm[s] for s in stages) / best.shape.replicas + replica_s
     replica = [["replica", best.shape.replicas]] if best.shape.replicas > 1 else []
-    meshes = [[*replica, *map(list, best.layout_of(s).solution.mesh)] for s in range(best.shape.stages)]
+    meshes = [[*replica, *map(list, best.layout_of(g).solution.mesh)] for g in groups]
     differ = {"meshes": meshes} if len(best.shape.distinct) > 1 else {}
-    memory = best.pipeline.memory
-    comm_bytes, collectives = traffic_of_replica(best, slowest)
+    held = [sum(best.pipeline.memory[s].argument_bytes for s in costs.stages_of(g)) for g in groups]
+    comm_bytes, collectives = traffic_of_replica(best, stages)
     if "kernels" in data:
         data["kernels"] = [write(use) for use in kernels_of_replica(best)]
     data.update(
@@ -186,7 +192,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
             "mesh": meshes[0],
             **differ,
             "stages": best.shape.stages,
-            "groups": best.shape.stages,
+            "groups": best.shape.groups,
             "microbatches": best.shape.microbatches,
             "schedule": best.schedule.name,
             "predicted": {
@@ -199,9 +205,9 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
                 "comm_bytes": comm_bytes,
                 "collectives": collectives,
                 "memory": {
-                    "argument_bytes": max(m.argument_bytes for m in memory),
+                    "argument_bytes": max(held),
                     "temp_bytes": max(
-                        peak - m.argument_bytes for m, peak in zip(memory, simulation.memory_peak_bytes, strict=True)
+                        peak - mine for mine, peak in zip(held, simulation.memory_peak_bytes, strict=True)
                     ),
                 },
             },

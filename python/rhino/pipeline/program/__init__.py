@@ -18,7 +18,7 @@ from rhino.pipeline.program.program import (
     StageCarry,
     Transfer,
 )
-from rhino.pipeline.program.stage_memory import StageMemory
+from rhino.pipeline.program.stage_memory import StageMemory, peak_bytes
 from rhino.pipeline.program.weight_fragment import awaited_ops, delayed_ops
 
 __all__ = [
@@ -42,5 +42,6 @@ __all__ = [
     "awaited_ops",
     "delayed_ops",
     "edges_of",
+    "peak_bytes",
     "signature_edges",
 ]

@@ -45,12 +45,16 @@ class StageSend:
 
 @dataclass(frozen=True, slots=True)
 class PricedProgram:
-    """All parts of a pipeline with what they cost. `groups` and `memory` are by stage; sends of one key add up."""
+    """All parts of a pipeline with what they cost. `groups` and `memory` are by stage; sends of one key add up.
+
+    `task_s` is what a group's tasks take at least, as in `rhino.pipeline.schedule.costs.PipelineCosts`.
+    """
 
     groups: tuple[int, ...]
     fragments: tuple[FragmentSeconds, ...]
     sends: tuple[StageSend, ...]
     memory: tuple[StageMemory, ...]
+    task_s: float = 0.0
 
     def costs(self, limit_bytes: int = 0) -> PipelineCosts:
         """The pipeline as schedules see it, with this much room on each device; 0 for no limit."""
@@ -76,6 +80,7 @@ class PricedProgram:
             prepare_levels=self._levels("prepare"),
             apply_levels=self._levels("apply"),
             exchanges=tuple(self._exchanges()),
+            task_s=self.task_s,
         )
 
     def _seconds(self, kind: str) -> list[float]:

@@ -187,6 +187,17 @@ class PipelineProgram:
         """The group a stage runs on."""
         return stage % len(self.meshes)
 
+    def argument_stages(self) -> list[int]:
+        """By argument, the stage that it is kept for: of those on its group the one that updates it, else reads it."""
+        found: dict[int, int] = {}
+        for op in self.after + self.body + self.before:
+            if isinstance(op, Fragment):
+                for value in op.operands:
+                    found.setdefault(value, op.stage)
+            else:
+                found.setdefault(op.source, op.from_stage)
+        return [found.get(a.value, self.values[a.value].group) for a in self.arguments]
+
     def find(self, kind: str, stage: int, level: int = 0) -> Fragment | None:
         """The fragment of a kind, stage and level, None if there is nothing to do there."""
         for fragment in self.fragments:

@@ -24,10 +24,11 @@ class StageMemory:
         Int(0), "the most that is needed before or after the loop, besides arguments: accumulators, too"
     )
 
-    def peak_bytes(self, in_flight: int) -> int:
-        """The peak with this many micro-batches between their forward and their backward, alone on its devices."""
-        static, once = group_bytes([self])
-        return max(static + max(1, in_flight) * self.saved_bytes, once)
+
+def peak_bytes(stages: Sequence[StageMemory], in_flight: Sequence[int]) -> int:
+    """The peak of a device that runs these stages, each with so many micro-batches from their forward to backward."""
+    static, once = group_bytes(stages)
+    return max(static + sum(max(1, k) * m.saved_bytes for m, k in zip(stages, in_flight, strict=True)), once)
 
 
 def group_bytes(stages: Sequence[StageMemory]) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from rhino.pipeline.schedule.checker import check
 from rhino.pipeline.schedule.costs import Edge, Exchange, PipelineCosts
 from rhino.pipeline.schedule.estimate import estimate_step_s
 from rhino.pipeline.schedule.generate import make_schedule
+from rhino.pipeline.schedule.interleaved import interleaved_in_flight
 from rhino.pipeline.schedule.simulator import Simulation, simulate
 from rhino.pipeline.schedule.tasks import SCHEDULES, ScheduledStep, Task
 from rhino.pipeline.schedule.trace import chrome_trace
@@ -27,6 +28,7 @@ __all__ = [
     "choose_warmup",
     "chrome_trace",
     "estimate_step_s",
+    "interleaved_in_flight",
     "make_schedule",
     "simulate",
     "warmup_counts",

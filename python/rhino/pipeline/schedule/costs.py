@@ -74,6 +74,7 @@ class PipelineCosts:
       limit_bytes: per group, what there is room for; () for no limit.
       prepare_levels, apply_levels: levels each stage has of either.
       exchanges: what is sent once per step.
+      task_s: what a task in the loop takes at least: its group's host starts one after another.
     """
 
     forward_s: tuple[float, ...]
@@ -90,6 +91,7 @@ class PipelineCosts:
     prepare_levels: tuple[int, ...] = ()
     apply_levels: tuple[int, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
+    task_s: float = 0.0
 
     def __post_init__(self) -> None:
         n = len(self.forward_s)
@@ -160,6 +162,14 @@ class PipelineCosts:
     def stages_of(self, group: int) -> tuple[int, ...]:
         """The stages that run on a group, in order."""
         return tuple(s for s, g in enumerate(self.groups) if g == group)
+
+    def busy_s(self, microbatches: int) -> tuple[float, ...]:
+        """By group, the seconds that it computes in a step: no schedule takes less than the most of them."""
+        by_stage = [
+            microbatches * (max(f, self.task_s) + max(b, self.task_s)) + p + a
+            for f, b, p, a in zip(self.forward_s, self.backward_s, self.prepare_s, self.apply_s, strict=True)
+        ]
+        return tuple(sum(by_stage[s] for s in self.stages_of(group)) for group in range(self.group_count))
 
     def splittable(self) -> tuple[int, ...]:
         """The stages whose backward may be split: it has a weight part, and gradients arrive or leave."""

@@ -5,6 +5,8 @@ Owns the order of computing. Correct for any number of micro-batches, any number
 
 from __future__ import annotations
 
+from functools import cache
+
 from rhino.pipeline.schedule.wiring import Step
 
 
@@ -40,3 +42,19 @@ def _step(kind: str, index: int, group: int, groups: int, chunks: int) -> Step:
     if kind == "backward":
         chunk = chunks - 1 - chunk
     return kind, chunk * groups + group, block * groups + lane
+
+
+@cache
+def interleaved_in_flight(stages: int, groups: int, microbatches: int) -> tuple[int, ...]:
+    """Per stage, the most micro-batches between their forward and their backward.
+
+    Those of a group's stages are at their most at different times, so that together they hold no more than the sum.
+    """
+    now, most = [0] * stages, [0] * stages
+    # After a group's first micro-batches go in and out in turn: more of them change nothing.
+    sample = min(microbatches, 4 * stages)
+    for order in interleaved_order(stages, groups, sample):
+        for kind, stage, _ in order:
+            now[stage] += 1 if kind == "forward" else -1
+            most[stage] = max(most[stage], now[stage])
+    return tuple(most)

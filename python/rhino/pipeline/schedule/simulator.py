@@ -89,11 +89,11 @@ def task_seconds(task: Task, costs: PipelineCosts, split: Sequence[int]) -> floa
     """Seconds of a compute task."""
     stage, kind = task.stage, task.kind
     if kind == "forward":
-        return costs.forward_s[stage]
+        return max(costs.task_s, costs.forward_s[stage])
     if kind == "weight":
-        return costs.weight_s[stage]
+        return max(costs.task_s, costs.weight_s[stage])
     if kind == "backward":
-        return costs.backward_s[stage] - (costs.weight_s[stage] if stage in split else 0.0)
+        return max(costs.task_s, costs.backward_s[stage] - (costs.weight_s[stage] if stage in split else 0.0))
     if kind == "prepare":
         return costs.prepare_s[stage] if task.level == 0 else 0.0
     return costs.apply_s[stage] if task.level == costs.apply_levels[stage] - 1 else 0.0

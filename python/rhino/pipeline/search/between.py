@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel
 from rhino.pipeline.cut.plan import StagePlan
 from rhino.pipeline.search.candidates import Shape
@@ -65,19 +66,29 @@ def between_replicas(
     """The exchange of a pipeline with such a part of its update shared out."""
     if shape.replicas == 1:
         return BetweenReplicas(shared, ((),) * shape.stages, (0.0,) * shape.stages)
-    # Each device of a replica exchanges its part with the same part of the others.
-    comm = {
-        w: TimeModel(part_of(placement.cluster, shape.replicas * w)).comm((shape.replicas, w)) for w in shape.distinct
-    }
+    comm = {w: _between(placement.cluster, shape.replicas, w) for w in shape.distinct}
     made = [
         tuple(held.collectives(comm[w]))
-        for held, w in zip(_held(prepared, layouts, plan, shape, shared), shape.widths, strict=True)
+        for held, w in zip(_held(prepared, layouts, plan, shape, shared), shape.stage_widths, strict=True)
     ]
     seconds = [
         sum(comm[w].time(kind, (0,), nbytes) for kind, nbytes in found)
-        for found, w in zip(made, shape.widths, strict=True)
+        for found, w in zip(made, shape.stage_widths, strict=True)
     ]
     return BetweenReplicas(shared, tuple(made), tuple(seconds))
+
+
+def summing_seconds(cluster: Cluster, shape: Shape, nbytes: int) -> float:
+    """Seconds in which equal stages sum what their replicas accumulated, so many bytes in all stages together."""
+    if shape.replicas == 1:
+        return 0.0
+    comm = _between(cluster, shape.replicas, shape.width)
+    return comm.time("all-reduce", (0,), nbytes / sum(shape.widths))
+
+
+def _between(cluster: Cluster, replicas: int, width: int) -> CommModel:
+    """Collectives in which each device of a replica exchanges its part with the same part of the others."""
+    return TimeModel(part_of(cluster, replicas * width)).comm((replicas, width))
 
 
 def _held(
@@ -85,7 +96,7 @@ def _held(
 ) -> Iterator[ReplicaBytes]:
     """By stage: what the loop accumulates, parts of one gradient in every stage that has one, and next parameters."""
     graph = prepared.graph
-    by_stage = [layouts[width] for width in shape.widths]
+    by_stage = [layouts[width] for width in shape.stage_widths]
     summed, scattered, gathered = ([0] * shape.stages for _ in range(3))
     for start, result, stages in accumulated(prepared, plan):
         for s in stages:

@@ -10,9 +10,12 @@ from math import prod
 
 from rhino.deadline import NEVER, Deadline
 from rhino.errors import RhinoError
+from rhino.pipeline.schedule.tasks import SCHEDULES
 
 # Tried for each pipeline, the simplest first: of two as fast the first is taken.
-SCHEDULES = {"O1": ("1f1b", "eager-1f1b"), "O2": ("1f1b", "eager-1f1b", "kfkb", "zero-bubble")}
+ALONE = ("1f1b", "eager-1f1b", "kfkb", "zero-bubble")
+# The same where a group of devices runs several stages.
+INTERLEAVED = ("interleaved-1f1b", "zero-bubble")
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class JointOptions:
 
     Attributes:
       memory_limit: bytes per device; None is nine tenths of the device's.
+      groups: of devices that the stages asked for share; by default as many as stages, but for interleaved ones.
       mesh, axes: of one replica of a stage, and the names of its axes; one each for all widths that stages have.
       fewer: whether the most micro-batches that divide the batch will do, up to those asked for. Stages are cut as for
         the latter, so that a smaller batch finds the stages of a whole one.
@@ -33,6 +37,7 @@ class JointOptions:
     mesh: tuple[tuple[int, ...], ...] = ()
     axes: tuple[tuple[str, ...], ...] = ()
     stages: int = 0
+    groups: int = 0
     microbatches: int = 0
     fewer: bool = False
     schedule: str = ""
@@ -44,6 +49,29 @@ class JointOptions:
         at = next((k for k, sizes in enumerate(self.mesh) if prod(sizes) == width), -1)
         return (self.mesh[at], self.axes[at] if self.axes else ()) if at >= 0 else (None, ())
 
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Stages of one group that are tried at first: 0 stands for every number above 1 that those asked for allow."""
+        if self.stages and self.groups:
+            return (self.stages // self.groups,)
+        if self.schedule != "interleaved-1f1b":
+            return (1,)
+        return (0,) if self.stages else (2,)
+
+    @property
+    def fills(self) -> bool:
+        """Whether the schedule asked for fills and drains a pipeline as 1F1B does."""
+        return self.schedule in SCHEDULES[:4]
+
+    @property
+    def more_chunks(self) -> bool:
+        """Whether groups may run more stages than are tried at first."""
+        return not self.stages and (not self.schedule or self.schedule in INTERLEAVED)
+
+    def schedules(self, chunks: int) -> tuple[str, ...]:
+        """What is tried where each group runs so many stages."""
+        return (self.schedule,) if self.schedule else ALONE if chunks == 1 else INTERLEAVED
+
 
 def check_options(options: JointOptions) -> None:
     """Raises RhinoError at an option that no pipeline could have."""
@@ -53,9 +81,13 @@ def check_options(options: JointOptions) -> None:
             raise RhinoError(
                 f"{name.replace('_', '-')} {given} is negative", "give a positive number, or leave it to the search"
             )
-    known = SCHEDULES["O2"]
-    if options.schedule and options.schedule not in ("gpipe", *known):
-        message = (
-            f"schedule '{options.schedule}' is not among those of pipelines whose stages have devices of their own"
+    if options.schedule and options.schedule not in SCHEDULES:
+        raise RhinoError(
+            f"schedule '{options.schedule}' is not among those of pipelines",
+            f"give {', '.join(SCHEDULES)}, or leave it to the search",
         )
-        raise RhinoError(message, f"give gpipe, {', '.join(known)}, or leave it to the search")
+    if options.groups and (not options.stages or options.stages % options.groups):
+        raise RhinoError(
+            f"{options.stages or 'any number of'} stages cannot be dealt to {options.groups} groups of devices",
+            "give a number of stages that the number of groups divides",
+        )

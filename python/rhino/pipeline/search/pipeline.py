@@ -12,9 +12,10 @@ from functools import partial
 from math import inf
 
 from rhino.deadline import NEVER, Deadline
+from rhino.machine.host import task_seconds
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
-from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend, delayed_ops
+from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend, delayed_ops, peak_bytes
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.tasks import IN_LOOP
 from rhino.pipeline.search.between import BetweenReplicas, accumulated, between_replicas
@@ -60,11 +61,11 @@ def stage_step(
     totals = {width: _total_seconds(layouts[width]) for width in shape.distinct}
     total = totals[shape.width]
     # A step that only hands on what it is given takes no time anywhere.
-    speeds = tuple(sum(total) / sum(totals[width]) if any(totals[width]) else 1.0 for width in shape.widths)
-    memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.widths, strict=False))
+    speeds = tuple(sum(total) / sum(totals[width]) if any(totals[width]) else 1.0 for width in shape.stage_widths)
+    memory_limits = tuple(limit * w // shape.width for limit, w in zip(memory_limits, shape.stage_widths, strict=False))
     n, m = shape.stages, microbatches or shape.microbatches
     # Of a value split over a group each device counts its part, and all parts travel.
-    start_s, byte_s = placement.rates(float(shape.width * shape.replicas))
+    start_s, byte_s = placement.rates(float(shape.width * shape.replicas), n)
     if not exact:
         # With one kind of link all cuts of a chain are tried in no time.
         start_s, byte_s = _alike(start_s), _alike(byte_s)
@@ -86,7 +87,7 @@ def _total_seconds(sharded: Sharded) -> list[float]:
 
 def _sent(graph: Graph, sharded: Sharded, shape: Shape, placement: Placement) -> list[int]:
     """By value, bytes of each device that take as long as sending it on: copies within a host are made there."""
-    inside = placement.same_host(0, shape.stages - 1)
+    inside = placement.same_host(0, shape.groups - 1)
     part = 1 if inside else min(shape.width * shape.replicas, placement.cluster.devices_per_host)
     weights: dict[Spread, float] = {}
     for spread in sharded.spread:
@@ -206,6 +207,11 @@ class Pipeline:
     loads: Loads
     replicas: BetweenReplicas
 
+    def peak_bytes(self, in_flight: Sequence[int]) -> list[int]:
+        """By group of devices, the peak of one of them, with so many micro-batches of each stage in flight."""
+        groups = map(self.costs.stages_of, range(self.costs.group_count))
+        return [peak_bytes([self.memory[s] for s in on], [in_flight[s] for s in on]) for on in groups]
+
 
 def pipeline(
     prepared: Prepared,
@@ -227,7 +233,7 @@ def pipeline(
     between = partial(between_replicas, prepared, layouts, plan, shape, placement)
     shared = NOTHING
     if distribute:
-        solutions = [layouts[width].solution for width in shape.widths]
+        solutions = [layouts[width].solution for width in shape.stage_widths]
         shared = distributed(prepared.ready.step, prepared.updates, plan, solutions, shape.replicas)
     whole = between(NOTHING)
     if not shared.dims:
@@ -236,15 +242,14 @@ def pipeline(
     if shared.given or _gain_s(apart, whole, layouts, plan, shape) >= 0:
         return price(apart)
     found = price(whole)
-    fits = all(m.peak_bytes(k) <= limit_bytes for m, k in zip(found.memory, shape.in_flight, strict=True))
-    return found if fits else price(apart)
+    return found if max(found.peak_bytes(shape.in_flight)) <= limit_bytes else price(apart)
 
 
 def _gain_s(apart: BetweenReplicas, whole: BetweenReplicas, layouts: Layouts, plan: StagePlan, shape: Shape) -> float:
     """Seconds, of all stages, that updating in parts is faster than updating everything on every replica."""
     updating_s = 0.0
     for o in apart.distributed.dims:
-        updating_s += layouts[shape.widths[plan.stage_of_op[o]]].seconds.compute[o]
+        updating_s += layouts[shape.stage_widths[plan.stage_of_op[o]]].seconds.compute[o]
     return sum(whole.seconds) - sum(apart.seconds) + updating_s * (1 - 1 / shape.replicas)
 
 
@@ -259,7 +264,7 @@ def _priced(
 ) -> Pipeline:
     """As `pipeline`, with what replicas do once a step."""
     graph = prepared.graph
-    by_stage = [layouts[width] for width in shape.widths]
+    by_stage = [layouts[width] for width in shape.stage_widths]
     delayed = weight_ops(graph, plan)
     load = loads(prepared, by_stage, plan, delayed, shape.replicas, between.distributed.dims)
     held = zip(prepared.ready.step.graph.arguments, plan.stage_of_argument, strict=True)
@@ -275,26 +280,29 @@ def _priced(
         width: stage_memory(graph, staging, prepared.life, *between.held(prepared, layouts[width], shape.replicas))
         for width in shape.distinct
     }
-    memory = [held_by[width][s] for s, width in enumerate(shape.widths)]
+    memory = [held_by[width][s] for s, width in enumerate(shape.stage_widths)]
     # What a replica adds up stands beside the sum of all.
     sends = []
     begun: set[tuple[str, int, int]] = set()
     split = {plan.stage_of_op[o] for o in delayed}
     summed = [shape.replicas > 1 and bool(found) for found in between.collectives]
     levels = once_levels(prepared.ready.step, plan, delayed, summed)
+    groups = tuple(s % placement.groups for s in range(plan.stages))
     for t in plan.transfers:
+        src, dst = groups[t.src], groups[t.dst]
         looped = t.phase in ("forward", "backward")
         replicas = shape.replicas if looped else 1
         target = by_stage[t.dst].spread[t.value]
         seconds = placement.transfer_s(
-            t.src, t.dst, graph.values[t.value].nbytes * replicas, _beside(target, shape.replicas, replicas)
+            src, dst, graph.values[t.value].nbytes * replicas, _beside(target, shape.replicas, replicas)
         )
         # What one fragment sends to another host goes together, and waits for a hop once.
-        if looped and seconds and not placement.same_host(t.src, t.dst):
-            seconds -= placement.start_s(t.src, t.dst) * ((t.phase, t.src, t.dst) in begun)
+        if looped and seconds and not placement.same_host(src, dst):
+            seconds -= placement.start_s(src, dst) * ((t.phase, t.src, t.dst) in begun)
             begun.add((t.phase, t.src, t.dst))
         of, level = (t.phase, 0) if looped else levels.sent[t]
-        sends.append(StageSend(of, level, t.src, t.dst, looped, seconds, placement.links(t.src, t.dst)))
+        links = placement.links(src, dst) if src != dst else ()
+        sends.append(StageSend(of, level, t.src, t.dst, looped, seconds, links))
     update_s = [a + b for a, b in zip(load.update, between.seconds, strict=True)]
     fragments = []
     for s in range(plan.stages):
@@ -306,5 +314,6 @@ def _priced(
             fragments.append(FragmentSeconds("prepare", s, levels.prepare[s], load.prepare[s]))
         if levels.update[s] >= 0 or update_s[s]:
             fragments.append(FragmentSeconds("update", s, max(0, levels.update[s]), update_s[s]))
-    priced = PricedProgram(tuple(range(plan.stages)), tuple(fragments), tuple(sends), tuple(memory))
+    task_s = task_seconds(placement.cluster, placement.groups)
+    priced = PricedProgram(groups, tuple(fragments), tuple(sends), tuple(memory), task_s)
     return Pipeline(shape, priced, priced.costs(limit_bytes), memory, load, between)

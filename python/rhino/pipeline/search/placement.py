@@ -91,11 +91,16 @@ class Placement:
         level = self.cluster.intra_host if self.same_host(src, dst) else self.cluster.inter_host
         return level.latency_s if level is not None else 0.0
 
-    def rates(self, nbytes: float = 1.0) -> tuple[Matrix, Matrix]:
-        """Between every two groups, `start_s`, and the further seconds of so many bytes, split over all devices."""
-        n = range(self.groups)
-        start_s = tuple(tuple(self.start_s(a, b) for b in n) for a in n)
-        return start_s, tuple(tuple(self.transfer_s(a, b, nbytes) - start_s[a][b] for b in n) for a in n)
+    def rates(self, nbytes: float = 1.0, stages: int = 0) -> tuple[Matrix, Matrix]:
+        """Between every two stages, `start_s`, and the further seconds of so many bytes, split over all devices.
+
+        Args:
+          stages: dealt to the groups in turn; by default one of each.
+        """
+        on = [s % self.groups for s in range(stages or self.groups)]
+        start_s = tuple(tuple(self.start_s(a, b) for b in on) for a in on)
+        rest_s = [[self.transfer_s(a, b, nbytes) - self.start_s(a, b) for b in on] for a in on]
+        return start_s, tuple(map(tuple, rest_s))
 
     def machine(self, microbatches: int, schedule: str, limit_bytes: int = 0) -> StageMachine:
         """What a cut is planned for where each group computes its stage on all of its devices at once.

@@ -7,13 +7,14 @@ Owns the order of these decisions, and layouts that pipelines share. Which pipel
 from __future__ import annotations
 
 import time
+from math import inf
 
 from rhino.errors import NoPlan, RhinoError
 from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StagePlan
 from rhino.pipeline.schedule import check, make_schedule, simulate
 from rhino.pipeline.search.candidates import Shape
-from rhino.pipeline.search.options import SCHEDULES, JointOptions
+from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.pipeline import Pipeline, pipeline, stage_step
 from rhino.pipeline.search.placement import Placement
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded, lay_out_within, sharing
@@ -35,6 +36,9 @@ _WRITTEN = 1.25
 _LISTED = 3
 
 
+# How much faster, relatively, a step has to be for more programs to be run in it: parts of backward, or more stages.
+WORTH = 0.005
+
 # How often a layout is sought within the limit, how much less it has each time, and with how much too much none is.
 _TIGHTER, _LESS, _HOPELESS = 3, 0.8, 1.5
 
@@ -43,12 +47,13 @@ class Planner:
     """Plans single pipelines within `limit` bytes per device.
 
     `losers` are those that did not fit or could not be cut, `spent` the seconds that the decisions took. The `deadline`
-    ends what is searched for one of them; a search that has a plan already says so there.
+    ends what is searched for one of them; a search that has a plan already says so there, and in `best_s` how long a
+    step of it takes.
     """
 
     def __init__(self, programs: Programs, cluster: Cluster, options: JointOptions, limit: int) -> None:
         self.programs, self.cluster, self.options, self.limit = programs, cluster, options, limit
-        self.deadline = options.deadline
+        self.deadline, self.best_s = options.deadline, inf
         self.laid_out: dict[tuple[int, ...], Sharded | None] = {}
         self.losers: list[Alternative] = []
         self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
@@ -109,17 +114,19 @@ class Planner:
             return best
         # Cut again, for what each stage has besides arguments and saved activations.
         plan, costs = piped
-        held = zip(plan.solution.evaluation.memory_bytes, shape.widths, strict=True)
+        held = zip(plan.solution.evaluation.memory_bytes, shape.stage_widths, strict=True)
         counted = [nbytes * shape.width // w for nbytes, w in held]
-        besides = [m.peak_bytes(k) - c for m, k, c in zip(costs.memory, shape.in_flight, counted, strict=True)]
-        limits = tuple(max(1, self.limit - max(0, b)) for b in besides)
+        peaks = enumerate(costs.peak_bytes(shape.in_flight))
+        besides = [max(0, peak - sum(counted[g :: shape.groups])) for g, peak in peaks]
+        free = [self.limit - b - sum(counted[g :: shape.groups]) for g, b in enumerate(besides)]
+        limits = tuple(max(1, c + free[s % shape.groups] // shape.chunks) for s, c in enumerate(counted))
         piped = self.staged(shape, prepared, layouts, limits)
         return None if piped is None else self.fastest(shape, prepared, layouts, *piped)
 
     def staged(
         self, shape: Shape, prepared: Prepared, layouts: Layouts, limits: tuple[int, ...]
     ) -> tuple[StagePlan, Pipeline] | None:
-        placement = Placement.of(self.cluster, shape.stages)
+        placement = Placement.of(self.cluster, shape.groups)
         start = time.perf_counter()
         cut_for = self.options.microbatches if self.options.fewer else 0
         try:
@@ -138,9 +145,14 @@ class Planner:
         """The fastest schedule that fits; of equally fast ones the first."""
         start = time.perf_counter()
         best: PipelineCandidate | None = None
-        for name in [self.options.schedule] if self.options.schedule else SCHEDULES[self.options.level]:
+        least_s = max(piped.costs.busy_s(shape.microbatches))
+        for name in self.options.schedules(shape.chunks):
+            worth = WORTH if name in ("kfkb", "zero-bubble") else 1e-3
+            # Once something fits, the others are for what could be faster than that, and than all that was found.
+            if best is not None and least_s >= (1 - worth) * min(best.step_time_s, self.best_s):
+                continue
             found = self.simulated(name, shape, prepared, layouts, plan, piped)
-            if found is not None and (best is None or found.step_time_s < best.step_time_s * (1 - 1e-3)):
+            if found is not None and (best is None or found.step_time_s < (1 - worth) * best.step_time_s):
                 best = found
         self.spent["schedule_s"] += time.perf_counter() - start
         return best
@@ -151,7 +163,7 @@ class Planner:
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
         except NoPlan as error:
-            peak = max(m.peak_bytes(k) for m, k in zip(piped.memory, shape.in_flight, strict=True))
+            peak = max(piped.peak_bytes(shape.in_flight))
             fits = peak <= self.limit
             self.losers.append(Alternative(f"{shape.name}, {name}", error.message, peak_bytes=None if fits else peak))
             return None

@@ -5,6 +5,7 @@ Owns the shares. What an operation sends is counted in `breakdown`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rhino.machine.collectives import ring_bytes
@@ -25,18 +26,24 @@ def kernels_of_replica(best: PipelineCandidate) -> list[KernelUse]:
     return [_share(use, best.shape.replicas) for use in found.values()]
 
 
-def traffic_of_replica(best: PipelineCandidate, stage: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes a device of a stage sends within its group in a step, and executions, by kind of collective."""
-    solution, replicas = best.layout_of(stage).solution, best.shape.replicas
-    found = stage_traffic(solution.costs, solution.states, best.stages.stage_of_op, best.stages.stages)[stage]
+def traffic_of_replica(best: PipelineCandidate, stages: Sequence[int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes a device sends within its group in a step, for the stages of it, and executions, by kind of collective."""
+    solution, replicas = best.layout_of(stages[0]).solution, best.shape.replicas
+    traffic = stage_traffic(solution.costs, solution.states, best.stages.stage_of_op, best.stages.stages)
+    sent: dict[str, float] = {}
+    times: dict[str, int] = {}
+    for s in stages:
+        for kind, (nbytes, count) in traffic[s].items():
+            sent[kind] = sent.get(kind, 0) + nbytes
+            times[kind] = times.get(kind, 0) + count
     # A replica runs its share of the micro-batches; what runs once a step is counted with them.
-    nbytes = {kind: round(sent / replicas) for kind, (sent, _) in sorted(found.items())}
-    counts = {kind: -(-count // replicas) for kind, (_, count) in sorted(found.items())}
+    found = {kind: round(sent[kind] / replicas) for kind in sorted(sent)}
+    counts = {kind: -(-times[kind] // replicas) for kind in sorted(times)}
     if replicas > 1:
-        for kind, whole in best.pipeline.replicas.collectives[stage]:
-            nbytes[kind] = nbytes.get(kind, 0) + round(ring_bytes(kind, replicas, whole))
+        for kind, whole in (each for s in stages for each in best.pipeline.replicas.collectives[s]):
+            found[kind] = found.get(kind, 0) + round(ring_bytes(kind, replicas, whole))
             counts[kind] = counts.get(kind, 0) + 1
-    return nbytes, counts
+    return found, counts
 
 
 def _share(use: KernelUse, replicas: int) -> KernelUse:

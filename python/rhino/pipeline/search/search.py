@@ -8,23 +8,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from math import inf, prod
 
-from rhino.errors import NoPlan, NothingFits, NotPipelined
+from rhino.errors import NoPlan
 from rhino.machine import Cluster
-from rhino.machine.units import nbytes
+from rhino.machine.host import task_seconds
+from rhino.pipeline.search.between import summing_seconds
 from rhino.pipeline.search.candidates import Shape, shapes
 from rhino.pipeline.search.distributed import shared_bytes
 from rhino.pipeline.search.options import JointOptions, check_options
 from rhino.pipeline.search.placement import Placement
-from rhino.pipeline.search.planned import Planner
+from rhino.pipeline.search.planned import WORTH, Planner
+from rhino.pipeline.search.refusals import nothing, out_of_time, too_large
 from rhino.pipeline.search.rescaled import RescaledPrograms
 from rhino.pipeline.search.sharded import Layouts, Sharded
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate, Programs
 from rhino.program.alternative import Alternative
 from rhino.program.data import STATE
-from rhino.sharding.meshes import axes_text
 
 Progress = Callable[[int, int, str], None]
 
@@ -34,7 +35,7 @@ class SearchEffort:
     """How hard a level searches.
 
     Attributes:
-      parts: how many counts of parts are tried, and `ratio` from one to the next.
+      parts: how many counts of parts are tried of one shape, the most promising, and `ratio` from one to the next.
       wide: whether a replica may have devices on several hosts.
       exact: pipelines planned in full after the estimates.
     """
@@ -44,6 +45,9 @@ class SearchEffort:
     wide: bool
     exact: int
 
+
+# Of the time in which 1F1B fills and drains a pipeline, what zero-bubble schedules and interleaved stages do it in.
+_FILLING = 1 / 3
 
 EFFORTS = {"O1": SearchEffort(5, 4, False, 8), "O2": SearchEffort(6, 2, True, 24)}
 
@@ -78,16 +82,19 @@ def plan_jointly(
 class _Draft:
     """A pipeline before its stages are planned: the most promising is the least of them.
 
-    `slow` is whether writing it would take more than half of the time. `bound_s` is what it takes with perfectly equal
-    stages; `own` is whether its own program was laid out for that.
+    `slow` is whether writing it would take more than half of the time. With perfectly equal stages, `plain_s` is what
+    it takes under 1F1B, `hope_s` what it may take, and `least_s` what it takes at least. `own` is whether its own
+    program was laid out for that.
     """
 
     slow: bool
-    bound_s: float
+    plain_s: float
     stages: int
     parts: int
     shape: Shape = field(compare=False)
     own: bool = field(compare=False)
+    hope_s: float = field(compare=False)
+    least_s: float = field(compare=False)
 
 
 class _JointSearch:
@@ -102,14 +109,14 @@ class _JointSearch:
         # Until one is found: what any pipeline takes to write.
         self.deadline = self.planner.deadline = options.deadline.before(options.cut_s)
         self.uneven = False  # whether unequal stages were tried
+        self.tried: set[Shape] = set()  # besides drafts
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
 
     def run(self) -> JointSolution:
         estimates = self.options.deadline.half(found=True)
         queue = self.drafts() or self.others()
         if not queue:
-            raise self.nothing()
-        drafts = list(queue)
+            raise nothing(self.planner, self.least)
         best: PipelineCandidate | None = None
         done = 0
         bound = inf
@@ -120,8 +127,8 @@ class _JointSearch:
             if late and best is None:
                 break
             # After one that is late, one with fewer tasks may still be written in time.
-            if draft.bound_s >= least_s or late or (best and done >= self.effort.exact):
-                bound = min(bound, draft.bound_s)
+            if draft.hope_s >= least_s or late or (best and done >= self.effort.exact):
+                bound = min(bound, draft.least_s)
                 continue
             layouts = self.planner.lay_out(draft.shape)
             if layouts is None:
@@ -130,53 +137,74 @@ class _JointSearch:
             if not draft.own and not estimates.over():
                 heappush(queue, self.draft(draft.shape, layouts))
                 continue
-            bound = min(bound, draft.bound_s)
+            bound = min(bound, draft.least_s)
             self.progress(done, self.effort.exact, draft.shape.name)
             found = self.planner.planned(draft.shape)
             done += 1
-            if found is None:
-                continue
-            if best is None or found.step_time_s < best.step_time_s:
-                if best is not None:
-                    self.lose(best)
-                best = found
-                self.deadline = self.options.deadline.before(self.planner.writing_s(best.shape), found=True)
-                self.planner.deadline = self.deadline.with_plan()
-            else:
-                self.lose(found)
+            if found is not None:
+                best = self.interleaved(found, self.better(best, found))
         if best is None:
-            raise self.out_of_time() if self.deadline.over(found=False) else self.too_large(drafts)
-        best, more = self.refined(best)
-        done += more
+            raise out_of_time(self.planner) if self.deadline.over(found=False) else too_large(self.planner)
+        best = self.refined(best)
         seconds = time.perf_counter() - self.begin
-        return JointSolution(
-            best, self.alternatives(best), done, min(bound, best.step_time_s), seconds, dict(self.planner.spent)
-        )
+        bound = min(bound, best.step_time_s)
+        spent = dict(self.planner.spent)
+        return JointSolution(best, self.alternatives(best), done + len(self.tried), bound, seconds, spent)
 
-    def refined(self, best: PipelineCandidate) -> tuple[PipelineCandidate, int]:
-        """The best with half or twice as many parts, and so on while that is faster; and how many were planned."""
-        done, tried = 0, {best.shape.parts}
-        improved = not self.options.microbatches
-        while improved:
-            improved = False
-            shape = best.shape
+    def better(self, best: PipelineCandidate | None, found: PipelineCandidate) -> PipelineCandidate:
+        """The better of the best so far and another one, after which there may be less time; the other one lost."""
+        if best is not None:
+            worth = 1 - WORTH if found.shape.chunks > best.shape.chunks else 1.0
+            if found.step_time_s >= worth * best.step_time_s:
+                self.lose(found)
+                return best
+            self.lose(best)
+        self.planner.best_s = found.step_time_s
+        self.deadline = self.options.deadline.before(self.planner.writing_s(found.shape), found=True)
+        self.planner.deadline = self.deadline.with_plan()
+        return found
+
+    def interleaved(self, found: PipelineCandidate, best: PipelineCandidate) -> PipelineCandidate:
+        """The better of the best and a pipeline with twice as many stages on each group, and so on while that helps."""
+        shape = found.shape
+        while self.options.more_chunks and len(shape.distinct) == 1 and shape.groups > 1:
+            # No schedule is shorter than what the busiest group computes.
+            if max(found.pipeline.costs.busy_s(shape.microbatches)) >= (1 - WORTH) * best.step_time_s:
+                break
+            shape = replace(shape, chunks=2 * shape.chunks)
+            if shape in self.tried or self.late(shape, best.shape):
+                break
+            self.tried.add(shape)
+            # Where it does not fit no other layout is sought: one for less memory takes longer.
+            other = self.planner.scheduled(shape, self.planner.lay_out(shape))
+            if other is None:
+                break
+            best = self.better(best, other)
+            if other.step_time_s >= (1 - WORTH) * found.step_time_s:
+                break
+            found = other
+        return best
+
+    def refined(self, best: PipelineCandidate) -> PipelineCandidate:
+        """The best with half or twice as many parts, and so on while that is faster."""
+        before: PipelineCandidate | None = None
+        while best is not before and not self.options.microbatches:
+            before, shape = best, best.shape
             for parts in (shape.parts // 2, shape.parts * 2):
                 fits = parts >= shape.replicas and not parts % shape.replicas and not self.programs.batch % parts
                 near = replace(shape, parts=parts)
-                if parts in tried or not fits or self.late(near, shape):
+                if not fits or near in self.tried or self.late(near, shape):
                     continue
-                tried.add(parts)
+                # In more parts groups compute and send no less.
+                if parts > shape.parts and max(before.pipeline.costs.busy_s(shape.microbatches)) >= best.step_time_s:
+                    continue
+                self.tried.add(near)
                 if self.planner.lay_out(near) is None:
                     continue
                 found = self.planner.planned(near)
-                done += 1
-                if found is None:
-                    continue
-                better, worse = (found, best) if found.step_time_s < best.step_time_s else (best, found)
-                self.lose(worse)
-                improved = improved or better is found
-                best = better
-        return best, done
+                if found is not None:
+                    best = self.interleaved(found, self.better(best, found))
+        return best
 
     def late(self, *shapes: Shape) -> bool:
         """Whether one of these would not be written in time, if that began now."""
@@ -186,7 +214,7 @@ class _JointSearch:
 
     def others(self) -> list[_Draft]:
         """As `drafts`, of unequal stages: only where the program cannot be cut into equal ones, which go first."""
-        if self.options.stages or self.uneven or any(a.peak_bytes for a in self.losers):
+        if self.options.stages or self.uneven or 1 not in self.options.shares or any(a.peak_bytes for a in self.losers):
             return []
         self.uneven = True
         return self.drafts()
@@ -196,11 +224,13 @@ class _JointSearch:
         options, cluster = self.options, self.cluster
         found: list[_Draft] = []
         known: dict[tuple[int, ...], tuple[Layouts, int]] = {}
-        by_width: dict[tuple[int, int, int], list[Shape]] = {}
+        by_width: dict[tuple[int, int, int, int], list[Shape]] = {}
         (kept, shared), taken = self.state_bytes(), prod(n for _, n in self.programs.example.graph.axes)
         asked = {"stages": options.stages, "microbatches": options.microbatches}
-        for shape in shapes(cluster, self.programs.batch, **asked, fewer=options.fewer, uneven=self.uneven):
-            if shape.stages == 1 and not options.stages:
+        for shape in shapes(
+            cluster, self.programs.batch, **asked, shares=options.shares, fewer=options.fewer, uneven=self.uneven
+        ):
+            if shape.groups == 1 and not options.stages:
                 continue  # one stage is no pipeline: `plan_sharding` searches those
             if options.mesh and sorted(shape.distinct) != sorted(map(prod, options.mesh)):
                 continue
@@ -214,29 +244,30 @@ class _JointSearch:
             if each > self.limit:
                 self.least = min(self.least or each, each)
                 continue
-            by_width.setdefault((shape.width, shape.stages, shape.replicas), []).append(shape)
-        wanted = [shape for choices in by_width.values() for shape in self.spaced(choices)]
-        # The coarsest cut of each width stands for the others until they are promising: finer ones send no less.
-        for shape in sorted(wanted, key=lambda s: (s.width, s.parts)):
+            by_width.setdefault((shape.width, shape.stages, shape.groups, shape.replicas), []).append(shape)
+        spaced = [self.spaced(choices) for choices in by_width.values()]
+        # A coarse cut of each width stands for the others until they are promising: finer ones send no less.
+        coarse = [shape for choices in spaced for shape in choices[: self.effort.parts]]
+        for shape in sorted(coarse, key=lambda s: (s.width, s.parts)):
             if shape.distinct not in known:
                 layouts = self.planner.lay_out(shape)
                 if layouts is not None:
                     known[shape.distinct] = layouts, shape.parts
-        for shape in wanted:
-            if shape.distinct in known:
-                layouts, parts = known[shape.distinct]
-                found.append(self.draft(shape, layouts, parts))
+        for choices in spaced:
+            told = [self.draft(shape, *known[shape.distinct]) for shape in choices if shape.distinct in known]
+            found.extend(told if self.options.microbatches else nsmallest(self.effort.parts, told))
         heapify(found)
         return found
 
     def draft(self, shape: Shape, layouts: Layouts, parts: int = 0) -> _Draft:
         """A pipeline with the layout of its program, or of the same cut into another number of parts."""
-        bound_s = min(self.bound(shape, layouts[width], parts or shape.parts) for width in shape.distinct)
+        bounds = [self.bounds(shape, layouts[width], parts or shape.parts) for width in shape.distinct]
+        plain_s, *others = map(min, zip(*bounds, strict=True))
         slow = self.planner.writing_s(shape) > self.half_s
-        return _Draft(slow, bound_s, shape.stages, shape.parts, shape, parts in (0, shape.parts))
+        return _Draft(slow, plain_s, shape.stages, shape.parts, shape, parts in (0, shape.parts), *others)
 
     def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
-        """The finest parts, those `ratio` times as large, and so on: the same for all, for each takes time to read."""
+        """The finest parts, those `ratio` times as large, and so on."""
         ordered = sorted(choices, key=lambda s: -s.parts)
         if self.options.microbatches:
             return ordered
@@ -244,10 +275,14 @@ class _JointSearch:
         for shape in ordered[1:]:
             if picked[-1].parts >= self.effort.ratio * shape.parts:
                 picked.append(shape)
-        return picked[: self.effort.parts]
+        return picked
 
-    def bound(self, shape: Shape, sharded: Sharded, parts: int) -> float:
-        """Seconds of a step with equal stages that wait for the first micro-batch, or for the least that links take.
+    def bounds(self, shape: Shape, sharded: Sharded, parts: int) -> tuple[float, float, float]:
+        """Seconds of a step with equal stages: under 1F1B, as may be hoped for, and at least.
+
+        The hope is in schedules and interleaved stages: where all are open a pipeline fills in a third of what 1F1B
+        takes. With the sum of replicas' gradients both are estimates. What a group computes, or its host starts, or its
+        links take for each micro-batch is the least.
 
         Args:
           sharded: the layout of the program cut into so many.
@@ -260,22 +295,31 @@ class _JointSearch:
         inside = sum(seconds.compute[loop:end]) + sum(seconds.comm[loop:end])
         every = sum(seconds.compute) + sum(seconds.comm)
         micro_s, send_s = inside / shape.parts, self.send_s(shape)
-        first_s = micro_s + (shape.stages - 1) * send_s
-        rest_s = (shape.microbatches - 1) * max(micro_s / shape.stages, send_s)
-        return first_s + rest_s + (every - inside) / shape.stages
+        both_s = 2 * task_seconds(self.cluster, shape.groups)  # forward and backward
+        each_s = max(micro_s / shape.groups, shape.chunks * both_s)
+        first_s = max(micro_s, shape.stages * both_s) + (shape.stages - 1) * send_s
+        rest_s = (shape.microbatches - 1) * max(each_s, send_s) + (every - inside) / shape.groups
+        least_s = first_s + rest_s if self.options.fills else each_s + rest_s
+        plain_s = first_s + rest_s + summing_seconds(self.cluster, shape, self.summed_bytes())
+        spared_s = 0.0 if self.options.fills else (1 - _FILLING) * (first_s - each_s)
+        return plain_s, plain_s - spared_s, least_s
 
     def send_s(self, shape: Shape) -> float:
         """Seconds that the smallest transfer between neighbours takes, one of which follows another."""
-        placement = Placement.of(self.cluster, shape.stages)
-        return min((placement.transfer_s(s, s + 1, 1) for s in range(shape.stages - 1)), default=0.0)
+        placement = Placement.of(self.cluster, shape.groups)
+        return min((placement.transfer_s(s, s + 1, 1) for s in range(shape.groups - 1)), default=0.0)
 
     def state_bytes(self) -> tuple[int, int]:
         """Bytes of parameters, optimizer state and gradients, undivided; of these what replicas may share out apart."""
         graph = self.programs.example.graph
         shared = shared_bytes(self.programs.example.ready.step, self.programs.example.updates)
         state = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role in STATE)
-        sums = sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
-        return state + sums - shared, shared
+        return state + self.summed_bytes() - shared, shared
+
+    def summed_bytes(self) -> int:
+        """Bytes of gradients, undivided."""
+        graph = self.programs.example.graph
+        return sum(graph.values[tie[0]].nbytes for tie in graph.ops[graph.microbatch_loop].ties if tie[2] != tie[3])
 
     # --- what lost ----------------------------------------------------------------------------------------------------
 
@@ -287,88 +331,8 @@ class _JointSearch:
         found: dict[str, Alternative] = {}
         for a in self.losers:
             if a.name != best.name and a.step_time_s is not None:
-                why = a.why or f"{a.step_time_s / best.step_time_s - 1:.1%} slower"
+                slower = a.step_time_s / best.step_time_s - 1
+                told = f"{slower:.1%} slower" if slower >= 0 else f"{-slower:.1%} faster, not worth more programs"
+                why = a.why or told
                 found.setdefault(a.name, replace(a, why=why))
         return tuple(sorted(found.values(), key=lambda a: a.rank))
-
-    def nothing(self) -> NoPlan:
-        """Why no pipeline is worth a search."""
-        options, cluster = self.options, self.cluster
-        if self.least:
-            return NothingFits(
-                f"no pipeline fits in {nbytes(self.limit)} per device on {cluster.name}: parameters, "
-                f"optimizer state and gradients alone take {nbytes(self.least)} of each device",
-                "use more devices, or raise the limit",
-            )
-        batch, count = self.programs.batch, options.microbatches
-        used = options.stages * prod(options.mesh[0]) if len(options.mesh) == 1 else 0
-        if options.stages <= cluster.num_devices < used:
-            size, most = prod(options.mesh[0]), cluster.num_devices // options.stages
-            return NotPipelined(
-                f"{options.stages} stages of {size} devices need {used}, and cluster {cluster.name} has "
-                f"{cluster.num_devices}",
-                f"give a mesh of {most} devices, or leave it to the search",
-            )
-        replicas = max(1, cluster.num_devices // used) if used else 1
-        if count and options.fewer and batch % replicas:
-            return NotPipelined(
-                f"a batch of {batch} examples cannot be shared out among {replicas} replicas of each stage",
-                f"pad or drop it, or give batches that {replicas} divides",
-            )
-        if count and not options.fewer and batch % (count * replicas):
-            each = f" for each of {replicas} replicas" if replicas > 1 else ""
-            return NotPipelined(
-                f"a batch of {batch} examples cannot be cut into {count} equal micro-batches{each}",
-                "ask for a number that divides the batch, or take another batch",
-            )
-        for _, parts, *_ in self.planner.laid_out:
-            refusal = self.programs.refusal(parts)
-            if refusal is not None:
-                return NotPipelined(f"the step cannot be cut into {parts} parts: {refusal.message}", refusal.remedy)
-        own = self.programs.example.graph.axes
-        if (taken := prod(n for _, n in own)) > 1:
-            these = f"of {options.stages} stages" if options.stages else "of two stages or more"
-            return NotPipelined(
-                f"no pipeline {these} on the {cluster.num_devices} devices of cluster {cluster.name} has stages that "
-                f"hold the mesh {axes_text(own)} of the step's manual computations",
-                f"ask for stages of {taken} devices or a multiple, or write the step for a smaller mesh",
-            )
-        if options.stages:
-            # Says why there are no such stages.
-            dealt = Placement.of(cluster, options.stages).widths
-            if len(options.mesh) == 1 and len(set(dealt)) > 1:
-                return NotPipelined(
-                    f"{options.stages} stages on the {cluster.num_devices} devices of cluster {cluster.name} have "
-                    f"{'+'.join(map(str, dealt))} of them, which no one mesh fits",
-                    "leave the mesh to the search, or give a number of stages that divides the devices",
-                )
-        sizes = "+".join("x".join(map(str, mesh)) for mesh in options.mesh)
-        asked = [f"mesh {sizes}"] * bool(sizes) + [f"{options.stages} stages"] * bool(options.stages)
-        asked += [f"{options.microbatches} micro-batches"] * bool(options.microbatches)
-        given = f" of {' and '.join(asked)}" if asked else ""
-        return NotPipelined(
-            f"no pipeline{given} uses the {cluster.num_devices} devices of cluster {cluster.name} "
-            f"for a batch of {batch}",
-            "ask for another number of stages or micro-batches, or leave them to the search",
-        )
-
-    def out_of_time(self) -> NotPipelined:
-        return NotPipelined(
-            f"no pipeline was found on {self.cluster.name} in the time budget, which ended the search",
-            "allow more time, or ask for a number of stages",
-        )
-
-    def too_large(self, drafts: Sequence[_Draft]) -> NoPlan:
-        needed = [(a.peak_bytes, a.name) for a in self.losers if a.peak_bytes]
-        if self.losers and not needed:
-            refused = self.losers[0]
-            return NotPipelined(
-                f"no pipeline is possible on {self.cluster.name}: {refused.name}: {refused.why}",
-                "ask for another number of stages or micro-batches, or plan it as one program (stages=1)",
-            )
-        tight = min(needed, key=lambda entry: entry[0], default=None)
-        needs = f": {tight[1]} needs {nbytes(tight[0])}" if tight else ""
-        return NothingFits(
-            f"no pipeline fits in {nbytes(self.limit)} per device on {self.cluster.name}{needs}",
-            "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
-        )

@@ -162,7 +162,7 @@ def lay_out_within(
     The program is then that of as many stages of this width as the devices would make.
     """
     replica = part_of(cluster, width)
-    prepared = _pinned(prepared, [s for s, w in enumerate(shape.widths) if w == width])
+    prepared = _pinned(prepared, [s for s, w in enumerate(shape.stage_widths) if w == width])
     if not memory_limit:
         return lay_out(prepared, replica, "O1", mesh, axes=axes, deadline=deadline)
     return lay_out(prepared, replica, "O1", mesh, *sharing(shape, width), memory_limit, axes, deadline)
@@ -177,7 +177,7 @@ def carried(
       prepared: the program as it is now.
       ops: by number there, the number of the same operation in the program that was laid out.
     """
-    prepared = _pinned(prepared, [s for s, w in enumerate(shape.widths) if w == width])
+    prepared = _pinned(prepared, [s for s, w in enumerate(shape.stage_widths) if w == width])
     return carry(layout.solution, prepared.problem, ops, part_of(cluster, width))
 
 
@@ -199,8 +199,9 @@ def _pinned(prepared: Prepared, stages: Sequence[int]) -> Prepared:
 
 
 def sharing(shape: Shape, width: int) -> tuple[int, int, int]:
-    """How many stages of a width would share the program, how many micro-batches each saves for, and replicas of it."""
-    return -(-sum(shape.widths) // width), max(shape.in_flight), shape.replicas
+    """How many groups of a width would share the program, how many micro-batches each saves for, and replicas of it."""
+    in_flight = [sum(shape.in_flight[g :: shape.groups]) for g in range(shape.groups)]
+    return -(-sum(shape.widths) // width), -(-max(in_flight) // shape.chunks), shape.replicas
 
 
 def pipelined(prepared: Prepared, count: int, in_flight: int) -> Lifetimes:

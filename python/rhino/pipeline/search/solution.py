@@ -53,7 +53,7 @@ class PipelineCandidate:
 
     def layout_of(self, stage: int) -> Sharded:
         """The layout that a stage runs its part of."""
-        return self.layouts[self.shape.widths[stage]]
+        return self.layouts[self.shape.stage_widths[stage]]
 
     @property
     def step_time_s(self) -> float:

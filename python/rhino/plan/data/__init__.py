@@ -207,13 +207,14 @@ class PlanData:
 
     @property
     def shape_name(self) -> str:
-        """For people: "mesh 2x4", "4 stages of 2x4", "3 stages of 3+3+2" where they have different devices."""
+        """For people: "mesh 2x4", "4 stages of 2x4", "8 stages on 4 groups of 2x4", "3 stages of 3+3+2"."""
         from rhino.sharding.meshes import mesh_name
 
         if self.stages == 1:
             return f"mesh {mesh_name(self.mesh)}"
         sizes = self.group_devices if self.meshes else [size for _, size in self.mesh] or [1]
-        return f"{self.stages} stages of {('+' if self.meshes else 'x').join(map(str, sizes))}"
+        on = f" on {self.groups} groups" if self.groups < self.stages else ""
+        return f"{self.stages} stages{on} of {('+' if self.meshes else 'x').join(map(str, sizes))}"
 
     @property
     def module(self) -> str:

@@ -89,7 +89,7 @@ def updates(text: str) -> list[ElementwiseUpdate]:
 
 def best(cluster: str, text: str = "", memory_limit: int = 0) -> PipelineCandidate:
     """The pipeline of two stages of single devices, and so of four replicas."""
-    options = JointOptions(stages=2, mesh=((1,),), microbatches=2, memory_limit=memory_limit or None)
+    options = JointOptions(stages=2, mesh=((1,),), microbatches=2, schedule="1f1b", memory_limit=memory_limit or None)
     return plan_jointly(programs(text or step()), Cluster.load(cluster), options).best
 
 

@@ -10,7 +10,7 @@ from rhino.dialect.attributes import RhinoStage
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.passes.entry import main_function
-from rhino.pipeline.program import StageMemory
+from rhino.pipeline.program import StageMemory, peak_bytes
 from rhino.pipeline.search.fragment_lives import Staging
 from rhino.pipeline.search.memory import stage_memory
 from rhino.pipeline.search.sharded import pipelined, prepare
@@ -83,14 +83,14 @@ def test_saved_is_what_backward_reads_of_forward(stages: list[StageMemory]) -> N
 
 def test_each_micro_batch_in_flight_takes_what_is_saved(stages: list[StageMemory]) -> None:
     for m in stages:
-        assert m.peak_bytes(1) >= m.argument_bytes + m.kept_bytes + m.saved_bytes
-        many = [m.peak_bytes(k) for k in range(20, 24)]
+        assert peak_bytes([m], [1]) >= m.argument_bytes + m.kept_bytes + m.saved_bytes
+        many = [peak_bytes([m], [k]) for k in range(20, 24)]
         assert [b - a for a, b in pairwise(many)] == [m.saved_bytes] * 3
 
 
 def test_update_takes_no_more_for_more_micro_batches() -> None:
     memory = StageMemory(argument_bytes=10, kept_bytes=5, saved_bytes=2, loop_bytes=4, update_bytes=20)
-    assert [memory.peak_bytes(k) for k in (0, 1, 2, 6, 7)] == [30, 30, 30, 30, 31]
+    assert [peak_bytes([memory], [k]) for k in (0, 1, 2, 6, 7)] == [30, 30, 30, 30, 31]
 
 
 def test_lives_of_a_whole_pipeline_weigh_what_is_saved_for_each_micro_batch() -> None:

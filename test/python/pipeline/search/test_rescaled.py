@@ -74,9 +74,10 @@ class Untrue(RescaledPrograms):
 
 def test_a_plan_of_what_was_told_wrongly_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, options = Cluster.load("dgx-h100:1"), JointOptions(stages=2, microbatches=4)
-    expected = plan_jointly(programs(4, batch=512, width=1024), cluster, options).best.step_time_s
+    # So large that its products take longer than their start.
+    expected = plan_jointly(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s
     monkeypatch.setattr("rhino.pipeline.search.search.RescaledPrograms", Untrue)
-    assert plan_jointly(programs(4, batch=512, width=1024), cluster, options).best.step_time_s == expected
+    assert plan_jointly(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s == expected
     # Unchecked it would be.
     monkeypatch.setattr(Untrue, "derived_truly", lambda self, parts: True)
-    assert plan_jointly(programs(4, batch=512, width=1024), cluster, options).best.step_time_s != expected
+    assert plan_jointly(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s != expected
