@@ -220,7 +220,7 @@ class DeviceBench:
         the step they are: here two thirds. What moves memory takes as long at any clock.
 
         Returns:
-          A share of at most about 1; None for a device that runs no bf16.
+          A share of at most 1; None for a device that runs no bf16.
         """
         import jax
         import jax.numpy as jnp
@@ -245,7 +245,9 @@ class DeviceBench:
         run(1)
         runs = max(2, ceil(self.effort.lasting_s / run(1)))
         run(runs - runs // 4)
-        return products * product_s / max(1e-9, run(max(1, runs // 4)) - passes * pass_s)
+        # Where other work slows this host down, memory alone may have taken longer than both together.
+        left_s = run(max(1, runs // 4)) - passes * pass_s
+        return min(1.0, products * product_s / left_s) if left_s > 0 else 1.0
 
     def products(self, dtype: str) -> list[Measured]:
         """Seconds of one device by shape of product; none for a type the device does not run."""

@@ -211,7 +211,7 @@ def test_what_products_leave_in_a_step_that_lasts_is_without_what_moves(monkeypa
     """Four products of 1 ms take 5 ms in the end, beside 2 ms in which memory moves."""
     bench = bench_here(lasting_s=0.1, matrix=128, stream_bytes=1 << 20)
     share = bench.lasting()
-    assert share is not None and 0 < share < 1000  # it runs
+    assert share is not None and 0 < share <= 1  # it runs
     monkeypatch.setattr(bench, "matmul", lambda dtype: 2.0 * 128**3 / 1e-3)
     monkeypatch.setattr(bench, "memory", lambda: 2.0 * (1 << 20) / 0.5e-3)
     counts: list[int] = []
@@ -223,6 +223,9 @@ def test_what_products_leave_in_a_step_that_lasts_is_without_what_moves(monkeypa
     monkeypatch.setattr(bench, "_clocked", lambda *_: run)
     assert bench.lasting() == pytest.approx(0.8)
     assert counts == [1, 1, 13, 4]
+    # On a busy host memory alone took longer than both together.
+    monkeypatch.setattr(bench, "memory", lambda: 2.0 * (1 << 20) / 4e-3)
+    assert bench.lasting() == 1.0
     # A device that runs no bf16 has no such share, and is calibrated without.
     monkeypatch.setattr(bench, "matmul", lambda dtype: None)
     assert bench.lasting() is None
