@@ -50,8 +50,8 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
     # Two replicas of each stage, which do not divide the batch: a stage is one then, on the devices of both.
     "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), "slow"),
     # Two groups of devices, each with two of the stages.
-    "interleaved": ("scanned", {"stages": 4, "schedule": "interleaved-1f1b"}, (16, 12, 16), ""),
-    "interleaved, towers": ("towers", {"stages": 4, "schedule": "interleaved-1f1b"}, (16, 12, 16), "long"),
+    "interleaved": ("towers", {"stages": 4, "schedule": "interleaved-1f1b"}, (16, 12, 16), ""),
+    "interleaved, scanned": ("scanned", {"stages": 4, "schedule": "interleaved-1f1b"}, (16, 12, 16), "long"),
     "transformer": ("transformer", {"stages": 2}, (16, 12, 16), "long"),
     "scanned": ("scanned", {"stages": 2}, (12, 16), "long"),
 }

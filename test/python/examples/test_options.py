@@ -94,7 +94,8 @@ def test_eight_bits_round_operands_forward_and_backward() -> None:
     assert "f8_e5m2" in text
 
 
-@pytest.mark.parametrize("name", ["gpt", *(pytest.param(name, marks=pytest.mark.long) for name in ("llama", "t5"))])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["gpt", "llama", "t5"])
 def test_models_learn_in_eight_bits(name: str) -> None:
     module = importlib.import_module(f"examples.models.{name}")
     config = dataclasses.replace(module.PRESETS["tiny"], products="f8")
