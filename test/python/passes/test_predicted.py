@@ -71,6 +71,7 @@ def test_the_answer_is_the_estimate_of_what_is_written(
     data = RhinoPlan.of(module)
     assert data is not None
     assert data["predicted"]["step_time_s"] == best.step_time_s == found.simulation.step_time_s
+    assert "host_s" not in data["predicted"]  # it would be that of one program
     assert data["predicted"]["peak_bytes"] == best.peak_bytes == max(found.peak_bytes)
     # Rows and task lists are all that a peak depends on.
     flight = found.simulation.in_flight_peak
