@@ -9,6 +9,7 @@ import gc
 import importlib.metadata
 import importlib.util
 import os
+import sys
 from collections import Counter
 
 import pytest
@@ -24,8 +25,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 
-# Few tests, each of which takes a while.
-LONG = {
+# Files of few tests that take a while each.
+EARLY = {
     f"test_{name}"
     for name in "docs scripts messages_here microbatches runtime_processes parallelized distributed_calibrate "
     "fragments_of_models delay_random write_pipeline breakdown".split()
@@ -42,7 +43,6 @@ def pytest_sessionfinish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--xla-defaults", action="store_true", help="XLA compiles as it does for users, not quickly")
-    parser.addoption("--need-gpu-compiler", action="store_true", help="where XLA's is not installed, tests of it fail")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,16 +58,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, then those with many: a long one that began last would leave a worker idle."""
     count = Counter(item.path for item in items)
     slow = {
-        item.path for item in items if any(map(item.get_closest_marker, ("slow", "long"))) or item.path.stem in LONG
+        item.path for item in items if any(map(item.get_closest_marker, ("slow", "long"))) or item.path.stem in EARLY
     }
     items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
 
 
 @pytest.fixture(scope="session")
-def gpu_compiler(pytestconfig: pytest.Config) -> None:
-    """Skips where XLA's GPU compiler is not installed, unless it is needed; one of another jax is always an error."""
+def gpu_compiler() -> None:
+    """XLA's GPU compiler: where there is one, on Linux, tests of it fail without it, or with that of another jax."""
     from rhino.compile import _jax
 
-    if importlib.util.find_spec("jax_plugins.xla_cuda13") is None and not pytestconfig.getoption("need_gpu_compiler"):
-        pytest.skip("needs rhino-jax[gpu-aot]")
+    if importlib.util.find_spec("jax_plugins.xla_cuda13") is None:
+        if sys.platform != "linux":
+            pytest.skip("there is no GPU compiler of XLA for this platform")
+        pytest.fail("the GPU compiler is not installed: pip install -e '.[test,gpu-aot]'", pytrace=False)
     _jax.check_gpu_wheels()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from rhino.errors import RhinoError
 from rhino.experts.facts import read
@@ -63,6 +64,7 @@ def megatron_3d(
       stages, tensor: only these; all that divide the devices, and a host, by default.
       memory_limit: bytes per device; None is nine tenths of the device's memory.
     """
+    limit = memory_limit or cluster.device.plan_bytes
     found = []
     laid_out: dict[tuple[int, int], Sharded | str] = {}
     for shape in _grid(cluster, parts, stages, tensor):
@@ -77,19 +79,17 @@ def megatron_3d(
         if isinstance(sharded, str):
             found.append(PipelineTrial(shape, None, False, sharded))
         else:
-            found.append(_try(programs, cluster, shape, sharded, memory_limit or cluster.device.plan_bytes))
+            found.append(_try(programs, cluster, shape, sharded, limit))
     best = min((t.step_time_s for t in found if t.fits), default=0.0)
     for trial in [t for t in found if t.fits and t.step_time_s <= (1 + _NEAR) * best]:
         sharded = laid_out[trial.shape.width, trial.shape.parts]
         assert not isinstance(sharded, str)
-        faster = True
-        while faster:
-            shape = replace(trial.shape, chunks=2 * trial.shape.chunks)
+        before, shape = inf, trial.shape
+        while trial.fits and trial.step_time_s < before:
+            before, shape = trial.step_time_s, replace(shape, chunks=2 * shape.chunks)
             progress(shape.name)
-            other = _try(programs, cluster, shape, sharded, memory_limit or cluster.device.plan_bytes)
-            found.append(other)
-            faster = other.fits and other.step_time_s < trial.step_time_s
-            trial = other
+            trial = _try(programs, cluster, shape, sharded, limit)
+            found.append(trial)
     return found
 
 

@@ -1,7 +1,7 @@
 """How long the host takes to start what a device does in a step: it hands over arrays, then starts thing after thing.
 
-Owns which kernels XLA starts together, as CUDA graphs. The host runs ahead of the device, into the next step: a step
-takes the longer of the two.
+Owns which kernels XLA starts together, as CUDA graphs, and what starting a task of a pipeline takes. The host runs
+ahead of the device, into the next step: a step takes the longer of the two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEAST_GRAPH = 5
 NO_TIME = HostRates(0.0, 0.0, 0.0, 0.0)
 # What the runtime takes to start a task of a pipeline, with what it sends and frees. Measured: 110 us, of up to 1,024
 # tasks of eight groups of one virtual CPU device each, whose products take no time.
-TASK_S = 1e-4
+TASK_START_S = 1e-4
 
 
 @dataclass(slots=True)
@@ -68,12 +68,12 @@ def host_rates(cluster: Cluster) -> HostRates:
     return kernels.host if kernels is not None and kernels.host is not None else NO_TIME
 
 
-def task_seconds(cluster: Cluster, groups: int) -> float:
+def task_start_seconds(cluster: Cluster, groups: int) -> float:
     """Seconds from a task of a pipeline's group to its next one at least: one process starts those of several groups.
 
     There is a process for each host, and groups are dealt to these.
     """
-    return TASK_S * -(-groups // cluster.hosts)
+    return TASK_START_S * -(-groups // cluster.hosts)
 
 
 def starting_seconds(graph: Graph, cluster: Cluster) -> tuple[float, float]:

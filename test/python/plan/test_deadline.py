@@ -168,7 +168,6 @@ def test_time_is_left_for_writing_and_not_for_more(monkeypatch: pytest.MonkeyPat
         return int((RhinoPlan.of(module) or {})["search"]["candidates"])
 
     # The whole search takes 12 s. It is cut short where little is left to write in, and only there.
-    print([candidates(float(b)) for b in range(4, 20)], candidates(1e6))
     assert candidates(8.0) < candidates(10.0) < candidates(13.0) == candidates(1e6)
 
 

@@ -18,7 +18,7 @@ from rhino.ir.import_graph import import_graph
 from rhino.ir.pipeline.outline import outline
 from rhino.ir.pipeline.program import fragment_ops, local_bytes, transfer_ops
 from rhino.machine import Cluster
-from rhino.machine.host import task_seconds
+from rhino.machine.host import task_start_seconds
 from rhino.machine.roofline import launch_seconds, op_seconds, perfect_s
 from rhino.pipeline.program import (
     Fragment,
@@ -111,7 +111,7 @@ def priced_program(
         tuple(FragmentSeconds(f.kind, f.stage, f.level, seconds[f.index]) for f in program.fragments),
         tuple(_send(program, key, transfers, planned, cluster, units) for key, transfers in sends),
         program.memory or tuple(_memory(program, s) for s in range(program.stages)),
-        0.0 if cluster is None else task_seconds(cluster, len(program.meshes)),
+        0.0 if cluster is None else task_start_seconds(cluster, len(program.meshes)),
     )
 
 

@@ -163,14 +163,6 @@ class PipelineCosts:
         """The stages that run on a group, in order."""
         return tuple(s for s, g in enumerate(self.groups) if g == group)
 
-    def busy_s(self, microbatches: int) -> tuple[float, ...]:
-        """By group, the seconds that it computes in a step: no schedule takes less than the most of them."""
-        by_stage = [
-            microbatches * (max(f, self.task_s) + max(b, self.task_s)) + p + a
-            for f, b, p, a in zip(self.forward_s, self.backward_s, self.prepare_s, self.apply_s, strict=True)
-        ]
-        return tuple(sum(by_stage[s] for s in self.stages_of(group)) for group in range(self.group_count))
-
     def splittable(self) -> tuple[int, ...]:
         """The stages whose backward may be split: it has a weight part, and gradients arrive or leave."""
         linked = {s for edge in self.edges if edge.backward_s is not None for s in (edge.src, edge.dst)}

@@ -12,12 +12,11 @@ from rhino.pipeline.schedule.checker import memory_peak_bytes
 from rhino.pipeline.schedule.costs import PipelineCosts
 from rhino.pipeline.schedule.interleaved import interleaved_order
 from rhino.pipeline.schedule.simulator import simulate
-from rhino.pipeline.schedule.tasks import SCHEDULES, ScheduledStep
+from rhino.pipeline.schedule.tasks import ONE_STAGE_PER_GROUP, SCHEDULES, ScheduledStep
 from rhino.pipeline.schedule.warmup import falls_short, warmup_counts
 from rhino.pipeline.schedule.wiring import Step, lower
 from rhino.pipeline.schedule.zero_bubble import caps_in_flight, zero_bubble_order
 
-_ONE_STAGE_PER_GROUP = SCHEDULES[:4]
 _TRIED_K = (1, 2, 3, 4, 6, 8)
 _TRIED_PATIENCE = (0.0, 0.5, 1.0)
 _ZERO_BUBBLE_KINDS = len(_TRIED_PATIENCE) + 2
@@ -53,7 +52,7 @@ def make_schedule(
         raise RhinoError(f"{name} needs at least one micro-batch, got {microbatches}", "give 1 or more")
     _refuse(name, "k", k is not None, ("kfkb",))
     _refuse(name, "caps", caps is not None, ("zero-bubble",))
-    _refuse(name, "warmup", warmup is not None, _ONE_STAGE_PER_GROUP)
+    _refuse(name, "warmup", warmup is not None, ONE_STAGE_PER_GROUP)
     if name == "zero-bubble":
         if delay_weight is False:
             raise NotPipelined("zero-bubble without delayed weight gradients is 1f1b", "ask for 1f1b")

@@ -12,6 +12,7 @@ from rhino.schema.kinds import Fault, Faults, Int, ListOf, String
 from rhino.schema.records import described, record, told, write
 
 SCHEDULES = ("gpipe", "1f1b", "kfkb", "eager-1f1b", "interleaved-1f1b", "zero-bubble")
+ONE_STAGE_PER_GROUP = SCHEDULES[:4]
 IN_LOOP = ("forward", "backward", "weight")  # once per micro-batch, in this order
 COMPUTE = ("prepare", *IN_LOOP, "apply")  # what occupies a group's devices
 KINDS = (*COMPUTE, "send", "recv", "accumulate", "free")

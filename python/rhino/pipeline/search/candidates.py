@@ -105,14 +105,11 @@ def shapes(
     Args:
       batch: examples in a step; parts divide it.
       stages, microbatches: asked for by the user; 0 leaves them open.
-      shares: stages that each group runs; 0 stands for all numbers above 1 that divide the stages asked for.
+      shares: numbers of stages that each group may run; they divide those asked for.
       fewer: instead of so many micro-batches, the most up to these that divide the batch.
       uneven: instead, those with other numbers of stages than equal ones can have.
     """
     counts = [d for d in range(1, batch + 1) if batch % d == 0]
-    if not all(shares):
-        # A group alone would be no pipeline.
-        shares = [c for c in range(2, stages // 2 + 1) if stages % c == 0]
     found = [(*shape, c) for c in shares for shape in _equal(cluster, stages // c) if c == 1 or len(shape[0]) > 1]
     if uneven or (stages and not found and 1 in shares):
         equal = {len(given) for given, _, _ in found}

@@ -10,7 +10,7 @@ from math import prod
 
 from rhino.deadline import NEVER, Deadline
 from rhino.errors import RhinoError
-from rhino.pipeline.schedule.tasks import SCHEDULES
+from rhino.pipeline.schedule.tasks import ONE_STAGE_PER_GROUP, SCHEDULES
 
 # Tried for each pipeline, the simplest first: of two as fast the first is taken.
 ALONE = ("1f1b", "eager-1f1b", "kfkb", "zero-bubble")
@@ -51,17 +51,20 @@ class JointOptions:
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """Stages of one group that are tried at first: 0 stands for every number above 1 that those asked for allow."""
+        """Stages of one group that are tried at first; none where those asked for cannot be interleaved."""
         if self.stages and self.groups:
             return (self.stages // self.groups,)
         if self.schedule != "interleaved-1f1b":
             return (1,)
-        return (0,) if self.stages else (2,)
+        if not self.stages:
+            return (2,)
+        # A group alone would be no pipeline.
+        return tuple(c for c in range(2, self.stages // 2 + 1) if self.stages % c == 0)
 
     @property
     def fills(self) -> bool:
         """Whether the schedule asked for fills and drains a pipeline as 1F1B does."""
-        return self.schedule in SCHEDULES[:4]
+        return self.schedule in ONE_STAGE_PER_GROUP
 
     @property
     def more_chunks(self) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 
 from rhino.deadline import NEVER, Deadline
-from rhino.machine.host import task_seconds
+from rhino.machine.host import task_start_seconds
 from rhino.pipeline.cut.plan import StageMachine, StagePlan, plan_step
 from rhino.pipeline.cut.problem import StageOptions
 from rhino.pipeline.program import FragmentSeconds, PricedProgram, StageMemory, StageSend, delayed_ops, peak_bytes
@@ -314,6 +314,6 @@ def _priced(
             fragments.append(FragmentSeconds("prepare", s, levels.prepare[s], load.prepare[s]))
         if levels.update[s] >= 0 or update_s[s]:
             fragments.append(FragmentSeconds("update", s, max(0, levels.update[s]), update_s[s]))
-    task_s = task_seconds(placement.cluster, placement.groups)
+    task_s = task_start_seconds(placement.cluster, placement.groups)
     priced = PricedProgram(groups, tuple(fragments), tuple(sends), tuple(memory), task_s)
     return Pipeline(shape, priced, priced.costs(limit_bytes), memory, load, between)

@@ -145,11 +145,10 @@ class Planner:
         """The fastest schedule that fits; of equally fast ones the first."""
         start = time.perf_counter()
         best: PipelineCandidate | None = None
-        least_s = max(piped.costs.busy_s(shape.microbatches))
         for name in self.options.schedules(shape.chunks):
             worth = WORTH if name in ("kfkb", "zero-bubble") else 1e-3
             # Once something fits, the others are for what could be faster than that, and than all that was found.
-            if best is not None and least_s >= (1 - worth) * min(best.step_time_s, self.best_s):
+            if best is not None and max(best.simulation.busy_s) >= (1 - worth) * min(best.step_time_s, self.best_s):
                 continue
             found = self.simulated(name, shape, prepared, layouts, plan, piped)
             if found is not None and (best is None or found.step_time_s < (1 - worth) * best.step_time_s):

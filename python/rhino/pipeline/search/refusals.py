@@ -60,7 +60,7 @@ def nothing(planner: Planner, least_bytes: int) -> NoPlan:
             f"hold the mesh {axes_text(own)} of the step's manual computations",
             f"ask for stages of {taken} devices or a multiple, or write the step for a smaller mesh",
         )
-    if 0 in options.shares and all(options.stages % c for c in range(2, options.stages // 2 + 1)):
+    if not options.shares:
         return NotPipelined(
             f"{options.stages} stages cannot be interleaved: each of several groups of devices has several of them",
             "ask for 4, 6 or another number that can be divided so, or for another schedule",

@@ -13,7 +13,7 @@ from math import inf, prod
 
 from rhino.errors import NoPlan
 from rhino.machine import Cluster
-from rhino.machine.host import task_seconds
+from rhino.machine.host import task_start_seconds
 from rhino.pipeline.search.between import summing_seconds
 from rhino.pipeline.search.candidates import Shape, shapes
 from rhino.pipeline.search.distributed import shared_bytes
@@ -169,7 +169,7 @@ class _JointSearch:
         shape = found.shape
         while self.options.more_chunks and len(shape.distinct) == 1 and shape.groups > 1:
             # No schedule is shorter than what the busiest group computes.
-            if max(found.pipeline.costs.busy_s(shape.microbatches)) >= (1 - WORTH) * best.step_time_s:
+            if max(found.simulation.busy_s) >= (1 - WORTH) * best.step_time_s:
                 break
             shape = replace(shape, chunks=2 * shape.chunks)
             if shape in self.tried or self.late(shape, best.shape):
@@ -196,11 +196,11 @@ class _JointSearch:
                 if not fits or near in self.tried or self.late(near, shape):
                     continue
                 # In more parts groups compute and send no less.
-                if parts > shape.parts and max(before.pipeline.costs.busy_s(shape.microbatches)) >= best.step_time_s:
+                if parts > shape.parts and max(before.simulation.busy_s) >= best.step_time_s:
                     continue
-                self.tried.add(near)
                 if self.planner.lay_out(near) is None:
                     continue
+                self.tried.add(near)
                 found = self.planner.planned(near)
                 if found is not None:
                     best = self.interleaved(found, self.better(best, found))
@@ -295,7 +295,7 @@ class _JointSearch:
         inside = sum(seconds.compute[loop:end]) + sum(seconds.comm[loop:end])
         every = sum(seconds.compute) + sum(seconds.comm)
         micro_s, send_s = inside / shape.parts, self.send_s(shape)
-        both_s = 2 * task_seconds(self.cluster, shape.groups)  # forward and backward
+        both_s = 2 * task_start_seconds(self.cluster, shape.groups)  # forward and backward
         each_s = max(micro_s / shape.groups, shape.chunks * both_s)
         first_s = max(micro_s, shape.stages * both_s) + (shape.stages - 1) * send_s
         rest_s = (shape.microbatches - 1) * max(each_s, send_s) + (every - inside) / shape.groups

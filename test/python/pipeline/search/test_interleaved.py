@@ -7,7 +7,7 @@ from joint_programs import programs
 
 from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
-from rhino.machine.host import task_seconds
+from rhino.machine.host import task_start_seconds
 from rhino.pipeline.schedule import SCHEDULES, check, interleaved_in_flight
 from rhino.pipeline.schedule.interleaved import interleaved_order
 from rhino.pipeline.search.candidates import Shape, shapes
@@ -44,7 +44,8 @@ def test_in_flight_is_what_the_order_holds(groups: int, chunks: int, microbatche
 
 
 def test_shapes_have_the_stages_asked_for_on_groups_that_use_all_devices() -> None:
-    found = list(shapes(HOST, 16, stages=8, microbatches=4, shares=(0,)))
+    shares = JointOptions(stages=8, schedule="interleaved-1f1b").shares
+    found = list(shapes(HOST, 16, stages=8, microbatches=4, shares=shares))
     assert {(s.groups, s.chunks) for s in found} == {(4, 2), (2, 4)}
     assert all(s.stages == 8 and s.devices == 8 for s in found)
     assert {s.chunks for s in shapes(HOST, 16, shares=(2,))} == {2}
@@ -74,8 +75,8 @@ def test_what_is_asked_for_is_given(step: SplitPrograms) -> None:
     again = best(step, stages=8, groups=found.shape.groups, schedule="interleaved-1f1b", microbatches=4)
     assert again.simulation == found.simulation
     # Each task takes what its host takes to start one at least, and nothing travels within a group.
-    assert costs.task_s == task_seconds(HOST, found.shape.groups)
-    assert found.step_time_s >= max(costs.busy_s(4))
+    assert costs.task_s == task_start_seconds(HOST, found.shape.groups)
+    assert found.step_time_s >= max(found.simulation.busy_s)
     assert all(edge.forward_s == 0 for edge in costs.edges if costs.groups[edge.src] == costs.groups[edge.dst])
 
 
