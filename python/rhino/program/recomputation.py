@@ -28,17 +28,25 @@ class Recomputation:
     undoes: bool = told(
         Bool(), "whether what the step itself computes again, as by jax.checkpoint, is kept first", default=False
     )
+    fuses: bool = told(
+        Bool(),
+        "whether the step itself computes nothing again: its loops over layers only stack less first, of what the "
+        "kernels that read it make again",
+        default=False,
+    )
 
     @property
     def name(self) -> str:
         """What is computed again, for people: "all but dots of 2 segments"."""
         if self.policy == "keep":
+            if self.fuses:
+                return "nothing but what is fused into its readers"
             return "nothing, not even what jax.checkpoint says" if self.undoes else "nothing"
         of = [
             f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((self.segments, "segment"), (self.loops, "loop")) if n
         ]
         name = f"{'all but dots' if self.policy == 'dots' else 'all'} of {' and '.join(of)}"
-        return f"{name}, instead of what jax.checkpoint says" if self.undoes else name
+        return f"{name}, instead of what jax.checkpoint says" if self.undoes and not self.fuses else name
 
 
 @dataclass(frozen=True, slots=True)

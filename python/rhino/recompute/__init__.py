@@ -6,10 +6,10 @@ Plain data in, plain data out: `find_sides` tells the passes apart, `read_step` 
 
 from __future__ import annotations
 
-from rhino.recompute.choose import Segment, Step, choose, keep_least, kept_bytes, price, read_step
+from rhino.recompute.choose import FUSED, Segment, Step, choose, is_fused, keep_least, kept_bytes, price, read_step
 from rhino.recompute.sides import fixed_values, products
 
 __all__ = [
-    "Segment", "Step", "choose", "fixed_values", "keep_least", "kept_bytes",
+    "FUSED", "Segment", "Step", "choose", "fixed_values", "is_fused", "keep_least", "kept_bytes",
     "price", "products", "read_step",
 ]  # fmt: skip

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rhino.program.data import Graph, Op
+from rhino.program.fusible import is_fusible
 from rhino.program.fusion import materialised, splats
 from rhino.program.max_flow import FlowGraph
 from rhino.program.memory import lifetimes
-from rhino.program.operations import CONTRACTIONS, SOURCES
+from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, SOURCES
 from rhino.recompute.segments import Holding, cut_points
 from rhino.recompute.sides import LOOP, Sides, find_sides, products
+
+# Of loops over layers: only what is done in the kernels that read it is done again.
+FUSED = "fused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +207,15 @@ def price(graph: Graph, policy: str, op: Op, fixed: Collection[int], once: Colle
         return None
     if policy == "dots" and products(graph, op) and not _is_of_activations(op, fixed):
         return None
+    if policy == FUSED and not is_fused(op):
+        return None
     inside = graph.ops[op.index : max(op.index + 1, op.region_end)]
     return 1 + sum(o.flops * o.trips for o in inside)
+
+
+def is_fused(op: Op) -> bool:
+    """Whether what an operation makes is done again in the kernels that read it rather than read from memory."""
+    return is_fusible(op) or op.name in CONSTRAINTS
 
 
 def _is_of_activations(op: Op, fixed: Collection[int]) -> bool:

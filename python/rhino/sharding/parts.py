@@ -138,7 +138,7 @@ class _FormSearch:
             form = max(self.lost)
             raise self.searches[form].nothing_fits(form.parts)
         self._fewer()
-        self._uncut()
+        self._other_ways()
         best = self._best
         return best, replace(self.found[best], alternatives=self._alternatives(best), seconds=self._seconds())
 
@@ -241,12 +241,13 @@ class _FormSearch:
                 return
             self._solve(form)
 
-    def _uncut(self) -> None:
-        """The ways tried so far in fewest parts, under the limit: a batch that divides badly needs more in more."""
-        for way in sorted({form.way for form in self.free}):
-            form = Form(self.programs.fewest, way)
-            if form not in self.free and self._can_win(form) and not self._late():
-                self._search(form)
+    def _other_ways(self) -> None:
+        """The ways tried so far, in fewest parts and in the best plan's: a batch may divide badly into others."""
+        for parts in dict.fromkeys((self.programs.fewest, self._best.parts)):
+            for way in sorted({form.way for form in self.free}):
+                form = Form(parts, way)
+                if form not in self.free and self._can_win(form) and not self._late():
+                    self._search(form)
         self._tighten()
 
     def _tighten(self) -> None:

@@ -87,8 +87,8 @@ def by_hand(scan: bool, batch: int, limit: int, most: int, checkpoint: bool = Fa
 @pytest.mark.parametrize(
     ("scan", "batch", "limit", "most", "recomputes"),
     [
-        (True, 8, 23_000_000, 8, False),
-        (True, 8, 19_000_000, 8, True),
+        (True, 8, 17_000_000, 8, False),
+        (True, 8, 7_000_000, 8, True),
         pytest.param(True, 8, 12_500_000, 8, True, marks=pytest.mark.long),
         pytest.param(True, 32, 19_000_000, 8, True, marks=pytest.mark.long),
     ],
@@ -96,10 +96,11 @@ def by_hand(scan: bool, batch: int, limit: int, most: int, checkpoint: bool = Fa
 def test_no_form_that_a_user_can_ask_for_is_better(
     scan: bool, batch: int, limit: int, most: int, recomputes: bool
 ) -> None:
-    form, found = plan_in_parts(programs(scan, batch), CLUSTER, Options(mesh=(8,), memory_limit=limit))
+    given = programs(scan, batch)
+    form, found = plan_in_parts(given, CLUSTER, Options(mesh=(8,), memory_limit=limit))
     assert found.predicted.memory.peak_bytes <= limit
     assert found.predicted.step_time_s <= 1.02 * min(by_hand(scan, batch, limit, most).values())
-    assert (form.way > 0) == recomputes
+    assert (given.way(form.way).told.policy != "keep") == recomputes
 
 
 @pytest.mark.parametrize(
@@ -126,10 +127,11 @@ def test_where_there_is_room_nothing_that_the_user_asked_for_is_computed_again()
     assert form == Form(1, given.plain)
     assert given.way(form.way).told.undoes
     assert "ways" not in vars(given)
-    # Which stacks more: whatever is differentiated, and not the least that is made into it.
+    # Without a wish it is the same in the end.
     unasked = plan_in_parts(programs(True, 8), CLUSTER, limit)[1].predicted
     kept = plan_in_parts(programs(True, 8, chooses=False, checkpoint=True), CLUSTER, limit)[1].predicted
-    assert found.predicted.step_time_s < unasked.step_time_s
+    assert found.predicted.step_time_s == pytest.approx(unasked.step_time_s, rel=0.01)
+    assert found.predicted.memory.peak_bytes == pytest.approx(unasked.memory.peak_bytes, rel=0.01)
     assert found.predicted.step_time_s < 0.97 * kept.step_time_s
     assert found.predicted.memory.peak_bytes > kept.memory.peak_bytes
 
@@ -150,35 +152,50 @@ def test_a_long_program_that_fits_when_it_is_split_further_is_left_at_that(monke
     assert "ways" not in vars(given)  # nor looked for: that takes as long as reading the program
 
 
-def test_what_fits_keeps_what_it_kept() -> None:
+def test_a_loop_over_layers_stacks_only_what_is_not_fused() -> None:
+    options = Options(mesh=(8,), memory_limit=50_000_000)
     given = programs(True, 8)
+    form, found = plan_in_parts(given, CLUSTER, options)
+    assert form == Form(1, given.plain)
+    assert given.way(form.way).told.name == "nothing but what is fused into its readers"
+    assert "ways" not in vars(given)
+    # jax stacks whatever is differentiated, and not the least that is made into it.
+    kept = plan_in_parts(programs(True, 8, chooses=False), CLUSTER, options)[1]
+    assert found.predicted.step_time_s < 0.97 * kept.predicted.step_time_s
+    assert found.predicted.memory.peak_bytes < 0.8 * kept.predicted.memory.peak_bytes
+
+
+def test_what_fits_keeps_what_it_kept() -> None:
+    given = programs(False, 8)
     form, found = plan_in_parts(given, CLUSTER, Options(mesh=(8,), memory_limit=50_000_000))
     assert form == Form(1)
     assert "ways" not in vars(given)
-    kept = plan_in_parts(programs(True, 8, chooses=False), CLUSTER, Options(mesh=(8,), memory_limit=50_000_000))[1]
+    kept = plan_in_parts(programs(False, 8, chooses=False), CLUSTER, Options(mesh=(8,), memory_limit=50_000_000))[1]
     assert found.predicted == kept.predicted
 
 
 def test_it_wins_a_tenth_and_what_lost_says_what_it_would_have_needed() -> None:
-    options = Options(mesh=(8,), memory_limit=19_000_000)
+    options = Options(mesh=(8,), memory_limit=12_500_000)
     kept = plan_in_parts(programs(True, 8, chooses=False), CLUSTER, options)[1]
     found = plan_in_parts(programs(True, 8), CLUSTER, options)[1]
     assert found.predicted.step_time_s < 0.9 * kept.predicted.step_time_s
     names = {a.name: a for a in found.alternatives}
-    assert "slower" in names["1 micro-batch"].why
-    assert names["2 micro-batches"].peak_bytes is not None
+    assert "no smaller one" in names["1 micro-batch"].why
+    fused = names["1 micro-batch, computing again nothing but what is fused into its readers"]
+    assert fused.peak_bytes is not None and fused.peak_bytes > 12_500_000
 
 
 def test_the_program_that_is_searched_is_the_one_that_the_passes_make() -> None:
     given = programs(True, 8)
-    told = given.ways[1].told
+    told = given.ways[2].told
     made = steps.module_after(
         str(given.module),
+        "rhino-recompute{policy=none}",
         f"rhino-recompute{{policy={told.policy} count={told.count}}}",
         "rhino-split-microbatch{count=2}",
         "rhino-accumulate-in-loops",
     )
-    graph = given.graph(2, 1)
+    graph = given.graph(2, 2)
     assert graph is not None
     read = import_graph(made)
     assert [(op.name, op.operands, op.results) for op in read.ops] == [

@@ -5,7 +5,7 @@ Owns the copies that are made so. Chooses nothing, and leaves the module as it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from jaxlib.mlir import ir
@@ -20,14 +20,12 @@ from rhino.ir.microbatch.adopt import adopt, own_loop
 from rhino.ir.microbatch.programs import count_examples, own_loop_error
 from rhino.ir.microbatch.split import split_microbatch
 from rhino.ir.offload import offload
-from rhino.ir.recompute.step import as_it_is, recompute, undo, variants
+from rhino.ir.recompute.step import Undone, as_it_is, may_undo, recompute, undo, undone_ways, variants
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
 
 # After so many numbers of parts that were refused, others are, too.
 _ATTEMPTS = 5
-# What `jax.checkpoint` makes is behind one, or is the second of two loops.
-_BARRIER, _LOOP = "stablehlo.optimization_barrier", "stablehlo.while"
 
 
 @dataclass
@@ -63,11 +61,12 @@ class OneProgram:
         """What can be computed again: the step as it is, the plain one, then from least to most of either."""
         if not self.chooses:
             return (KEEP,)
-        added = variants(self.module, self.whole)
         if not self._undone:
-            return (self.way(0), *added)
-        code, graph = self._undone
-        more = [Way(replace(w.told, undoes=True), w.again, w.spared) for w in variants(_read(code), graph)]
+            return (self.way(0), *variants(self.module, self.whole))
+        code, done = self._undone
+        more = undone_ways(variants(_read(code), done.graph), done)
+        # Of loops that only stack less, all that computes something again does so beside that.
+        added = [] if self.way(1).told.fuses else variants(self.module, self.whole)
         return (self.way(0), self.way(1), *added, *more)
 
     def way(self, number: int) -> Way:
@@ -80,17 +79,16 @@ class OneProgram:
     def _known(self) -> tuple[Way, ...]:
         """The step as it is, and the plain one."""
         first = as_it_is(self.whole)
-        return (first, as_it_is(self._undone[1], undoes=True)) if self._undone else (first,)
+        return (first, *undone_ways([as_it_is(self._undone[1].graph)], self._undone[1])) if self._undone else (first,)
 
     @cached_property
-    def _undone(self) -> tuple[bytes, Graph] | None:
+    def _undone(self) -> tuple[bytes, Undone] | None:
         """The step without what its backward pass has to compute again; None where that is nothing."""
-        named = [op.name for op in self.whole.ops]
-        if not self.chooses or (_BARRIER not in named and named.count(_LOOP) < 2):
+        if not self.chooses or not may_undo(self.whole):
             return None
         copy = self._copy()
         done = undo(copy, self.whole)
-        return (to_bytecode(copy), done.graph) if done.operations or done.loops else None
+        return (to_bytecode(copy), done) if done.changed else None
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
@@ -121,7 +119,7 @@ class OneProgram:
             if not way:
                 return self.whole
             if self._undone and way == self.plain:
-                return self._undone[1]
+                return self._undone[1].graph
         if not whole and (parts in self.refused or len(self.refused) >= _ATTEMPTS):
             return None
         copy = self._copy()

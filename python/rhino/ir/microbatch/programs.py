@@ -6,6 +6,7 @@ Owns how often loops over layers and the batch are cut. Plans nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -25,6 +26,7 @@ from rhino.ir.scans.layers import split_scans
 from rhino.microbatch import batch_size
 from rhino.pipeline.search.sharded import Prepared, prepare
 from rhino.program.data import Graph
+from rhino.program.recomputation import Recomputation
 
 # Loops over layers become at most this many, so that stages can end between any two layers of most models.
 _PIECES = {"O1": 16, "O2": 48}
@@ -53,7 +55,7 @@ class SplitPrograms:
     uncut: PassError | None = None
     clock: Clock = NEVER.clock
     cut_s: float = 0.0
-    _uncut: Graph | None = field(default=None, init=False, repr=False)
+    again: Recomputation | None = None
 
     @classmethod
     def of(
@@ -97,6 +99,15 @@ class SplitPrograms:
             raise uncut
         return replace(found, batch=1, known={1: found.known[1]}, uncut=uncut)
 
+    def with_way(self, bytecode: bytes, again: Recomputation) -> SplitPrograms:
+        """The same of a step that computes something else again; it is not cut yet."""
+        return replace(self, bytecode=bytecode, again=again, cut={}, known={}, refused={})
+
+    @cached_property
+    def uncut_graph(self) -> Graph:
+        """The step with its loops over layers split, before it is cut."""
+        return import_graph(parse_bytes(self.bytecode, make_context()))
+
     @property
     def example(self) -> Prepared:
         """The step cut as often as was tried first."""
@@ -108,7 +119,7 @@ class SplitPrograms:
             return parse_bytes(self.cut[parts], make_context())
         module = parse_bytes(self.bytecode, make_context())
         if not self.own:
-            split_microbatch(module, parts, self.statistics, self._uncut)
+            split_microbatch(module, parts, self.statistics, self.uncut_graph)
         elif parts != self.own:
             raise own_loop_error(module, self.own, parts)
         accumulate_in_loops(module)
@@ -117,9 +128,8 @@ class SplitPrograms:
 
     def make(self, parts: int) -> Prepared:
         """The same as data."""
-        if self._uncut is None and not self.own:
-            # The same before every cut, and read once: it is no part of what a further one takes.
-            self._uncut = import_graph(parse_bytes(self.bytecode, make_context()))
+        if not self.own:
+            _ = self.uncut_graph  # the same before every cut, and read once: no part of what a further one takes
         begin = self.clock()
         found = prepare(import_graph(self.module(parts)))
         self.cut_s = self.clock() - begin

@@ -125,11 +125,12 @@ def _chosen(
     return ScanPair(first, second, stacks, frozenset(kept), tuple(again))
 
 
-def rewrite_pair(graph: Graph, ops: Sequence[Any], values: Sequence[Any], pair: ScanPair) -> None:
+def rewrite_pair(graph: Graph, ops: list[Any], values: list[Any], pair: ScanPair) -> None:
     """Stack what is kept instead of what is dropped, and make the rest again in the second loop; in place.
 
     Args:
-      ops, values: handles, as `number_program` gives them.
+      ops, values: handles, as `number_program` gives them. Those of the two loops become those of the new ones, so that
+        a pair of other loops can be rewritten next.
     """
     dropped = pair.dropped(graph)
     reads = [ops[access] for _, b in dropped for access in b.accesses]
@@ -160,19 +161,31 @@ def rewrite_pair(graph: Graph, ops: Sequence[Any], values: Sequence[Any], pair: 
             ops[access].results[0].replace_all_uses_with(copies[values[written(graph, a)]])
     for read in reads:
         read.erase()
-    let_go(first, second, body, dropped)
+    gone = [b.position for _, b in dropped if b.position >= 0]
+    loops = let_go(first, second, body, dropped)
+    for index, loop, without in zip(
+        (pair.first.op, pair.second.op), loops, ([a.position for a, _ in dropped], gone), strict=True
+    ):
+        ops[index] = loop
+        kept = [v for position, v in enumerate(graph.ops[index].results) if position not in without]
+        # What is carried besides comes behind.
+        for v, result in zip(kept, loop.results, strict=False):
+            values[v] = result
 
 
-def let_go(first: Any, second: Any, body: Any, dropped: Sequence[tuple[Stack, Stack]]) -> None:
-    """Takes stacks that nothing reads out of the loop that writes them and of the second one, with this body."""
+def let_go(first: Any, second: Any, body: Any, dropped: Sequence[tuple[Stack, Stack]]) -> tuple[Any, Any]:
+    """Takes stacks that nothing reads out of the loop that writes them and of the second one, with this body.
+
+    Returns: the new loops.
+    """
     drop_unread(body)
-    narrow(second, [b.position for _, b in dropped if b.position >= 0])
+    second = narrow(second, [b.position for _, b in dropped if b.position >= 0])
     block = first.regions[1].blocks[0]
     end = block.operations[len(block.operations) - 1].operation
     for a, _ in dropped:
         end.operands[a.position] = block.arguments[a.position]
     drop_unread(block)
-    narrow(first, [a.position for a, _ in dropped])
+    return narrow(first, [a.position for a, _ in dropped]), second
 
 
 def _given(graph: Graph, ops: Sequence[Any], values: Sequence[Any], pair: ScanPair) -> dict[int, Any]:

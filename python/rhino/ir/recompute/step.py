@@ -5,6 +5,7 @@ Owns the order of these. The choice is `rhino.recompute`'s.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from jaxlib.mlir import ir
@@ -12,12 +13,15 @@ from jaxlib.mlir import ir
 from rhino.dialect import functions
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.recompute.rewrite import done_once, drop_unread, write_segments
-from rhino.ir.recompute.scans import find_pairs, rewrite_pair
+from rhino.ir.recompute.scans import ScanPair, find_pairs, rewrite_pair
 from rhino.ir.recompute.undo import find_kept, keep, merge_again
+from rhino.ir.scans.loops import LOOP
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, POLICIES, Recomputation, Way
-from rhino.recompute import Step, choose, kept_bytes, products, read_step
+from rhino.recompute import FUSED, Step, choose, kept_bytes, products, read_step
 
+# What `jax.checkpoint` makes is behind one, or is the second of two loops.
+_BARRIER = "stablehlo.optimization_barrier"
 # Of what the step keeps, the least that a way must spare to be one besides those that do less again.
 _WORTH = 0.02
 
@@ -43,12 +47,12 @@ class Recomputed:
     reason: str
 
 
-def as_it_is(graph: Graph, undoes: bool = False) -> Way:
-    """The way of a program in which nothing is computed again but what the program does; `undoes`: it is undone."""
-    return Way(replace(KEEP.told, kept_bytes=kept_bytes(read_step(graph)), undoes=undoes))
+def as_it_is(graph: Graph) -> Way:
+    """The way of a program in which nothing is computed again but what the program does."""
+    return Way(replace(KEEP.told, kept_bytes=kept_bytes(read_step(graph))))
 
 
-def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
+def variants(module: ir.Module, graph: Graph | None = None, shares: bool = False) -> list[Way]:
     """The ways to recompute that are worth a look, from least to most; each keeps clearly less than all before it.
 
     None is the step as it is. Costs about as much as reading the module; nothing is changed, and bytes are
@@ -56,6 +60,7 @@ def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
 
     Args:
       graph: the module's program, where it was read before.
+      shares: whether of the loops, too, only the first may be done again, as of segments.
 
     Raises:
       PassError: a tensor has a dynamic shape, or a call is left.
@@ -69,11 +74,13 @@ def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
     found: list[Way] = []
     last = len(step.parts) - 1
     for policy in POLICIES:
-        pairs = list(find_pairs(graph, ops, policy, once))
-        saved = sum(pair.saved_bytes(graph) for pair in pairs)
-        spared = tuple(i for pair in pairs for stacks in pair.dropped(graph) for s in stacks for i in s.accesses)
+        loops = list(find_pairs(graph, ops, policy, once))
         every = choose(step, policy, last, once)
-        for count in sorted({max(1, -(-last * share // 4)) for share in (1, 2, 3, 4)}) if last > 0 or pairs else ():
+        for share in (1, 2, 3, 4) if last > 0 or loops else ():
+            count = max(1, -(-last * share // 4))
+            pairs = loops[: -(-len(loops) * share // 4)] if shares else loops
+            saved = sum(pair.saved_bytes(graph) for pair in pairs)
+            spared = tuple(i for pair in pairs for stacks in pair.dropped(graph) for s in stacks for i in s.accesses)
             segments = [segment for segment in every if segment.part < count]
             if segments or pairs:
                 flops = sum(pair.flops(graph) for pair in pairs) + sum(s.flops for s in segments)
@@ -93,21 +100,17 @@ def variants(module: ir.Module, graph: Graph | None = None) -> list[Way]:
     return less
 
 
-def recompute(module: ir.Module, policy: str, count: int = -1) -> Recomputed:
-    """As rhino-recompute, in place. The module has roles and no calls."""
+def recompute(module: ir.Module, policy: str, count: int = -1, most_loops: int = -1) -> Recomputed:
+    """As rhino-recompute, in place. The module has roles and no calls.
+
+    Args:
+      count, most_loops: how many segments, and loops, the first ones; -1 is all.
+    """
     graph = import_graph(module)
     main = functions.find(module, "main")
     assert main is not None, "it was imported"
+    graph, loops, again, flops = _rewrite_loops(module, graph, policy, 0 if not count else most_loops)
     values, ops = number_program(main)
-    loops = again = flops = 0
-    # The loops are made anew, and what is kept of one pair may be read by the next: the program is read again.
-    while count and (pair := next(find_pairs(graph, ops, policy, done_once(ops)), None)) is not None:
-        block = ops[pair.first.op].block
-        loops, again, flops = loops + 1, again + len(pair.again), flops + pair.flops(graph)
-        rewrite_pair(graph, ops, values, pair)
-        drop_unread(block)
-        graph = import_graph(module)
-        values, ops = number_program(main)
     step = read_step(graph)
     segments = choose(step, policy, len(step.parts) if count < 0 else count, done_once(ops))
     if segments:
@@ -128,13 +131,31 @@ def recompute(module: ir.Module, policy: str, count: int = -1) -> Recomputed:
 class Undone:
     """What a step does not compute again any more: operations of one block, loops over layers, flops of products.
 
-    `graph` is its program after that.
+    `fused` counts further loops over layers, which stack less. `graph` is its program after that.
     """
 
     operations: int
     loops: int
+    fused: int
     flops: int
     graph: Graph
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is another step."""
+        return bool(self.operations or self.loops or self.fused)
+
+
+def undone_ways(ways: Iterable[Way], undone: Undone) -> list[Way]:
+    """Ways of what a step became, as ways of the step."""
+    fuses = not (undone.operations or undone.loops)
+    return [replace(way, told=replace(way.told, undoes=True, fuses=fuses)) for way in ways]
+
+
+def may_undo(graph: Graph) -> bool:
+    """Whether a step may compute something again that undo would take out; in linear time."""
+    named = [op.name for op in graph.ops]
+    return _BARRIER in named or named.count(LOOP) >= 2
 
 
 def undo(module: ir.Module, graph: Graph | None = None) -> Undone:
@@ -152,11 +173,49 @@ def undo(module: ir.Module, graph: Graph | None = None) -> Undone:
         loops += 1
         graph = import_graph(module)
         values, ops = number_program(main)
-    return Undone(operations, loops, before - _flops(graph), graph)
+    graph, fused, *_ = _rewrite_loops(module, graph, FUSED)
+    return Undone(operations, loops, fused, before - _flops(graph), graph)
 
 
 def _flops(graph: Graph) -> int:
     return sum(products(graph, op) for op in graph.ops if op.parent < 0)
+
+
+def _rewrite_loops(module: ir.Module, graph: Graph, policy: str, most: int = -1) -> tuple[Graph, int, int, int]:
+    """Pairs of loops rewritten as a policy says, the first ones; -1 is all.
+
+    Returns: the program after that; how many pairs, operations that are done again, and flops of products among them.
+    """
+    main = functions.find(module, "main")
+    loops = again = flops = 0
+    while most < 0 or loops < most:
+        values, ops = number_program(main)
+        pairs = _apart(graph, find_pairs(graph, ops, policy, done_once(ops)))
+        if not pairs:
+            break
+        pairs = pairs[: most - loops] if most >= 0 else pairs
+        blocks = {ops[pair.first.op].block: None for pair in pairs}
+        for pair in pairs:
+            loops, again, flops = loops + 1, again + len(pair.again), flops + pair.flops(graph)
+            rewrite_pair(graph, ops, values, pair)
+        for block in blocks:
+            drop_unread(block)
+        # The loops are made anew, and what is kept of one pair may be read by the next: the program is read again.
+        graph = import_graph(module)
+    return graph, loops, again, flops
+
+
+def _apart(graph: Graph, pairs: Iterable[ScanPair]) -> list[ScanPair]:
+    """The first pairs of loops beside each other that have none in common: what one stacks no other one reads."""
+    found: list[ScanPair] = []
+    taken: set[int] = set()
+    for pair in pairs:
+        both = {pair.first.op, pair.second.op}
+        beside = not found or graph.ops[pair.first.op].parent == graph.ops[found[0].first.op].parent
+        if beside and not both & taken:
+            found.append(pair)
+        taken |= both
+    return found
 
 
 def _reason(step: Step, count: int) -> str:

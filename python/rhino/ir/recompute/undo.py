@@ -17,11 +17,10 @@ from rhino.ir.recompute.names import Names
 from rhino.ir.recompute.rewrite import is_done_once
 from rhino.ir.recompute.scans import ScanPair, carry, let_go, one_row, row_type, shared, stack_also, written
 from rhino.ir.scans.loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
-from rhino.program.data import Graph, Op
-from rhino.program.fusible import is_fusible
-from rhino.program.operations import CONSTRAINTS, NESTING, SOURCES
+from rhino.program.data import Graph
+from rhino.program.operations import NESTING, SOURCES
 from rhino.program.regions import body_items, item_reads
-from rhino.recompute import keep_least
+from rhino.recompute import is_fused, keep_least
 
 _BARRIER = "stablehlo.optimization_barrier"
 
@@ -89,11 +88,6 @@ class Kept:
     instead: dict[int, int]
     opened: tuple[int, ...]
     dropped: tuple[tuple[Stack, Stack], ...]
-
-
-def _is_light(op: Op) -> bool:
-    """Whether what an operation makes is done again in the kernels that read it rather than read from memory."""
-    return is_fusible(op) or op.name in CONSTRAINTS
 
 
 def find_kept(graph: Graph, ops: Sequence[Any], values: Sequence[Any]) -> Kept | None:
@@ -191,7 +185,7 @@ class _Pair:
 
         kept, _ = keep_least(
             graph, [named[n] for n in self._needed(again, named)], maker, self.reads, free,
-            lambda i: 1 + graph.ops[i].flops if _is_light(graph.ops[i]) else None,
+            lambda i: 1 + graph.ops[i].flops if is_fused(graph.ops[i]) else None,
         )  # fmt: skip
         if not kept or not kept.isdisjoint(
             tie[2] for p, tie in enumerate(loop.ties) for a, _ in stacks if a.position == p
@@ -266,7 +260,7 @@ class _Pair:
         accesses = {access for stack in self.first.stacks for access in stack.accesses}
         writes = {i for i in accesses if self.graph.ops[i].name == WRITE}
         for i in self.items[self.first.op]:
-            heavy = i not in accesses and not _is_light(self.graph.ops[i])
+            heavy = i not in accesses and not is_fused(self.graph.ops[i])
             if i not in writes and (heavy or any(v in found for v in self.reads[i])):
                 found.update(dict.fromkeys(self.graph.ops[i].results))
         return list(found)

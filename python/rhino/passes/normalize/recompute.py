@@ -34,7 +34,8 @@ class Recompute(Pass):
 
     With `none` the step is made what it would be without `jax.checkpoint`: operations that are done again behind a
     barrier are taken out with it, and a loop over layers stacks what the second one would do again, but for what is
-    only another view or copy of what is there. What nothing before has done, on the same values, stays.
+    only another view or copy of what is there. What nothing before has done, on the same values, stays. Other loops
+    over layers stack less, too: what is fused into the kernels that read it is made there.
 
     Requires: a function @main with static shapes and no calls (run `rhino-inline`), and roles (run
     `rhino-classify-args`).
@@ -61,22 +62,25 @@ class Recompute(Pass):
     policy: str = option("layers", "what is kept", choices=("none", "keep", "dots", "layers"))
     count: int = option(-1, "how many segments are computed again, the first ones; -1: all but the last")
 
+    loops: int = option(-1, "how many loops over layers are computed again, the first ones; -1: all")
+
     def run(self, module: ir.Module, log: PassLog) -> None:
-        """Read, choose, write. Raises RhinoError if the count is below -1."""
-        if self.count < -1:
-            raise RhinoError(f"'{self.name}' needs a count of segments, got {self.count}", "give -1 for all of them")
+        """Read, choose, write. Raises RhinoError if a count is below -1."""
+        for what, count in (("segments", self.count), ("loops", self.loops)):
+            if count < -1:
+                raise RhinoError(f"'{self.name}' needs a count of {what}, got {count}", "give -1 for all of them")
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
         if self.policy == "keep":
             return
         if self.policy == "none":
             undone = undo(module)
-            if not (undone.operations or undone.loops):
+            if not undone.changed:
                 log.remark(main, "the step computes nothing again")
-            log.count("loops", undone.loops)
+            log.count("loops", undone.loops + undone.fused)
             log.count("operations", undone.operations)
             return
-        done = recompute(module, self.policy, self.count)
+        done = recompute(module, self.policy, self.count, self.loops)
         if done.reason:
             log.remark(main, f"nothing is computed again: {done.reason}")
         log.count("segments", done.segments)

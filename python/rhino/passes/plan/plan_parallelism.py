@@ -157,6 +157,7 @@ class PlanParallelism(Pass):
             memory_limit=self.memory_limit,
             microbatches=self.microbatches,
             statistics=self.statistics,
+            remat=self.remat,
         )
 
 

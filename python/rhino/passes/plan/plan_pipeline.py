@@ -15,13 +15,14 @@ from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.manual import MANUAL_MESH
 from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
 from rhino.ir.microbatch.programs import SplitPrograms
+from rhino.ir.microbatch.ways import PipelineWays
 from rhino.microbatch.forms import ONE
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.plan.write_pipeline import PASSES, write_pipeline
 from rhino.passes.registry import Pass, asked, option, register
 from rhino.pipeline.search.options import JointOptions
-from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.solution import JointSolution
+from rhino.pipeline.search.ways import plan_ways
 from rhino.sharding.meshes import names_around, read_mesh
 
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
@@ -75,6 +76,7 @@ class PlanPipeline(Pass):
     groups: int = asked("groups")
     schedule: str = asked("schedule")
     statistics: str = asked("statistics")
+    remat: str = asked("remat")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
@@ -121,7 +123,9 @@ class PlanPipeline(Pass):
             cut_s=programs.cut_s,
         )
         try:
-            solution = plan_jointly(programs, cluster, options, log.session.progress)
+            ways = PipelineWays(module, programs, chooses=self.remat == "auto")
+            way, solution = plan_ways(ways, cluster, options, log.session.progress)
+            programs = ways.programs(way)
         except PassError:
             raise
         except RhinoError as error:

@@ -27,10 +27,12 @@ from rhino.passes.registry import Pass, made
 from rhino.pipeline.search.replica import kernels_of_replica, traffic_of_replica
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
+from rhino.program.recomputation import KEEP
 from rhino.schema.records import write
 
 # What makes the pipeline of the step.
 PASSES = (
+    "rhino-recompute",
     "rhino-adopt-microbatches",
     "rhino-split-scans",
     "rhino-split-microbatch",
@@ -94,12 +96,18 @@ def write_pipeline(
 
 
 def _cut(programs: SplitPrograms, parts: int) -> list[Pass]:
-    """The passes that cut the step into parts as the search had it."""
+    """The passes that cut the step into parts as the search had it, and have it compute again what it had."""
     split = made("rhino-split-scans", count=programs.pieces)
     last = made("rhino-accumulate-in-loops")
     if programs.own:
         return [made("rhino-adopt-microbatches"), split, last]
-    return [split, made("rhino-split-microbatch", count=parts, statistics=programs.statistics), last]
+    again = programs.again
+    before = [made("rhino-recompute", policy="none")] if again and again.undoes else []
+    then = []
+    if again and again.policy != KEEP.told.policy:
+        then = [made("rhino-recompute", policy=again.policy, count=again.count, loops=again.loops)]
+    cut = made("rhino-split-microbatch", count=parts, statistics=programs.statistics)
+    return [*before, split, *then, cut, last]
 
 
 def _lay_out(
@@ -172,7 +180,7 @@ def _summary(module: ir.Module, cluster: Cluster, solution: JointSolution, searc
     """Writes `rhino.plan` and `rhino.cluster`."""
     best = solution.best
     loads, simulation = best.pipeline.loads, best.simulation
-    summarise(module, cluster, best.layout_of(0).solution)
+    summarise(module, cluster, best.layout_of(0).solution, again=best.again)
     data = RhinoPlan.of(module)
     assert data is not None
     costs, groups = best.pipeline.costs, range(best.shape.groups)

@@ -18,7 +18,7 @@ from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.pipeline import Pipeline, pipeline, stage_step
 from rhino.pipeline.search.placement import Placement
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded, lay_out_within, sharing
-from rhino.pipeline.search.solution import PipelineCandidate, Programs
+from rhino.pipeline.search.solution import PipelineCandidate, Programs, named
 from rhino.program.alternative import Alternative
 
 
@@ -46,9 +46,10 @@ _TIGHTER, _LESS, _HOPELESS = 3, 0.8, 1.5
 class Planner:
     """Plans single pipelines within `limit` bytes per device.
 
-    `losers` are those that did not fit or could not be cut, `spent` the seconds that the decisions took. The `deadline`
-    ends what is searched for one of them; a search that has a plan already says so there, and in `best_s` how long a
-    step of it takes.
+    `losers` are those that did not fit or could not be cut. By shape, `peaks` and `times` are what those that were
+    planned need and take at least, and `tight` are those that 1F1B has no room for as they were laid out and cut first.
+    `spent` has the seconds that the decisions took. The `deadline` ends what is searched for one of them; a search that
+    has a plan already says so there, and in `best_s` how long a step of it takes.
     """
 
     def __init__(self, programs: Programs, cluster: Cluster, options: JointOptions, limit: int) -> None:
@@ -56,6 +57,9 @@ class Planner:
         self.deadline, self.best_s = options.deadline, inf
         self.laid_out: dict[tuple[int, ...], Sharded | None] = {}
         self.losers: list[Alternative] = []
+        self.peaks: dict[Shape, int] = {}
+        self.times: dict[Shape, float] = {}
+        self.tight: set[Shape] = set()
         self.spent: dict[str, float] = {"layout_s": 0.0, "stages_s": 0.0, "schedule_s": 0.0}
 
     def writing_s(self, shape: Shape) -> float:
@@ -109,6 +113,8 @@ class Planner:
         piped = self.staged(shape, prepared, layouts, ())
         if piped is None:
             return None
+        if max(piped[1].peak_bytes(shape.in_flight)) > self.limit:
+            self.tight.add(shape)
         best = self.fastest(shape, prepared, layouts, *piped)
         if best is not None:
             return best
@@ -133,7 +139,7 @@ class Planner:
             exact = self.options.level == "O2"
             plan = stage_step(prepared, layouts, shape, placement, limits, exact, cut_for, self.deadline)
         except NoPlan as error:
-            self.losers.append(Alternative(shape.name, error.message))
+            self.losers.append(Alternative(named(shape, self.programs.again), error.message))
             return None
         finally:
             self.spent["stages_s"] += time.perf_counter() - start
@@ -159,21 +165,25 @@ class Planner:
     def simulated(
         self, name: str, shape: Shape, prepared: Prepared, layouts: Layouts, plan: StagePlan, piped: Pipeline
     ) -> PipelineCandidate | None:
+        called = named(shape, self.programs.again, name)
         try:
             schedule = make_schedule(name, piped.costs, shape.microbatches)
         except NoPlan as error:
             peak = max(piped.peak_bytes(shape.in_flight))
+            self.peaks[shape] = min(peak, self.peaks.get(shape, peak))
             fits = peak <= self.limit
-            self.losers.append(Alternative(f"{shape.name}, {name}", error.message, peak_bytes=None if fits else peak))
+            self.losers.append(Alternative(called, error.message, peak_bytes=None if fits else peak))
             return None
         simulation = simulate(schedule, piped.costs)
         peak = max(simulation.memory_peak_bytes)
+        self.peaks[shape] = min(peak, self.peaks.get(shape, peak))
+        self.times[shape] = min(simulation.step_time_s, self.times.get(shape, inf))
         if peak > self.limit:
-            self.losers.append(Alternative(f"{shape.name}, {name}", "does not fit", simulation.step_time_s, peak))
+            self.losers.append(Alternative(called, "does not fit", simulation.step_time_s, peak))
             return None
         problems = check(schedule, piped.costs)
         if problems:
             raise RhinoError(
                 f"the {name} schedule is not valid: {problems[0]}", "this is a bug in rhino.pipeline.schedule"
             )
-        return PipelineCandidate(shape, prepared, layouts, plan, piped, schedule, simulation, peak)
+        return PipelineCandidate(shape, prepared, layouts, plan, piped, schedule, simulation, peak, self.programs.again)

@@ -105,5 +105,7 @@ def too_large(planner: Planner) -> NoPlan:
     needs = f": {tight[1]} needs {nbytes(tight[0])}" if tight else ""
     return NothingFits(
         f"no pipeline fits in {nbytes(planner.limit)} per device on {planner.cluster.name}{needs}",
-        "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
+        "use more devices, or make the batch smaller"
+        if planner.programs.again
+        else "use more devices, recompute activations (jax.checkpoint), or make the batch smaller",
     )

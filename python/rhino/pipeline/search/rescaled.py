@@ -13,6 +13,7 @@ from rhino.errors import RhinoError
 from rhino.pipeline.search.sharded import Prepared, prepare
 from rhino.pipeline.search.solution import Programs
 from rhino.program.data import Graph, Op, Rule, Value
+from rhino.program.recomputation import Recomputation
 
 
 class RescaledPrograms:
@@ -48,6 +49,11 @@ class RescaledPrograms:
     def refusal(self, parts: int) -> RhinoError | None:
         """Why it cannot be cut so."""
         return self.programs.refusal(parts)
+
+    @property
+    def again(self) -> Recomputation | None:
+        """What was chosen to be computed again."""
+        return self.programs.again
 
     def derived_truly(self, parts: int) -> bool:
         """Whether a program is as it was derived."""

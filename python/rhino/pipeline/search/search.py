@@ -63,23 +63,32 @@ def plan_jointly(
     Raises:
       RhinoError: an option that cannot be meant, no pipeline uses all devices, or none fits the memory limit.
     """
+    return search_jointly(programs, cluster, options, progress)[0]
+
+
+def search_jointly(
+    programs: Programs, cluster: Cluster, options: JointOptions, progress: Progress | None = None
+) -> tuple[JointSolution, JointSearch]:
+    """As `plan_jointly`, with the search that found it."""
     check_options(options)
     tell = progress or (lambda done, total, label: None)
     derived = RescaledPrograms(programs)
+    search = JointSearch(derived, cluster, options, tell)
     try:
-        found = _JointSearch(derived, cluster, options, tell).run()
+        found = search.run()
     except NoPlan:
         if not derived.derived:
             raise
     else:
         if derived.derived_truly(found.best.shape.parts):
-            return found
+            return found, search
     # Nothing is refused, or chosen, by a program that was only derived.
-    return _JointSearch(programs, cluster, options, tell).run()
+    search = JointSearch(programs, cluster, options, tell)
+    return search.run(), search
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Draft:
+class Draft:
     """A pipeline before its stages are planned: the most promising is the least of them.
 
     `slow` is whether writing it would take more than half of the time. With perfectly equal stages, `plain_s` is what
@@ -97,7 +106,9 @@ class _Draft:
     least_s: float = field(compare=False)
 
 
-class _JointSearch:
+class JointSearch:
+    """The search of one program; `drafted` has the pipelines that were looked at, by shape, as estimated last."""
+
     def __init__(self, programs: Programs, cluster: Cluster, options: JointOptions, progress: Progress) -> None:
         self.programs, self.cluster, self.options, self.progress = programs, cluster, options, progress
         self.effort = EFFORTS[options.level]
@@ -110,6 +121,7 @@ class _JointSearch:
         self.deadline = self.planner.deadline = options.deadline.before(options.cut_s)
         self.uneven = False  # whether unequal stages were tried
         self.tried: set[Shape] = set()  # besides drafts
+        self.drafted: dict[Shape, Draft] = {}
         self.least = 0  # bytes per device of what every pipeline keeps, where that alone is too much
 
     def run(self) -> JointSolution:
@@ -146,15 +158,34 @@ class _JointSearch:
         if best is None:
             raise out_of_time(self.planner) if self.deadline.over(found=False) else too_large(self.planner)
         best = self.refined(best)
-        seconds = time.perf_counter() - self.begin
         bound = min(bound, best.step_time_s)
         spent = dict(self.planner.spent)
-        return JointSolution(best, self.alternatives(best), done + len(self.tried), bound, seconds, spent)
+        return JointSolution(best, self.alternatives(best), done + len(self.tried), bound, self.elapsed_s, spent)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the search began."""
+        return time.perf_counter() - self.begin
+
+    def join(self, other: JointSearch) -> None:
+        """Go on where the search of another program of the step ended: with one list of what lost."""
+        self.begin, self.losers = other.begin, other.losers
+        self.planner.losers, self.planner.best_s = other.losers, other.planner.best_s
+
+    def besides(self, shape: Shape, best: PipelineCandidate) -> PipelineCandidate:
+        """The better of the best of another search and a pipeline of this one, with what is near that."""
+        self.tried.add(shape)
+        found = self.planner.planned(shape)
+        if found is None:
+            return best
+        now = self.interleaved(found, self.better(best, found))
+        return best if now is best else self.refined(now)
 
     def better(self, best: PipelineCandidate | None, found: PipelineCandidate) -> PipelineCandidate:
         """The better of the best so far and another one, after which there may be less time; the other one lost."""
         if best is not None:
-            worth = 1 - WORTH if found.shape.chunks > best.shape.chunks else 1.0
+            more = found.shape.chunks > best.shape.chunks or found.again != best.again
+            worth = 1 - WORTH if more else 1.0
             if found.step_time_s >= worth * best.step_time_s:
                 self.lose(found)
                 return best
@@ -212,17 +243,17 @@ class _JointSearch:
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
-    def others(self) -> list[_Draft]:
+    def others(self) -> list[Draft]:
         """As `drafts`, of unequal stages: only where the program cannot be cut into equal ones, which go first."""
         if self.options.stages or self.uneven or 1 not in self.options.shares or any(a.peak_bytes for a in self.losers):
             return []
         self.uneven = True
         return self.drafts()
 
-    def drafts(self) -> list[_Draft]:
+    def drafts(self) -> list[Draft]:
         """All pipelines, as a heap by what they take with perfectly equal stages and no transfers."""
         options, cluster = self.options, self.cluster
-        found: list[_Draft] = []
+        found: list[Draft] = []
         known: dict[tuple[int, ...], tuple[Layouts, int]] = {}
         by_width: dict[tuple[int, int, int, int], list[Shape]] = {}
         (kept, shared), taken = self.state_bytes(), prod(n for _, n in self.programs.example.graph.axes)
@@ -259,12 +290,14 @@ class _JointSearch:
         heapify(found)
         return found
 
-    def draft(self, shape: Shape, layouts: Layouts, parts: int = 0) -> _Draft:
+    def draft(self, shape: Shape, layouts: Layouts, parts: int = 0) -> Draft:
         """A pipeline with the layout of its program, or of the same cut into another number of parts."""
         bounds = [self.bounds(shape, layouts[width], parts or shape.parts) for width in shape.distinct]
         plain_s, *others = map(min, zip(*bounds, strict=True))
         slow = self.planner.writing_s(shape) > self.half_s
-        return _Draft(slow, plain_s, shape.stages, shape.parts, shape, parts in (0, shape.parts), *others)
+        drafted = Draft(slow, plain_s, shape.stages, shape.parts, shape, parts in (0, shape.parts), *others)
+        self.drafted[shape] = drafted
+        return drafted
 
     def spaced(self, choices: Sequence[Shape]) -> list[Shape]:
         """The finest parts, those `ratio` times as large, and so on."""

@@ -15,6 +15,7 @@ from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.pipeline import Pipeline
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
 from rhino.program.alternative import Alternative
+from rhino.program.recomputation import Recomputation
 
 
 class Programs(Protocol):
@@ -37,10 +38,14 @@ class Programs(Protocol):
     def refusal(self, parts: int) -> RhinoError | None:
         """Why it cannot be cut so."""
 
+    @property
+    def again(self) -> Recomputation | None:
+        """What was chosen to be computed again; None is what the step computes again."""
+
 
 @dataclass(frozen=True)
 class PipelineCandidate:
-    """A pipeline planned in full."""
+    """A pipeline planned in full; `again` is what was chosen to be computed again."""
 
     shape: Shape
     prepared: Prepared
@@ -50,6 +55,7 @@ class PipelineCandidate:
     schedule: ScheduledStep
     simulation: Simulation
     peak_bytes: int
+    again: Recomputation | None = None
 
     def layout_of(self, stage: int) -> Sharded:
         """The layout that a stage runs its part of."""
@@ -62,7 +68,13 @@ class PipelineCandidate:
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.shape.name}, {self.schedule.name}"
+        return named(self.shape, self.again, self.schedule.name)
+
+
+def named(shape: Shape, again: Recomputation | None, schedule: str = "") -> str:
+    """A pipeline for people."""
+    computing = f", computing again {again.name}" if again else ""
+    return f"{shape.name}{f', {schedule}' if schedule else ''}{computing}"
 
 
 @dataclass(frozen=True)

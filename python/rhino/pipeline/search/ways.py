@@ -1,0 +1,237 @@
+"""Pipelines whose steps compute values again, or keep all: which of these are planned besides those of the step itself.
+
+Owns that choice and its estimates (docs/design/pipelines.md, "Recomputation"). How a step computes again is its
+programs' business, and how one pipeline is planned `planned`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from rhino.errors import NoPlan, NothingFits
+from rhino.machine import Cluster
+from rhino.pipeline.search.candidates import Shape
+from rhino.pipeline.search.options import JointOptions
+from rhino.pipeline.search.search import JointSearch, Progress, search_jointly
+from rhino.pipeline.search.solution import JointSolution, PipelineCandidate, Programs, named
+from rhino.program.data import Graph
+from rhino.program.recomputation import KEEP, Way
+from rhino.sharding.time_model import TimeModel
+
+_LOOP = "stablehlo.while"
+_KEEP = KEEP.told.policy
+# By level, how much faster a pipeline must be, and able to be, to compute something else again than the step does.
+_WORTH = {"O1": 0.01, "O2": 0.002}
+# How many are planned besides the step's own, and how many operations their programs have in all.
+_TRIES = {"O1": 4, "O2": 24}
+_EFFORT = {"O1": 100_000, "O2": 1_000_000}
+
+
+class StepWays(Protocol):
+    """A step, and the same with other values computed again."""
+
+    @property
+    def ways(self) -> Sequence[Way]:
+        """The step as it is, the plain one where that differs, then what adds to either, from least to most."""
+
+    @property
+    def plain(self) -> int:
+        """The way in which nothing is computed again; known before the others."""
+
+    def base(self, way: int) -> Graph:
+        """The program, whole, by whose operations a way is told: the step, or the plain one. That of 0 is there."""
+
+    def programs(self, way: int) -> Programs:
+        """The step in one of its ways, to be cut."""
+
+
+def plan_ways(
+    steps: StepWays, cluster: Cluster, options: JointOptions, progress: Progress | None = None
+) -> tuple[int, JointSolution]:
+    """The pipeline with the least simulated step time whose stages fit, and the number of its way.
+
+    The step as it is is searched in full; where nothing fits, as the way that keeps least. Of what was looked at there
+    the most promising pipelines are planned in other ways: those that can be faster by what they compute, and may fit
+    by what they keep. Ways of which only the first segments are computed again keep least where most micro-batches are
+    in flight.
+
+    Raises:
+      RhinoError: as `plan_jointly`, of the step as it is.
+    """
+    return _WaySearch(steps, cluster, options, progress or (lambda done, total, label: None)).run()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Chance:
+    """A pipeline in a way, before it is planned: what it may take, by that of another way."""
+
+    hope_s: float
+    way: int
+    stages: int
+    parts: int
+    shape: Shape = field(compare=False)
+
+
+class _WaySearch:
+    def __init__(self, steps: StepWays, cluster: Cluster, options: JointOptions, progress: Progress) -> None:
+        self.steps, self.cluster, self.options, self.progress = steps, cluster, options, progress
+        self.seconds: dict[int, float] = {}
+        self.over: dict[Shape, int] = {}  # by how much more pipelines need than is estimated
+        self.searches: dict[int, JointSearch] = {}
+        self.tried: set[tuple[Shape, int]] = set()
+
+    def run(self) -> tuple[int, JointSolution]:
+        first, solution, search = self.searched()
+        self.first, self.searches[first] = first, search
+        self.state = search.state_bytes()
+        for shape, peak in search.planner.peaks.items():
+            self.over[shape] = peak - self.held_bytes(shape, first)
+        best, at = solution.best, first
+        ops = 0
+        while len(self.tried) < _TRIES[self.options.level] and ops < _EFFORT[self.options.level]:
+            chance = min(self.chances(best), default=None)
+            if chance is None or search.late(chance.shape, best.shape):
+                break
+            self.tried.add((chance.shape, chance.way))
+            found = self.planned(chance, best)
+            if chance.way in self.searches:
+                ops += len(self.searches[chance.way].programs.example.graph.ops)
+            if found is not best:
+                best, at = found, chance.way
+        if not self.tried:
+            return first, solution
+        least = min(self.work(way) / self.work(first) for way in (first, *(way for _, way in self.tried)))
+        phases = [s.planner.spent for s in self.searches.values()]
+        return at, replace(
+            solution,
+            best=best,
+            alternatives=search.alternatives(best),
+            candidates=solution.candidates + sum(len(s.tried) for s in self.searches.values() if s is not search),
+            bound_s=min(least * solution.bound_s, best.step_time_s),
+            seconds=search.elapsed_s,
+            phases={name: sum(one[name] for one in phases) for name in phases[0]},
+        )
+
+    def searched(self) -> tuple[int, JointSolution, JointSearch]:
+        """The search of the step as it is; where nothing fits, of the way that keeps least."""
+        step = self.steps.programs(0)
+        try:
+            return 0, *search_jointly(step, self.cluster, self.options, self.progress)
+        except NothingFits as error:
+            ways = self.steps.ways
+            least = min(range(len(ways)), key=lambda way: (ways[way].told.kept_bytes, way))
+            programs = self.steps.programs(least)
+            if not least or programs.prepared(step.example.graph.microbatches) is None:
+                raise
+            try:
+                return least, *search_jointly(programs, self.cluster, self.options, self.progress)
+            except NothingFits:
+                raise  # which needs less
+            except NoPlan:
+                raise error from None
+
+    # --- estimates ----------------------------------------------------------------------------------------------------
+
+    def chances(self, best: PipelineCandidate) -> list[_Chance]:
+        """What may be faster than the best, and fit, in ways that were not tried."""
+        search = self.searches[self.first]
+        worth_s = (1 - _WORTH[self.options.level]) * best.step_time_s
+        hopes = {shape: draft.hope_s for shape, draft in search.drafted.items()}
+        stacks = any(op.name == _LOOP for op in self.steps.base(0).ops)
+        if self.steps.plain == self.first and not stacks and not any(hope_s < worth_s for hope_s in hopes.values()):
+            return []  # all others add to it, and need not be known
+        slip = self.slip(hopes)
+        found = []
+        for way in range(len(self.steps.ways)):
+            if self.is_idle(way):
+                continue
+            for shape, hope_s in hopes.items():
+                if (shape, way) in self.tried:
+                    continue
+                seconds = self.likely_s(shape, way, slip * hope_s)
+                if seconds < worth_s and self.held_bytes(shape, way) + max(0, self.over.get(shape, 0)) <= search.limit:
+                    found.append(_Chance(seconds, way, shape.stages, shape.parts, shape))
+        return found
+
+    def is_idle(self, way: int) -> bool:
+        """Whether a way neither computes nor keeps less than the first, or is that."""
+        ways = self.steps.ways
+        if way == self.first:
+            return True
+        worth = 1 - _WORTH[self.options.level]
+        keeps_less = ways[way].told.kept_bytes < worth * ways[self.first].told.kept_bytes
+        return not keeps_less and self.work(way) >= worth * self.work(self.first)
+
+    def slip(self, hopes: Mapping[Shape, float]) -> float:
+        """How much longer than hoped for pipelines take at least, by those that were planned; at O2 all hope."""
+        if self.options.level != "O1":
+            return 1.0
+        planner = self.searches[self.first].planner
+        known = [s for s in planner.times if s in hopes and s not in planner.tight]
+        return max(1.0, min((planner.times[s] / hopes[s] for s in known), default=1.0))
+
+    def likely_s(self, shape: Shape, way: int, hope_s: float) -> float:
+        """Seconds of a pipeline, by what it takes in other ways with memory enough; else by the hope for the first."""
+        known = [
+            search.planner.times[shape] * self.work(way) / self.work(other)
+            for other, search in self.searches.items()
+            if shape in search.planner.times and shape not in search.planner.tight
+        ]
+        return max(known, default=hope_s * self.work(way) / self.work(self.first))
+
+    def work(self, way: int) -> float:
+        """Seconds of all that a way computes, undivided."""
+        if way not in self.seconds:
+            each, known = TimeModel(self.cluster).seconds(self.steps.base(way)), self.steps.ways[way]
+            self.seconds[way] = sum(each) + sum(each[op] for op in known.again) - sum(each[op] for op in known.spared)
+        return self.seconds[way]
+
+    def held_bytes(self, shape: Shape, way: int) -> int:
+        """What the fullest group keeps of the step and for its backward pass on each device, divided perfectly."""
+        kept, shared = self.state
+        saved, peak = self.saved_bytes(way, shape.stages), 0.0
+        for group, width in enumerate(shape.widths):
+            on = range(group, shape.stages, shape.groups)
+            peak = max(peak, sum(saved[s] * shape.in_flight[s] for s in on) / (shape.parts * width))
+        return (kept + shared // shape.replicas) // sum(shape.widths) + round(peak)
+
+    def saved_bytes(self, way: int, stages: int) -> list[float]:
+        """By stage, what one of equal stages saves of the whole batch, undivided: less in the first ones."""
+        ways = [one.told for one in self.steps.ways]
+        told = ways[way]
+        rest = next(one.kept_bytes for one in ways if one.policy == _KEEP and one.undoes == told.undoes)
+        if told.policy == _KEEP:
+            return [rest / stages] * stages
+        alike = [one for one in ways if (one.policy, one.undoes) == (told.policy, told.undoes)]
+        segments, loops = max(one.count for one in alike), max(one.loops for one in alike)
+        share = max(told.count / segments if segments else 0.0, told.loops / loops if loops else 0.0)
+        less = (rest - told.kept_bytes) / share
+        parts = [min(1.0, max(0.0, share * stages - stage)) for stage in range(stages)]
+        return [(rest - part * less) / stages for part in parts]
+
+    # --- one of them --------------------------------------------------------------------------------------------------
+
+    def planned(self, chance: _Chance, best: PipelineCandidate) -> PipelineCandidate:
+        """The better of the best and a pipeline in its way, with what is near that."""
+        shape, way = chance.shape, chance.way
+        if way not in self.searches:
+            programs = self.steps.programs(way)
+            if programs.prepared(shape.parts) is None:
+                return best
+            self.searches[way] = JointSearch(programs, self.cluster, self.over_meshes(), self.progress)
+            self.searches[way].join(self.searches[self.first])
+        search = self.searches[way]
+        self.progress(0, 1, named(shape, self.steps.ways[way].told))
+        found = search.besides(shape, best)
+        if shape in search.planner.peaks:
+            self.over[shape] = search.planner.peaks[shape] - self.held_bytes(shape, way)
+        return found
+
+    def over_meshes(self) -> JointOptions:
+        """The options with the mesh that was found for each width: what is computed again hardly asks for another."""
+        options, found = self.options, self.searches[self.first].planner.laid_out
+        if options.mesh:
+            return options
+        return replace(options, mesh=tuple({s.mesh: None for s in found.values() if s is not None}))
