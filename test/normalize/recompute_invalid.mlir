@@ -1,8 +1,10 @@
 // What the pass refuses, and where it changes nothing: it says why.
 // RUN: rhino-opt %s --rhino-recompute --verify-diagnostics --split-input-file
 // RUN: not rhino-opt %s --split-input-file --rhino-recompute=count=-2 2>&1 | filecheck %s --check-prefix=COUNT
+// RUN: not rhino-opt %s --split-input-file --rhino-recompute=loops=-3 2>&1 | filecheck %s --check-prefix=LOOPS
 // RUN: not rhino-opt %s --split-input-file --rhino-recompute=policy=all 2>&1 | filecheck %s --check-prefix=POLICY
 // COUNT: 'rhino-recompute' needs a count of segments, got -2
+// LOOPS: 'rhino-recompute' needs a count of loops, got -3
 // POLICY: option 'policy' is 'all' but must be one of none, keep, dots, layers
 
 // expected-error @+2 {{'rhino-recompute' needs a function @main; the module has @step}}

@@ -2,6 +2,21 @@
 // RUN: rhino-opt %s --rhino-recompute=policy=layers --mlir-pass-statistics 2>&1 | filecheck %s --check-prefix=LAYERS
 // RUN: rhino-opt %s --rhino-recompute=policy=dots | filecheck %s --check-prefix=DOTS
 // RUN: rhino-opt %s --rhino-recompute=policy=layers --rhino-recompute=policy=none --mlir-pass-statistics 2>&1 | filecheck %s --check-prefix=NONE
+// RUN: rhino-opt %s --rhino-recompute=policy=none | filecheck %s --check-prefix=FUSED
+// RUN: rhino-opt %s --rhino-recompute='policy=layers loops=0' | filecheck %s --check-prefix=WHOLE
+
+// Where nothing is done again, the same: jax stacks whatever is differentiated, here the tanh and the cosine of a product.
+// FUSED-LABEL: func.func @main
+// FUSED: %[[F:.*]]:5 = stablehlo.while({{.*}}) : tensor<i32>, tensor<64x8xf32>, tensor<3x8x8xf32>, tensor<3x64x8xf32>, tensor<3x64x8xf32>
+// FUSED: stablehlo.while(
+// FUSED: stablehlo.tanh
+// FUSED: stablehlo.cosine
+// FUSED: stablehlo.dot_general
+// FUSED: stablehlo.dot_general
+// FUSED-NOT: stablehlo.dot_general
+
+// Of no loop anything is done again.
+// WHOLE: %{{.*}}:6 = stablehlo.while
 
 // Of three stacks (what a layer reads, its tanh and its cosine) one is left, of what it reads.
 // LAYERS-LABEL: func.func @main

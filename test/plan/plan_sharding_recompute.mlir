@@ -1,22 +1,28 @@
 // Where the fastest plan of a step does not fit, what it computes again is searched together with its micro-batches.
 // RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8" | filecheck %s --check-prefix=FREE
-// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 memory-limit=3300000" | filecheck %s --check-prefix=AGAIN
-// RUN: rhino-opt %s --rhino-auto="topology=dgx-h100:1 mesh=8 memory-limit=3300000" | filecheck %s --check-prefix=AGAIN
-// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 memory-limit=3300000 remat=keep" | filecheck %s --check-prefix=KEEP
-// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 memory-limit=3300000 microbatches=2" | filecheck %s --check-prefix=ASKED
+// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 memory-limit=2400000" | filecheck %s --check-prefix=AGAIN
+// RUN: rhino-opt %s --rhino-auto="topology=dgx-h100:1 mesh=8 memory-limit=2400000" | filecheck %s --check-prefix=AGAIN
+// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 memory-limit=2400000 remat=keep" | filecheck %s --check-prefix=KEEP
+// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 memory-limit=2400000 microbatches=2" | filecheck %s --check-prefix=ASKED
 
-// What fits keeps what it kept.
-// FREE-NOT: recomputation
+// What fits keeps what it kept, but for what is fused into the kernels that read it: one stack of three, of products,
+// and what layers read.
+// FREE: recomputation = {count = 0 : i64, flops = 0 : i64, fuses = true, {{.*}}policy = "keep"
 // FREE: func.func @main
+// FREE: %[[F:.*]]:5 = stablehlo.while
+// FREE: stablehlo.while
+// FREE: stablehlo.tanh
+// FREE: stablehlo.cosine
 
-// Doing the element-wise work again costs less than a second micro-batch, of which the plan tells.
+// Doing layers again costs less than a second micro-batch; the plan tells what would have kept more.
 // AGAIN: rhino.plan
-// AGAIN-SAME: name = "2 micro-batches"
+// AGAIN-SAME: name = "1 micro-batch, computing again nothing but what is fused into its readers"
 // AGAIN-SAME: microbatches = 1 : i64
-// AGAIN-SAME: recomputation = {count = 1 : i64, flops = 0 : i64, {{.*}}loops = 1 : i64, policy = "dots"
-// Of three stacks two are left: what layers read, and their products.
-// AGAIN: %[[F:.*]]:5 = stablehlo.while
+// AGAIN-SAME: recomputation = {count = 1 : i64, flops = 201326592 : i64, {{.*}}loops = 1 : i64, policy = "layers"
+// Of three stacks one is left, of what layers read.
+// AGAIN: %[[F:.*]]:4 = stablehlo.while
 // AGAIN: stablehlo.while
+// AGAIN: stablehlo.dot_general
 // AGAIN: stablehlo.tanh
 // AGAIN: stablehlo.cosine
 
@@ -25,9 +31,9 @@
 // KEEP-NOT: recomputation
 // KEEP: microbatches = 2 : i64
 
-// As many micro-batches as asked for fit without.
+// In as many micro-batches as asked for no product is done again.
 // ASKED: microbatches = 2 : i64
-// ASKED-NOT: recomputation
+// ASKED-SAME: recomputation = {count = 0 : i64, flops = 0 : i64, fuses = true
 // ASKED: func.func @main
 func.func @main(%w: tensor<3x64x64xf32> {tf.aliasing_output = 0 : i32, rhino.role = "param"}, %x: tensor<8192x64xf32> {rhino.role = "batch"}) -> (tensor<3x64x64xf32>, tensor<f32>) {
   %c0 = stablehlo.constant dense<0> : tensor<i32>

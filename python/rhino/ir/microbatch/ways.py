@@ -49,16 +49,11 @@ class PipelineWays:
 
     @staticmethod
     def _more(code: bytes, graph: Graph) -> list[Way]:
-        return variants(parse_bytes(code, make_context()), graph, shares=True)
-
-    @property
-    def plain(self) -> int:
-        """The way in which nothing is computed again; 0 where the step computes nothing again."""
-        return 1 if self.chooses and not self.step.own and self._plain else 0
+        return variants(parse_bytes(code, make_context()), graph, pieces=True)
 
     def base(self, way: int) -> Graph:
         """What a way adds to, as a program that is not cut: the step, or what it is with nothing computed again."""
-        return self._plain[1] if way and self.ways[way].told.undoes and self._plain else self.step.uncut_graph
+        return self._plain[1] if self.ways[way].told.undoes and self._plain else self.step.uncut_graph
 
     def programs(self, way: int) -> SplitPrograms:
         """The step to be cut, with what a way computes again."""

@@ -57,12 +57,14 @@ def written(graph: Graph, stack: Stack) -> int:
     return graph.ops[stack.accesses[0]].operands[1]
 
 
-def find_pairs(graph: Graph, ops: Sequence[Any], policy: str, once: set[int]) -> Iterator[ScanPair]:
-    """The pairs of loops in which a policy keeps less, in program order."""
+def find_pairs(
+    graph: Graph, ops: Sequence[Any], policy: str, once: set[int], least_trips: int = 2
+) -> Iterator[ScanPair]:
+    """The pairs of loops in which a policy keeps less, in program order, of so many trips at least."""
     uses = Uses.of(graph)
     scans = [s for op in graph.ops if op.name == LOOP and isinstance(s := read_scan(graph, ops, uses, op), Scan)]
     for k, first in enumerate(scans):
-        if first.trips < 2:
+        if first.trips < least_trips:
             continue
         for second in scans[k + 1 :]:
             if graph.ops[first.op].parent != graph.ops[second.op].parent or first.trips != second.trips:

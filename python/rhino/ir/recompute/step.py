@@ -52,7 +52,7 @@ def as_it_is(graph: Graph) -> Way:
     return Way(replace(KEEP.told, kept_bytes=kept_bytes(read_step(graph))))
 
 
-def variants(module: ir.Module, graph: Graph | None = None, shares: bool = False) -> list[Way]:
+def variants(module: ir.Module, graph: Graph | None = None, pieces: bool = False) -> list[Way]:
     """The ways to recompute that are worth a look, from least to most; each keeps clearly less than all before it.
 
     None is the step as it is. Costs about as much as reading the module; nothing is changed, and bytes are
@@ -60,7 +60,8 @@ def variants(module: ir.Module, graph: Graph | None = None, shares: bool = False
 
     Args:
       graph: the module's program, where it was read before.
-      shares: whether of the loops, too, only the first may be done again, as of segments.
+      pieces: whether loops over layers were split for stages: of these, too, only the first may be done again, and also
+        those of one trip.
 
     Raises:
       PassError: a tensor has a dynamic shape, or a call is left.
@@ -74,11 +75,11 @@ def variants(module: ir.Module, graph: Graph | None = None, shares: bool = False
     found: list[Way] = []
     last = len(step.parts) - 1
     for policy in POLICIES:
-        loops = list(find_pairs(graph, ops, policy, once))
+        loops = list(find_pairs(graph, ops, policy, once, 1 if pieces else 2))
         every = choose(step, policy, last, once)
         for share in (1, 2, 3, 4) if last > 0 or loops else ():
             count = max(1, -(-last * share // 4))
-            pairs = loops[: -(-len(loops) * share // 4)] if shares else loops
+            pairs = loops[: -(-len(loops) * share // 4)] if pieces else loops
             saved = sum(pair.saved_bytes(graph) for pair in pairs)
             spared = tuple(i for pair in pairs for stacks in pair.dropped(graph) for s in stacks for i in s.accesses)
             segments = [segment for segment in every if segment.part < count]
@@ -104,7 +105,8 @@ def recompute(module: ir.Module, policy: str, count: int = -1, most_loops: int =
     """As rhino-recompute, in place. The module has roles and no calls.
 
     Args:
-      count, most_loops: how many segments, and loops, the first ones; -1 is all.
+      count, most_loops: how many segments, and loops, the first ones; -1 is all. Loops of one trip are among those that
+        are counted.
     """
     graph = import_graph(module)
     main = functions.find(module, "main")
@@ -190,7 +192,7 @@ def _rewrite_loops(module: ir.Module, graph: Graph, policy: str, most: int = -1)
     loops = again = flops = 0
     while most < 0 or loops < most:
         values, ops = number_program(main)
-        pairs = _apart(graph, find_pairs(graph, ops, policy, done_once(ops)))
+        pairs = _apart(graph, find_pairs(graph, ops, policy, done_once(ops), 2 if most < 0 else 1))
         if not pairs:
             break
         pairs = pairs[: most - loops] if most >= 0 else pairs

@@ -35,7 +35,8 @@ class PlanPipeline(Pass):
 
     The search goes over stages, replicas of a stage, the mesh of a replica, micro-batches and schedules, with one
     sharding search for each number of devices and micro-batches. Stages have equal numbers of devices wherever these
-    divide so; else the first have more. For the best the step is cut by rhino-split-scans, rhino-split-microbatch (or
+    divide so; else the first have more. What stages compute again is chosen, too. For the best the step is made to do
+    that by rhino-recompute, and cut by rhino-split-scans, rhino-split-microbatch (or
     rhino-adopt-microbatches) and rhino-accumulate-in-loops. It gets the stages and layouts that the search found, as of
     rhino-plan-stages and rhino-plan-sharding, and is made its fragments and their task lists by rhino-form-fragments,
     rhino-replicate-fragments, rhino-lower-transfers and rhino-schedule.
@@ -51,6 +52,7 @@ class PlanPipeline(Pass):
     Options:
       topology, level, memory-limit, budget: as of rhino-plan-sharding.
       mesh: of one replica of a stage; stages are then equal, but where those of several widths are joined by "+".
+      remat: auto chooses what is computed again; else it is what the step has.
 
     Example:
       ```mlir

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from rhino.errors import NoPlan, NothingFits
@@ -20,12 +21,11 @@ from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
 from rhino.sharding.time_model import TimeModel
 
-_LOOP = "stablehlo.while"
 _KEEP = KEEP.told.policy
 # By level, how much faster a pipeline must be, and able to be, to compute something else again than the step does.
 _WORTH = {"O1": 0.01, "O2": 0.002}
 # How many are planned besides the step's own, and how many operations their programs have in all.
-_TRIES = {"O1": 4, "O2": 24}
+_TRIES = {"O1": 8, "O2": 24}
 _EFFORT = {"O1": 100_000, "O2": 1_000_000}
 
 
@@ -36,12 +36,8 @@ class StepWays(Protocol):
     def ways(self) -> Sequence[Way]:
         """The step as it is, the plain one where that differs, then what adds to either, from least to most."""
 
-    @property
-    def plain(self) -> int:
-        """The way in which nothing is computed again; known before the others."""
-
     def base(self, way: int) -> Graph:
-        """The program, whole, by whose operations a way is told: the step, or the plain one. That of 0 is there."""
+        """The program, whole, by whose operations a way is told: the step, or the plain one."""
 
     def programs(self, way: int) -> Programs:
         """The step in one of its ways, to be cut."""
@@ -78,7 +74,7 @@ class _WaySearch:
     def __init__(self, steps: StepWays, cluster: Cluster, options: JointOptions, progress: Progress) -> None:
         self.steps, self.cluster, self.options, self.progress = steps, cluster, options, progress
         self.seconds: dict[int, float] = {}
-        self.over: dict[Shape, int] = {}  # by how much more pipelines need than is estimated
+        self.needs: dict[Shape, dict[int, int]] = {}  # by shape and way, the bytes of those that were planned
         self.searches: dict[int, JointSearch] = {}
         self.tried: set[tuple[Shape, int]] = set()
 
@@ -86,8 +82,8 @@ class _WaySearch:
         first, solution, search = self.searched()
         self.first, self.searches[first] = first, search
         self.state = search.state_bytes()
-        for shape, peak in search.planner.peaks.items():
-            self.over[shape] = peak - self.held_bytes(shape, first)
+        self.limit = search.limit
+        self.learn(first)
         best, at = solution.best, first
         ops = 0
         while len(self.tried) < _TRIES[self.options.level] and ops < _EFFORT[self.options.level]:
@@ -134,35 +130,51 @@ class _WaySearch:
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def kept(self) -> list[int]:
+        """By way, bytes that it keeps for the backward pass, undivided."""
+        return [way.told.kept_bytes for way in self.steps.ways]
+
     def chances(self, best: PipelineCandidate) -> list[_Chance]:
         """What may be faster than the best, and fit, in ways that were not tried."""
         search = self.searches[self.first]
         worth_s = (1 - _WORTH[self.options.level]) * best.step_time_s
         hopes = {shape: draft.hope_s for shape, draft in search.drafted.items()}
-        stacks = any(op.name == _LOOP for op in self.steps.base(0).ops)
-        if self.steps.plain == self.first and not stacks and not any(hope_s < worth_s for hope_s in hopes.values()):
-            return []  # all others add to it, and need not be known
         slip = self.slip(hopes)
+        ways = [way for way in range(len(self.steps.ways)) if not self.is_idle(way)]
         found = []
-        for way in range(len(self.steps.ways)):
-            if self.is_idle(way):
+        for shape, hope_s in hopes.items():
+            likely = {way: self.likely_s(shape, way, slip * hope_s) for way in ways}
+            faster = [way for way in ways if likely[way] < worth_s and (shape, way) not in self.tried]
+            open_ = {way: fits for way in faster if (fits := self.fits(shape, way)) is not False}
+            if not open_:
                 continue
-            for shape, hope_s in hopes.items():
-                if (shape, way) in self.tried:
-                    continue
-                seconds = self.likely_s(shape, way, slip * hope_s)
-                if seconds < worth_s and self.held_bytes(shape, way) + max(0, self.over.get(shape, 0)) <= search.limit:
-                    found.append(_Chance(seconds, way, shape.stages, shape.parts, shape))
+            way = min(open_, key=lambda way: (likely[way], way))
+            seconds = likely[way]
+            if open_[way] is None:
+                # Nothing is known of its memory yet: that which keeps least tells that of the others.
+                way = min(open_, key=lambda way: (self.kept[way], way))
+            found.append(_Chance(seconds, way, shape.stages, shape.parts, shape))
         return found
 
     def is_idle(self, way: int) -> bool:
         """Whether a way neither computes nor keeps less than the first, or is that."""
-        ways = self.steps.ways
         if way == self.first:
             return True
         worth = 1 - _WORTH[self.options.level]
-        keeps_less = ways[way].told.kept_bytes < worth * ways[self.first].told.kept_bytes
-        return not keeps_less and self.work(way) >= worth * self.work(self.first)
+        return self.kept[way] >= worth * self.kept[self.first] and self.work(way) >= worth * self.work(self.first)
+
+    def fits(self, shape: Shape, way: int) -> bool | None:
+        """Whether a pipeline fits, by what it keeps and what others of this shape need; None if it only may."""
+        if self.held_bytes(shape, way) > self.limit:
+            return False
+        known = self.needs.get(shape, {})
+        if any(peak <= self.limit for other, peak in known.items() if self.kept[other] >= self.kept[way]):
+            return True
+        besides = [
+            p - self.held_bytes(shape, other) for other, p in known.items() if self.kept[other] <= self.kept[way]
+        ]
+        return self.held_bytes(shape, way) + max(besides) <= self.limit if besides else None
 
     def slip(self, hopes: Mapping[Shape, float]) -> float:
         """How much longer than hoped for pipelines take at least, by those that were planned; at O2 all hope."""
@@ -206,7 +218,7 @@ class _WaySearch:
             return [rest / stages] * stages
         alike = [one for one in ways if (one.policy, one.undoes) == (told.policy, told.undoes)]
         segments, loops = max(one.count for one in alike), max(one.loops for one in alike)
-        share = max(told.count / segments if segments else 0.0, told.loops / loops if loops else 0.0)
+        share = told.loops / loops if loops else told.count / segments
         less = (rest - told.kept_bytes) / share
         parts = [min(1.0, max(0.0, share * stages - stage)) for stage in range(stages)]
         return [(rest - part * less) / stages for part in parts]
@@ -225,9 +237,15 @@ class _WaySearch:
         search = self.searches[way]
         self.progress(0, 1, named(shape, self.steps.ways[way].told))
         found = search.besides(shape, best)
-        if shape in search.planner.peaks:
-            self.over[shape] = search.planner.peaks[shape] - self.held_bytes(shape, way)
+        self.learn(way)
         return found
+
+    def learn(self, way: int) -> None:
+        """Takes over what the pipelines need that were planned in a way."""
+        planner = self.searches[way].planner
+        for shape, peak in planner.peaks.items():
+            # Of what was laid out anew to fit the first need is what counts: with more room it is faster.
+            self.needs.setdefault(shape, {})[way] = max(peak, self.limit + 1) if shape in planner.tight else peak
 
     def over_meshes(self) -> JointOptions:
         """The options with the mesh that was found for each width: what is computed again hardly asks for another."""
