@@ -15,7 +15,7 @@ from rhino.machine import Cluster
 from rhino.pipeline.search.candidates import Shape, shapes
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.planned import Planner
-from rhino.pipeline.search.search import _JointSearch, plan_jointly
+from rhino.pipeline.search.search import JointSearch, plan_jointly
 from rhino.pipeline.search.solution import JointSolution
 
 CLUSTER = Cluster.load("dgx-h100:1")
@@ -182,7 +182,7 @@ def test_writing_is_told_by_what_was_cut_and_by_the_tasks(step: SplitPrograms) -
 
 def test_what_takes_more_than_half_of_the_time_to_write_comes_last(step: SplitPrograms) -> None:
     options = JointOptions(stages=4, deadline=Deadline(at_s=30.0, clock=lambda: 0.0), cut_s=1.0)
-    search = _JointSearch(step, CLUSTER, options, lambda done, total, label: None)
+    search = JointSearch(step, CLUSTER, options, lambda done, total, label: None)
     drafts = search.drafts()
     order = [search.planner.writing_s(heappop(drafts).shape) > 15.0 for _ in range(len(drafts))]
     assert order == sorted(order) and {*order} == {False, True}
