@@ -97,7 +97,7 @@ def _long(*case: object) -> object:
     [
         # The first segments, which the first stages run: more micro-batches are in flight there.
         (False, False, 1e8, "all of 6 segments"),
-        (True, False, 8e7, "all of 8 loops"),
+        _long(True, False, 8e7, "all of 8 loops"),
         _long(False, False, 1e9, "nothing"),
         _long(False, False, 2e8, "all of 8 segments"),
         _long(False, True, 1e9, "nothing, not even what jax.checkpoint says"),

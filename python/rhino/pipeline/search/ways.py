@@ -1,7 +1,7 @@
 """Pipelines whose steps compute values again, or keep all: which of these are planned besides those of the step itself.
 
-Owns that choice and its estimates (docs/design/pipelines.md, "What is computed again"). How a step computes again is its
-programs' business, and how one pipeline is planned `planned`'s.
+Owns that choice and its estimates (docs/design/pipelines.md, "What is computed again"). How a step computes again is
+its programs' business, and how one pipeline is planned `planned`'s.
 """
 
 from __future__ import annotations
