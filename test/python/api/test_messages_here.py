@@ -7,6 +7,7 @@ import re
 
 import jax
 import numpy as np
+import pytest
 
 import rhino
 from examples.models import gpt
@@ -16,6 +17,7 @@ from rhino.machine.local import share_host
 CONFIG = dataclasses.replace(gpt.PRESETS["tiny"], layers=2, width=32, heads=2, seq_len=16)
 
 
+@pytest.mark.long  # two processes in `distributed` send what a plan says
 def test_a_plan_for_two_hosts_says_that_one_process_sends_nothing() -> None:
     init, train_step = gpt.make_train_step(CONFIG)
     batch, key = gpt.example_batch(CONFIG, 8), jax.random.key(0)

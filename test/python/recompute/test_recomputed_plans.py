@@ -87,7 +87,7 @@ def by_hand(scan: bool, batch: int, limit: int, most: int, checkpoint: bool = Fa
 @pytest.mark.parametrize(
     ("scan", "batch", "limit", "most", "recomputes"),
     [
-        (True, 8, 17_000_000, 8, False),
+        pytest.param(True, 8, 17_000_000, 8, False, marks=pytest.mark.long),
         (True, 8, 9_000_000, 1, True),
         pytest.param(True, 8, 7_000_000, 8, True, marks=pytest.mark.long),
         pytest.param(True, 8, 12_500_000, 8, True, marks=pytest.mark.long),
