@@ -25,10 +25,10 @@ from rhino.sharding.solution import Solution
 from rhino.sharding.time_model import TimeModel
 
 # By level, how much faster a plan must be for more parts, or another way, and able to be for these to be searched.
-_WORTH = {"O1": 0.01, "O2": 0.002}
+WORTH = {"O1": 0.01, "O2": 0.002}
 # Once there is a plan, other forms are tried as long as their programs have no more operations than this in all: at O1
 # a step of 100 unrolled layers is planned as it is.
-_EFFORT = {"O1": 100_000, "O2": 1_000_000}
+EFFORT = {"O1": 100_000, "O2": 1_000_000}
 # More parts are tried as long as they bring the peak of the fastest plan to this share of what it was.
 _SAVES = 0.9
 _LOOP = "stablehlo.while"
@@ -105,7 +105,7 @@ class _FormSearch:
         assert graph is not None, "the step can be cut into as few parts as were asked for"
         self.step = graph
         # A step of which two programs are more than is tried is planned as it is.
-        small = 2 * len(graph.ops) <= _EFFORT[options.level]
+        small = 2 * len(graph.ops) <= EFFORT[options.level]
         self.plain = Form(programs.fewest, programs.plain) if small else self.whole
         self.searches: dict[Form, MeshSearch] = {}
         self.free: dict[Form, FreePlan] = {}
@@ -257,7 +257,7 @@ class _FormSearch:
         for form in sorted(tight, reverse=True):
             if not self.found and form not in self.lost and not (self.lost and self._late()):
                 self._solve(form)
-        worth = 1 - _WORTH[self.options.level]
+        worth = 1 - WORTH[self.options.level]
         for form in sorted(tight, key=lambda f: (self.free[f].step_time_s, f)):
             known = form in self.found or form in self.lost
             if not (known or self._late() or self.free[form].step_time_s > worth * self._least_s):
@@ -267,7 +267,7 @@ class _FormSearch:
     def _spent(self) -> bool:
         """Whether there is a plan, and a further program would be more than is tried."""
         tried = [len(search.graph.ops) for form, search in self.searches.items() if form != self.whole]
-        return bool(self.found) and sum(tried) + len(self.step.ops) > _EFFORT[self.options.level]
+        return bool(self.found) and sum(tried) + len(self.step.ops) > EFFORT[self.options.level]
 
     # --- what is known of those that were not tried -------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class _FormSearch:
     def _can_win(self, form: Form) -> bool:
         if form not in self.searches and self._spent:
             return False
-        return self._bound_s(form) <= (1 - _WORTH[self.options.level]) * self._least_s
+        return self._bound_s(form) <= (1 - WORTH[self.options.level]) * self._least_s
 
     # --- one of them --------------------------------------------------------------------------------------------------
 
@@ -371,7 +371,7 @@ class _FormSearch:
     @property
     def _best(self) -> Form:
         """The fastest; of those that are not worth more parts, or others than the step's own ways, the first."""
-        most_s = self._least_s / (1 - _WORTH[self.options.level])
+        most_s = self._least_s / (1 - WORTH[self.options.level])
         return min(form for form, plan in self.found.items() if plan.predicted.step_time_s <= most_s)
 
     @property

@@ -16,7 +16,8 @@ from rhino.compile.undone import undone
 from rhino.dialect import functions
 from rhino.dialect.context import make_context, parse_text
 from rhino.ir.import_graph import import_graph
-from rhino.ir.recompute.step import recompute, variants
+from rhino.ir.recompute.step import recompute
+from rhino.ir.recompute.ways import variants
 from rhino.program.regions import body_items
 from rhino.recompute import kept_bytes, products, read_step
 

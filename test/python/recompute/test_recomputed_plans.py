@@ -145,7 +145,7 @@ def test_unrolled_layers_are_computed_again_before_the_batch_is_cut() -> None:
 
 
 def test_a_long_program_that_fits_when_it_is_split_further_is_left_at_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(parts._EFFORT, "O1", 0)
+    monkeypatch.setitem(parts.EFFORT, "O1", 0)
     given = programs(True, 8)
     form, found = plan_in_parts(given, CLUSTER, Options(mesh=(8,), memory_limit=19_300_000))
     assert form == Form(1)

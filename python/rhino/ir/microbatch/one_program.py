@@ -20,7 +20,8 @@ from rhino.ir.microbatch.adopt import adopt, own_loop
 from rhino.ir.microbatch.programs import count_examples, own_loop_error
 from rhino.ir.microbatch.split import split_microbatch
 from rhino.ir.offload import offload
-from rhino.ir.recompute.step import Undone, as_it_is, may_undo, recompute, undo, undone_ways, variants
+from rhino.ir.recompute.step import Undone, may_undo, recompute, undo
+from rhino.ir.recompute.ways import all_ways, as_it_is, undone_ways
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
 
@@ -61,13 +62,11 @@ class OneProgram:
         """What can be computed again: the step as it is, the plain one, then from least to most of either."""
         if not self.chooses:
             return (KEEP,)
-        if not self._undone:
-            return (self.way(0), *variants(self.module, self.whole))
-        code, done = self._undone
-        more = undone_ways(variants(_read(code), done.graph), done)
-        # Of loops that only stack less, all that computes something again does so beside that.
-        added = [] if self.way(1).told.fuses else variants(self.module, self.whole)
-        return (self.way(0), self.way(1), *added, *more)
+        plain = None
+        if self._undone:
+            code, done = self._undone
+            plain = _read(code), done.graph, done
+        return all_ways(self._known, (self.module, self.whole), plain)
 
     def way(self, number: int) -> Way:
         """One of them; the first and the plain one are known before the others."""

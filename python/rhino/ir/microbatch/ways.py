@@ -13,7 +13,8 @@ from jaxlib.mlir import ir
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.programs import SplitPrograms
-from rhino.ir.recompute.step import Undone, as_it_is, may_undo, recompute, undo, undone_ways, variants
+from rhino.ir.recompute.step import Undone, may_undo, recompute, undo
+from rhino.ir.recompute.ways import all_ways, as_it_is, undone_ways
 from rhino.ir.scans.layers import split_scans
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
@@ -38,18 +39,13 @@ class PipelineWays:
         """The step as it is, the plain one where that differs, then from least to most of either."""
         if not self.chooses or self.step.own:
             return (KEEP,)
-        step = self.step.uncut_graph
+        graph = self.step.uncut_graph
+        step = parse_bytes(self.step.bytecode, make_context()), graph
         if not self._plain:
-            return (as_it_is(step), *self._more(self.step.bytecode, step))
+            return all_ways([as_it_is(graph)], step, None, pieces=True)
         code, graph, done = self._plain
-        (plain, *more) = undone_ways([as_it_is(graph), *self._more(code, graph)], done)
-        # Of loops that only stack less, all that computes something again does so beside that.
-        added = () if plain.told.fuses else self._more(self.step.bytecode, step)
-        return (as_it_is(step), plain, *added, *more)
-
-    @staticmethod
-    def _more(code: bytes, graph: Graph) -> list[Way]:
-        return variants(parse_bytes(code, make_context()), graph, pieces=True)
+        known = [as_it_is(step[1]), *undone_ways([as_it_is(graph)], done)]
+        return all_ways(known, step, (parse_bytes(code, make_context()), graph, done), pieces=True)
 
     def base(self, way: int) -> Graph:
         """What a way adds to, as a program that is not cut: the step, or what it is with nothing computed again."""

@@ -22,7 +22,7 @@ from rhino.program.operations import NESTING, SOURCES
 from rhino.program.regions import body_items, item_reads
 from rhino.recompute import is_fused, keep_least
 
-_BARRIER = "stablehlo.optimization_barrier"
+BARRIER = "stablehlo.optimization_barrier"
 
 
 # --- in one block -----------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def merge_again(block: Any) -> int:
         for region in op.regions if op.name in NESTING else ():
             for inner in region:
                 gone += merge_again(inner)
-        if op.name == _BARRIER:
+        if op.name == BARRIER:
             names.name(op.results, [names.of(v) for v in op.operands])
             held_by.update(dict.fromkeys(op.results, op))
         elif names.view(op):
@@ -136,7 +136,7 @@ class _Around:
 def _computing(items: Iterable[Any], names: Names) -> Iterator[Any]:
     """The operations that compute something; those that only see it otherwise are named."""
     for op in items:
-        if op.name == _BARRIER:
+        if op.name == BARRIER:
             names.name(op.results, [names.of(v) for v in op.operands])
         elif not (names.view(op) or is_done_once(op)):
             yield op
@@ -200,7 +200,7 @@ class _Pair:
         ]  # fmt: skip
         opened = dict.fromkeys(
             graph.values[v].producer for i in again for v in self.reads[i]
-            if graph.values[v].producer >= 0 and graph.ops[graph.values[v].producer].name == _BARRIER
+            if graph.values[v].producer >= 0 and graph.ops[graph.values[v].producer].name == BARRIER
         )  # fmt: skip
         pair = ScanPair(first, second, stacks, frozenset(kept), ())
         return Kept(pair, instead, tuple(opened), tuple(dropped))

@@ -61,7 +61,6 @@ class Recompute(Pass):
 
     policy: str = option("layers", "what is kept", choices=("none", "keep", "dots", "layers"))
     count: int = option(-1, "how many segments are computed again, the first ones; -1: all but the last")
-
     loops: int = option(
         -1, "how many loops over layers, the first ones, those of one trip included; -1: all of several trips"
     )

@@ -36,9 +36,9 @@ class PlanPipeline(Pass):
     The search goes over stages, replicas of a stage, the mesh of a replica, micro-batches and schedules, with one
     sharding search for each number of devices and micro-batches. Stages have equal numbers of devices wherever these
     divide so; else the first have more. What stages compute again is chosen, too. For the best the step is made to do
-    that by rhino-recompute, and cut by rhino-split-scans, rhino-split-microbatch (or
-    rhino-adopt-microbatches) and rhino-accumulate-in-loops. It gets the stages and layouts that the search found, as of
-    rhino-plan-stages and rhino-plan-sharding, and is made its fragments and their task lists by rhino-form-fragments,
+    that by rhino-recompute, and cut by rhino-split-scans, rhino-split-microbatch (or rhino-adopt-microbatches) and
+    rhino-accumulate-in-loops. It gets the stages and layouts that the search found, as of rhino-plan-stages and
+    rhino-plan-sharding, and is made its fragments and their task lists by rhino-form-fragments,
     rhino-replicate-fragments, rhino-lower-transfers and rhino-schedule.
 
     A step that rhino-split-microbatch refuses is one micro-batch, with a warning, unless more are asked for.

@@ -30,6 +30,7 @@ from rhino.passes.entry import main_function, topology_cluster
 from rhino.passes.plan.hosted import Searched, may_keep_state, search_hosted
 from rhino.passes.registry import Pass, asked, made, option, register
 from rhino.program.data import Graph
+from rhino.program.recomputation import KEEP, Recomputation
 from rhino.sharding import Options, Solution
 from rhino.sharding.estimate import Estimated, estimate, estimate_propagated
 from rhino.sharding.meshes import mesh_around, meshes_around, names_around, read_mesh
@@ -175,9 +176,8 @@ class PlanSharding(Pass):
             searched = self._searched(module, graph, cluster, options, log)
         form, solution = searched.form, searched.solution
         again = searched.programs.way(form.way).told if form.way else None
-        rewrites = [made("rhino-recompute", policy="none")] if again and again.undoes else []
-        if again and again.policy != "keep":
-            rewrites.append(made("rhino-recompute", policy=again.policy, count=again.count))
+        undoing, adding = recomputing(again)
+        rewrites = [*undoing, *adding]
         if form.parts > 1:
             rewrites += [
                 made("rhino-split-microbatch", count=form.parts, statistics=self.statistics),
@@ -238,6 +238,21 @@ def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
     if graph.pins and not (has_mesh or graph.axes):
         name = next(iter(graph.pins.values()))[0]
         raise PassError(main, f"{name} has a sharding but there is no sdy.mesh @{MESH}", ["add the mesh it refers to"])
+
+
+def recomputing(again: Recomputation | None, pieces: bool = False) -> tuple[list[Pass], list[Pass]]:
+    """The passes that undo what a step computes again, and those that have it compute again what was chosen.
+
+    Args:
+      pieces: whether its loops over layers are split between the two, and are counted.
+    """
+    if again is None:
+        return [], []
+    undoing: list[Pass] = [made("rhino-recompute", policy="none")] if again.undoes else []
+    if again.policy == KEEP.told.policy:
+        return undoing, []
+    loops = again.loops if pieces else -1
+    return undoing, [made("rhino-recompute", policy=again.policy, count=again.count, loops=loops)]
 
 
 def say_unkept(main: ir.Operation, graph: Graph, solution: Solution, log: PassLog) -> None:

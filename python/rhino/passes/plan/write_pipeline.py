@@ -22,12 +22,11 @@ from rhino.ir.pipeline.stage_shardings import annotate_stages
 from rhino.ir.pipeline.stages import write_stages
 from rhino.ir.summary import summarise
 from rhino.machine import Cluster
-from rhino.passes.plan.plan_sharding import say_unkept
+from rhino.passes.plan.plan_sharding import recomputing, say_unkept
 from rhino.passes.registry import Pass, made
 from rhino.pipeline.search.replica import kernels_of_replica, traffic_of_replica
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
-from rhino.program.recomputation import KEEP
 from rhino.schema.records import write
 
 # What makes the pipeline of the step.
@@ -101,11 +100,7 @@ def _cut(programs: SplitPrograms, parts: int) -> list[Pass]:
     last = made("rhino-accumulate-in-loops")
     if programs.own:
         return [made("rhino-adopt-microbatches"), split, last]
-    again = programs.again
-    before = [made("rhino-recompute", policy="none")] if again and again.undoes else []
-    then = []
-    if again and again.policy != KEEP.told.policy:
-        then = [made("rhino-recompute", policy=again.policy, count=again.count, loops=again.loops)]
+    before, then = recomputing(programs.again, pieces=True)
     cut = made("rhino-split-microbatch", count=parts, statistics=programs.statistics)
     return [*before, split, *then, cut, last]
 

@@ -168,9 +168,10 @@ class JointSearch:
         return time.perf_counter() - self.begin
 
     def join(self, other: JointSearch) -> None:
-        """Go on where the search of another program of the step ended: with one list of what lost."""
-        self.begin, self.losers = other.begin, other.losers
+        """Go on where the search of another program of the step ended: with its deadline, and one list of what lost."""
+        self.begin, self.losers, self.deadline = other.begin, other.losers, other.deadline
         self.planner.losers, self.planner.best_s = other.losers, other.planner.best_s
+        self.planner.deadline = other.planner.deadline
 
     def besides(self, shape: Shape, best: PipelineCandidate) -> PipelineCandidate:
         """The better of the best of another search and a pipeline of this one, with what is near that."""

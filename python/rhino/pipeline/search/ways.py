@@ -19,14 +19,12 @@ from rhino.pipeline.search.search import JointSearch, Progress, search_jointly
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate, Programs, named
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
+from rhino.sharding.parts import EFFORT, WORTH
 from rhino.sharding.time_model import TimeModel
 
 _KEEP = KEEP.told.policy
-# By level, how much faster a pipeline must be, and able to be, to compute something else again than the step does.
-_WORTH = {"O1": 0.01, "O2": 0.002}
-# How many are planned besides the step's own, and how many operations their programs have in all.
+# By level, how many pipelines are planned besides the step's own.
 _TRIES = {"O1": 8, "O2": 24}
-_EFFORT = {"O1": 100_000, "O2": 1_000_000}
 
 
 class StepWays(Protocol):
@@ -86,7 +84,7 @@ class _WaySearch:
         self.learn(first)
         best, at = solution.best, first
         ops = 0
-        while len(self.tried) < _TRIES[self.options.level] and ops < _EFFORT[self.options.level]:
+        while len(self.tried) < _TRIES[self.options.level] and ops < EFFORT[self.options.level]:
             chance = min(self.chances(best), default=None)
             if chance is None or search.late(chance.shape, best.shape):
                 break
@@ -138,7 +136,7 @@ class _WaySearch:
     def chances(self, best: PipelineCandidate) -> list[_Chance]:
         """What may be faster than the best, and fit, in ways that were not tried."""
         search = self.searches[self.first]
-        worth_s = (1 - _WORTH[self.options.level]) * best.step_time_s
+        worth_s = (1 - WORTH[self.options.level]) * best.step_time_s
         hopes = {shape: draft.hope_s for shape, draft in search.drafted.items()}
         slip = self.slip(hopes)
         ways = [way for way in range(len(self.steps.ways)) if not self.is_idle(way)]
@@ -161,7 +159,7 @@ class _WaySearch:
         """Whether a way neither computes nor keeps less than the first, or is that."""
         if way == self.first:
             return True
-        worth = 1 - _WORTH[self.options.level]
+        worth = 1 - WORTH[self.options.level]
         return self.kept[way] >= worth * self.kept[self.first] and self.work(way) >= worth * self.work(self.first)
 
     def fits(self, shape: Shape, way: int) -> bool | None:
