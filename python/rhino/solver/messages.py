@@ -104,6 +104,24 @@ class Messages:
         # Far more than sums miss by rounding.
         return least - 1e-9 * abs(least), choices
 
+    def slack(self, choices: Index) -> Numbers:
+        """Per decision by how much its choices and half of its pairs' cost more than they need to, by the messages.
+
+        The bound that decisions and pairs prove each for itself, the sum of this, and what memory that is left is worth
+        make up the cost of an answer: where there is slack it may be better, or the bound.
+        """
+        beliefs = self._beliefs(self.priced())
+        found = beliefs[np.arange(len(choices)), choices] - beliefs.min(1)
+        for group in self.groups:
+            early, late = choices[group.early], choices[group.late]
+            high, wide = group.tables.shape[1:]
+            to_early, to_late = self.to_early[group.pairs, :high], self.to_late[group.pairs, :wide]
+            rest = group.tables - to_early[:, :, None] - to_late[:, None, :]
+            each = np.arange(len(early))
+            half = 0.5 * (rest[each, early, late] - rest.min((1, 2)))
+            found += np.bincount(group.early, half, len(found)) + np.bincount(group.late, half, len(found))
+        return found
+
     def _beliefs(self, costs: Numbers) -> Numbers:
         """Costs with all messages added, a flat array."""
         size = costs.size
@@ -190,6 +208,7 @@ class Relaxed:
     bound: float
     rounded: tuple[Index, ...]
     prices: Numbers
+    messages: Messages
 
 
 def relax(model: Model, sweeps: int, deadline: Deadline) -> Relaxed:
@@ -214,4 +233,4 @@ def relax(model: Model, sweeps: int, deadline: Deadline) -> Relaxed:
             if length > 0:
                 gap = max(abs(best), 1.0) * 0.02 * step
                 state.prices = np.maximum(0.0, state.prices + gap / length * slope)
-    return Relaxed(best, tuple(rounded), best_prices)
+    return Relaxed(best, tuple(rounded), best_prices, state)

@@ -125,9 +125,11 @@ class _FreedProgram:
         """An answer under the rows that are there, the bound, and whether the answer is the best."""
         lp, scale, start = self._program()
         highs = SilentHighs()
+        # Presolve takes as long as the rest, and HiGHS 1.16 was seen to go round in it without an end.
         for option, value in (
-            ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_max_nodes", limits.nodes),
-            ("mip_rel_gap", limits.gap), ("time_limit", limits.deadline.at_most(inf)),
+            ("output_flag", False), ("presolve", "off"), ("threads", 1), ("random_seed", 0),
+            ("mip_max_nodes", limits.nodes), ("mip_rel_gap", limits.gap),
+            ("time_limit", limits.deadline.at_most(inf)),
         ):  # fmt: skip
             highs.setOptionValue(option, value)
         highs.passModel(lp)

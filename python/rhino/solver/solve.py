@@ -7,6 +7,7 @@ deadline only cuts it short. It must not know files or where problems come from 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf
 
@@ -20,16 +21,18 @@ from rhino.solver.model import Index, Model
 from rhino.solver.neighbourhood import Limits, best_of
 from rhino.solver.problem import ChoiceProblem, Numbers
 from rhino.solver.reduce import reduce_problem
+from rhino.solver.surroundings import AT_ONCE, Surroundings, blame
 
-# Cells of pairs and choices that one program of a neighbourhood has at most, and the whole problem for one program.
+# Cells of pairs and choices that one program of a neighbourhood has at first, and the whole problem for one program.
 _NEAR_CELLS = 6_000
 _WHOLE_CELLS = 120_000
 # Sweeps of messages where one program proves the bound anyway.
 _FEW_SWEEPS = 25
 _PROVED = 1e-6
-# Sweeps over all neighbourhoods without a better answer, after which there is likely none.
-_IDLE = 3
-# Sweeps that look for an answer that fits, memory at four times the price each time.
+# After a round that gains less than this share of the cost neighbourhoods are of twice the size, so many times.
+_LITTLE = 1e-4
+_LARGER = 2
+# Rounds that look for an answer that fits, memory at four times the price each time.
 _REPAIRS = 10
 
 
@@ -114,7 +117,7 @@ class _Search:
         self.over = inf
         self.tried = 0
         self.cost = inf
-        self.random = np.random.default_rng(0)
+        self.surroundings = Surroundings(model)
         self.cells = sum(pair.costs.size for pair in model.pairs) + int(model.offsets[-1])
 
     def run(self) -> tuple[Index, float]:
@@ -127,6 +130,7 @@ class _Search:
         # A quarter of the time: the rest is for answers.
         relaxed = relax(self.model, sweeps, deadline.half(found=True).half(found=True))
         self.bound = relaxed.bound
+        self.messages = relaxed.messages
         for choices in (self.best, *relaxed.rounded):
             self._take(choices)
         penalty = self._penalty(relaxed.prices)
@@ -137,14 +141,19 @@ class _Search:
         for _ in range(_REPAIRS):
             if self.over == 0 or self._ended():
                 break
-            self._sweep(penalty)
+            self._round(penalty, _NEAR_CELLS)
             penalty *= 4
         self._take(descend(self.model, self.best, penalty, deadline))
-        idle = 0
-        while idle < _IDLE and not self._ended():
-            before = self.over, self.cost
-            self._sweep(inf if self.over == 0 else penalty)
-            idle = 0 if (self.over, self.cost) < before else idle + 1
+        larger = 0
+        while not self._ended():
+            over, cost = self.over, self.cost
+            self._round(inf if over == 0 else penalty, _NEAR_CELLS << larger)
+            if (self.over, self.cost) < (over, cost - _LITTLE * abs(cost)):
+                larger = 0
+            elif larger < _LARGER:
+                larger += 1
+            elif (self.over, self.cost) == (over, cost):
+                break
         return self.best, self.bound
 
     def _ended(self) -> bool:
@@ -175,50 +184,27 @@ class _Search:
         if found.choices is not None:
             self._take(found.choices)
 
-    def _sweep(self, penalty: float) -> None:
-        """Neighbourhoods until each decision was free once or more."""
-        order = self.random.permutation(len(self.model.costs)).tolist()
-        seen: set[int] = set()
-        for seed in order:
-            if self._ended() or (penalty < inf and self.over == 0):
-                return
-            if seed in seen:
-                continue
-            free = self._near(seed)
-            seen.update(free)
-            self.tried += 1
-            limits = Limits(self.effort.nodes, 1e-4, self.effort.deadline)
-            found = best_of(self.model, free, self.best, penalty, limits)
-            if found.choices is not None:
-                self._take(found.choices)
+    def _round(self, penalty: float, cells: int) -> None:
+        """Neighbourhoods of a size until each decision that may be wrong was free once or more."""
+        if self.over > 0:
+            weights = blame(self.model, self.best, self.model.overflow(self.best))
+        else:
+            weights = self.messages.slack(self.best)
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for batch in self.surroundings.batches(weights, cells):
+                if self._ended() or (penalty < inf and self.over == 0):
+                    return
+                self.tried += len(batch)
+                limits = Limits(self.effort.nodes, 1e-4, self.effort.deadline)
+                start = self.best
+                found = threads.map(lambda free: best_of(self.model, free, start, penalty, limits).choices, batch)  # noqa: B023
+                self._take_all([choices for choices in found if choices is not None])
 
-    def _near(self, seed: int) -> list[int]:
-        """Decisions around one, by pairs, until their program is as large as it may be."""
-        model, inside, cells = self.model, {seed: None}, len(self.model.costs[seed])
-        waiting = [seed]
-        while waiting:
-            node = waiting.pop(0)
-            ends = [
-                model.pairs[n].right if model.pairs[n].left == node else model.pairs[n].left
-                for n in model.neighbours[node]
-            ]
-            for other in self.random.permutation(np.array(ends, dtype=np.intp)).tolist():
-                if other in inside:
-                    continue
-                more = len(model.costs[other]) + sum(
-                    model.pairs[n].costs.size
-                    for n in model.neighbours[other]
-                    if model.pairs[n].left in inside or model.pairs[n].right in inside
-                )
-                if cells + more > _NEAR_CELLS:
-                    continue
-                cells += more
-                inside[other] = None
-                waiting.append(other)
-            if not waiting and cells < _NEAR_CELLS / 2 and len(inside) < len(model.costs):
-                other = int(self.random.integers(len(model.costs)))
-                if other not in inside:
-                    inside[other] = None
-                    cells += len(model.costs[other])
-                    waiting.append(other)
-        return sorted(inside)
+    def _take_all(self, answers: list[Index]) -> None:
+        """Keeps what the answers of a batch change, all of it if it fits together."""
+        together, start = self.best.copy(), self.best
+        for choices in answers:
+            together = np.where(choices != start, choices, together)
+        if len(answers) < 2 or not self._take(together):
+            for choices in answers:
+                self._take(choices)

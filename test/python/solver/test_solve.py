@@ -89,6 +89,13 @@ def test_what_messages_prove_is_true_at_any_prices(case: tuple[int, int, float, 
     for _ in range(5):
         bound, _ = state.sweep()
         assert bound <= best
+        choices = np.array([random.integers(len(costs)) for costs in model.costs])
+        slack = state.slack(choices)
+        assert (slack >= 0).all()
+        # What is left without the slack and what room is worth is a bound, too.
+        worth = float(state.prices @ (model.room - model.profile(choices)))
+        cost = model.cost(choices)
+        assert cost == inf or cost - slack.sum() - worth <= best + 1e-6
         state.prices = random.random(len(model.room)) * random.choice([0.0, 1.0, 10.0])
 
 
