@@ -64,5 +64,13 @@ class NothingFits(NoPlan):
     """No plan that was looked for is within the memory limit; others may be, such as pipelines."""
 
 
+class NotFaster(NoPlan):
+    """A plan was found, and the one that there is takes no longer; `step_time_s` and `peak_bytes` are of what lost."""
+
+    def __init__(self, name: str, step_time_s: float, peak_bytes: int, rival_s: float) -> None:
+        super().__init__(f"{name} takes {step_time_s:.3g} s, not less than the {rival_s:.3g} s there are")
+        self.name, self.step_time_s, self.peak_bytes = name, step_time_s, peak_bytes
+
+
 class NotPipelined(NoPlan):
     """The step cannot be a pipeline, or not this one; the message says why. One program may do."""

@@ -18,7 +18,8 @@
 
 // Both are planned; the one that lost is among the alternatives.
 // BOTH: rhino.plan = {alternatives = [
-// BOTH-SAME: stages of
+// BOTH-SAME: stages of {{.*}} micro-batches
+// BOTH-SAME: why = "{{[0-9.]+}}% slower"
 // BOTH-SAME: stages = 1
 
 func.func @main(

@@ -42,6 +42,11 @@
 // OPEN: rhino.plan = {alternatives = [{name = "{{[0-9]}} stages of
 // OPEN-SAME: why = "{{[0-9.]+}}% slower"
 
+// Beside a plan that is slower the same pipeline is found; beside one that is not it is named, and none is written.
+// RUN: rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 rival=1' | filecheck %s --check-prefix=OPEN
+// RUN: not rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 rival=1e-9' 2>&1 | filecheck %s --check-prefix=SLOWER
+// SLOWER: error: {{[0-9]}} stages of {{.*}} takes {{[0-9.e-]+}} s, not less than the 1e-09 s there are
+
 // One stage is asked for: replicas that sum gradients once a step, and no transfers.
 // RUN: rhino-opt %s --rhino-plan-pipeline='topology=dgx-h100:1 stages=1 microbatches=4 mesh=4' | filecheck %s --check-prefix=ALONE
 // ALONE: rhino.placement = {stage0 = [0, 1, 2, 3, 4, 5, 6, 7]}

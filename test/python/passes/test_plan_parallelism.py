@@ -72,6 +72,10 @@ def test_an_internal_error_is_never_an_alternative(
     monkeypatch.setattr(where, raising(error))
     if request_ is TIGHT:
         monkeypatch.setattr("rhino.passes.plan.plan_sharding.plan_in_parts", whole)
+    elif where.endswith("write_pipeline"):
+        monkeypatch.setattr(
+            "rhino.passes.plan.plan_parallelism._step_s", lambda plan: 1.0
+        )  # a slower one is not written
     with pytest.raises(RhinoError) as caught:
         planned(request_)
     text = f"{caught.value.message} {caught.value.remedy}"
@@ -84,6 +88,16 @@ def test_a_search_that_finds_no_room_is_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert plan.stages == 1
     (last,) = [a for a in plan.alternatives if a.name == "pipeline"]
     assert (last.why, last.step_time_s, last.peak_bytes) == ("no pipeline fits in 3 B", None, None)
+
+
+def test_a_slower_pipeline_is_named_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rhino.passes.plan.plan_pipeline.write_pipeline", raising(AssertionError("written")))
+    plan = planned(COMPARED)
+    assert plan.stages == 1
+    (last,) = [a for a in plan.alternatives if "stages" in a.name]
+    assert last.step_time_s is not None and last.step_time_s >= plan.predicted.step_time_s
+    assert last.peak_bytes is not None and last.peak_bytes > 0
+    assert last.why.endswith("% slower")
 
 
 def test_a_plan_says_why_there_is_no_pipeline() -> None:

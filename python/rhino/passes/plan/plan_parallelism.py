@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from rhino.deadline import Deadline
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
-from rhino.errors import NoPlan, NothingFits, first_line
+from rhino.errors import NoPlan, NotFaster, NothingFits, first_line
 from rhino.ir.diagnostics import Diagnostic, PassError, PassLog
 from rhino.ir.meshes import given_mesh
 from rhino.ir.session import Session
@@ -122,11 +122,14 @@ class PlanParallelism(Pass):
         sharded = to_bytecode(module)
         replace_contents(module, kept)
         try:
-            self.run_pipeline([self._pipeline()], module, log, replace(log.session, deadline=deadline))
+            self.run_pipeline([self._pipeline(_step_s(found))], module, log, replace(log.session, deadline=deadline))
         except PassError as error:
             if not isinstance(error.__cause__, NoPlan):
                 raise
             replace_contents(module, sharded)
+            if isinstance(slow := error.__cause__, NotFaster):
+                _attach(module, _as_alternative(slow.name, slow.step_time_s, slow.peak_bytes, found))
+                return
             why = first_line(error.message)
             fits = isinstance(error.__cause__, NothingFits)
             _attach(module, {"name": "pipeline", "why": why if fits else f"cannot be pipelined, because {why}"})
@@ -136,7 +139,7 @@ class PlanParallelism(Pass):
         best, lost = (found, other) if _step_s(found) <= _step_s(other) else (other, found)
         if best is found:
             replace_contents(module, sharded)
-        _attach(module, _as_alternative(lost, best))
+        _attach(module, _as_alternative(_named(lost), _step_s(lost), _peak_bytes(lost), best))
 
     def _sharding(self, offload: str) -> PlanSharding:
         return PlanSharding(
@@ -150,8 +153,9 @@ class PlanParallelism(Pass):
             offload=offload,
         )
 
-    def _pipeline(self) -> PlanPipeline:
+    def _pipeline(self, rival_s: float = 0.0) -> PlanPipeline:
         return PlanPipeline(
+            rival=rival_s,
             topology=self.topology,
             level=self.level,
             memory_limit=self.memory_limit,
@@ -184,20 +188,24 @@ def _step_s(plan: dict[str, object]) -> float:
     return float(predicted["step_time_s"])
 
 
-def _as_alternative(lost: dict[str, object], best: dict[str, object]) -> dict[str, object]:
-    mesh, predicted = lost["mesh"], lost["predicted"]
-    assert isinstance(mesh, list) and isinstance(predicted, dict)
+def _named(plan: dict[str, object]) -> str:
+    """A plan for people."""
+    mesh = plan["mesh"]
+    assert isinstance(mesh, list)
     shape = "x".join(str(size) for _, size in mesh) or "1"
-    groups = lost.get("meshes")
+    groups = plan.get("meshes")
     if isinstance(groups, list):
         shape = "+".join(str(prod(size for _, size in group)) for group in groups)
-    stages = int(str(lost["stages"]))
-    parts = int(str(lost["microbatches"]))
-    name = f"{stages} stages of {shape}" if stages > 1 else f"mesh {shape}" + f", {parts} micro-batches" * (parts > 1)
-    slower = _step_s(lost) / _step_s(best) - 1 if _step_s(best) > 0 else 0.0
-    return {
-        "name": name,
-        "step_time_s": _step_s(lost),
-        "peak_bytes": predicted["peak_bytes"],
-        "why": f"{slower:.1%} slower",
-    }
+    stages, parts = int(str(plan["stages"])), int(str(plan["microbatches"]))
+    return f"{stages} stages of {shape}" if stages > 1 else f"mesh {shape}" + f", {parts} micro-batches" * (parts > 1)
+
+
+def _peak_bytes(plan: dict[str, object]) -> int:
+    predicted = plan["predicted"]
+    assert isinstance(predicted, dict)
+    return int(predicted["peak_bytes"])
+
+
+def _as_alternative(name: str, step_time_s: float, peak_bytes: int, best: dict[str, object]) -> dict[str, object]:
+    slower = step_time_s / _step_s(best) - 1 if _step_s(best) > 0 else 0.0
+    return {"name": name, "step_time_s": step_time_s, "peak_bytes": peak_bytes, "why": f"{slower:.1%} slower"}

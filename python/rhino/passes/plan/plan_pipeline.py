@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import ClassVar
 
 from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
 from rhino.dialect import sdy
-from rhino.errors import NotPipelined, RhinoError
+from rhino.errors import NotFaster, NotPipelined, RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.manual import MANUAL_MESH
 from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
@@ -79,6 +80,7 @@ class PlanPipeline(Pass):
     schedule: str = asked("schedule")
     statistics: str = asked("statistics")
     remat: str = asked("remat")
+    rival: float = option(0.0, "seconds of a plan that there is, which a pipeline has to take less than; 0 for none")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
@@ -123,10 +125,14 @@ class PlanPipeline(Pass):
             schedule=self.schedule,
             deadline=deadline,
             cut_s=programs.cut_s,
+            rival_s=self.rival or inf,
         )
         try:
             ways = PipelineWays(module, programs, chooses=self.remat == "auto")
             way, solution = plan_ways(ways, cluster, options, log.session.progress)
+            best = solution.best
+            if best.step_time_s >= options.rival_s:
+                raise NotFaster(best.name, best.step_time_s, best.peak_bytes, options.rival_s)
             programs = ways.programs(way)
         except PassError:
             raise

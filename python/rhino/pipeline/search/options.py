@@ -6,7 +6,7 @@ Owns the options, and which of them cannot be meant. Knows no programs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from rhino.deadline import NEVER, Deadline
 from rhino.errors import RhinoError
@@ -28,6 +28,8 @@ class JointOptions:
       mesh, axes: of one replica of a stage, and the names of its axes; one each for all widths that stages have.
       fewer: whether the most micro-batches that divide the batch will do, up to those asked for. Stages are cut as for
         the latter, so that a smaller batch finds the stages of a whole one.
+      rival_s: the step time of a plan that there is already: once a pipeline was planned, none is looked for that could
+        not be faster.
       deadline: when the best plan so far is written, and when a search gives up that found none.
       cut_s: seconds that cutting the step once took, by which those of writing are told.
     """
@@ -41,6 +43,7 @@ class JointOptions:
     microbatches: int = 0
     fewer: bool = False
     schedule: str = ""
+    rival_s: float = inf
     deadline: Deadline = NEVER
     cut_s: float = 0.0
 

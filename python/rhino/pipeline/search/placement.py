@@ -5,7 +5,8 @@ Owns the groups of consecutive devices, the cluster that one group sees, and the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import ceil, sqrt
 
 from rhino.errors import RhinoError
@@ -21,13 +22,20 @@ Matrix = tuple[tuple[float, ...], ...]
 class Placement:
     """Blocks of consecutive devices, of `widths` one after the other. Device d is on host d div devices_per_host.
 
-    A group is part of a host or some whole hosts, so that all groups of a width see the same links. Groups that are
-    elsewhere have `starts`, the first device of each.
+    A group is part of a host or some whole hosts, so that all groups of a width see the same links. `starts` is the
+    first device of each, given for groups that are elsewhere.
     """
 
     cluster: Cluster
     widths: tuple[int, ...]
     starts: tuple[int, ...] = ()
+    _hosts: tuple[range, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        per_host, starts = self.cluster.devices_per_host, self.starts or tuple(accumulate(self.widths, initial=0))[:-1]
+        hosts = [range(a // per_host, ceil((a + n) / per_host)) for a, n in zip(starts, self.widths, strict=True)]
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "_hosts", tuple(hosts))
 
     @staticmethod
     def of(cluster: Cluster, groups: int) -> Placement:
@@ -45,13 +53,11 @@ class Placement:
 
     def devices_of(self, group: int) -> range:
         """The devices of a group."""
-        first = self.starts[group] if self.starts else sum(self.widths[:group])
-        return range(first, first + self.widths[group])
+        return range(self.starts[group], self.starts[group] + self.widths[group])
 
     def hosts_of(self, group: int) -> range:
         """The hosts a group has devices on."""
-        devices, per_host = self.devices_of(group), self.cluster.devices_per_host
-        return range(devices.start // per_host, ceil(devices.stop / per_host))
+        return self._hosts[group]
 
     def same_host(self, a: int, b: int) -> bool:
         """Whether two different groups are parts of one host."""

@@ -134,7 +134,7 @@ class JointSearch:
         bound = inf
         while queue or (best is None and (queue := self.others())):
             draft = heappop(queue)
-            least_s = best.step_time_s if best else inf
+            least_s = self.to_beat_s(best)
             late = self.late(draft.shape, best.shape) if best else self.deadline.over(found=False)
             if late and best is None:
                 break
@@ -166,6 +166,10 @@ class JointSearch:
     def elapsed_s(self) -> float:
         """Seconds since the search began."""
         return time.perf_counter() - self.begin
+
+    def to_beat_s(self, best: PipelineCandidate | None) -> float:
+        """What a further pipeline has to be faster than; the first one is planned whatever it takes."""
+        return min(best.step_time_s, self.options.rival_s) if best else inf
 
     def join(self, other: JointSearch) -> None:
         """Go on where the search of another program of the step ended: with its deadline, and one list of what lost."""
@@ -201,7 +205,7 @@ class JointSearch:
         shape = found.shape
         while self.options.more_chunks and len(shape.distinct) == 1 and shape.groups > 1:
             # No schedule is shorter than what the busiest group computes.
-            if max(found.simulation.busy_s) >= (1 - WORTH) * best.step_time_s:
+            if max(found.simulation.busy_s) >= (1 - WORTH) * self.to_beat_s(best):
                 break
             shape = replace(shape, chunks=2 * shape.chunks)
             if shape in self.tried or self.late(shape, best.shape):
@@ -228,7 +232,7 @@ class JointSearch:
                 if not fits or near in self.tried or self.late(near, shape):
                     continue
                 # In more parts groups compute and send no less.
-                if parts > shape.parts and max(before.simulation.busy_s) >= best.step_time_s:
+                if parts > shape.parts and max(before.simulation.busy_s) >= self.to_beat_s(best):
                     continue
                 if self.planner.lay_out(near) is None:
                     continue

@@ -200,7 +200,8 @@ def _pinned(prepared: Prepared, stages: Sequence[int]) -> Prepared:
 
 def sharing(shape: Shape, width: int) -> tuple[int, int, int]:
     """How many groups of a width would share the program, how many micro-batches each saves for, and replicas of it."""
-    in_flight = [sum(shape.in_flight[g :: shape.groups]) for g in range(shape.groups)]
+    of_stages = shape.in_flight
+    in_flight = [sum(of_stages[g :: shape.groups]) for g in range(shape.groups)]
     return -(-sum(shape.widths) // width), -(-max(in_flight) // shape.chunks), shape.replicas
 
 

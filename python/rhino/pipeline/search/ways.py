@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Protocol
 
 from rhino.errors import NoPlan, NothingFits
@@ -136,7 +137,7 @@ class _WaySearch:
     def chances(self, best: PipelineCandidate) -> list[_Chance]:
         """What may be faster than the best, and fit, in ways that were not tried."""
         search = self.searches[self.first]
-        worth_s = (1 - WORTH[self.options.level]) * best.step_time_s
+        worth_s = (1 - WORTH[self.options.level]) * search.to_beat_s(best)
         hopes = {shape: draft.hope_s for shape, draft in search.drafted.items()}
         slip = self.slip(hopes)
         ways = [way for way in range(len(self.steps.ways)) if not self.is_idle(way)]
@@ -176,7 +177,7 @@ class _WaySearch:
 
     def slip(self, hopes: Mapping[Shape, float]) -> float:
         """How much longer than hoped for pipelines take at least, by those that were planned; at O2 all hope."""
-        if self.options.level != "O1":
+        if self.options.level != "O1" or self.options.rival_s < inf:  # beside a rival few were planned
             return 1.0
         planner = self.searches[self.first].planner
         known = [s for s in planner.times if s in hopes and s not in planner.tight]
@@ -201,10 +202,10 @@ class _WaySearch:
     def held_bytes(self, shape: Shape, way: int) -> int:
         """What the fullest group keeps of the step and for its backward pass on each device, divided perfectly."""
         kept, shared = self.state
-        saved, peak = self.saved_bytes(way, shape.stages), 0.0
+        saved, in_flight, peak = self.saved_bytes(way, shape.stages), shape.in_flight, 0.0
         for group, width in enumerate(shape.widths):
             on = range(group, shape.stages, shape.groups)
-            peak = max(peak, sum(saved[s] * shape.in_flight[s] for s in on) / (shape.parts * width))
+            peak = max(peak, sum(saved[s] * in_flight[s] for s in on) / (shape.parts * width))
         return (kept + shared // shape.replicas) // sum(shape.widths) + round(peak)
 
     def saved_bytes(self, way: int, stages: int) -> list[float]:
