@@ -72,7 +72,8 @@ PIPELINE = {
     [
         (PlanRequest(CLUSTER, stages=1), {*ONE_PROGRAM, "sharding.padding"}),
         (PlanRequest(CLUSTER, stages=2), PIPELINE),
-        (PlanRequest(CLUSTER, stages=-1), {*PIPELINE, "passes.plan.plan_parallelism"}),
+        # The pipeline is slower, and is not written.
+        (PlanRequest(CLUSTER, stages=-1), {*PIPELINE, "passes.plan.plan_parallelism"} - {"ir.pipeline.transfers"}),
         (PlanRequest(CLUSTER, stages=2, memory_limit=TIGHT), {*PIPELINE, "sharding.limit", "pipeline.search.planned"}),
         (PlanRequest(CLUSTER, memory_limit=TIGHT), {*ONE_PROGRAM, "sharding.parts"}),
     ],
