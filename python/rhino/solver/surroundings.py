@@ -17,7 +17,7 @@ from rhino.solver.problem import Numbers
 AT_ONCE = 4
 # A round leaves out where less than this share of all weights is.
 _REST = 0.01
-# No decision weighs less than this share of the mean: bounds are not exact, and every decision is freed at times.
+# No decision weighs less than this share of the mean: any may still be a neighbour, or begin where none has weight.
 _FLOOR = 1e-6
 
 
@@ -51,7 +51,7 @@ class Surroundings:
             batch: list[list[int]] = []
             taken: set[int] = set()
             for seed in order:
-                if seed in seen or seed in taken:
+                if seed in taken:
                     continue
                 near = self._near(seed, weights, cells, taken)
                 batch.append(near)
