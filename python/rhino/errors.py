@@ -72,5 +72,13 @@ class NotFaster(NoPlan):
         self.name, self.step_time_s, self.peak_bytes = name, step_time_s, peak_bytes
 
 
+class Costly(NoPlan):
+    """No plan of the kind that was looked for takes less than `least_s` seconds; a pipeline may."""
+
+    def __init__(self, message: str, least_s: float) -> None:
+        super().__init__(message)
+        self.least_s = least_s
+
+
 class NotPipelined(NoPlan):
     """The step cannot be a pipeline, or not this one; the message says why. One program may do."""

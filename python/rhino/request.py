@@ -188,8 +188,8 @@ class PlanRequest:
     )
     stages: int = _asked(
         0,
-        "pipeline stages: 1 for none, auto (in a pass -1) for a pipeline if it is faster; by default only if nothing "
-        "else fits",
+        "pipeline stages: 1 for none, auto (in a pass -1) for a pipeline if it is faster; by default that only where "
+        "one program does not fit, or memory costs it much",
         read=stage_count,
         metavar="N",
     )

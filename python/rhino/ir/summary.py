@@ -32,6 +32,7 @@ class Propagated:
     alternatives: tuple[Alternative, ...] = ()
     candidates: int = 1
     gap: float = 0.0
+    costly: bool = False
 
 
 def summarise(
@@ -79,7 +80,11 @@ def summarise(
                 },
                 **({"host_s": predicted.host_s} if predicted.host_s else {}),
             },
-            "search": {"candidates": solution.candidates, "gap": solution.gap},
+            "search": {
+                "candidates": solution.candidates,
+                "gap": solution.gap,
+                **({"costly": True} if solution.costly else {}),
+            },
             "alternatives": [write(lost) for lost in solution.alternatives],
             **({"kernels": kernels} if kernels else {}),
             **({"unsplit": [write(one) for one in missed]} if missed else {}),

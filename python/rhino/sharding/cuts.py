@@ -6,10 +6,11 @@ nothing of how they are solved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes, shortened
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.evaluate import free_parts, shorter
@@ -48,6 +49,10 @@ class MemoryRow:
     returned: dict[tuple[int, bool], int]
     fixed: int
 
+    def before(self, parts: int) -> MemoryRow:
+        """What must hold before axes are placed that split all that decisions divide into so many parts at best."""
+        return replace(self, room=self.fixed + (self.room - self.fixed) * parts)
+
 
 def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, limit: int) -> MemoryRow:
     """The cut at op `at`; `states` are of the plan over the limit, for free layouts and how long values are kept."""
@@ -56,15 +61,7 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
     weights, others = life.weights, life.others
     kept = shortened(life, shorter(costs, states, life, sliced(costs, states, life).ends))
     alive = [(v, weights.get(v, others)) for v, first, last in kept if first <= at <= last]
-    values: dict[tuple[int, tuple[int, ...]], int] = {}
-    fixed = 0
-    for v, times in (*alive, *((a.value, 1) for a in graph.arguments if a.value not in graph.hosted)):
-        n = problem.node_of[v]
-        if n < 0:
-            fixed += times * share(graph.values[v].nbytes, free_parts(costs, states, v))
-        else:
-            key = (quotient.klass[n], problem.classes[v])
-            values[key] = values.get(key, 0) + times * graph.values[v].nbytes
+    values, fixed = _kept(costs, states, (*alive, *_arguments(graph)))
     for extra in costs.scratch(life):
         if extra.first <= at <= extra.last:
             key = (quotient.klass[extra.node], extra.classes)
@@ -94,6 +91,33 @@ def cut_at(costs: Costs, states: Sequence[States], life: Lifetimes, at: int, lim
                 if source.op in costs.apart and transfer.targets[0].node >= 0 and source.op <= at <= source.op + 1:
                     apart[key3] = apart.get(key3, 0) + others
     return MemoryRow(limit * AIM, values, copies, partials, apart, returned, fixed)
+
+
+def arguments_cut(costs: Costs, states: Sequence[States], limit: int) -> MemoryRow:
+    """The cut for arguments alone, which are there from the first op to the last; `states` as of `cut_at`."""
+    values, fixed = _kept(costs, states, _arguments(costs.problem.graph))
+    return MemoryRow(limit * AIM, values, {}, {}, {}, {}, fixed)
+
+
+def _arguments(graph: Graph) -> Iterator[tuple[int, int]]:
+    return ((a.value, 1) for a in graph.arguments if a.value not in graph.hosted)
+
+
+def _kept(
+    costs: Costs, states: Sequence[States], held: Iterable[tuple[int, int]]
+) -> tuple[dict[tuple[int, tuple[int, ...]], int], int]:
+    """The `values` and `fixed` of a row, of values that are held so many times."""
+    problem, graph = costs.problem, costs.problem.graph
+    values: dict[tuple[int, tuple[int, ...]], int] = {}
+    fixed = 0
+    for v, times in held:
+        n = problem.node_of[v]
+        if n < 0:
+            fixed += times * share(graph.values[v].nbytes, free_parts(costs, states, v))
+        else:
+            key = (costs.quotient.klass[n], problem.classes[v])
+            values[key] = values.get(key, 0) + times * graph.values[v].nbytes
+    return values, fixed
 
 
 def impossible(program: AxisProgram, cut: MemoryRow) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, prod
 
 from rhino.deadline import NEVER, Deadline
 from rhino.sharding.costs import Costs, States
@@ -151,16 +151,16 @@ def descend(
       cutoff: seconds above which a plan does not matter: one from `start` that is far from it after a round is left
         as it is.
 
-    Returns: None when a memory row cannot be met on some axis after the first round.
+    Returns: None when a memory row cannot be met on some axis, given those before it.
     """
     costs = setting.costs
     blank: States = (0,) * len(costs.sizes)
     states = list(start) if start else [_first(setting.pinned.get(k), blank) for k in range(len(costs.quotient.counts))]
     best, bound, idle = inf, 0.0, 0
     for turn in range(_MAX_ROUNDS * len(order)):
-        # Before every axis is placed once, the others hold everything replicated: too early to judge memory.
-        judged = start or turn >= len(order) - 1
-        found = setting.place((order[turn % len(order)],), states, cuts if judged else ())
+        # Until every axis is placed once, those that are not yet hold everything replicated.
+        later = 1 if start else prod(costs.sizes[axis] for axis in order[turn + 1 :])
+        found = setting.place((order[turn % len(order)],), states, [cut.before(later) for cut in cuts])
         if found is None:
             return None
         idle = 0 if found.objective < best * (1 - setting.gap / 3) else idle + 1

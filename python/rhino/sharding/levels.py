@@ -27,6 +27,7 @@ class SearchLevel:
       worth: the share of a step that is not computing, divided perfectly, from which a third axis is tried.
       costly: the share from which the best three axes are tried in other orders.
       missed: by how much a plan may be slower than its program said before others are looked for.
+      proves: whether a mesh is proved a bound without the memory limit where its fastest plan is over that.
     """
 
     effort: Effort
@@ -36,6 +37,7 @@ class SearchLevel:
     worth: float
     costly: float
     missed: float
+    proves: bool = False
 
     def promise(self, axes: Sized) -> float:
         """`promising` for a mesh with these axes."""
@@ -49,7 +51,14 @@ _FAST = (3e-3, 300, 20_000)
 LEVELS = {
     "O1": SearchLevel(_FAST, _FAST, (1.05, 1.05, 1.0), same=5e-4, worth=0.2, costly=COSTLY, missed=1e-2),
     "O2": SearchLevel(
-        (1e-3, 20_000, 250_000), (1e-3, 300, 250_000), (1.3, 1.3, 1.0), same=0.0, worth=0.0, costly=0.0, missed=1e-3
+        (1e-3, 20_000, 250_000),
+        (1e-3, 300, 250_000),
+        (1.3, 1.3, 1.0),
+        same=0.0,
+        worth=0.0,
+        costly=0.0,
+        missed=1e-3,
+        proves=True,
     ),
 }
 # Programs this small are searched without tying repeats at O2: equal decisions may then differ, and any mesh of two

@@ -30,7 +30,8 @@ class Limit:
 def within(setting: Setting, limit: Limit, first: Descent, known: Sequence[States] | None = None) -> Descent:
     """The best plan found whose predicted peak is within the limit.
 
-    Each plan over the limit adds a row for what is alive at its peak (a cutting plane), and the search goes on.
+    Each plan over the limit adds a row for what is alive at its peak (a cutting plane), and the search goes on: with
+    one axis after the other, which takes a fraction of the time, then with all at once where that is affordable.
 
     Args:
       first: the best plan without a limit.
@@ -39,37 +40,65 @@ def within(setting: Setting, limit: Limit, first: Descent, known: Sequence[State
     Returns: a Descent with `fits` False, the smallest peak seen, when no plan within the limit was found; its bound is
       above the setting's cutoff when one would be too slow.
     """
-    costs, bound = setting.costs, first.bound
-    cuts: list[MemoryRow] = []
-    current = smallest = first
-    for _ in range(_MAX_CUTS):
-        used = memory(costs, current.states, limit.life)
-        current = replace(current, peak_bytes=used.peak_bytes, fits=used.peak_bytes <= limit.nbytes, bound=bound)
-        if smallest.peak_bytes == 0 or used.peak_bytes < smallest.peak_bytes:
-            smallest = current
-        if current.fits:
-            return current
-        if setting.deadline.over(found=False):
-            break
-        cuts.append(cut_at(costs, current.states, limit.life, used.at, limit.nbytes))
-        found = _under(setting, cuts, current, known)
-        if found is not None and found.bound > setting.cutoff:
-            return replace(smallest, fits=False, bound=found.bound)
-        if found is None or found.states == current.states:
-            break
-        current = found
-    return replace(smallest, fits=False, bound=bound)
+    return _Cutting(setting, limit, first, known).run()
 
 
-def _under(setting: Setting, cuts: list[MemoryRow], over: Descent, known: Sequence[States] | None) -> Descent | None:
-    """The best plan found that meets all rows."""
-    order = setting.orders[0]
-    other = descend(setting, order, known, cuts) if known else start_from_nothing(setting, cuts)
-    tries = [other, descend(setting, order, over.states, cuts)]
-    best = min((f for f in tries if f is not None), key=lambda f: f.objective, default=None)
-    # One axis at a time may find no way where several at once do; the plan over the limit is only where they start.
-    found = jointly(setting, best or replace(over, objective=inf), cuts)
-    return found if found.objective < inf or found.bound > setting.cutoff else None
+class _Cutting:
+    """One search: the rows so far, the best plan within the limit, the last over it, and that with the least peak."""
+
+    def __init__(self, setting: Setting, limit: Limit, first: Descent, known: Sequence[States] | None) -> None:
+        self.setting, self.limit, self.first, self.known = setting, limit, first, known
+        self.cuts: list[MemoryRow] = []
+        self.best: Descent | None = None
+        self.over = self.smallest = first
+        self.judge(first)
+
+    def run(self) -> Descent:
+        if self.best is not None:
+            return self.best
+        while self.goes_on() and self.best is None:
+            found = self.one_by_one()
+            if found is None or found.states == self.over.states:
+                break
+            self.judge(found)
+        while self.goes_on():
+            # One axis at a time may find no way where several at once do; a plan over the limit is where they start.
+            start = self.best or replace(self.over, objective=inf)
+            found = jointly(self.setting, start, self.cuts)
+            if found.bound > self.setting.cutoff:
+                return self.best or replace(self.smallest, fits=False, bound=found.bound)
+            if found.states == start.states or self.judge(found):
+                break
+        return self.best or replace(self.smallest, fits=False)
+
+    def goes_on(self) -> bool:
+        return len(self.cuts) <= _MAX_CUTS and not self.setting.deadline.over(self.best is not None)
+
+    def one_by_one(self) -> Descent | None:
+        """The better plan that meets all rows of those from what is known and from the plan over the limit."""
+        order = self.setting.orders[0]
+        known = descend(self.setting, order, self.known, self.cuts) if self.known else None
+        tries = [
+            known if self.known else start_from_nothing(self.setting, self.cuts),
+            descend(self.setting, order, self.over.states, self.cuts),
+        ]
+        return min((f for f in tries if f is not None), key=lambda f: f.objective, default=None)
+
+    def judge(self, found: Descent) -> bool:
+        """Takes a plan; one over the limit adds a row. Whether it fits."""
+        costs, life = self.setting.costs, self.limit.life
+        used = memory(costs, found.states, life)
+        fits = used.peak_bytes <= self.limit.nbytes
+        judged = replace(found, peak_bytes=used.peak_bytes, fits=fits, bound=self.first.bound)
+        if self.smallest.peak_bytes == 0 or used.peak_bytes < self.smallest.peak_bytes:
+            self.smallest = judged
+        if fits:
+            if self.best is None or judged.objective < self.best.objective:
+                self.best = judged
+        else:
+            self.over = judged
+            self.cuts.append(cut_at(costs, found.states, life, used.at, self.limit.nbytes))
+        return fits
 
 
 def smallest(setting: Setting, limit: Limit, over: Descent) -> Descent:

@@ -7,20 +7,18 @@ the search of one program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import ceil, inf
-from typing import Protocol
+from dataclasses import replace
+from math import inf
 
+from rhino.errors import Costly
 from rhino.machine import Cluster
 from rhino.machine.roofline import perfect_s
 from rhino.machine.units import nbytes
 from rhino.program.alternative import Alternative
-from rhino.program.data import Graph
-from rhino.program.recomputation import Way
+from rhino.sharding.form_bounds import Form, FormBounds, StepInParts
+from rhino.sharding.levels import COSTLY
 from rhino.sharding.outcome import Progress, as_alternative
-from rhino.sharding.overlap import WON
-from rhino.sharding.planner import OUT_OF_TIME, FreePlan, MeshSearch, Options
+from rhino.sharding.planner import OUT_OF_TIME, MeshSearch, Options
 from rhino.sharding.solution import Solution
 from rhino.sharding.time_model import TimeModel
 
@@ -32,44 +30,6 @@ EFFORT = {"O1": 100_000, "O2": 1_000_000}
 # More parts are tried as long as they bring the peak of the fastest plan to this share of what it was.
 _SAVES = 0.9
 _LOOP = "stablehlo.while"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Form:
-    """Into how many parts of the batch a step is cut, and the number of its way to recompute; 0 keeps all."""
-
-    parts: int
-    way: int = 0
-
-
-class StepInParts(Protocol):
-    """A step, and the same as loops over parts of its batch and with values computed again."""
-
-    @property
-    def fewest(self) -> int:
-        """The least number of parts: 1, or what was asked for."""
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Into how many more parts the batch divides, ascending."""
-
-    @property
-    def ways(self) -> Sequence[Way]:
-        """What can be computed again: the first is the step as it is, and those after the plain one go from least to
-        most, those that undo apart.
-        """
-
-    @property
-    def plain(self) -> int:
-        """The way in which nothing is computed again, not even what the step has its backward pass do; 0 if that is
-        nothing.
-        """
-
-    def way(self, number: int) -> Way:
-        """One of them; the first and the plain one are known before the others."""
-
-    def graph(self, parts: int, way: int = 0) -> Graph | None:
-        """The step in one of its forms; None if it cannot be cut so."""
 
 
 def plan_in_parts(
@@ -89,6 +49,7 @@ def plan_in_parts(
       progress: called with (done, total, label) as meshes of a program are finished.
 
     Raises:
+      Costly: none is faster than the rival, or none that memory does not make costly is to be had (see `Options`).
       RhinoError: no mesh suits the devices, or nothing fits the memory limit in any form.
     """
     return _FormSearch(programs, cluster, options, progress, model or TimeModel(cluster)).run()
@@ -100,15 +61,15 @@ class _FormSearch:
     ) -> None:
         self.programs, self.cluster, self.options, self.model = programs, cluster, options, model
         self.progress = progress
-        self.whole = Form(programs.fewest)
+        whole = Form(programs.fewest)
         graph = programs.graph(programs.fewest)
         assert graph is not None, "the step can be cut into as few parts as were asked for"
         self.step = graph
         # A step of which two programs are more than is tried is planned as it is.
         small = 2 * len(graph.ops) <= EFFORT[options.level]
-        self.plain = Form(programs.fewest, programs.plain) if small else self.whole
+        plain = Form(programs.fewest, programs.plain) if small else whole
+        self.bounds = FormBounds(programs, graph, whole, plain, model)
         self.searches: dict[Form, MeshSearch] = {}
-        self.free: dict[Form, FreePlan] = {}
         self.found: dict[Form, Solution] = {}
         self.lost: dict[Form, str] = {}
 
@@ -118,6 +79,8 @@ class _FormSearch:
             search = self.searches[only]
             search.run()
             return only, search.solution()
+        if not self.options.costly:
+            self._refuse_costly()
         # What the step as it is takes within the limit is the bound for all else, and often nothing else can win.
         self._solve(self.whole)
         if self.plain != self.whole and self._fits(self.plain):
@@ -125,22 +88,34 @@ class _FormSearch:
         if not self._fits(self.whole) and not self._spent:
             self._climb(0, 2 * self.whole.parts)
             self._descend()
-        if not self._state_fits:
+        if not self.bounds.state_fits:
             # What does not depend on the batch must be split, and what that costs is a better bound.
             self._tighten()
         if not self._spent:
             self._recompute()
-        if len(self.searches) == 1 and not self.found:
+        if len(self.searches) == 1 and not self._is_any:
             return self.whole, self.searches[self.whole].solution()
         self._tighten()
         if not self.found:
+            if self._is_any:
+                rival_s = self.options.rival_s
+                raise Costly(f"no plan of one program that fits takes less than the {rival_s:.3g} s there are", rival_s)
             # Of what needs least.
             form = max(self.lost)
             raise self.searches[form].nothing_fits(form.parts)
         self._fewer()
         self._other_ways()
         best = self._best
-        return best, replace(self.found[best], alternatives=self._alternatives(best), seconds=self._seconds())
+        chosen = self.found[best]
+        costly = self.bounds.lost(chosen.predicted.step_time_s, best) > COSTLY
+        return best, replace(chosen, alternatives=self._alternatives(best), seconds=self._seconds(), costly=costly)
+
+    def _refuse_costly(self) -> None:
+        """Raises Costly where memory, which no form needs less of for free, already costs too much of the fastest."""
+        bases = (self.whole, self.plain)
+        least_s = min(self.bounds.free[base].step_time_s for base in bases)
+        if not any(map(self._fits, bases)) and self.bounds.lost(least_s, self.plain) > COSTLY:
+            raise Costly(f"one program that fits takes {least_s:.3g} s or more, for want of memory", least_s)
 
     # --- which are tried ----------------------------------------------------------------------------------------------
 
@@ -148,10 +123,10 @@ class _FormSearch:
         """The form that nothing else need be compared with, as its fastest plan fits; begins the searches."""
         if self.plain != self.whole:
             if self._search(self.plain) is None:
-                self.plain = self.whole
+                self.bounds.plain = self.whole
             elif self._fits(self.plain):
                 seconds, launches = self.model.seconds(self.step), self.model.launches(self.step)
-                if self._computing_s(self.plain) <= perfect_s(seconds, launches, self.cluster.num_devices):
+                if self.bounds.computing_s(self.plain) <= perfect_s(seconds, launches, self.cluster.num_devices):
                     return self.plain
         self._search(self.whole)
         return self.whole if self.plain == self.whole and self._fits(self.whole) else None
@@ -159,7 +134,7 @@ class _FormSearch:
     def _climb(self, way: int, parts: float) -> Form | None:
         """Upwards until the fastest plan of one fits, or more parts save little; the last that was looked at."""
         known = Form(self.programs.fewest, way) if way in (0, self.plain.way) else None
-        least = self._needed(known) if known else parts
+        least = self.bounds.needed(known) if known else parts
         for count in (self.programs.fewest, *self.programs.counts):
             form = Form(count, way)
             if count < least or form == known:
@@ -172,30 +147,23 @@ class _FormSearch:
             if self._fits(form):
                 self._solve(form)
                 break
-            if (before and self.free[form].peak_bytes > _SAVES * self.free[before].peak_bytes) or self._late():
+            if (
+                before and self.bounds.free[form].peak_bytes > _SAVES * self.bounds.free[before].peak_bytes
+            ) or self._late():
                 break
-            least = self._needed(form)
+            least = self.bounds.needed(form)
         return known
-
-    def _needed(self, form: Form) -> float:
-        """How many parts fit, by what so many take: all but the arguments is divided; twice as many at least."""
-        free = self.free[form]
-        room = free.limit_bytes - free.argument_bytes
-        if room <= 0:
-            return 2 * form.parts
-        share = form.parts * (free.peak_bytes - free.argument_bytes) / room
-        return max(ceil(share), 2 * form.parts)
 
     def _descend(self, way: int = 0) -> None:
         """From the fewest parts whose fastest plan fits to fewer, as long as theirs do."""
-        fit = [form.parts for form, free in self.free.items() if form.way == way and free.fits]
+        fit = [form.parts for form, free in self.bounds.free.items() if form.way == way and free.fits]
         if not fit:
             return
         parts = min(fit)
         for fewer in reversed((self.programs.fewest, *self.programs.counts)):
             form = Form(fewer, way)
             # Half as many, or what comes next to that.
-            if 2 * fewer > parts or form in self.free:
+            if 2 * fewer > parts or form in self.bounds.free:
                 continue
             if not self._can_win(form):
                 return
@@ -214,20 +182,20 @@ class _FormSearch:
         bases = [base for base in bases if loops or self._can_win(base)]
         if not bases:
             return  # the ways need not be known
-        ways = [way for way in range(1, len(self.programs.ways)) if self._base(way) in bases]
-        firsts = {way: self._first_parts(way) for way in ways}
+        ways = [way for way in range(1, len(self.programs.ways)) if self.bounds.base(way) in bases]
+        firsts = {way: self.bounds.first_parts(way) for way in ways}
         most = (self.programs.fewest, *self.programs.counts)[-1]
-        order = sorted(firsts, key=lambda way: (self._bound_s(Form(firsts[way], way)), way))
-        if not self.found and not self._state_fits:
+        order = sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way)), way))
+        if not self._is_any and not self.bounds.state_fits:
             order = order[::-1]
         for way in order:
             if self._late():
                 return
-            if firsts[way] > most and (self.found or way != ways[-1]):
+            if firsts[way] > most and (self._is_any or way != ways[-1]):
                 continue
             last = self._climb(way, min(firsts[way], most))
             self._descend(way)
-            if last is not None and not self.found and not self._state_fits:
+            if last is not None and not self._is_any and not self.bounds.state_fits:
                 self._solve(last)
 
     def _fewer(self) -> None:
@@ -237,102 +205,54 @@ class _FormSearch:
             best = self._best
             counts = (self.programs.fewest, *self.programs.counts)
             form = next((Form(n, best.way) for n in reversed(counts) if 2 * n <= best.parts), None)
-            if form is None or form in self.free or not self._can_win(form) or self._search(form) is None:
+            if form is None or form in self.bounds.free or not self._can_win(form) or self._search(form) is None:
                 return
             self._solve(form)
 
     def _other_ways(self) -> None:
         """The ways tried so far, in fewest parts and in the best plan's: a batch may divide badly into others."""
         for parts in dict.fromkeys((self.programs.fewest, self._best.parts)):
-            for way in sorted({form.way for form in self.free}):
+            for way in sorted({form.way for form in self.bounds.free}):
                 form = Form(parts, way)
-                if form not in self.free and self._can_win(form) and not self._late():
+                if form not in self.bounds.free and self._can_win(form) and not self._late():
                     self._search(form)
         self._tighten()
 
     def _tighten(self) -> None:
         """Those whose fastest plans do not fit, under the limit: the most promising first, while they can win."""
-        tight = [form for form, free in self.free.items() if not free.fits]
+        tight = [form for form, free in self.bounds.free.items() if not free.fits]
         # The one that needs least is the most likely to fit at all.
         for form in sorted(tight, reverse=True):
-            if not self.found and form not in self.lost and not (self.lost and self._late()):
+            if not self._is_any and form not in self.lost and not (self.lost and self._late()):
                 self._solve(form)
         worth = 1 - WORTH[self.options.level]
-        for form in sorted(tight, key=lambda f: (self.free[f].step_time_s, f)):
+        for form in sorted(tight, key=lambda f: (self.bounds.free[f].step_time_s, f)):
             known = form in self.found or form in self.lost
-            if not (known or self._late() or self.free[form].step_time_s > worth * self._least_s):
+            if not (known or self._late() or self.bounds.free[form].step_time_s > worth * self._least_s):
                 self._solve(form)
 
     @property
     def _spent(self) -> bool:
         """Whether there is a plan, and a further program would be more than is tried."""
         tried = [len(search.graph.ops) for form, search in self.searches.items() if form != self.whole]
-        return bool(self.found) and sum(tried) + len(self.step.ops) > EFFORT[self.options.level]
+        return self._is_any and sum(tried) + len(self.step.ops) > EFFORT[self.options.level]
 
     # --- what is known of those that were not tried -------------------------------------------------------------------
-
-    @property
-    def _state_fits(self) -> bool:
-        """Whether the fastest plan leaves room beside its arguments, which no form makes fewer."""
-        free = self.free[self.whole]
-        return free.argument_bytes < free.limit_bytes
-
-    def _first_parts(self, way: int) -> int:
-        """In how many parts it may fit: of all but the arguments, it leaves out its part of what is kept."""
-        base = self._base(way)
-        assert base is not None
-        free = self.free[base]
-        kept = free.argument_bytes if self._state_fits else free.argument_bytes / self.cluster.num_devices
-        room = free.limit_bytes - kept
-        if room <= 0:
-            return max(self.searches).parts
-        kept_of = [self.programs.way(w).told.kept_bytes for w in (base.way, way)]
-        spared = (kept_of[0] - kept_of[1]) / self.cluster.num_devices
-        rest = free.peak_bytes - free.argument_bytes - spared / base.parts
-        return max(base.parts, ceil(base.parts * rest / room))
-
-    def _base(self, way: int) -> Form | None:
-        """What a way adds to: the step as it is, or without what it computes again itself; None if that is left out."""
-        for base in (self.whole, self.plain):
-            if way == base.way or self.programs.way(way).told.undoes == (base.way > 0):
-                return base
-        return None
-
-    def _bound_s(self, form: Form) -> float:
-        """Seconds that no plan of a form is faster than, by those with fewer parts and by what it computes again.
-
-        Beside that communication can be hidden that is not hidden yet, but never more than there is.
-        """
-        bounds = [0.0]
-        again_s, base = self._again_s(form.way), self._base(form.way)
-        assert base is not None
-        for other in self.free:
-            if other.parts <= form.parts and other.way in (base.way, form.way):
-                more_s = again_s if other.way != form.way else 0.0
-                beside = 1 - WON * self.model.window if more_s > 0 else 1.0
-                bounds.append(max(self.free[other].step_time_s + beside * more_s, self._computing_s(other) + more_s))
-        return max(bounds)
-
-    def _again_s(self, way: int) -> float:
-        """Seconds of what is done again, divided perfectly, without what is spared; less than 0 where that is more."""
-        base = self._base(way)
-        assert base is not None
-        if way == base.way:
-            return 0.0
-        seconds, found = self.searches[base].times.seconds, self.programs.way(way)
-        more_s = sum(seconds[op] for op in found.again) - sum(seconds[op] for op in found.spared)
-        return more_s / self.cluster.num_devices
-
-    def _computing_s(self, form: Form) -> float:
-        times = self.searches[form].times
-        return perfect_s(times.seconds, times.launches, self.cluster.num_devices)
 
     def _can_win(self, form: Form) -> bool:
         if form not in self.searches and self._spent:
             return False
-        return self._bound_s(form) <= (1 - WORTH[self.options.level]) * self._least_s
+        return self.bounds.least_s(form) <= (1 - WORTH[self.options.level]) * self._least_s
 
     # --- one of them --------------------------------------------------------------------------------------------------
+
+    @property
+    def whole(self) -> Form:
+        return self.bounds.whole
+
+    @property
+    def plain(self) -> Form:
+        return self.bounds.plain
 
     def _search(self, form: Form) -> MeshSearch | None:
         """The search of a form, begun without the limit; None if the step cannot be cut so."""
@@ -341,7 +261,7 @@ class _FormSearch:
             if graph is None:
                 return None
             search = self.searches[form] = MeshSearch(graph, self.model, self.options, self._told(form))
-            self.free[form] = search.free()
+            self.bounds.add(form, search.free(), search.times)
         return self.searches[form]
 
     def _told(self, form: Form) -> Progress | None:
@@ -351,7 +271,7 @@ class _FormSearch:
         return lambda done, total, label: tell(done, total, f"{self._name(form)}, {label}")
 
     def _fits(self, form: Form) -> bool:
-        return self.free[form].fits
+        return self.bounds.free[form].fits
 
     def _solve(self, form: Form) -> None:
         """The best plan of a form, if it is faster than those found."""
@@ -360,13 +280,18 @@ class _FormSearch:
             self.found[form] = search.solution()
             return
         self.lost[form] = (
-            OUT_OF_TIME if self._late() else "slower within it" if self.found else "no smaller one was found"
+            OUT_OF_TIME if self._late() else "slower within it" if self._is_any else "no smaller one was found"
         )
 
     def _late(self) -> bool:
         return self.options.deadline.over(bool(self.found))
 
     # --- what was found -----------------------------------------------------------------------------------------------
+
+    @property
+    def _is_any(self) -> bool:
+        """Whether there is a plan, or one that has to be beaten."""
+        return self._least_s < inf
 
     @property
     def _best(self) -> Form:
@@ -376,7 +301,8 @@ class _FormSearch:
 
     @property
     def _least_s(self) -> float:
-        return min((plan.predicted.step_time_s for plan in self.found.values()), default=inf)
+        found = (plan.predicted.step_time_s for plan in self.found.values())
+        return min(found, default=self.options.rival_s)
 
     def _seconds(self) -> float:
         return sum(search.clock[-1] - search.clock[0] for search in self.searches.values())
@@ -388,7 +314,7 @@ class _FormSearch:
         for form, other in self.found.items():
             if form != best:
                 found.append(as_alternative(self._name(form), other.predicted, chosen.predicted))
-        for form, free in self.free.items():
+        for form, free in self.bounds.free.items():
             if form not in self.found:
                 why = f"its fastest plan needs {nbytes(free.peak_bytes)} of {nbytes(free.limit_bytes)}"
                 why += f"; {self.lost[form]}" if form in self.lost else ""

@@ -16,10 +16,11 @@ from rhino.machine import Cluster
 from rhino.machine.roofline import perfect_s
 from rhino.program.alternative import Alternative
 from rhino.program.data import Graph
-from rhino.program.memory import Lifetimes, lifetimes
+from rhino.program.memory import Lifetimes, Memory, lifetimes
 from rhino.sharding.cones import build_problem
 from rhino.sharding.conflicts import reconsider
 from rhino.sharding.costs import Costs, States
+from rhino.sharding.cuts import arguments_cut
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
 from rhino.sharding.evaluate import memory
 from rhino.sharding.infeasible import explain
@@ -62,6 +63,9 @@ class Options:
       life: when values live, and how often each is held at once; `lifetimes(graph)` by default.
       prepared: the problem of the graph and its ties, where they were made before (`prepare`).
       smallest: whether, where nothing fits, the smallest plan is looked for: the message names what that needs.
+      rival_s: of `plan_in_parts`, the step time of a plan that there is already: slower ones do not matter.
+      costly: of `plan_in_parts`, whether a step is also planned of which memory makes more than a quarter something
+        else than computing divided perfectly, by its fastest plans that hold their arguments.
     """
 
     level: str = "O1"
@@ -72,19 +76,23 @@ class Options:
     life: Lifetimes | None = None
     prepared: tuple[Problem, Quotient] | None = None
     smallest: bool = True
+    rival_s: float = inf
+    costly: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class FreePlan:
     """What the fastest plan would take if memory were no matter: seconds, bytes at its peak, those of arguments.
 
-    `limit_bytes` is what it may take.
+    `limit_bytes` is what it may take. Where the fastest of all cannot hold its arguments within that it is `tight`, and
+    this is the fastest that can, if there is one.
     """
 
     step_time_s: float
     peak_bytes: int
     argument_bytes: int
     limit_bytes: int
+    tight: bool = False
 
     @property
     def fits(self) -> bool:
@@ -149,13 +157,30 @@ class MeshSearch:
         starts = dict.fromkeys(self._meshes(name))
         self.steps.begin(len(starts))
         found = self._unlimited(starts, level, level.effort)
+        least_s, least = self._fastest(found, level)
+        tight = least.argument_bytes > self.limit.nbytes
+        if tight and (held := self._holding_arguments(found)):
+            found = held
+            least_s, least = self._fastest(found, level)
         self.outcome.met.update((c.mesh, c) for c in found)
+        return FreePlan(least_s, least.peak_bytes, least.argument_bytes, self.limit.nbytes, tight)
+
+    def _fastest(self, found: list[MeshCandidate], level: SearchLevel) -> tuple[float, Memory]:
+        """Seconds of the first, and what the smallest as fast needs: of plans as fast one that fits is enough."""
         least_s = found[0].best.objective
-        # Of plans as fast one that fits is enough.
         fast = [c for c in found if c.best.objective <= least_s * (1 + level.same)]
         used = [memory(c.setting.costs, c.best.states, self.limit.life) for c in fast]
-        smallest = min(used, key=lambda m: m.peak_bytes)
-        return FreePlan(least_s, smallest.peak_bytes, smallest.argument_bytes, self.limit.nbytes)
+        return least_s, min(used, key=lambda m: m.peak_bytes)
+
+    def _holding_arguments(self, found: list[MeshCandidate]) -> list[MeshCandidate]:
+        """The fastest plans of these meshes whose arguments are within the limit, the fastest first."""
+        held: list[MeshCandidate] = []
+        for c in found:
+            cut = arguments_cut(c.setting.costs, c.best.states, self.limit.nbytes)
+            best = descend(c.setting, c.setting.orders[0], c.best.states, [cut]) or start_from_nothing(c.setting, [cut])
+            if best is not None:
+                held.append(replace(c, best=best))
+        return sorted(held, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
 
     def run(self, cutoff_s: float = inf) -> bool:
         """All levels up to the one asked for, each from what the one before found; whether there is a plan.
@@ -297,11 +322,12 @@ class MeshSearch:
         # What is only as fast, on as many axes, would not be chosen.
         deadline = self.deadline.with_plan() if outcome.ranked else self.deadline
         setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)), deadline=deadline)
+        why = ""
         if first.objective > level.promise(candidate.mesh) * least_s:
             why = "slower even without the memory limit"
         elif (outcome.ranked or outcome.failed) and deadline.over(found=False):
             why = OUT_OF_TIME
-        else:
+        elif level.proves or memory(setting.costs, first.states, limit.life).peak_bytes <= limit.nbytes:
             first = jointly(setting, first)
             why = "slower even without the memory limit" if first.bound > setting.cutoff else ""
         if why:

@@ -25,7 +25,8 @@ class Solution:
     """The chosen plan. `mesh` is (axis, size) pairs, outermost first; `seconds` the time the search took.
 
     `gap` is how far the predicted step time is above a bound no plan can beat, relatively: all compute divided
-    perfectly, and no communication.
+    perfectly, and no communication. `costly` is whether the step's fastest plan did not fit, and this one loses more
+    than a quarter of its time to something else than its computing divided perfectly.
     """
 
     mesh: tuple[tuple[str, int], ...]
@@ -39,6 +40,7 @@ class Solution:
     costs: Costs
     states: tuple[States, ...]
     phases: dict[str, float] = field(default_factory=dict)
+    costly: bool = False
     # Layouts by class, and the classes of the value's dimensions.
     _known: dict[tuple[int, tuple[int, ...]], Dims] = field(default_factory=dict, init=False, repr=False)
 

@@ -16,7 +16,8 @@ from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
 from rhino.program.data import Graph
 from rhino.sharding import Options, plan_sharding
-from rhino.sharding.parts import Form, plan_in_parts
+from rhino.sharding.form_bounds import Form
+from rhino.sharding.parts import plan_in_parts
 
 CLUSTER = Cluster.load("dgx-h100:1")
 BATCH = 512

@@ -18,7 +18,7 @@ from rhino.report.html import page
 from rhino.report.text import summary
 from rhino.request import PlanRequest
 from rhino.sharding import Options, Solution, plan_sharding
-from rhino.sharding.parts import Form
+from rhino.sharding.form_bounds import Form
 
 STEP = (Path(__file__).parents[2] / "plan" / "plan_parallelism.mlir").read_text(encoding="utf-8")
 CLUSTER = Cluster.load("dgx-h100:1")

@@ -14,7 +14,8 @@ from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
 from rhino.sharding import Options, parts, plan_sharding
-from rhino.sharding.parts import Form, plan_in_parts
+from rhino.sharding.form_bounds import Form
+from rhino.sharding.parts import plan_in_parts
 
 CLUSTER = Cluster.load("dgx-h100:1")
 LAYERS, WIDTH = 3, 256

@@ -16,7 +16,7 @@ from rhino.program.hosted import HostedUpdate, hosted_updates
 from rhino.sharding import Options, Solution
 from rhino.sharding.cuts import AIM
 from rhino.sharding.evaluate import local_bytes
-from rhino.sharding.parts import Form
+from rhino.sharding.form_bounds import Form
 
 # Numbers of updates that are searched besides all.
 _TRIES = 3

@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from rhino.deadline import Deadline
 from rhino.dialect.attributes import RhinoPlan
 from rhino.dialect.context import replace_contents, to_bytecode
-from rhino.errors import NoPlan, NotFaster, NothingFits, first_line
+from rhino.errors import Costly, NoPlan, NotFaster, NothingFits, first_line
 from rhino.ir.diagnostics import Diagnostic, PassError, PassLog
 from rhino.ir.meshes import given_mesh
 from rhino.ir.session import Session
@@ -31,10 +31,12 @@ class PlanParallelism(Pass):
 
     Ensures: what rhino-plan-sharding or rhino-plan-pipeline ensures. A module that has a mesh is not made a pipeline.
     What lost is among the plan's alternatives, also where there is no such plan: nothing fits, or the step cannot be
-    pipelined; any other error of either search is one of this pass.
+    pipelined; any other error of either search is one of this pass. Where plans that merely hold their arguments lose
+    more than a quarter of a step already, the pipeline is looked for first, and one program has to be faster.
 
     Options:
-      pipelines: "if-needed" looks for pipelines where nothing fits without, "compare" always.
+      pipelines: "if-needed" looks for pipelines where one program does not fit, or memory makes it lose more than a
+        quarter of its time; "compare" always.
       topology, level, mesh, memory-limit, budget, remat: as of rhino-plan-sharding. With a mesh pipelines are not
         looked for. Half of the budget is for one program, where pipelines may follow.
       offload: as of rhino-plan-sharding; "auto" where there is no pipeline either.
@@ -66,20 +68,59 @@ class PlanParallelism(Pass):
         pipelines = not (self.mesh or self.level == "O0" or given_mesh(module))
         deadline = log.session.deadline.sooner(self.budget)
         kept = to_bytecode(module) if pipelines else b""
+        one = deadline.half(self.pipelines == "compare") if pipelines else deadline
         try:
-            one = deadline.half(self.pipelines == "compare") if pipelines else deadline
-            self.run_pipeline(
-                ["rhino-expose-strided-dims", self._sharding("none" if pipelines else self.offload)],
-                module, log, replace(log.session, deadline=one),
-            )  # fmt: skip
-            if not pipelines or self.pipelines == "if-needed":
-                return
+            self._one_program(module, log, one, costly="refuse" if pipelines else "plan")
         except PassError as error:
+            if isinstance(error.__cause__, Costly):
+                replace_contents(module, kept)
+                self._pipeline_first(module, kept, log, deadline)
+                return
             if not pipelines or not isinstance(error.__cause__, NothingFits):
                 raise
             self._instead(module, kept, log, deadline, error)
             return
-        self._compare(module, kept, log, deadline.with_plan())
+        if pipelines and (self.pipelines == "compare" or _is_costly(module)):
+            self._compare(module, kept, log, deadline.with_plan())
+
+    def _one_program(
+        self, module: ir.Module, log: PassLog, deadline: Deadline, rival_s: float = 0.0, costly: str = "plan"
+    ) -> None:
+        # State goes to the hosts where there is no other plan at all.
+        offload = self.offload if costly == "plan" and not rival_s else "none"
+        steps: list[str | Pass] = ["rhino-expose-strided-dims", self._sharding(offload, rival_s, costly)]
+        self.run_pipeline(steps, module, log, replace(log.session, deadline=deadline))
+
+    def _pipeline_first(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline) -> None:
+        """A pipeline where memory costs one program much, and one program if that is faster, or there is no other."""
+        try:
+            self.run_pipeline([self._pipeline()], module, log, replace(log.session, deadline=deadline.half(True)))
+        except PassError as error:
+            if not isinstance(error.__cause__, NoPlan):
+                raise
+            replace_contents(module, kept)
+            try:
+                self._one_program(module, log, deadline)
+            except PassError as nothing:
+                _add_note(nothing, f"nor is there a pipeline: {first_line(error.message)}")
+                raise
+            _attach(module, _lost(error))
+            return
+        found = RhinoPlan.of(module)
+        assert found is not None
+        pipeline = to_bytecode(module)
+        replace_contents(module, kept)
+        try:
+            self._one_program(module, log, deadline.with_plan(), _step_s(found))
+        except PassError as error:
+            if not isinstance(error.__cause__, NoPlan):
+                raise
+            replace_contents(module, pipeline)
+            _attach(module, {"name": "one program", "why": _in_short(error)})
+            return
+        best = RhinoPlan.of(module)
+        assert best is not None
+        _attach(module, _as_alternative(_named(found), _step_s(found), _peak_bytes(found), best))
 
     def _instead(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline, error: PassError) -> None:
         """A pipeline where nothing fits without, or state on the hosts where there is none.
@@ -130,9 +171,7 @@ class PlanParallelism(Pass):
             if isinstance(slow := error.__cause__, NotFaster):
                 _attach(module, _as_alternative(slow.name, slow.step_time_s, slow.peak_bytes, found))
                 return
-            why = first_line(error.message)
-            fits = isinstance(error.__cause__, NothingFits)
-            _attach(module, {"name": "pipeline", "why": why if fits else f"cannot be pipelined, because {why}"})
+            _attach(module, _lost(error))
             return
         other = RhinoPlan.of(module)
         assert other is not None
@@ -141,8 +180,10 @@ class PlanParallelism(Pass):
             replace_contents(module, sharded)
         _attach(module, _as_alternative(_named(lost), _step_s(lost), _peak_bytes(lost), best))
 
-    def _sharding(self, offload: str) -> PlanSharding:
+    def _sharding(self, offload: str, rival_s: float = 0.0, costly: str = "plan") -> PlanSharding:
         return PlanSharding(
+            rival=rival_s,
+            costly=costly,
             topology=self.topology,
             level=self.level,
             mesh=self.mesh,
@@ -163,6 +204,20 @@ class PlanParallelism(Pass):
             statistics=self.statistics,
             remat=self.remat,
         )
+
+
+def _is_costly(module: ir.Module) -> bool:
+    """Whether memory makes the plan of one program in the module lose much."""
+    plan = RhinoPlan.of(module)
+    assert plan is not None
+    return bool(plan["search"].get("costly"))
+
+
+def _lost(error: PassError) -> dict[str, object]:
+    """Why there is no pipeline, as an alternative."""
+    why = first_line(error.message)
+    fits = isinstance(error.__cause__, NothingFits)
+    return {"name": "pipeline", "why": why if fits else f"cannot be pipelined, because {why}"}
 
 
 def _add_note(error: PassError, text: str) -> None:

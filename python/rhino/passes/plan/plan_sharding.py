@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import ClassVar
 
 from jaxlib.mlir import ir
@@ -65,6 +66,9 @@ class PlanSharding(Pass):
       microbatches: 1 leaves the step whole.
       remat: auto chooses what is computed again; else it is what the step has.
       offload: auto keeps optimizer state in the memory of the hosts where nothing else fits; needed: that is known.
+      rival: a plan has to take less.
+      costly: refuse raises an error, soon, where the fastest plans do not fit and those that hold their arguments lose
+        more than a quarter of a step to something else than computing divided perfectly.
 
     Example:
       ```mlir
@@ -93,6 +97,8 @@ class PlanSharding(Pass):
     statistics: str = asked("statistics")
     remat: str = asked("remat")
     offload: str = asked("offload")
+    rival: float = option(0.0, "seconds of a plan that there is, which this one has to take less than; 0 for none")
+    costly: str = option("plan", "what is done with a step of which memory costs much", ("plan", "refuse"))
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and annotate. Raises PassError at @main when nothing fits, RhinoError for a bad option."""
@@ -171,6 +177,8 @@ class PlanSharding(Pass):
             axes=names if given else names_around(graph.axes, sizes, names),
             memory_limit=self.memory_limit or None,
             deadline=deadline,
+            rival_s=self.rival or inf,
+            costly=self.costly == "plan",
         )
         with errors_at(main):
             searched = self._searched(module, graph, cluster, options, log)

@@ -18,7 +18,7 @@ from rhino.program.alternative import Alternative
 from rhino.program.kernel_use import KernelUse
 from rhino.program.operations import COLLECTIVES
 from rhino.program.recomputation import Recomputation
-from rhino.schema.kinds import Fault, Faults, Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, Version
+from rhino.schema.kinds import Bool, Fault, Faults, Field, Float, Int, ListOf, MapOf, Record, String, TupleOf, Version
 from rhino.schema.records import described, record, told
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ class Search:
 
     candidates: int = told(Int(0), "the number of plans compared")
     gap: float = told(Float(0), "how far above the proved bound the step time is, relatively (0.1: a tenth)")
+    costly: bool = told(
+        Bool(),
+        "whether memory makes the step lose more than a quarter of its time to other than computing divided perfectly",
+        default=False,
+    )
     searched_s: float | None = told(
         Float(0), "of a pipeline, the step time by which it was chosen, before its transfers were planned", default=None
     )
