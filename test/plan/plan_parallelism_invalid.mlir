@@ -1,9 +1,9 @@
 // What fits neither way is refused with the first reason, and a note that says what became of pipelines.
-// RUN: not rhino-opt %s --rhino-plan-parallelism='topology=dgx-h100:1 memory-limit=60000' 2>&1 | filecheck %s
+// RUN: not rhino-opt %s --rhino-plan-parallelism='topology=dgx-h100:1 memory-limit=30000' 2>&1 | filecheck %s
 // RUN: not rhino-opt %s --rhino-plan-parallelism='topology=dgx-h100:1 mesh=2x4 memory-limit=20000' 2>&1 | filecheck %s --check-prefix=MESH
 // RUN: not rhino-opt %s --rhino-plan-parallelism='topology=dgx-h100:1 microbatches=1 memory-limit=400000' 2>&1 | filecheck %s --check-prefix=WHOLE
 
-// CHECK: plan_parallelism_invalid.mlir:[[LINE:[0-9]+]]:1: error: memory limit 58.6 KiB per device cannot be met
+// CHECK: plan_parallelism_invalid.mlir:[[LINE:[0-9]+]]:1: error: memory limit 29.3 KiB per device cannot be met
 // CHECK: :[[LINE]]:1: note: raise the limit to
 // CHECK: :[[LINE]]:1: note: nor is there a pipeline:
 

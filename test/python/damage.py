@@ -21,7 +21,10 @@ def damaged(draw: st.DrawFn, data: Any, junk: tuple[Any, ...]) -> Path:
     while not path or (items(data[path[-1]]) and draw(st.booleans())):
         data = data[path[-1]] if path else data
         path = (*path, draw(st.sampled_from([key for key, _ in items(data)])))
-    data[path[-1]] = draw(st.sampled_from(junk))
+    # One truth value in place of another is no damage.
+    data[path[-1]] = draw(
+        st.sampled_from([j for j in junk if not (isinstance(j, bool) and isinstance(data[path[-1]], bool))])
+    )
     return path
 
 

@@ -340,8 +340,8 @@ def parallelize(
       follow: another parallelized step over the same state, whose state this one takes as that one keeps it.
       plan: a plan to use instead of searching, from `Plan.load`; errors if it is of other arguments.
       search_budget: seconds after which the best plan so far is taken; by default the search runs to its end.
-      stages: pipeline stages: a number, 1 for none, "auto" for a pipeline if it is faster; by default only if nothing
-        else fits the memory.
+      stages: pipeline stages: a number, 1 for none, "auto" for a pipeline if it is faster; by default that only where
+        one program does not fit, or memory costs it much.
       microbatches, schedule: of one program micro-batches alone; searched by default.
       statistics: "micro-batch" lets each micro-batch of a pipeline normalise by sums over its own examples (BatchNorm),
         which other systems do silently: results are then not those of one device. By default such steps are refused.

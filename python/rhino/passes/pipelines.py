@@ -23,7 +23,7 @@ class Auto(PassPipeline):
 
     Ensures: parameters that are cut into chunks are stored split (`rhino.strided`); an `sdy.mesh`, an `sdy.sharding` on
     the arguments, results and operations of @main, `rhino.plan` and `rhino.cluster` on the module; or @main in
-    fragments with `rhino.schedule`, if a pipeline was asked for, or nothing else fits.
+    fragments with `rhino.schedule`, if a pipeline was asked for, nothing else fits, or memory makes it the faster one.
 
     Example:
       ```sh

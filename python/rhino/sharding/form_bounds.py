@@ -69,11 +69,6 @@ class FormBounds:
         """What a search of a form begins with."""
         self.free[form], self.times[form] = free, times
 
-    @property
-    def state_fits(self) -> bool:
-        """Whether the fastest plan has room for its arguments, which no form makes fewer."""
-        return not self.free[self.whole].tight
-
     def needed(self, form: Form) -> float:
         """How many parts fit, by what so many take: all but the arguments is divided; twice as many at least."""
         free = self.free[form]

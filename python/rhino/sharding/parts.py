@@ -16,7 +16,7 @@ from rhino.machine.roofline import perfect_s
 from rhino.machine.units import nbytes
 from rhino.program.alternative import Alternative
 from rhino.sharding.form_bounds import Form, FormBounds, StepInParts
-from rhino.sharding.levels import COSTLY
+from rhino.sharding.levels import DEAR
 from rhino.sharding.outcome import Progress, as_alternative
 from rhino.sharding.planner import OUT_OF_TIME, MeshSearch, Options
 from rhino.sharding.solution import Solution
@@ -71,6 +71,7 @@ class _FormSearch:
         self.bounds = FormBounds(programs, graph, whole, plain, model)
         self.searches: dict[Form, MeshSearch] = {}
         self.found: dict[Form, Solution] = {}
+        self.solved: set[Form] = set()  # in full
         self.lost: dict[Form, str] = {}
 
     def run(self) -> tuple[Form, Solution]:
@@ -82,16 +83,15 @@ class _FormSearch:
         if not self.options.costly:
             self._refuse_costly()
         # What the step as it is takes within the limit is the bound for all else, and often nothing else can win.
-        self._solve(self.whole)
+        self._solve(self.whole, quick=True)
         if self.plain != self.whole and self._fits(self.plain):
-            self._solve(self.plain)
+            self._solve(self.plain, quick=True)
         if not self._fits(self.whole) and not self._spent:
             self._climb(0, 2 * self.whole.parts)
             self._descend()
-        if not self.bounds.state_fits:
-            # What does not depend on the batch must be split, and what that costs is a better bound.
-            self._tighten()
         if not self._spent:
+            # What those that are known come to bounds the others.
+            self._find_any()
             self._recompute()
         if len(self.searches) == 1 and not self._is_any:
             return self.whole, self.searches[self.whole].solution()
@@ -107,14 +107,14 @@ class _FormSearch:
         self._other_ways()
         best = self._best
         chosen = self.found[best]
-        costly = self.bounds.lost(chosen.predicted.step_time_s, best) > COSTLY
+        costly = self.bounds.lost(chosen.predicted.step_time_s, best) > DEAR
         return best, replace(chosen, alternatives=self._alternatives(best), seconds=self._seconds(), costly=costly)
 
     def _refuse_costly(self) -> None:
         """Raises Costly where memory, which no form needs less of for free, already costs too much of the fastest."""
         bases = (self.whole, self.plain)
         least_s = min(self.bounds.free[base].step_time_s for base in bases)
-        if not any(map(self._fits, bases)) and self.bounds.lost(least_s, self.plain) > COSTLY:
+        if not any(map(self._fits, bases)) and self.bounds.lost(least_s, self.plain) > DEAR:
             raise Costly(f"one program that fits takes {least_s:.3g} s or more, for want of memory", least_s)
 
     # --- which are tried ----------------------------------------------------------------------------------------------
@@ -131,8 +131,8 @@ class _FormSearch:
         self._search(self.whole)
         return self.whole if self.plain == self.whole and self._fits(self.whole) else None
 
-    def _climb(self, way: int, parts: float) -> Form | None:
-        """Upwards until the fastest plan of one fits, or more parts save little; the last that was looked at."""
+    def _climb(self, way: int, parts: float) -> None:
+        """Upwards until the fastest plan of one fits, or more parts save little."""
         known = Form(self.programs.fewest, way) if way in (0, self.plain.way) else None
         least = self.bounds.needed(known) if known else parts
         for count in (self.programs.fewest, *self.programs.counts):
@@ -145,14 +145,13 @@ class _FormSearch:
                 continue
             before, known = known, form
             if self._fits(form):
-                self._solve(form)
+                self._solve(form, quick=True)
                 break
             if (
                 before and self.bounds.free[form].peak_bytes > _SAVES * self.bounds.free[before].peak_bytes
             ) or self._late():
                 break
             least = self.bounds.needed(form)
-        return known
 
     def _descend(self, way: int = 0) -> None:
         """From the fewest parts whose fastest plan fits to fewer, as long as theirs do."""
@@ -171,7 +170,7 @@ class _FormSearch:
                 continue
             if not self._fits(form) or self._late():
                 return
-            self._solve(form)
+            self._solve(form, quick=True)
             parts = fewer
 
     def _recompute(self) -> None:
@@ -186,17 +185,13 @@ class _FormSearch:
         firsts = {way: self.bounds.first_parts(way) for way in ways}
         most = (self.programs.fewest, *self.programs.counts)[-1]
         order = sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way)), way))
-        if not self._is_any and not self.bounds.state_fits:
-            order = order[::-1]
         for way in order:
             if self._late():
                 return
             if firsts[way] > most and (self._is_any or way != ways[-1]):
                 continue
-            last = self._climb(way, min(firsts[way], most))
+            self._climb(way, min(firsts[way], most))
             self._descend(way)
-            if last is not None and not self._is_any and not self.bounds.state_fits:
-                self._solve(last)
 
     def _fewer(self) -> None:
         """From the best plan to fewer parts under the limit, half as many each time, as long as that is faster."""
@@ -218,17 +213,19 @@ class _FormSearch:
                     self._search(form)
         self._tighten()
 
-    def _tighten(self) -> None:
-        """Those whose fastest plans do not fit, under the limit: the most promising first, while they can win."""
-        tight = [form for form, free in self.bounds.free.items() if not free.fits]
-        # The one that needs least is the most likely to fit at all.
-        for form in sorted(tight, reverse=True):
+    def _find_any(self) -> None:
+        """A plan under the limit, if there is none: of what needs least, which is the most likely to fit at all."""
+        for form in sorted(self.bounds.free, reverse=True):
             if not self._is_any and form not in self.lost and not (self.lost and self._late()):
-                self._solve(form)
+                self._solve(form, quick=True)
+
+    def _tighten(self) -> None:
+        """Under the limit, and in full: the most promising first, while they can win."""
+        self._find_any()
         worth = 1 - WORTH[self.options.level]
-        for form in sorted(tight, key=lambda f: (self.bounds.free[f].step_time_s, f)):
-            known = form in self.found or form in self.lost
-            if not (known or self._late() or self.bounds.free[form].step_time_s > worth * self._least_s):
+        for form in sorted(self.bounds.free, key=lambda f: (self.bounds.free[f].step_time_s, f)):
+            can_win = self.bounds.free[form].step_time_s <= worth * self._least_s or form == self._fastest
+            if can_win and form not in self.solved and not self._late():
                 self._solve(form)
 
     @property
@@ -273,15 +270,16 @@ class _FormSearch:
     def _fits(self, form: Form) -> bool:
         return self.bounds.free[form].fits
 
-    def _solve(self, form: Form) -> None:
-        """The best plan of a form, if it is faster than those found."""
+    def _solve(self, form: Form, quick: bool = False) -> None:
+        """The best plan of a form, if it is faster than those found; a quick one where another form may be faster."""
         search = self.searches[form]
-        if search.run(self._least_s * (1 - 1e-9)):
+        if not quick:
+            self.solved.add(form)
+        if search.run(self._least_s * (1 - 1e-9), quick) and search.outcome.least_s < self.options.rival_s:
             self.found[form] = search.solution()
             return
-        self.lost[form] = (
-            OUT_OF_TIME if self._late() else "slower within it" if self._is_any else "no smaller one was found"
-        )
+        why = OUT_OF_TIME if self._late() else "slower within it" if self._is_any else "no smaller one was found"
+        self.lost.setdefault(form, why)
 
     def _late(self) -> bool:
         return self.options.deadline.over(bool(self.found))
@@ -298,6 +296,10 @@ class _FormSearch:
         """The fastest; of those that are not worth more parts, or others than the step's own ways, the first."""
         most_s = self._least_s / (1 - WORTH[self.options.level])
         return min(form for form, plan in self.found.items() if plan.predicted.step_time_s <= most_s)
+
+    @property
+    def _fastest(self) -> Form | None:
+        return min(self.found, key=lambda form: (self.found[form].predicted.step_time_s, form), default=None)
 
     @property
     def _least_s(self) -> float:

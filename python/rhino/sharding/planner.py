@@ -64,7 +64,7 @@ class Options:
       prepared: the problem of the graph and its ties, where they were made before (`prepare`).
       smallest: whether, where nothing fits, the smallest plan is looked for: the message names what that needs.
       rival_s: of `plan_in_parts`, the step time of a plan that there is already: slower ones do not matter.
-      costly: of `plan_in_parts`, whether a step is also planned of which memory makes more than a quarter something
+      costly: of `plan_in_parts`, whether a step is also planned of which memory makes more than a third something
         else than computing divided perfectly, by its fastest plans that hold their arguments.
     """
 
@@ -182,11 +182,12 @@ class MeshSearch:
                 held.append(replace(c, best=best))
         return sorted(held, key=lambda c: (c.best.objective, len(c.setting.costs.sizes)))
 
-    def run(self, cutoff_s: float = inf) -> bool:
+    def run(self, cutoff_s: float = inf, quick: bool = False) -> bool:
         """All levels up to the one asked for, each from what the one before found; whether there is a plan.
 
         Args:
           cutoff_s: plans that take longer do not matter.
+          quick: only the first meshes, one axis after the other.
         """
         options, outcome = self.options, self.outcome
         self.cutoff_s = cutoff_s
@@ -198,6 +199,8 @@ class MeshSearch:
             outcome.same = level.same
             meshes = self._meshes(name)
             self._round(dict.fromkeys(meshes), level, level.effort)
+            if quick:
+                break
             free = not (self.small or options.mesh or self.graph.axes)
             if name == "O1" and outcome.ranked and outcome.lost(self.perfect_s) > COSTLY:
                 self._round(dict.fromkeys(meshes), level, AT_ONCE)

@@ -26,7 +26,7 @@ class Solution:
 
     `gap` is how far the predicted step time is above a bound no plan can beat, relatively: all compute divided
     perfectly, and no communication. `costly` is whether the step's fastest plan did not fit, and this one loses more
-    than a quarter of its time to something else than its computing divided perfectly.
+    than a third of its time to something else than its computing divided perfectly.
     """
 
     mesh: tuple[tuple[str, int], ...]

@@ -10,12 +10,12 @@ import microbatch_steps as steps
 import pytest
 
 from rhino.deadline import Deadline
-from rhino.errors import NothingFits
+from rhino.errors import Costly, NothingFits
 from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
 from rhino.program.data import Graph
-from rhino.sharding import Options, plan_sharding
+from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.form_bounds import Form
 from rhino.sharding.parts import plan_in_parts
 
@@ -127,6 +127,30 @@ def test_a_loop_of_the_steps_own_is_as_many_as_it_has() -> None:
 def test_nothing_fits_however_it_is_cut() -> None:
     with pytest.raises(NothingFits, match=r"the smallest plan found, in \d+ micro-batches, needs"):
         plan_in_parts(programs(), CLUSTER, Options(memory_limit=40_000))
+
+
+def test_a_rival_has_to_be_beaten() -> None:
+    limit = 2_000_000
+    form, found = plan_in_parts(programs(), CLUSTER, Options(memory_limit=limit))
+    step_s = found.predicted.step_time_s
+    same = plan_in_parts(programs(), CLUSTER, Options(memory_limit=limit, rival_s=1.01 * step_s))
+    assert (same[0], same[1].states) == (form, found.states)
+    with pytest.raises(Costly, match="no plan of one program that fits takes less") as caught:
+        plan_in_parts(programs(), CLUSTER, Options(memory_limit=limit, rival_s=0.99 * step_s))
+    assert caught.value.least_s == 0.99 * step_s
+
+
+def test_what_memory_costs_too_much_is_refused_where_it_is_asked_to() -> None:
+    def planned(limit: int, costly: bool) -> Solution:
+        return plan_in_parts(programs(), CLUSTER, Options(memory_limit=limit, costly=costly))[1]
+
+    # Activations are most of it, which micro-batches divide; then even arguments have to be, and all else follows.
+    assert not planned(10**9, False).costly
+    tight = planned(2_000_000, True)
+    assert tight.costly
+    with pytest.raises(Costly, match="for want of memory") as caught:
+        planned(810_000, False)
+    assert caught.value.least_s <= planned(810_000, True).predicted.step_time_s
 
 
 def test_the_budget_reaches_it() -> None:

@@ -32,11 +32,11 @@ class PlanParallelism(Pass):
     Ensures: what rhino-plan-sharding or rhino-plan-pipeline ensures. A module that has a mesh is not made a pipeline.
     What lost is among the plan's alternatives, also where there is no such plan: nothing fits, or the step cannot be
     pipelined; any other error of either search is one of this pass. Where plans that merely hold their arguments lose
-    more than a quarter of a step already, the pipeline is looked for first, and one program has to be faster.
+    more than a third of a step already, the pipeline is looked for first, and one program has to be faster.
 
     Options:
       pipelines: "if-needed" looks for pipelines where one program does not fit, or memory makes it lose more than a
-        quarter of its time; "compare" always.
+        third of its time; "compare" always.
       topology, level, mesh, memory-limit, budget, remat: as of rhino-plan-sharding. With a mesh pipelines are not
         looked for. Half of the budget is for one program, where pipelines may follow.
       offload: as of rhino-plan-sharding; "auto" where there is no pipeline either.
@@ -65,53 +65,51 @@ class PlanParallelism(Pass):
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Plan and rewrite. Raises PassError where neither is possible; what the first said, if both fail."""
-        pipelines = not (self.mesh or self.level == "O0" or given_mesh(module))
         deadline = log.session.deadline.sooner(self.budget)
-        kept = to_bytecode(module) if pipelines else b""
-        one = deadline.half(self.pipelines == "compare") if pipelines else deadline
-        try:
-            self._one_program(module, log, one, costly="refuse" if pipelines else "plan")
-        except PassError as error:
-            if isinstance(error.__cause__, Costly):
-                replace_contents(module, kept)
-                self._pipeline_first(module, kept, log, deadline)
-                return
-            if not pipelines or not isinstance(error.__cause__, NothingFits):
-                raise
-            self._instead(module, kept, log, deadline, error)
+        if self.mesh or self.level == "O0" or given_mesh(module):
+            self._one_program(module, log, deadline, self._sharding(self.offload))
             return
-        if pipelines and (self.pipelines == "compare" or _is_costly(module)):
+        kept = to_bytecode(module)
+        half = deadline.half(self.pipelines == "compare")
+        try:
+            self._one_program(module, log, half, self._sharding("none", costly="refuse"))
+        except PassError as error:
+            replace_contents(module, kept)
+            if isinstance(error.__cause__, Costly):
+                self._pipeline_first(module, kept, log, deadline)
+            elif isinstance(error.__cause__, NothingFits):
+                self._instead(module, kept, log, deadline, error)
+            else:
+                raise
+            return
+        if self.pipelines == "compare" or _is_costly(module):
             self._compare(module, kept, log, deadline.with_plan())
 
-    def _one_program(
-        self, module: ir.Module, log: PassLog, deadline: Deadline, rival_s: float = 0.0, costly: str = "plan"
-    ) -> None:
-        # State goes to the hosts where there is no other plan at all.
-        offload = self.offload if costly == "plan" and not rival_s else "none"
-        steps: list[str | Pass] = ["rhino-expose-strided-dims", self._sharding(offload, rival_s, costly)]
-        self.run_pipeline(steps, module, log, replace(log.session, deadline=deadline))
+    def _one_program(self, module: ir.Module, log: PassLog, deadline: Deadline, planned: PlanSharding) -> None:
+        self.run_pipeline(["rhino-expose-strided-dims", planned], module, log, replace(log.session, deadline=deadline))
 
     def _pipeline_first(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline) -> None:
         """A pipeline where memory costs one program much, and one program if that is faster, or there is no other."""
         try:
             self.run_pipeline([self._pipeline()], module, log, replace(log.session, deadline=deadline.half(True)))
-        except PassError as error:
-            if not isinstance(error.__cause__, NoPlan):
+        except PassError as none:
+            if not isinstance(none.__cause__, NoPlan):
                 raise
             replace_contents(module, kept)
             try:
-                self._one_program(module, log, deadline)
-            except PassError as nothing:
-                _add_note(nothing, f"nor is there a pipeline: {first_line(error.message)}")
-                raise
-            _attach(module, _lost(error))
+                self._one_program(module, log, deadline, self._sharding("none"))
+            except PassError as error:
+                if not isinstance(error.__cause__, NothingFits):
+                    raise
+                self._on_hosts(module, kept, log, deadline, error, none)
+                return
+            _attach(module, _lost(none))
             return
-        found = RhinoPlan.of(module)
+        found, pipeline = RhinoPlan.of(module), to_bytecode(module)
         assert found is not None
-        pipeline = to_bytecode(module)
         replace_contents(module, kept)
         try:
-            self._one_program(module, log, deadline.with_plan(), _step_s(found))
+            self._one_program(module, log, deadline.with_plan(), self._sharding("none", _step_s(found)))
         except PassError as error:
             if not isinstance(error.__cause__, NoPlan):
                 raise
@@ -123,24 +121,28 @@ class PlanParallelism(Pass):
         _attach(module, _as_alternative(_named(found), _step_s(found), _peak_bytes(found), best))
 
     def _instead(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline, error: PassError) -> None:
-        """A pipeline where nothing fits without, or state on the hosts where there is none.
-
-        The first error if that is not possible either, with what was found besides.
-        """
-        replace_contents(module, kept)
-        session = replace(log.session, deadline=deadline)
-        lost: list[dict[str, object]] = [{"name": "one program", "why": _in_short(error)}]
+        """A pipeline where nothing fits without, or state on the hosts where there is none."""
         try:
-            self.run_pipeline([self._pipeline()], module, log, session)
-        except PassError as other:
-            if not isinstance(other.__cause__, NoPlan):
+            self.run_pipeline([self._pipeline()], module, log, replace(log.session, deadline=deadline))
+        except PassError as none:
+            if not isinstance(none.__cause__, NoPlan):
                 raise
-            _add_note(error, f"nor is there a pipeline: {first_line(other.message)}")
-            if not self._hosted(module, kept, log, session, error):
-                raise error from error.__cause__
-            lost.append({"name": "pipeline", "why": _in_short(other)})
-        for one in lost:
-            _attach(module, one)
+            self._on_hosts(module, kept, log, deadline, error, none)
+            return
+        _attach(module, {"name": "one program", "why": _in_short(error)})
+
+    def _on_hosts(
+        self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline, error: PassError, none: PassError
+    ) -> None:
+        """State on the hosts where nothing fits without, nor is there a pipeline.
+
+        The error of one program if that is not possible either, with what was found besides.
+        """
+        _add_note(error, f"nor is there a pipeline: {first_line(none.message)}")
+        if not self._hosted(module, kept, log, replace(log.session, deadline=deadline), error):
+            raise error from error.__cause__
+        for name, lost in (("one program", error), ("pipeline", none)):
+            _attach(module, {"name": name, "why": _in_short(lost)})
 
     def _hosted(self, module: ir.Module, kept: bytes, log: PassLog, session: Session, error: PassError) -> bool:
         """Whether one program fits with state on the hosts: then it is planned, else a note of the error says why."""

@@ -68,7 +68,7 @@ class PlanSharding(Pass):
       offload: auto keeps optimizer state in the memory of the hosts where nothing else fits; needed: that is known.
       rival: a plan has to take less.
       costly: refuse raises an error, soon, where the fastest plans do not fit and those that hold their arguments lose
-        more than a quarter of a step to something else than computing divided perfectly.
+        more than a third of a step to something else than computing divided perfectly.
 
     Example:
       ```mlir

@@ -117,7 +117,7 @@ class Search:
     gap: float = told(Float(0), "how far above the proved bound the step time is, relatively (0.1: a tenth)")
     costly: bool = told(
         Bool(),
-        "whether memory makes the step lose more than a quarter of its time to other than computing divided perfectly",
+        "whether memory makes the step lose more than a third of its time to other than computing divided perfectly",
         default=False,
     )
     searched_s: float | None = told(
