@@ -18,6 +18,7 @@ from bench._common import CACHE, Table, gib, main, measure_and_publish, note, pa
 from bench._quality_cases import Case, Model, module
 
 _LOOP = ("--scan", "--remat")
+_F16 = ("--platform", "cuda", "--set", "dtype=float16")
 # How much slower than a wish what is found may be.
 TARGETS = {"O1": 0.02, "O2": 0.005}
 CASES: tuple[Case, ...] = (
@@ -40,6 +41,10 @@ CASES: tuple[Case, ...] = (
     Case(Model("gpt", "175b", 1536, _LOOP), "dgx-h100:128"),
     Case(Model("llama", "llama2-7b", 1024, _LOOP), "dgx-h100:1"),
     Case(Model("llama", "llama2-70b", 1024, _LOOP), "dgx-h100:16"),
+    # Slow links and little memory: what is found is a pipeline in the first two.
+    Case(Model("gpt", "6.7b", 1024, (*_LOOP, *_F16)), "p3.16xlarge:8"),
+    Case(Model("gpt", "39b", 1024, (*_LOOP, *_F16)), "p3.16xlarge:8"),
+    Case(Model("llama", "llama2-7b", 1024, _LOOP), "p3.16xlarge:8"),
 )
 QUICK: tuple[Case, ...] = (Case(Model("mlp", "tiny"), "dgx-h100:1"),)
 

@@ -22,3 +22,8 @@ def nbytes(value_bytes: float) -> str:
 def three_digits(value: float) -> str:
     """A number from 1 up with three digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 stage", "4 stages"."""
+    return f"{number} {what}{'s' if number != 1 else ''}"

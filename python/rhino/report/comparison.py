@@ -315,7 +315,7 @@ def _rows(whole: Comparison, plans: Sequence[ComparedPlan]) -> list[tuple[str, l
         rows.setdefault(name, {})[i] = text
 
     for i, one in enumerate(plans):
-        if one.plan.stages > 1:
+        if one.plan.schedule != "none":
             put("pipeline", i, pipeline_text(one.plan))
         elif one.plan.microbatches > 1:
             put("micro-batches", i, str(one.plan.microbatches))

@@ -69,7 +69,7 @@ def _head(plan: PlanData) -> str:
         ("sent per step", nbytes(sum(plan.predicted.comm_bytes.values()))),
         ("mesh", " | ".join(_mesh(mesh) for mesh in plan.meshes or (plan.mesh,))),
     ]
-    if plan.stages > 1:
+    if plan.schedule != "none":
         facts.append(("pipeline", escape(pipeline_text(plan))))
     elif plan.microbatches > 1:
         facts.append(("micro-batches", str(plan.microbatches)))

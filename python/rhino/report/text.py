@@ -47,7 +47,7 @@ def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
     devices = f"{plan.devices} device{'s' if plan.devices > 1 else ''}"
     head = Text.assemble(("Plan", "bold"), f" for {plan.cluster}, {devices}, level {plan.level}\n")
     head.append(f"mesh  {mesh_text(plan)}" + ("  (outermost first)" if len(plan.mesh) > 1 else ""))
-    if plan.stages > 1:
+    if plan.schedule != "none":
         head.append(f"\npipeline  {pipeline_text(plan)}")
     elif plan.microbatches > 1:
         head.append(f"\nmicro-batches  {plan.microbatches}, one after the other")

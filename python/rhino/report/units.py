@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from rhino.machine.units import three_digits
+from rhino.machine.units import counted, three_digits
 from rhino.plan import PlanData, Sharding, Tensor
 from rhino.program.element_types import dtype_bytes, type_text
 
@@ -48,7 +48,7 @@ def pipeline_text(plan: PlanData) -> str:
     on = f" on {'+'.join(map(str, plan.group_devices))} devices" if plan.meshes else ""
     if plan.groups < plan.stages:
         on = f" on {plan.groups} groups"
-    return f"{plan.stages} stages{on}, {plan.microbatches} micro-batches, {plan.schedule}"
+    return f"{counted(plan.stages, 'stage')}{on}, {plan.microbatches} micro-batches, {plan.schedule}"
 
 
 def device_bytes(tensor: Tensor, plan: PlanData) -> int:

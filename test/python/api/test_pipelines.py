@@ -100,6 +100,24 @@ def test_executable_is_called_like_the_step(trained: dict[str, Any]) -> None:
         executable(trained["batch"])
 
 
+def test_one_stage_in_replicas_is_a_pipeline(trained: dict[str, Any]) -> None:
+    _, train_step = gpt.make_train_step(
+        dataclasses.replace(gpt.PRESETS["tiny"], layers=4, width=32, heads=2, seq_len=16, scan=True)
+    )
+    batch, alone = trained["batch"], trained["init"](trained["key"])
+    step = rhino.parallelize(
+        train_step, cluster="cpu:1", donate_argnums=(0,), stages=1, schedule="1f1b", microbatches=2, mesh=(2,)
+    )
+    plan = step.plan(alone, batch)
+    assert (plan.stages, plan.microbatches, plan.shape_name) == (1, 2, "1 stage of 4x2")
+    assert "pipeline  1 stage, 2 micro-batches, 1f1b" in plan.summary()
+    state = jax.tree.map(jnp.copy, alone)
+    for _ in range(STEPS):
+        state, metrics = step(state, batch)
+        alone, expected = jax.jit(train_step)(alone, batch)
+        assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
+
+
 def test_stages_with_different_numbers_of_devices(tmp_path: Path) -> None:
     config = dataclasses.replace(mlp.PRESETS["tiny"], depth=5)
     init, train_step = mlp.make_train_step(config)

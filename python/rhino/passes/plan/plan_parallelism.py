@@ -254,7 +254,11 @@ def _named(plan: dict[str, object]) -> str:
     if isinstance(groups, list):
         shape = "+".join(str(prod(size for _, size in group)) for group in groups)
     stages, parts = int(str(plan["stages"])), int(str(plan["microbatches"]))
-    return f"{stages} stages of {shape}" if stages > 1 else f"mesh {shape}" + f", {parts} micro-batches" * (parts > 1)
+    if stages > 1:
+        return f"{stages} stages of {shape}"
+    return f"{'mesh' if plan['schedule'] == 'none' else '1 stage of'} {shape}" + f", {parts} micro-batches" * (
+        parts > 1
+    )
 
 
 def _peak_bytes(plan: dict[str, object]) -> int:

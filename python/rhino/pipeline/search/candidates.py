@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rhino.machine import Cluster
+from rhino.machine.units import counted
 from rhino.pipeline.schedule import interleaved_in_flight, warmup_counts
 from rhino.pipeline.search.placement import deal
 
@@ -77,7 +78,7 @@ class Shape:
         each = str(self.width) if len(self.distinct) == 1 else "+".join(map(str, self.widths))
         shape = f"{self.replicas}x{each}" if self.replicas > 1 else each
         on = f" on {self.groups} groups" if self.chunks > 1 else ""
-        return f"{self.stages} stages{on} of {shape}, {self.microbatches} micro-batches"
+        return f"{counted(self.stages, 'stage')}{on} of {shape}, {self.microbatches} micro-batches"
 
 
 def widths(cluster: Cluster, groups: int = 0) -> list[int]:

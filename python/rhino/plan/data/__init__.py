@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rhino.errors import RhinoError
 from rhino.machine.padding import Unsplit
+from rhino.machine.units import counted
 from rhino.pipeline.schedule import SCHEDULES
 from rhino.program.alternative import Alternative
 from rhino.program.kernel_use import KernelUse
@@ -215,11 +216,11 @@ class PlanData:
         """For people: "mesh 2x4", "4 stages of 2x4", "8 stages on 4 groups of 2x4", "3 stages of 3+3+2"."""
         from rhino.sharding.meshes import mesh_name
 
-        if self.stages == 1:
+        if self.schedule == "none":
             return f"mesh {mesh_name(self.mesh)}"
         sizes = self.group_devices if self.meshes else [size for _, size in self.mesh] or [1]
         on = f" on {self.groups} groups" if self.groups < self.stages else ""
-        return f"{self.stages} stages{on} of {('+' if self.meshes else 'x').join(map(str, sizes))}"
+        return f"{counted(self.stages, 'stage')}{on} of {('+' if self.meshes else 'x').join(map(str, sizes))}"
 
     @property
     def module(self) -> str:
