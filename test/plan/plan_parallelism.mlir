@@ -20,7 +20,7 @@
 
 // Both are planned; the one that lost is among the alternatives.
 // BOTH: rhino.plan = {alternatives = [
-// BOTH-SAME: 1 stage of {{.*}} micro-batches
+// BOTH-SAME: stages of {{.*}} micro-batches
 // BOTH-SAME: why = "{{[0-9.]+}}% slower"
 // BOTH-SAME: stages = 1
 

@@ -94,7 +94,7 @@ def test_a_slower_pipeline_is_named_and_not_written(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("rhino.passes.plan.plan_pipeline.write_pipeline", raising(AssertionError("written")))
     plan = planned(COMPARED)
     assert plan.stages == 1
-    (last,) = [a for a in plan.alternatives if "stage" in a.name]
+    (last,) = [a for a in plan.alternatives if "stages" in a.name]
     assert last.step_time_s is not None and last.step_time_s >= plan.predicted.step_time_s
     assert last.peak_bytes is not None and last.peak_bytes > 0
     assert last.why.endswith("% slower")
@@ -118,7 +118,7 @@ def test_micro_batches_in_one_program_come_before_a_pipeline() -> None:
 def test_a_pipeline_says_why_it_is_no_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rhino.passes.plan.plan_sharding.plan_in_parts", whole)
     plan = planned(TIGHT)
-    assert plan.schedule != "none"
+    assert plan.stages > 1
     said = plan_data(plan)["alternatives"][-1]
     assert said["name"] == "one program" and set(said) == {"name", "why"}
     assert said["why"].startswith(

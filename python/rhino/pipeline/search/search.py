@@ -266,8 +266,8 @@ class JointSearch:
         for shape in shapes(
             cluster, self.programs.batch, **asked, shares=options.shares, fewer=options.fewer, uneven=self.uneven
         ):
-            if shape.groups == shape.replicas == 1 and not options.stages:
-                continue  # one stage on all devices: `plan_sharding` searches those
+            if shape.groups == 1 and not options.stages:
+                continue  # one stage is no pipeline: `plan_sharding` searches those
             if options.mesh and sorted(shape.distinct) != sorted(map(prod, options.mesh)):
                 continue
             if any(width % taken for width in shape.distinct):
