@@ -12,6 +12,7 @@ from typing import Any
 
 from rhino.cli import files
 from rhino.errors import RhinoError
+from rhino.machine.units import counted
 from rhino.pipeline.schedule import (
     SCHEDULES,
     PipelineCosts,
@@ -155,8 +156,7 @@ def _print(data: dict[str, Any], costs: PipelineCosts, result: Simulation) -> No
 
     # A pipe has no width: give it the room that the table asks for, so that lines stay whole.
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
-    count = f"{costs.group_count} group{'s' if costs.group_count > 1 else ''}"
-    stages = f"{data['stages']} stage{'s' if data['stages'] > 1 else ''}"
+    count, stages = counted(costs.group_count, "group"), counted(data["stages"], "stage")
     console.print(f"{data['schedule']}: {stages} on {count}, {data['microbatches']} micro-batches", style="bold")
     console.print(
         f"step time {data['step_time']:.6g}, {data['steady_time_per_microbatch']:.6g} per micro-batch in steady state, "

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rhino.errors import RhinoError
-from rhino.machine.units import nbytes, seconds
+from rhino.machine.units import counted, nbytes, seconds
 from rhino.plan import PlanData
 from rhino.program.operations import COLLECTIVES
 from rhino.report import rows
@@ -78,7 +78,7 @@ def _head(plan: PlanData) -> str:
     if plan.statistics != "batch":
         facts.append(("statistics", f"by {escape(plan.statistics)}, not the numbers of one device"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
-    about = f"{plan.devices} device{'s' if plan.devices > 1 else ''} &middot; level {escape(plan.level)}"
+    about = f"{counted(plan.devices, 'device')} &middot; level {escape(plan.level)}"
     return (
         f"<header><h1>Plan for {escape(plan.cluster)}</h1><p>{about}, predicted per step</p><dl>{cells}</dl></header>"
     )

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rhino.machine.units import nbytes, seconds
+from rhino.machine.units import counted, nbytes, seconds
 from rhino.plan import PlanData
 from rhino.report import rows
 from rhino.report.measured import Measured
@@ -44,8 +44,9 @@ def print_summary(plan: PlanData, console: Console, measured: Measured | None = 
 def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
     from rich.text import Text
 
-    devices = f"{plan.devices} device{'s' if plan.devices > 1 else ''}"
-    head = Text.assemble(("Plan", "bold"), f" for {plan.cluster}, {devices}, level {plan.level}\n")
+    head = Text.assemble(
+        ("Plan", "bold"), f" for {plan.cluster}, {counted(plan.devices, 'device')}, level {plan.level}\n"
+    )
     head.append(f"mesh  {mesh_text(plan)}" + ("  (outermost first)" if len(plan.mesh) > 1 else ""))
     if plan.schedule != "none":
         head.append(f"\npipeline  {pipeline_text(plan)}")

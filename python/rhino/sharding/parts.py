@@ -83,18 +83,16 @@ class _FormSearch:
         if not self.options.costly:
             self._refuse_costly()
         # What the step as it is takes within the limit is the bound for all else, and often nothing else can win.
-        self._solve(self.whole, quick=True)
-        if self.plain != self.whole and self._fits(self.plain):
-            self._solve(self.plain, quick=True)
-        if not self._fits(self.whole) and not self._spent:
-            self._climb(0, 2 * self.whole.parts)
+        self._solve(self.bounds.whole, quick=True)
+        if self.bounds.plain != self.bounds.whole and self._fits(self.bounds.plain):
+            self._solve(self.bounds.plain, quick=True)
+        if not self._fits(self.bounds.whole) and not self._spent:
+            self._climb(0, 2 * self.bounds.whole.parts)
             self._descend()
         if not self._spent:
             # What those that are known come to bounds the others.
             self._find_any()
             self._recompute()
-        if len(self.searches) == 1 and not self._is_any:
-            return self.whole, self.searches[self.whole].solution()
         self._tighten()
         if not self.found:
             if self._is_any:
@@ -112,28 +110,28 @@ class _FormSearch:
 
     def _refuse_costly(self) -> None:
         """Raises Costly where memory, which no form needs less of for free, already costs too much of the fastest."""
-        bases = (self.whole, self.plain)
+        bases = (self.bounds.whole, self.bounds.plain)
         least_s = min(self.bounds.free[base].step_time_s for base in bases)
-        if not any(map(self._fits, bases)) and self.bounds.lost(least_s, self.plain) > DEAR:
+        if not any(map(self._fits, bases)) and self.bounds.lost(least_s, self.bounds.plain) > DEAR:
             raise Costly(f"one program that fits takes {least_s:.3g} s or more, for want of memory", least_s)
 
     # --- which are tried ----------------------------------------------------------------------------------------------
 
     def _only(self) -> Form | None:
         """The form that nothing else need be compared with, as its fastest plan fits; begins the searches."""
-        if self.plain != self.whole:
-            if self._search(self.plain) is None:
-                self.bounds.plain = self.whole
-            elif self._fits(self.plain):
+        if self.bounds.plain != self.bounds.whole:
+            if self._search(self.bounds.plain) is None:
+                self.bounds.plain = self.bounds.whole
+            elif self._fits(self.bounds.plain):
                 seconds, launches = self.model.seconds(self.step), self.model.launches(self.step)
-                if self.bounds.computing_s(self.plain) <= perfect_s(seconds, launches, self.cluster.num_devices):
-                    return self.plain
-        self._search(self.whole)
-        return self.whole if self.plain == self.whole and self._fits(self.whole) else None
+                if self.bounds.computing_s(self.bounds.plain) <= perfect_s(seconds, launches, self.cluster.num_devices):
+                    return self.bounds.plain
+        self._search(self.bounds.whole)
+        return self.bounds.whole if self.bounds.plain == self.bounds.whole and self._fits(self.bounds.whole) else None
 
     def _climb(self, way: int, parts: float) -> None:
         """Upwards until the fastest plan of one fits, or more parts save little."""
-        known = Form(self.programs.fewest, way) if way in (0, self.plain.way) else None
+        known = Form(self.programs.fewest, way) if way in (0, self.bounds.plain.way) else None
         least = self.bounds.needed(known) if known else parts
         for count in (self.programs.fewest, *self.programs.counts):
             form = Form(count, way)
@@ -175,7 +173,7 @@ class _FormSearch:
 
     def _recompute(self) -> None:
         """What computes again, each way in as few parts as it may fit in, as long as it can win."""
-        bases = [base for base in dict.fromkeys((self.whole, self.plain)) if not self._fits(base)]
+        bases = [base for base in dict.fromkeys((self.bounds.whole, self.bounds.plain)) if not self._fits(base)]
         # What adds to a base cannot win if it cost nothing; only what loops stack may cost more.
         loops = any(op.name == _LOOP for op in self.step.ops)
         bases = [base for base in bases if loops or self._can_win(base)]
@@ -231,7 +229,7 @@ class _FormSearch:
     @property
     def _spent(self) -> bool:
         """Whether there is a plan, and a further program would be more than is tried."""
-        tried = [len(search.graph.ops) for form, search in self.searches.items() if form != self.whole]
+        tried = [len(search.graph.ops) for form, search in self.searches.items() if form != self.bounds.whole]
         return self._is_any and sum(tried) + len(self.step.ops) > EFFORT[self.options.level]
 
     # --- what is known of those that were not tried -------------------------------------------------------------------
@@ -243,18 +241,10 @@ class _FormSearch:
 
     # --- one of them --------------------------------------------------------------------------------------------------
 
-    @property
-    def whole(self) -> Form:
-        return self.bounds.whole
-
-    @property
-    def plain(self) -> Form:
-        return self.bounds.plain
-
     def _search(self, form: Form) -> MeshSearch | None:
         """The search of a form, begun without the limit; None if the step cannot be cut so."""
         if form not in self.searches:
-            graph = self.step if form == self.whole else self.programs.graph(form.parts, form.way)
+            graph = self.step if form == self.bounds.whole else self.programs.graph(form.parts, form.way)
             if graph is None:
                 return None
             search = self.searches[form] = MeshSearch(graph, self.model, self.options, self._told(form))
@@ -263,7 +253,7 @@ class _FormSearch:
 
     def _told(self, form: Form) -> Progress | None:
         tell = self.progress
-        if form == self.whole or tell is None:
+        if form == self.bounds.whole or tell is None:
             return tell
         return lambda done, total, label: tell(done, total, f"{self._name(form)}, {label}")
 

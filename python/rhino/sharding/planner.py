@@ -147,6 +147,7 @@ class MeshSearch:
         self.outcome = Outcome()
         self.cutoff_s = inf
         self.spent_s: list[float] = []
+        self.begun: set[str] = set()  # levels whose first meshes were searched
         self.solved: Solved = {}
         self.bases: dict[bytes, Bases] = {}
 
@@ -187,7 +188,7 @@ class MeshSearch:
 
         Args:
           cutoff_s: plans that take longer do not matter.
-          quick: only the first meshes, one axis after the other.
+          quick: only the first meshes, with the first level's effort; another run goes on from there.
         """
         options, outcome = self.options, self.outcome
         self.cutoff_s = cutoff_s
@@ -198,7 +199,9 @@ class MeshSearch:
             level = self._level(name)
             outcome.same = level.same
             meshes = self._meshes(name)
-            self._round(dict.fromkeys(meshes), level, level.effort)
+            if name not in self.begun:
+                self.begun.add(name)
+                self._round(dict.fromkeys(meshes), level, level.effort)
             if quick:
                 break
             free = not (self.small or options.mesh or self.graph.axes)

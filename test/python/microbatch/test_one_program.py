@@ -18,6 +18,7 @@ from rhino.program.data import Graph
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.form_bounds import Form
 from rhino.sharding.parts import plan_in_parts
+from rhino.sharding.planner import MeshSearch
 
 CLUSTER = Cluster.load("dgx-h100:1")
 BATCH = 512
@@ -151,6 +152,15 @@ def test_what_memory_costs_too_much_is_refused_where_it_is_asked_to() -> None:
     with pytest.raises(Costly, match="for want of memory") as caught:
         planned(810_000, False)
     assert caught.value.least_s <= planned(810_000, True).predicted.step_time_s
+
+
+def test_nothing_is_said_not_to_fit_that_was_only_looked_at_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick: list[bool] = []
+    run = MeshSearch.run
+    monkeypatch.setattr(MeshSearch, "run", lambda self, cutoff, fast: quick.append(fast) or run(self, cutoff, fast))
+    with pytest.raises(NothingFits):  # of a step that cannot be cut, and is one form
+        plan_in_parts(programs(contrastive), CLUSTER, Options(memory_limit=20_000))
+    assert quick == [True, False]
 
 
 def test_the_budget_reaches_it() -> None:
