@@ -13,7 +13,7 @@
 // TIGHT-SAME: why = "its fastest plan needs 2.39 MiB of 391 KiB; slower within it"
 // TIGHT-SAME: microbatches = 4 : i64
 // What memory costs is so much that pipelines were looked for, too.
-// TIGHT-SAME: search = {candidates = 3 : i64, costly = true
+// TIGHT-SAME: search = {candidates = 4 : i64, costly = true
 // TIGHT-SAME: stages = 1
 // TIGHT: stablehlo.while
 // TIGHT-SAME: rhino.microbatches = {count = 4 : i64}

@@ -17,6 +17,7 @@ from rhino.dialect.pipeline_attributes import (
     RhinoArgument,
     RhinoDistributed,
     RhinoLayouts,
+    RhinoLocalSums,
     RhinoMemory,
     RhinoMicrobatches,
     RhinoPin,
@@ -212,6 +213,7 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
         RhinoRole, RhinoName, RhinoReturned, RhinoHosted, RhinoStage, RhinoLayouts, RhinoMicrobatches,
+        RhinoLocalSums,
         RhinoDistributed, RhinoArgument, RhinoPin,
         RhinoCluster, RhinoPlacement, RhinoConstraint, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast,
         RhinoMemory, RhinoSchedule, RhinoPlan,
@@ -230,6 +232,7 @@ __all__ = [
     "RhinoHosted",
     "RhinoKernel",
     "RhinoLayouts",
+    "RhinoLocalSums",
     "RhinoMemory",
     "RhinoMicrobatches",
     "RhinoMulticast",

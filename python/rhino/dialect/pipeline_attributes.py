@@ -62,6 +62,7 @@ class RhinoMicrobatches(RhinoAttribute):
             "statistics": Field(
                 String(("micro-batch",)), "sums that examples need are of their micro-batch alone", optional=True
             ),
+            "sums": Field(Int(2), "local sums of each value that it adds up; 1 where it is not there", optional=True),
         }
     )
     example = "rhino.microbatches = {count = 8 : i64}"
@@ -70,6 +71,19 @@ class RhinoMicrobatches(RhinoAttribute):
     def check(cls, data: Any, scene: Scene) -> Iterator[str]:
         if scene.op.name != "stablehlo.while":
             yield f"{cls.name} belongs on 'stablehlo.while', not on '{scene.op.name}'"
+
+
+class RhinoLocalSums(RhinoAttribute):
+    """Of an operation that sums a micro-batch's examples: how many local sums it makes, a dimension of its result.
+
+    The operands with examples are reshapes that give a dimension to the local sums. A plan puts the first axis of its
+    mesh, which has as many devices, on it.
+    """
+
+    name = "rhino.local_sums"
+    places = ("op",)
+    schema = Int(2)
+    example = "rhino.local_sums = 8 : i64"
 
 
 class RhinoDistributed(RhinoAttribute):

@@ -13,7 +13,7 @@ from typing import Any
 from jaxlib.mlir import ir, passmanager
 
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoKernel
+from rhino.dialect.attributes import RhinoKernel, RhinoLocalSums
 from rhino.dialect.context import copied
 from rhino.dialect.locations import argument_name, location_text
 from rhino.dialect.memories import host_kind, is_host, placed_in
@@ -32,6 +32,7 @@ from rhino.ir import manual
 from rhino.ir.collectives import KINDS, Axes
 from rhino.ir.diagnostics import PassError
 from rhino.ir.kernel_calls import RULE, kernel_of, read_rule, rule_of
+from rhino.ir.local_sums import read_local_sums
 from rhino.ir.pins import read_pins
 from rhino.ir.rules import dimension_numbers, offered
 from rhino.machine.model import rate_name
@@ -197,6 +198,8 @@ class _Importer:
                 graph.hosted.update(tie)
         if RhinoKernel.name in op.attributes:
             self.kernel(op, record)
+        if RhinoLocalSums.name in op.attributes:
+            read_local_sums(op, record, graph, self.ids)
         self.pins(op, record)
         record.flops = self.flops(op, record)
         record.region_end = len(graph.ops)

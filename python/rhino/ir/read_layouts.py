@@ -13,6 +13,7 @@ from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoConstraint
 from rhino.dialect.context import copied
 from rhino.ir.import_graph import import_graph, number_program
+from rhino.ir.local_sums import grouping
 from rhino.program.data import Dims, Graph
 from rhino.program.operations import CONSTRAINTS
 from rhino.sharding.replay import UnreadableError, Written
@@ -111,6 +112,8 @@ class _Layouts:
     def _reads(self) -> Iterator[tuple[tuple[int, int], Dims]]:
         for number, op in enumerate(self.ops):
             for slot, v in enumerate(op.operands):
+                reshape = grouping(op, slot)
+                v = v if reshape is None else reshape.operands[0]
                 if v in self.copies:
                     yield (number, slot), self.copies[v]
 

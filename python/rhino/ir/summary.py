@@ -40,7 +40,7 @@ def summarise(
     cluster: Cluster,
     solution: Solution | Propagated,
     missed: Sequence[Unsplit] = (),
-    microbatches: int = 1,
+    microbatches: tuple[int, int] = (1, 1),
     statistics: str = "batch",
     again: Recomputation | None = None,
 ) -> None:
@@ -48,7 +48,8 @@ def summarise(
 
     Args:
       missed: dimensions that would be split if their sizes divided.
-      microbatches: into how many the step was cut, and `statistics` of which examples its sums are.
+      microbatches: into how many the step was cut, and how many local sums of each value these add up; `statistics`
+        of which examples its sums are.
       again: what the planner has it compute again.
     """
     kernels = [write(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
@@ -62,7 +63,8 @@ def summarise(
             "cluster": cluster.name,
             "mesh": [[axis, size] for axis, size in solution.mesh],
             "stages": 1,
-            "microbatches": microbatches,
+            "microbatches": microbatches[0],
+            **({"local_sums": microbatches[1]} if microbatches[1] > 1 else {}),
             "schedule": "none",
             "predicted": {
                 "step_time_s": predicted.step_time_s,

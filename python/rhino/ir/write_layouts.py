@@ -18,6 +18,7 @@ from rhino.dialect import sdy as sdy_attributes
 from rhino.dialect.attributes import RhinoConstraint
 from rhino.ir.import_graph import number_program
 from rhino.ir.kernel_calls import kernel_of, write_kernel
+from rhino.ir.local_sums import grouping
 from rhino.ir.meshes import MESH, put_away
 from rhino.ir.read_layouts import laying_out
 from rhino.ir.spread import spread
@@ -95,7 +96,8 @@ class Writer:
             changed: dict[tuple[ir.Value, ir.Block], ir.Value] = {}  # another writer may have changed what is read
             for at, slot in copy.readers:
                 if self.mine(at):
-                    reader, given = self.ops[at], self.ops[at].operands[slot]
+                    reader, slot = self._reader(at, slot)
+                    given = reader.operands[slot]
                     # A copy made for a reader before this one in its block, or in one around it, dominates this one.
                     before = (changed.get((given, block)) for block in _blocks_around(reader))
                     made = next((value for value in before if value is not None), None)
@@ -111,10 +113,16 @@ class Writer:
                 RhinoConstraint.attach(conversion, "copy")
         for at, slot in self.solution.loose:
             if self.mine(at):
-                reader = self.ops[at]
-                whole = ((),) * len(self.graph.values[self.graph.ops[at].operands[slot]].shape)
+                (reader, slot), read = self._reader(at, slot), self.graph.ops[at].operands[slot]
+                whole = ((),) * len(self.graph.values[read].shape)
                 with self.module.context, reader.location, ir.InsertionPoint(reader):
                     reader.operands[slot] = self._through(reader.operands[slot], [whole])
+
+    def _reader(self, at: int, slot: int) -> tuple[ir.Operation, int]:
+        """The operation, and its operand, where an op of the graph reads: before it groups examples, if it does."""
+        reader = self.ops[at]
+        reshape = grouping(reader, slot)
+        return (reader, slot) if reshape is None else (reshape, 0)
 
     def _returns(self) -> Iterator[ir.Value]:
         """Writes the ways to the layouts of results, but for the last steps, which those of @main's results say.

@@ -147,6 +147,8 @@ class Op:
     buffer: operand, block arguments, yielded value and result. `tag` is what else tells ops of one name apart: "splat"
     or "dense", the kinds of a reduction, the target of a call.
     A manual computation is one op, with a rule of its own; what is inside it is in `manual`.
+    `local` is the factor of the rule that are the local sums it makes, -1 for none: it reads examples as they are
+    before a reshape (tag "apart") gives these a dimension.
     """
 
     index: int
@@ -164,6 +166,7 @@ class Op:
     iterations: int = 0
     kernel: Kernel | None = None
     manual: Manual | None = None
+    local: int = -1
 
 
 # Roles of what a step keeps and returns.

@@ -19,6 +19,8 @@ WINDOWED = stablehlo("reduce_window select_and_scatter")
 HEAVY = CONTRACTIONS | WINDOWED | stablehlo("gather scatter sort fft cholesky triangular_solve")
 # What they make follows from nothing.
 SOURCES = stablehlo("constant iota")
+# The tag of a reshape that only takes apart what the operation behind it reads as it was.
+APART = "apart"
 BRANCHES = stablehlo("case if")
 # Their regions are programs; those of others are scalar combiners.
 NESTING = BRANCHES | stablehlo("while")

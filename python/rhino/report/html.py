@@ -16,7 +16,7 @@ from rhino.plan import PlanData
 from rhino.program.operations import COLLECTIVES
 from rhino.report import rows
 from rhino.report.measured import Measured
-from rhino.report.units import mesh_text, pipeline_text
+from rhino.report.units import mesh_text, microbatches_text, pipeline_text
 
 
 def page(plan: PlanData, measured: Measured | None = None) -> str:
@@ -72,7 +72,7 @@ def _head(plan: PlanData) -> str:
     if plan.schedule != "none":
         facts.append(("pipeline", escape(pipeline_text(plan))))
     elif plan.microbatches > 1:
-        facts.append(("micro-batches", str(plan.microbatches)))
+        facts.append(("micro-batches", microbatches_text(plan)))
     if plan.recomputation is not None:
         facts.append(("computed again", escape(plan.recomputation.name)))
     if plan.statistics != "batch":

@@ -10,7 +10,7 @@ from rhino.machine.units import counted, nbytes, seconds
 from rhino.plan import PlanData
 from rhino.report import rows
 from rhino.report.measured import Measured
-from rhino.report.units import mesh_text, pipeline_text
+from rhino.report.units import mesh_text, microbatches_text, pipeline_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -51,7 +51,7 @@ def _parts(plan: PlanData, measured: Measured | None) -> list[RenderableType]:
     if plan.schedule != "none":
         head.append(f"\npipeline  {pipeline_text(plan)}")
     elif plan.microbatches > 1:
-        head.append(f"\nmicro-batches  {plan.microbatches}, one after the other")
+        head.append(f"\nmicro-batches  {microbatches_text(plan)}")
     if plan.recomputation is not None:
         head.append(f"\ncomputed again  {plan.recomputation.name}")
     if plan.statistics != "batch":

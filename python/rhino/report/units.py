@@ -51,6 +51,12 @@ def pipeline_text(plan: PlanData) -> str:
     return f"{counted(plan.stages, 'stage')}{on}, {plan.microbatches} micro-batches, {plan.schedule}"
 
 
+def microbatches_text(plan: PlanData) -> str:
+    """Those of one program, and what becomes of what they add up: "16, one after the other, in 8 local sums"."""
+    local = f", in {plan.local_sums} local sums" if plan.local_sums > 1 else ""
+    return f"{plan.microbatches}, one after the other{local}"
+
+
 def device_bytes(tensor: Tensor, plan: PlanData) -> int:
     """Bytes of one device's part of a tensor."""
     sizes = dict(plan.meshes[tensor.stages[0]] if plan.meshes and tensor.stages else plan.mesh)

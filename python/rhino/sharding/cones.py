@@ -12,7 +12,7 @@ from math import gcd
 from rhino.program.data import Graph, Op
 from rhino.program.disjoint import DisjointSets
 from rhino.program.fusion import is_invariant
-from rhino.program.operations import CONSTRAINTS, HEAVY, SOURCES
+from rhino.program.operations import APART, CONSTRAINTS, HEAVY, SOURCES
 from rhino.sharding.problem import Node, Problem, leading
 from rhino.sharding.uneven import mark
 from rhino.sharding.updates import Update, updates
@@ -72,7 +72,7 @@ class _ProblemBuilder:
         values = graph.values
         free = [not value.elements for value in values]
         for op in graph.ops:
-            if op.name in SOURCES:
+            if op.name in SOURCES or op.tag == APART:
                 free[op.results[0]] = True
             elif (
                 op.rule is not None
@@ -126,9 +126,9 @@ class _ProblemBuilder:
 
     def _role(self, op: Op) -> str:
         values = self.graph.values
-        if op.ties or op.name in SOURCES:
+        if op.ties or op.name in SOURCES or op.tag == APART:
             return "none"
-        if op.name in _OWN or op.rule is None or op.kernel is not None:
+        if op.local >= 0 or op.name in _OWN or op.rule is None or op.kernel is not None:
             return "heavy"
         if op.name == "stablehlo.reduce" and not op.rule.replicate:
             return "reduce"

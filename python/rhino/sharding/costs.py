@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rhino.machine.collectives import CommModel
 from rhino.machine.roofline import HeavyTimes, perfect_s
-from rhino.program.data import Manual
+from rhino.program.data import Op
 from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes
 from rhino.program.operations import CONTRACTIONS
@@ -21,6 +21,7 @@ from rhino.program.products import Factors
 from rhino.sharding.combining import ALONE, Combined, shared_seconds
 from rhino.sharding.filled import Filled
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, shards, stacked
+from rhino.sharding.local_sums import LOCAL_AXIS, local_states
 from rhino.sharding.manual import Inside, open_states, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
 from rhino.sharding.scratch import Scratch, copied_wide, held, scratch
@@ -114,16 +115,20 @@ class Costs:
     def open_states(self, k: int, axis: int) -> Sequence[int]:
         """The states that an axis of the mesh may have in class k, whatever their sizes."""
         node = self.problem.nodes[self.quotient.nodes[k]]
-        manual = self._manual(node)
-        return range(node.states) if manual is None else open_states(manual, node, self.names[axis])
+        op = self._op_of(node)
+        if op is None or (op.manual is None and op.local < 0):
+            return range(node.states)
+        return open_states(op.manual, node, self.names[axis]) if op.manual else local_states(op, node, self.sizes, axis)
 
     def is_taken(self, k: int, axis: int) -> bool:
-        """Whether class k is a manual computation that takes an axis of the mesh."""
-        manual = self._manual(self.problem.nodes[self.quotient.nodes[k]])
-        return manual is not None and any(name == self.names[axis] for name, _ in manual.taken)
+        """Whether class k is a manual computation that takes an axis of the mesh, or makes local sums on it."""
+        op = self._op_of(self.problem.nodes[self.quotient.nodes[k]])
+        if op is None or op.manual is None:
+            return op is not None and op.local >= 0 and axis == LOCAL_AXIS
+        return any(name == self.names[axis] for name, _ in op.manual.taken)
 
-    def _manual(self, node: Node) -> Manual | None:
-        return self.problem.graph.ops[node.ops[0]].manual if node.kind == "op" else None
+    def _op_of(self, node: Node) -> Op | None:
+        return self.problem.graph.ops[node.ops[0]] if node.kind == "op" else None
 
     def convert(
         self,

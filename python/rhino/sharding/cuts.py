@@ -49,6 +49,10 @@ class MemoryRow:
     returned: dict[tuple[int, bool], int]
     fixed: int
 
+    def loosened(self) -> MemoryRow:
+        """The same right at the limit."""
+        return replace(self, room=self.room / AIM)
+
     def before(self, parts: int) -> MemoryRow:
         """What must hold before axes are placed that split all that decisions divide into so many parts at best."""
         return replace(self, room=self.fixed + (self.room - self.fixed) * parts)

@@ -20,10 +20,14 @@ from rhino.sharding.time_model import ProgramTimes, TimeModel
 
 @dataclass(frozen=True, slots=True, order=True)
 class Form:
-    """Into how many parts of the batch a step is cut, and the number of its way to recompute; 0 keeps all."""
+    """Into how many parts of the batch a step is cut, and the number of its way to recompute; 0 keeps all.
+
+    What it adds up over the parts are so many local `sums` each.
+    """
 
     parts: int
     way: int = 0
+    sums: int = 1
 
 
 class StepInParts(Protocol):
@@ -52,7 +56,7 @@ class StepInParts(Protocol):
     def way(self, number: int) -> Way:
         """One of them; the first and the plain one are known before the others."""
 
-    def graph(self, parts: int, way: int = 0) -> Graph | None:
+    def graph(self, parts: int, way: int = 0, sums: int = 1) -> Graph | None:
         """The step in one of its forms; None if it cannot be cut so."""
 
 
@@ -114,10 +118,13 @@ class FormBounds:
         again_s, base = self.again_s(form.way), self.base(form.way)
         assert base is not None
         for other in self.free:
-            if other.parts <= form.parts and other.way in (base.way, form.way):
+            if other.parts <= form.parts and other.way in (base.way, form.way) and other.sums in (1, form.sums):
                 more_s = again_s if other.way != form.way else 0.0
                 beside = 1 - WON * self.model.window if more_s > 0 else 1.0
-                bounds.append(max(self.free[other].step_time_s + beside * more_s, self.computing_s(other) + more_s))
+                bounds.append(self.computing_s(other) + more_s)
+                # With local sums a plan may send less.
+                if other.sums == form.sums:
+                    bounds.append(self.free[other].step_time_s + beside * more_s)
         return max(bounds)
 
     def again_s(self, way: int) -> float:

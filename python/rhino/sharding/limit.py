@@ -50,6 +50,7 @@ class _Cutting:
         self.setting, self.limit, self.first, self.known = setting, limit, first, known
         self.cuts: list[MemoryRow] = []
         self.best: Descent | None = None
+        self.loose = False
         self.over = self.smallest = first
         self.judge(first)
 
@@ -58,6 +59,10 @@ class _Cutting:
             return self.best
         while self.goes_on() and self.best is None:
             found = self.one_by_one()
+            if found is None and not self.loose:
+                # What no plan meets a little below the limit, one may right at it.
+                self.loose, self.cuts = True, [cut.loosened() for cut in self.cuts]
+                found = self.one_by_one()
             if found is None or found.states == self.over.states:
                 break
             self.judge(found)
@@ -97,7 +102,8 @@ class _Cutting:
                 self.best = judged
         else:
             self.over = judged
-            self.cuts.append(cut_at(costs, found.states, life, used.at, self.limit.nbytes))
+            cut = cut_at(costs, found.states, life, used.at, self.limit.nbytes)
+            self.cuts.append(cut.loosened() if self.loose else cut)
         return fits
 
 

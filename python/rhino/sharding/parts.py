@@ -17,6 +17,7 @@ from rhino.machine.units import nbytes
 from rhino.program.alternative import Alternative
 from rhino.sharding.form_bounds import Form, FormBounds, StepInParts
 from rhino.sharding.levels import DEAR
+from rhino.sharding.meshes import mesh_shapes
 from rhino.sharding.outcome import Progress, as_alternative
 from rhino.sharding.planner import OUT_OF_TIME, MeshSearch, Options
 from rhino.sharding.solution import Solution
@@ -93,6 +94,7 @@ class _FormSearch:
             # What those that are known come to bounds the others.
             self._find_any()
             self._recompute()
+            self._sum_locally()
         self._tighten()
         if not self.found:
             if self._is_any:
@@ -129,13 +131,14 @@ class _FormSearch:
         self._search(self.bounds.whole)
         return self.bounds.whole if self.bounds.plain == self.bounds.whole and self._fits(self.bounds.whole) else None
 
-    def _climb(self, way: int, parts: float) -> None:
+    def _climb(self, way: int, parts: float, sums: int = 1) -> None:
         """Upwards until the fastest plan of one fits, or more parts save little."""
-        known = Form(self.programs.fewest, way) if way in (0, self.bounds.plain.way) else None
+        known = Form(self.programs.fewest, way) if way in (0, self.bounds.plain.way) and sums == 1 else None
         least = self.bounds.needed(known) if known else parts
         for count in (self.programs.fewest, *self.programs.counts):
-            form = Form(count, way)
-            if count < least or form == known:
+            form = Form(count, way, sums)
+            # Every local sum has examples of each part.
+            if count < least or form == known or self._examples // count % sums:
                 continue
             if not self._can_win(form):
                 break
@@ -151,16 +154,17 @@ class _FormSearch:
                 break
             least = self.bounds.needed(form)
 
-    def _descend(self, way: int = 0) -> None:
+    def _descend(self, way: int = 0, sums: int = 1) -> None:
         """From the fewest parts whose fastest plan fits to fewer, as long as theirs do."""
-        fit = [form.parts for form, free in self.bounds.free.items() if form.way == way and free.fits]
+        known = self.bounds.free.items()
+        fit = [form.parts for form, free in known if (form.way, form.sums) == (way, sums) and free.fits]
         if not fit:
             return
         parts = min(fit)
         for fewer in reversed((self.programs.fewest, *self.programs.counts)):
-            form = Form(fewer, way)
+            form = Form(fewer, way, sums)
             # Half as many, or what comes next to that.
-            if 2 * fewer > parts or form in self.bounds.free:
+            if 2 * fewer > parts or form in self.bounds.free or self._examples // fewer % sums:
                 continue
             if not self._can_win(form):
                 return
@@ -173,23 +177,26 @@ class _FormSearch:
 
     def _recompute(self) -> None:
         """What computes again, each way in as few parts as it may fit in, as long as it can win."""
-        bases = [base for base in dict.fromkeys((self.bounds.whole, self.bounds.plain)) if not self._fits(base)]
-        # What adds to a base cannot win if it cost nothing; only what loops stack may cost more.
-        loops = any(op.name == _LOOP for op in self.step.ops)
-        bases = [base for base in bases if loops or self._can_win(base)]
-        if not bases:
-            return  # the ways need not be known
-        ways = [way for way in range(1, len(self.programs.ways)) if self.bounds.base(way) in bases]
-        firsts = {way: self.bounds.first_parts(way) for way in ways}
+        firsts = {way: self.bounds.first_parts(way) for way in self._open_ways() if way}
         most = (self.programs.fewest, *self.programs.counts)[-1]
+        last = max(firsts, default=0)
         order = sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way)), way))
         for way in order:
             if self._late():
                 return
-            if firsts[way] > most and (self._is_any or way != ways[-1]):
+            if firsts[way] > most and (self._is_any or way != last):
                 continue
             self._climb(way, min(firsts[way], most))
             self._descend(way)
+
+    def _open_ways(self) -> list[int]:
+        """Those that add to a base, the step as it is or the plain one, that does not fit; and these bases."""
+        bases = [base for base in dict.fromkeys((self.bounds.whole, self.bounds.plain)) if not self._fits(base)]
+        # What adds to a base cannot win if it cost nothing; only what loops stack may cost more.
+        loops = any(op.name == _LOOP for op in self.step.ops)
+        bases = [base for base in bases if loops or self._can_win(base)]
+        # Without any the ways need not be known.
+        return [way for way in range(len(self.programs.ways)) if self.bounds.base(way) in bases] if bases else []
 
     def _fewer(self) -> None:
         """From the best plan to fewer parts under the limit, half as many each time, as long as that is faster."""
@@ -197,7 +204,7 @@ class _FormSearch:
         while best != self._best and not self._late():
             best = self._best
             counts = (self.programs.fewest, *self.programs.counts)
-            form = next((Form(n, best.way) for n in reversed(counts) if 2 * n <= best.parts), None)
+            form = next((Form(n, best.way, best.sums) for n in reversed(counts) if 2 * n <= best.parts), None)
             if form is None or form in self.bounds.free or not self._can_win(form) or self._search(form) is None:
                 return
             self._solve(form)
@@ -211,6 +218,41 @@ class _FormSearch:
                     self._search(form)
         self._tighten()
 
+    def _sum_locally(self) -> None:
+        """Every way with local sums, of as many as an axis has devices: nothing is sent for them before the last part.
+
+        More parts cost less so, and what computes less again may win.
+        """
+        counts = (self.programs.fewest, *self.programs.counts)
+        ways = self._open_ways() if counts[-1] > 1 and not self._spent else []
+        for sums in self._local_counts():
+            most = max((n for n in counts if self._examples // n % sums == 0), default=1)
+            firsts = {way: min(most, max(2, self.bounds.first_parts(way))) for way in ways}
+            for way in sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way, sums)), way)):
+                if self._late():
+                    return
+                self._climb(way, firsts[way], sums)
+                self._descend(way, sums)
+
+    @property
+    def _examples(self) -> int:
+        """How many there are to be cut into parts."""
+        return (self.programs.fewest, *self.programs.counts)[-1]
+
+    def _local_counts(self) -> list[int]:
+        """Sizes of a first axis that are tried: as many as there are hosts, and those of the fastest plans so far.
+
+        Of one host that are its devices.
+        """
+        if self.step.axes:
+            return []  # the program has a use of its own for the first axis
+        hosts = self.cluster.num_devices // self.cluster.domain
+        tried = {hosts if hosts > 1 else self.cluster.num_devices}
+        tried.update(search.fastest_mesh[0][1] for form, search in self.searches.items() if form.parts > 1)
+        given = self.options.mesh
+        shapes = [given] if given else mesh_shapes(self.cluster, self.options.level)
+        return sorted(tried.intersection(shape[0] for shape in shapes) - {1})
+
     def _find_any(self) -> None:
         """A plan under the limit, if there is none: of what needs least, which is the most likely to fit at all."""
         for form in sorted(self.bounds.free, reverse=True):
@@ -220,11 +262,21 @@ class _FormSearch:
     def _tighten(self) -> None:
         """Under the limit, and in full: the most promising first, while they can win."""
         self._find_any()
-        worth = 1 - WORTH[self.options.level]
-        for form in sorted(self.bounds.free, key=lambda f: (self.bounds.free[f].step_time_s, f)):
-            can_win = self.bounds.free[form].step_time_s <= worth * self._least_s or form == self._fastest
-            if can_win and form not in self.solved and not self._late():
+        for form in self._promising:
+            if form not in self.found and form not in self.lost and self._may_win(form):
+                self._solve(form, quick=True)
+        for form in self._promising:
+            if form not in self.solved and (self._may_win(form) or (form == self._fastest and not self._late())):
                 self._solve(form)
+
+    @property
+    def _promising(self) -> list[Form]:
+        """The forms that were begun, those first whose fastest plans are the fastest."""
+        return sorted(self.bounds.free, key=lambda f: (self.bounds.free[f].step_time_s, f))
+
+    def _may_win(self, form: Form) -> bool:
+        worth = 1 - WORTH[self.options.level]
+        return self.bounds.free[form].step_time_s <= worth * self._least_s and not self._late()
 
     @property
     def _spent(self) -> bool:
@@ -244,10 +296,11 @@ class _FormSearch:
     def _search(self, form: Form) -> MeshSearch | None:
         """The search of a form, begun without the limit; None if the step cannot be cut so."""
         if form not in self.searches:
-            graph = self.step if form == self.bounds.whole else self.programs.graph(form.parts, form.way)
+            graph = self.step if form == self.bounds.whole else self.programs.graph(form.parts, form.way, form.sums)
             if graph is None:
                 return None
-            search = self.searches[form] = MeshSearch(graph, self.model, self.options, self._told(form))
+            options = replace(self.options, sums=form.sums)
+            search = self.searches[form] = MeshSearch(graph, self.model, options, self._told(form))
             self.bounds.add(form, search.free(), search.times)
         return self.searches[form]
 
@@ -315,4 +368,5 @@ class _FormSearch:
 
     def _name(self, form: Form) -> str:
         parts = f"{form.parts} micro-batches" if form.parts > 1 else "1 micro-batch"
+        parts += f", {form.sums} local sums" if form.sums > 1 else ""
         return f"{parts}, computing again {self.programs.way(form.way).told.name}" if form.way else parts

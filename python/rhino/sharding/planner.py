@@ -26,6 +26,7 @@ from rhino.sharding.evaluate import memory
 from rhino.sharding.infeasible import explain
 from rhino.sharding.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, SearchLevel
 from rhino.sharding.limit import Limit, smallest, within
+from rhino.sharding.local_sums import LOCAL_AXIS
 from rhino.sharding.meshes import (
     Mesh,
     checked_axes,
@@ -63,6 +64,7 @@ class Options:
       life: when values live, and how often each is held at once; `lifetimes(graph)` by default.
       prepared: the problem of the graph and its ties, where they were made before (`prepare`).
       smallest: whether, where nothing fits, the smallest plan is looked for: the message names what that needs.
+      sums: of how many devices the first axis has to be, for the program's local sums; 1 where it has none.
       rival_s: of `plan_in_parts`, the step time of a plan that there is already: slower ones do not matter.
       costly: of `plan_in_parts`, whether a step is also planned of which memory makes more than a third something
         else than computing divided perfectly, by its fastest plans that hold their arguments.
@@ -78,6 +80,7 @@ class Options:
     smallest: bool = True
     rival_s: float = inf
     costly: bool = True
+    sums: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,11 @@ class MeshSearch:
         self.outcome.met.update((c.mesh, c) for c in found)
         return FreePlan(least_s, least.peak_bytes, least.argument_bytes, self.limit.nbytes, tight)
 
+    @property
+    def fastest_mesh(self) -> Mesh:
+        """That of the fastest plan if memory were no matter."""
+        return min(self.outcome.met.values(), key=lambda c: (c.best.objective, c.name)).mesh
+
     def _fastest(self, found: list[MeshCandidate], level: SearchLevel) -> tuple[float, Memory]:
         """Seconds of the first, and what the smallest as fast needs: of plans as fast one that fits is enough."""
         least_s = found[0].best.objective
@@ -208,7 +216,7 @@ class MeshSearch:
             if name == "O1" and outcome.ranked and outcome.lost(self.perfect_s) > COSTLY:
                 self._round(dict.fromkeys(meshes), level, AT_ONCE)
                 # What one host sends much of, several may.
-                while free and (wider := outcome.wider()) is not None:
+                while free and (wider := outcome.wider()) is not None and self._suits(wider):
                     self._round({wider: None}, level, AT_ONCE)
             # A third axis saves communication, and what several devices compute alike.
             if free and outcome.ranked and outcome.lost(self.perfect_s) > level.worth:
@@ -223,6 +231,12 @@ class MeshSearch:
 
     def _meshes(self, level: str) -> list[Mesh]:
         """Those that a level tries first."""
+        return [mesh for mesh in self._all_meshes(level) if self._suits(mesh)]
+
+    def _suits(self, mesh: Mesh) -> bool:
+        return self.options.sums in (1, mesh[LOCAL_AXIS][1])
+
+    def _all_meshes(self, level: str) -> list[Mesh]:
         own, cluster, given = self.graph.axes, self.cluster, self.options.mesh
         if given:
             if self.options.axes:
@@ -292,6 +306,7 @@ class MeshSearch:
 
     def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
+        starts = {mesh: start for mesh, start in starts.items() if self._suits(mesh)}
         self.steps.begin(2 * len(starts))
         # Best first: the others have the better reason to be given up.
         order = self._unlimited(starts, level, effort)

@@ -129,7 +129,7 @@ def _node_label(problem: Problem, n: int) -> object:
     node = problem.nodes[n]
     if node.kind == "op":
         op = graph.ops[node.ops[0]]
-        return ("op", op.name, op.rule, op.trips, op.flops, node.factors, node.uneven, op.kernel, op.manual)
+        return ("op", op.name, op.rule, op.trips, op.flops, node.factors, node.uneven, op.kernel, op.manual, op.local)
     members = tuple((graph.values[v].shape, graph.values[v].dtype, problem.classes[v]) for v in node.members)
     ops = tuple((graph.ops[o].name, graph.ops[o].trips) for o in node.ops)
     losses = tuple((c, graph.values[v].shape, graph.ops[o].name) for c, v, o in problem.losses.get(n, ()))

@@ -223,7 +223,9 @@ def _valid_factors(op: Op) -> tuple[int, ...]:
         if size <= 1 or f in rule.replicate or f in rule.permutation:
             continue
         places = [dim for m in (*rule.operands, *rule.results) for dim in m if f in dim]
-        if places and all(leading(rule, dim) == f for dim in places):
+        # Local sums are on an axis of their own: what is behind them in a dimension comes first on others.
+        outer = () if f == op.local else (op.local,)
+        if places and all(leading(rule, tuple(g for g in dim if g not in outer)) == f for dim in places):
             chosen.append(f)
     return tuple(chosen)
 

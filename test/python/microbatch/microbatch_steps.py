@@ -63,9 +63,9 @@ def module_after(text: str, *passes: str) -> ir.Module:
     return module
 
 
-def split(text: str, count: int) -> str:
-    """The step over micro-batches."""
-    return text_of(text, f"rhino-split-microbatch{{count={count}}}")
+def split(text: str, count: int, sums: int = 1) -> str:
+    """The step over micro-batches, with so many local sums."""
+    return text_of(text, f"rhino-split-microbatch{{count={count} sums={sums}}}")
 
 
 def run(text: str, arguments: Sequence[Any]) -> list[np.ndarray]:

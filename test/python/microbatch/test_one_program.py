@@ -122,7 +122,7 @@ def test_a_loop_of_the_steps_own_is_as_many_as_it_has() -> None:
     assert (given.own, given.counts) == (4, ())
     assert given.graph(4) is given.graph(1) is given.whole
     assert given.graph(2) is None
-    assert "has a loop over 4 micro-batches of its own" in given.refused[2].message
+    assert "has a loop over 4 micro-batches of its own" in given.refused[2, 1].message
 
 
 def test_nothing_fits_however_it_is_cut() -> None:

@@ -17,6 +17,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.context import make_context, parse_text
+from rhino.passes.pass_manager import PipelineError
 
 F32 = jnp.float32
 
@@ -41,6 +42,12 @@ def check(
     want = evaluate(text, flat)
     for count in counts:
         steps.agree(evaluate(steps.split(text, count), flat), want)
+        try:
+            local = steps.split(text, count, 2)
+        except PipelineError as refused:
+            assert "can be 2 local sums" in str(refused)
+        else:
+            steps.agree(evaluate(local, flat), want)
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)

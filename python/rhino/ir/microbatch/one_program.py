@@ -36,7 +36,7 @@ class OneProgram:
     `statistics`: as of rhino-split-microbatch. `parts`: those asked for, 0 for any number. `chooses`: whether there are
     ways to recompute besides the step's own. `hosted`: of how many updates the hosts keep the state, in whatever form,
     besides those that they keep already; None where they keep none. `refused` says why it could not be cut into
-    some number of parts.
+    some number of parts with so many local sums.
     """
 
     module: ir.Module
@@ -45,7 +45,7 @@ class OneProgram:
     parts: int = 0
     chooses: bool = False
     hosted: int | None = None
-    refused: dict[int, PassError] = field(default_factory=dict)
+    refused: dict[tuple[int, int], PassError] = field(default_factory=dict)
 
     @property
     def fewest(self) -> int:
@@ -108,8 +108,8 @@ class OneProgram:
         found = own_loop(self.module, self.whole)
         return found.trips if isinstance(found, Accumulation) else 0
 
-    def graph(self, parts: int, way: int = 0) -> Graph | None:
-        """The program as a loop over so many parts, with what a way computes again.
+    def graph(self, parts: int, way: int = 0, sums: int = 1) -> Graph | None:
+        """The program as a loop over so many parts, with what a way computes again, and so many local sums.
 
         Of 1, and of as many as the step has itself, it is not cut. None if it cannot be, for the reason in `refused`.
         """
@@ -119,7 +119,8 @@ class OneProgram:
                 return self.whole
             if self._undone and way == self.plain:
                 return self._undone[1].graph
-        if not whole and (parts in self.refused or len(self.refused) >= _ATTEMPTS):
+        alike = [parts for parts, tried in self.refused if (tried > 1) == (sums > 1)]
+        if not whole and ((parts, sums) in self.refused or len(alike) >= _ATTEMPTS):
             return None
         copy = self._copy()
         if way:
@@ -128,21 +129,21 @@ class OneProgram:
                 copy = _read(self._undone[0])
             if told.policy != KEEP.told.policy:
                 recompute(copy, told.policy, told.count)
-        if not whole and not self._cut(copy, parts):
+        if not whole and not self._cut(copy, parts, sums):
             return None
         if self.hosted is not None:
             offload(copy, self.hosted)
         return import_graph(copy)
 
-    def _cut(self, copy: ir.Module, parts: int) -> bool:
+    def _cut(self, copy: ir.Module, parts: int, sums: int) -> bool:
         """Makes a loop over parts of a module; where that is not possible, `refused` says why."""
         try:
             if self.own:
                 adopt(copy)
                 raise own_loop_error(copy, self.own, parts)
-            split_microbatch(copy, parts, self.statistics)
+            split_microbatch(copy, parts, self.statistics, sums=sums)
         except PassError as error:
-            self.refused[parts] = error
+            self.refused[parts, sums] = error
             return False
         accumulate_in_loops(copy)
         return True

@@ -13,8 +13,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, splat
+from rhino.ir.microbatch.lifted import leading, make_local, repeated, summed
 from rhino.ir.microbatch.ops import Types, make, reshaped
 from rhino.microbatch import CopiedRegion, MicrobatchPlan, OpCopy, Partial, Scaled, Split, Step, TakePart
+from rhino.microbatch.flow import BARRIER
 from rhino.microbatch.forms import ESTIMATE, WHOLE
 from rhino.microbatch.plan import Ref
 from rhino.program.data import Graph
@@ -22,10 +24,23 @@ from rhino.program.element_types import NARROW_FLOATS
 
 
 class MicrobatchRewriter:
-    """One plan written into one function, whose values and ops are given in the graph's numbering."""
+    """One plan written into one function, whose values and ops are given in the graph's numbering.
 
-    def __init__(self, main: Any, graph: Graph, values: list[Any], ops: list[Any], plan: MicrobatchPlan) -> None:
+    Each of the values `local` is kept as so many local sums.
+    """
+
+    def __init__(
+        self,
+        main: Any,
+        graph: Graph,
+        values: list[Any],
+        ops: list[Any],
+        plan: MicrobatchPlan,
+        sums: int = 1,
+        local: frozenset[Ref] = frozenset(),
+    ) -> None:
         self.main, self.graph, self.values, self.ops, self.plan = main, graph, values, ops, plan
+        self.sums, self.local = sums, local
         self.types = Types(plan.count, graph)
         self.scopes: list[dict[Ref, Any]] = []
         self.apart: dict[Ref, tuple[Any, int]] = {}
@@ -81,7 +96,8 @@ class MicrobatchRewriter:
             kinds = [v.type for v in inits]
             loop = ir.Operation.create("stablehlo.while", results=kinds, operands=inits, regions=2)
             estimates = {"statistics": "micro-batch"} if plan.estimates else {}
-            RhinoMicrobatches.attach(loop, {"count": plan.count, **estimates})
+            local = {"sums": self.sums} if self.local else {}
+            RhinoMicrobatches.attach(loop, {"count": plan.count, **estimates, **local})
         locations = [ir.Location.current] * len(inits)
         cond = loop.regions[0].blocks.append(*kinds, arg_locs=locations)
         with ir.InsertionPoint(cond):
@@ -130,7 +146,13 @@ class MicrobatchRewriter:
         op = self.ops[step.op]
         operands = [self.value(ref) for ref in step.operands]
         with op.location:
-            made = self.regions(op, step, operands) if step.bodies else make(self.types, op, step, operands, self.index)
+            if step.bodies:
+                made = self.regions(op, step, operands)
+            elif not self.local.isdisjoint(step.results) and op.name != BARRIER:
+                given = [ref in self.local for ref in step.operands]
+                made = [make_local(op, step, operands, given, self.sums)]
+            else:
+                made = make(self.types, op, step, operands, self.index)
         self.scopes[-1].update(zip(step.results, made, strict=True))
 
     def value(self, ref: Ref) -> Any:
@@ -158,24 +180,39 @@ class MicrobatchRewriter:
 
     def regions(self, op: Any, step: OpCopy, operands: Sequence[Any]) -> Sequence[Any]:
         """A loop or branch with its bodies made again."""
-        types = [self.types.of(self.values[v].type, form) for v, form in step.results]
+        types = [self.type(ref) for ref in step.results]
+        is_loop = bool(step.bodies[0].args)
+        if is_loop:
+            operands = [self.as_local(v, t) for v, t in zip(operands, types, strict=True)]
         attributes = {name: op.attributes[name] for name in _names(op)}
         new = ir.Operation.create(
             op.name, results=types, operands=list(operands), attributes=attributes, regions=len(step.bodies)
         )
-        for region, body in zip(new.regions, step.bodies, strict=True):
-            self.body(region, body)
+        for n, (region, body) in enumerate(zip(new.regions, step.bodies, strict=True)):
+            self.body(region, body, types if n or not is_loop else ())
         return list(new.results)
 
-    def body(self, region: Any, body: CopiedRegion) -> None:
-        """One region."""
-        kinds = [self.types.of(self.values[v].type, form) for v, form in body.args]
+    def type(self, ref: Ref) -> Any:
+        """The type of a value in a form."""
+        kind = self.types.of(self.values[ref[0]].type, ref[1])
+        return leading(kind, self.sums) if ref in self.local else kind
+
+    def as_local(self, value: Any, kind: Any) -> Any:
+        """What is zero for all local sums as a value of this type; others have it."""
+        return repeated(value, self.sums) if len(value.type.shape) < len(kind.shape) else value
+
+    def body(self, region: Any, body: CopiedRegion, results: Sequence[Any]) -> None:
+        """One region; `results` are the types of what its op makes, none for a condition."""
+        kinds = [self.type(ref) for ref in body.args]
         block = region.blocks.append(*kinds, arg_locs=[self.values[v].location for v, _ in body.args])
         self.scopes.append(dict(zip(body.args, block.arguments, strict=True)))
         with ir.InsertionPoint(block):
             for step in body.steps:
                 self.step(step)
-            stablehlo.ReturnOp([self.value(ref) for ref in body.yields])
+            yields = [self.value(ref) for ref in body.yields]
+            if results:
+                yields = [self.as_local(v, t) for v, t in zip(yields, results, strict=True)]
+            stablehlo.ReturnOp(yields)
         self.scopes.pop()
 
     # Sums and stacked results.
@@ -186,7 +223,7 @@ class MicrobatchRewriter:
 
     def sum_type(self, v: int, partial: Partial) -> Any:
         """The type in which a value is accumulated: many narrow floats are added up in float32, for accuracy."""
-        kind = self.values[v].type
+        kind = self.type((v, partial))
         if partial.kind == "add" and str(kind.element_type) in NARROW_FLOATS:
             return ir.RankedTensorType.get(kind.shape, ir.F32Type.get())
         return kind
@@ -216,8 +253,11 @@ class MicrobatchRewriter:
 
     def finish(self, results: Sequence[Any]) -> None:
         """After the loop: sums and collected results take the places of the original values."""
-        for result, (v, _) in zip(results, [*self.plan.sums, *self.plan.stacks], strict=True):
-            old = self.values[v]
+        for result, ref in zip(results, [*self.plan.sums, *self.plan.stacks], strict=True):
+            old = self.values[ref[0]]
+            if ref in self.local:
+                with old.location:
+                    result = summed(result)
             if result.type.element_type != old.type.element_type:
                 result = stablehlo.ConvertOp(old.type, result).result
             old.replace_all_uses_with(reshaped(result, old.type.shape))

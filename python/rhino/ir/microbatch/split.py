@@ -18,13 +18,14 @@ from rhino.ir.microbatch.facts import read_facts
 from rhino.ir.microbatch.loop_sums import return_sums
 from rhino.ir.microbatch.rewrite import MicrobatchRewriter
 from rhino.ir.microbatch.sink import sink_behind
-from rhino.microbatch import MicrobatchPlan, NeededWhole, Onto, Refusal, split_microbatches
+from rhino.microbatch import BatchFacts, MicrobatchPlan, NeededWhole, Onto, Refusal, split_microbatches
+from rhino.microbatch.local_sums import local_sums
 from rhino.microbatch.remedies import asks, without_asking
 from rhino.program.data import Graph
 
 
 def split_microbatch(
-    module: ir.Module, count: int, statistics: str = "batch", graph: Graph | None = None
+    module: ir.Module, count: int, statistics: str = "batch", graph: Graph | None = None, sums: int = 1
 ) -> dict[str, int]:
     """As rhino-split-microbatch, in place; returns its statistics. Raises PassError where the step cannot be split.
 
@@ -32,11 +33,16 @@ def split_microbatch(
       graph: the module's, where it is known.
     """
     main = functions.find(module, "main")
-    graph, values, ops, plan = _split(module, main, count, statistics == "micro-batch", graph)
-    MicrobatchRewriter(main, graph, values, ops, plan).run()
+    graph, values, ops, facts, plan = _split(module, main, count, statistics == "micro-batch", graph)
+    local = local_sums(graph, facts, plan, sums) if sums > 1 else frozenset()
+    if sums > 1 and local.isdisjoint(plan.sums):
+        message = f"nothing that {count} micro-batches add up can be {sums} local sums"
+        raise PassError(main, message, ["give a number that divides the examples of a micro-batch, or 1"])
+    MicrobatchRewriter(main, graph, values, ops, plan, sums, local).run()
     return {
         "ops-behind-loop": sink_behind(_loop(main)),
         "sums": len(plan.sums),
+        "local-sums": len(local.intersection(plan.sums)),
         "stacked-results": len(plan.stacks),
         "ops-in-loop": len(plan.loop),
     }
@@ -44,7 +50,7 @@ def split_microbatch(
 
 def _split(
     module: ir.Module, main: Any, count: int, estimates: bool, known: Graph | None = None
-) -> tuple[Graph, list[Any], list[Any], MicrobatchPlan]:
+) -> tuple[Graph, list[Any], list[Any], BatchFacts, MicrobatchPlan]:
     """The program, its values and operations, and how it is split; sums go where the loop can have them."""
     while True:
         graph, known = known or import_graph(module), None
@@ -54,7 +60,7 @@ def _split(
             raise PassError(at, "the step is split into micro-batches already", ["run this pass once"])
         facts = read_facts(graph, values, ops)
         try:
-            return graph, values, ops, split_microbatches(graph, facts, count, estimates)
+            return graph, values, ops, facts, split_microbatches(graph, facts, count, estimates)
         except NeededWhole as loose:
             if not return_sums(graph, values, ops, loose.values):
                 raise _error(loose, main, values, ops) from None

@@ -64,12 +64,15 @@ class SplitMicrobatch(Pass):
 
     count: int = option(1, "the number of micro-batches")
     statistics: str = asked("statistics")
+    sums: int = option(1, "as how many local sums each value is added up, if it can be; 1 for none")
 
     def run(self, module: ir.Module, log: PassLog) -> None:
         """Analyse and rewrite. Raises PassError where the step cannot be split, RhinoError for a bad option."""
         if self.count < 1:
             raise RhinoError(f"count {self.count} is not a number of micro-batches", "give 1 or more")
+        if self.sums < 1:
+            raise RhinoError(f"sums {self.sums} is not a number of local sums", "give 1 or more")
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
-        for what, n in split_microbatch(module, self.count, self.statistics).items():
+        for what, n in split_microbatch(module, self.count, self.statistics, sums=self.sums).items():
             log.count(what, n)

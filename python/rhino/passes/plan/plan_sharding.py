@@ -188,7 +188,7 @@ class PlanSharding(Pass):
         rewrites = [*undoing, *adding]
         if form.parts > 1:
             rewrites += [
-                made("rhino-split-microbatch", count=form.parts, statistics=self.statistics),
+                made("rhino-split-microbatch", count=form.parts, statistics=self.statistics, sums=form.sums),
                 made("rhino-accumulate-in-loops"),
             ]
         if searched.programs.hosted is not None:
@@ -203,7 +203,7 @@ class PlanSharding(Pass):
         for one in missed:
             if gains(one, *now):
                 log.remark(main, describe(one, cluster.num_devices, *now))
-        summarise(module, cluster, solution, missed, form.parts, statistics_of(module), again)
+        summarise(module, cluster, solution, missed, (form.parts, form.sums), statistics_of(module), again)
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
         log.count("decisions", len(solution.problem.nodes))
@@ -218,7 +218,7 @@ class PlanSharding(Pass):
             chooses = self.remat == "auto"
             programs = OneProgram(module, graph, self.statistics, self.microbatches, chooses, updates)
             if programs.graph(programs.fewest) is None:
-                raise programs.refused[programs.fewest]
+                raise programs.refused[programs.fewest, 1]
             return Searched(programs, *plan_in_parts(programs, cluster, options, log.session.progress))
 
         may_keep = self.offload != "none" and may_keep_state(graph, cluster)

@@ -162,6 +162,9 @@ class PlanData:
     stages: int = told(Int(1), "the number of pipeline stages")
     groups: int = told(Int(1), "groups of devices that stages run on, stage s on group s mod `groups`", default=1)
     microbatches: int = told(Int(1), "the number of micro-batches per step")
+    local_sums: int = told(
+        Int(1), "as how many local sums one program keeps what its micro-batches add up", when="local_sums", default=1
+    )
     schedule: str = told(String(("none", *SCHEDULES)), "the pipeline schedule")
     # Of "micro-batch", which was asked for, results are not those of one device.
     statistics: str = told(
