@@ -13,7 +13,7 @@ from typing import Any
 from jaxlib.mlir import ir, passmanager
 
 from rhino.dialect import functions
-from rhino.dialect.attributes import RhinoKernel, RhinoLocalSums
+from rhino.dialect.attributes import RhinoKernel
 from rhino.dialect.context import copied
 from rhino.dialect.locations import argument_name, location_text
 from rhino.dialect.memories import host_kind, is_host, placed_in
@@ -198,8 +198,7 @@ class _Importer:
                 graph.hosted.update(tie)
         if RhinoKernel.name in op.attributes:
             self.kernel(op, record)
-        if RhinoLocalSums.name in op.attributes:
-            read_local_sums(op, record, graph, self.ids)
+        read_local_sums(op, record, graph, self.ids)
         self.pins(op, record)
         record.flops = self.flops(op, record)
         record.region_end = len(graph.ops)
@@ -368,8 +367,8 @@ def _resharded_at_once(op: Any) -> bool:
     """Whether all that reads an op's result is one constraint: XLA then takes partial sums there in one step."""
     if len(op.results) != 1:
         return False
-    readers = [use.owner for use in op.results[0].uses]
-    return len(readers) == 1 and readers[0].name in CONSTRAINTS
+    readers = [use.owner.name for use in op.results[0].uses]
+    return len(readers) == 1 and readers[0] in CONSTRAINTS
 
 
 def _trip_count(op: Any, ids: dict[Any, int], scalars: dict[int, int], record: Op) -> int:

@@ -19,31 +19,35 @@ from rhino.program.operations import APART
 _RESHAPE = "stablehlo.reshape"
 
 
-def grouping(op: ir.Operation, slot: int) -> ir.Operation | None:
-    """The reshape that groups the examples in an operand of an operation that makes local sums; None if none does."""
-    if RhinoLocalSums.name not in op.attributes:
+def grouping(op: ir.Operation, slot: int) -> tuple[ir.Operation, int] | None:
+    """The reshape that groups the examples in an operand of an operation that makes local sums, and their dimension.
+
+    None if none does.
+    """
+    count = RhinoLocalSums.of(op)
+    if count is None:
         return None
-    value, count = op.operands[slot], RhinoLocalSums.of(op)
+    value = op.operands[slot]
     maker = value.owner.operation if isinstance(value, ir.OpResult) else None
     if maker is None or maker.name != _RESHAPE:
         return None
-    return maker if _place(maker.operands[0].type.shape, value.type.shape, count) >= 0 else None
+    at = _place(maker.operands[0].type.shape, value.type.shape, count)
+    return (maker, at) if at >= 0 else None
 
 
 def read_local_sums(op: ir.Operation, record: Op, graph: Graph, ids: Mapping[Any, int]) -> None:
-    """Has an op read examples before they are grouped, by a rule that says which factor the local sums are."""
+    """Has an op that makes local sums read examples before they are grouped; its rule says which factor these are."""
     rule = record.rule
-    if rule is None:
+    if rule is None or RhinoLocalSums.name not in op.attributes:
         return
     operands, mappings = list(record.operands), list(rule.operands)
     for slot in range(len(operands)):
-        reshape = grouping(op, slot)
-        if reshape is None:
+        found = grouping(op, slot)
+        if found is None:
             continue
-        source = reshape.operands[0]
-        at, mapping = _place(source.type.shape, op.operands[slot].type.shape, RhinoLocalSums.of(op)), mappings[slot]
+        (reshape, at), mapping = found, mappings[slot]
         graph.ops[graph.values[operands[slot]].producer].tag = APART
-        operands[slot] = ids[source]
+        operands[slot] = ids[reshape.operands[0]]
         mappings[slot] = (*mapping[:at], (*mapping[at], *mapping[at + 1]), *mapping[at + 2 :])
         record.local = next((f for f in mapping[at] if rule.factor_sizes[f] > 1), -1)
     record.operands, record.rule = tuple(operands), replace(rule, operands=tuple(mappings))

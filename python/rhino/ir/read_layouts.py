@@ -112,10 +112,10 @@ class _Layouts:
     def _reads(self) -> Iterator[tuple[tuple[int, int], Dims]]:
         for number, op in enumerate(self.ops):
             for slot, v in enumerate(op.operands):
-                reshape = grouping(op, slot)
-                v = v if reshape is None else reshape.operands[0]
-                if v in self.copies:
-                    yield (number, slot), self.copies[v]
+                grouped = grouping(op, slot)
+                read = v if grouped is None else grouped[0].operands[0]
+                if read in self.copies:
+                    yield (number, slot), self.copies[read]
 
     def _returned(self, main: ir.Operation) -> Iterator[tuple[int, Dims]]:
         block = main.regions[0].blocks[0]

@@ -121,8 +121,8 @@ class Writer:
     def _reader(self, at: int, slot: int) -> tuple[ir.Operation, int]:
         """The operation, and its operand, where an op of the graph reads: before it groups examples, if it does."""
         reader = self.ops[at]
-        reshape = grouping(reader, slot)
-        return (reader, slot) if reshape is None else (reshape, 0)
+        grouped = grouping(reader, slot)
+        return (reader, slot) if grouped is None else (grouped[0], 0)
 
     def _returns(self) -> Iterator[ir.Value]:
         """Writes the ways to the layouts of results, but for the last steps, which those of @main's results say.

@@ -21,12 +21,12 @@ from rhino.program.products import Factors
 from rhino.sharding.combining import ALONE, Combined, shared_seconds
 from rhino.sharding.filled import Filled
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, shards, stacked
-from rhino.sharding.local_sums import LOCAL_AXIS, local_states
-from rhino.sharding.manual import Inside, open_states, parts
+from rhino.sharding.manual import Inside, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
 from rhino.sharding.scratch import Scratch, copied_wide, held, scratch
 from rhino.sharding.stored import StoredArguments
 from rhino.sharding.symmetry import Quotient
+from rhino.sharding.taken import is_taken, open_states
 from rhino.sharding.time_model import ProgramTimes
 from rhino.sharding.uneven import Odd
 from rhino.xla import BackEnd
@@ -116,16 +116,12 @@ class Costs:
         """The states that an axis of the mesh may have in class k, whatever their sizes."""
         node = self.problem.nodes[self.quotient.nodes[k]]
         op = self._op_of(node)
-        if op is None or (op.manual is None and op.local < 0):
-            return range(node.states)
-        return open_states(op.manual, node, self.names[axis]) if op.manual else local_states(op, node, self.sizes, axis)
+        return range(node.states) if op is None else open_states(op, node, self.names, self.sizes, axis)
 
     def is_taken(self, k: int, axis: int) -> bool:
-        """Whether class k is a manual computation that takes an axis of the mesh, or makes local sums on it."""
+        """Whether class k takes an axis of the mesh for itself (`rhino.sharding.taken`)."""
         op = self._op_of(self.problem.nodes[self.quotient.nodes[k]])
-        if op is None or op.manual is None:
-            return op is not None and op.local >= 0 and axis == LOCAL_AXIS
-        return any(name == self.names[axis] for name, _ in op.manual.taken)
+        return op is not None and is_taken(op, self.names, axis)
 
     def _op_of(self, node: Node) -> Op | None:
         return self.problem.graph.ops[node.ops[0]] if node.kind == "op" else None

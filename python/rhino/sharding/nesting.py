@@ -13,10 +13,9 @@ from itertools import permutations
 from rhino.program.disjoint import DisjointSets
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import Layout, Order, stacked
-from rhino.sharding.local_sums import local_order
-from rhino.sharding.manual import nested
 from rhino.sharding.pinning import deciding
 from rhino.sharding.problem import REPLICATED, LayoutTransfer
+from rhino.sharding.taken import order_of
 
 _ROUNDS = 3
 
@@ -143,15 +142,14 @@ def _pinned(costs: Costs, states: Sequence[States]) -> dict[int, Order]:
 
 
 def _taken(costs: Costs) -> dict[int, Order]:
-    """The orders that manual computations, and local sums, give the axes they take."""
+    """The orders in operations that take axes for themselves."""
     problem, klass = costs.problem, costs.quotient.klass
     found: dict[int, Order] = {}
     for node in problem.nodes:
         op = problem.graph.ops[node.ops[0]] if node.kind == "op" else None
-        if op is not None and op.manual is not None and op.rule is not None:
-            found.setdefault(klass[node.index], nested(op.manual, op.rule, costs.names))
-        elif op is not None and op.local >= 0:
-            found.setdefault(klass[node.index], local_order(len(costs.names)))
+        order = order_of(op, costs.names) if op is not None else None
+        if order is not None:
+            found.setdefault(klass[node.index], order)
     return found
 
 

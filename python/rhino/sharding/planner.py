@@ -26,7 +26,6 @@ from rhino.sharding.evaluate import memory
 from rhino.sharding.infeasible import explain
 from rhino.sharding.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, SearchLevel
 from rhino.sharding.limit import Limit, smallest, within
-from rhino.sharding.local_sums import LOCAL_AXIS
 from rhino.sharding.meshes import (
     Mesh,
     checked_axes,
@@ -45,6 +44,7 @@ from rhino.sharding.problem import Problem
 from rhino.sharding.program import Solved
 from rhino.sharding.solution import Solution
 from rhino.sharding.symmetry import Quotient, tie_repeats, untied
+from rhino.sharding.taken import LOCAL_AXIS
 from rhino.sharding.time_model import ProgramTimes, TimeModel
 from rhino.sharding.updates import parted_share
 

@@ -22,8 +22,8 @@ from rhino.machine import Cluster
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cones import build_problem
 from rhino.sharding.form_bounds import Form
-from rhino.sharding.local_sums import local_states
 from rhino.sharding.parts import plan_in_parts
+from rhino.sharding.taken import open_states
 
 CLUSTER = Cluster.load("dgx-h100:1")
 MODELS: Mapping[str, Mapping[str, Any]] = {
@@ -124,11 +124,11 @@ def test_the_first_axis_is_for_them_and_others_split_the_examples_of_each() -> N
         ((local, examples),) = {dim for m in op.rule.operands for dim in m if op.local in dim}
         assert (local, op.rule.factor_sizes[local], op.rule.factor_sizes[examples]) == (op.local, 4, 4)
         of_sums, of_examples = (node.factors.index(f) + 1 for f in (local, examples))
-        assert local_states(op, node, (4, 2), 0) == (of_sums,)
-        assert local_states(op, node, (4, 2), 1) == [s for s in range(node.states) if s != of_sums]
+        assert open_states(op, node, "xy", (4, 2), 0) == (of_sums,)
+        assert open_states(op, node, "xy", (4, 2), 1) == [s for s in range(node.states) if s != of_sums]
         # On another mesh, which no search would take for them, examples are split where the sums are.
         for axis in (0, 1):
-            assert local_states(op, node, (2, 4), axis) == [s for s in range(node.states) if s != of_examples]
+            assert open_states(op, node, "xy", (2, 4), axis) == [s for s in range(node.states) if s != of_examples]
 
 
 def test_the_plan_is_read_back_as_it_was_made() -> None:
