@@ -85,6 +85,13 @@ class RhinoLocalSums(RhinoAttribute):
     schema = Int(2)
     example = "rhino.local_sums = 8 : i64"
 
+    @classmethod
+    def check(cls, data: Any, scene: Scene) -> Iterator[str]:
+        if scene.op.name not in ("stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"):
+            yield f"{cls.name} belongs on a product, a reduction or a scatter, not on '{scene.op.name}'"
+        elif all(data not in result.type.shape for result in scene.op.results):
+            yield f"{cls.name} is {data}, and no dimension of the result has that size"
+
 
 class RhinoDistributed(RhinoAttribute):
     """Which dimension of what an operation of an update makes the replicas of its stage share out.
