@@ -42,6 +42,10 @@ class StepInParts(Protocol):
         """Into how many more parts the batch divides, ascending."""
 
     @property
+    def examples(self) -> int:
+        """How many there are to be cut into parts."""
+
+    @property
     def ways(self) -> Sequence[Way]:
         """What can be computed again: the first is the step as it is, and those after the plain one go from least to
         most, those that undo apart.

@@ -120,16 +120,20 @@ class _FormSearch:
     # --- which are tried ----------------------------------------------------------------------------------------------
 
     def _only(self) -> Form | None:
-        """The form that nothing else need be compared with, as its fastest plan fits; begins the searches."""
+        """The form that nothing else need be compared with, as its fastest plan fits; begins the searches.
+
+        Where parts were asked for local sums may be faster still.
+        """
         if self.bounds.plain != self.bounds.whole:
             if self._search(self.bounds.plain) is None:
                 self.bounds.plain = self.bounds.whole
-            elif self._fits(self.bounds.plain):
+            elif self._fits(self.bounds.plain) and self.programs.fewest == 1:
                 seconds, launches = self.model.seconds(self.step), self.model.launches(self.step)
                 if self.bounds.computing_s(self.bounds.plain) <= perfect_s(seconds, launches, self.cluster.num_devices):
                     return self.bounds.plain
         self._search(self.bounds.whole)
-        return self.bounds.whole if self.bounds.plain == self.bounds.whole and self._fits(self.bounds.whole) else None
+        alone = self.bounds.plain == self.bounds.whole and self.programs.fewest == 1
+        return self.bounds.whole if alone and self._fits(self.bounds.whole) else None
 
     def _climb(self, way: int, parts: float, sums: int = 1) -> None:
         """Upwards until the fastest plan of one fits, or more parts save little."""
@@ -138,7 +142,7 @@ class _FormSearch:
         for count in (self.programs.fewest, *self.programs.counts):
             form = Form(count, way, sums)
             # Every local sum has examples of each part.
-            if count < least or form == known or self._examples // count % sums:
+            if count < least or form == known or self.programs.examples // count % sums:
                 continue
             if not self._can_win(form):
                 break
@@ -164,7 +168,7 @@ class _FormSearch:
         for fewer in reversed((self.programs.fewest, *self.programs.counts)):
             form = Form(fewer, way, sums)
             # Half as many, or what comes next to that.
-            if 2 * fewer > parts or form in self.bounds.free or self._examples // fewer % sums:
+            if 2 * fewer > parts or form in self.bounds.free or self.programs.examples // fewer % sums:
                 continue
             if not self._can_win(form):
                 return
@@ -223,21 +227,20 @@ class _FormSearch:
 
         More parts cost less so, and what computes less again may win.
         """
-        counts = (self.programs.fewest, *self.programs.counts)
-        ways = self._open_ways() if counts[-1] > 1 and not self._spent else []
+        counts = [n for n in (self.programs.fewest, *self.programs.counts) if n > 1]
+        if not counts or self._spent:
+            return
+        ways = self._open_ways()
+        if self.programs.fewest > 1:
+            ways = sorted({*ways, self.bounds.whole.way, self.bounds.plain.way})
         for sums in self._local_counts():
-            most = max((n for n in counts if self._examples // n % sums == 0), default=1)
-            firsts = {way: min(most, max(2, self.bounds.first_parts(way))) for way in ways}
+            most = max((n for n in counts if self.programs.examples // n % sums == 0), default=1)
+            firsts = {way: min(most, max(counts[0], self.bounds.first_parts(way))) for way in ways}
             for way in sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way, sums)), way)):
                 if self._late():
                     return
                 self._climb(way, firsts[way], sums)
                 self._descend(way, sums)
-
-    @property
-    def _examples(self) -> int:
-        """How many there are to be cut into parts."""
-        return (self.programs.fewest, *self.programs.counts)[-1]
 
     def _local_counts(self) -> list[int]:
         """Sizes of a first axis that are tried: as many as there are hosts, and those of the fastest plans so far.

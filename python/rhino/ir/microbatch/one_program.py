@@ -94,13 +94,16 @@ class OneProgram:
         """Into how many more parts the batch divides, ascending; none of a step with a loop of its own."""
         if self.parts:
             return ()
+        return tuple(n for n in range(2, self.examples + 1) if self.examples % n == 0)
+
+    @cached_property
+    def examples(self) -> int:
+        """How many there are to be cut into parts; 0 of a step without a batch, or with a loop of its own."""
         try:
             batch = count_examples(functions.find(self.module, "main"))
         except PassError:
-            return ()
-        if self.whole.microbatch_loop >= 0 or self.own:
-            return ()
-        return tuple(n for n in range(2, batch + 1) if batch % n == 0)
+            return 0
+        return 0 if self.whole.microbatch_loop >= 0 or self.own else batch
 
     @cached_property
     def own(self) -> int:

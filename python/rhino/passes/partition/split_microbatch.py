@@ -26,9 +26,9 @@ class SplitMicrobatch(Pass):
     N, groups that are computed together (of a mixture of experts) stay together. Random numbers are those the whole
     batch would have seen. Results with the batch's dimension are collected.
 
-    With `sums=R`, what is added up is kept as R local sums, a dimension in front: each is over an R-th of a micro-batch's
-    examples, and all are added up after the loop. Devices that share that dimension out send nothing before. A sum stays
-    one where its operations cannot be done so: those of convolutions and kernels.
+    With `sums=R`, what is added up is kept as R local sums, a dimension in front: each is over an R-th of a
+    micro-batch's examples, and all are added up after the loop. Devices that share that dimension out send nothing
+    before. A sum stays one where its operations cannot be done so: those of convolutions and kernels.
 
     A step is refused, at the operation, if an example needs something of all examples that is not a result: batch
     statistics, a contrastive loss, a sort of the batch. With `statistics=micro-batch`, each micro-batch takes its own
@@ -40,8 +40,9 @@ class SplitMicrobatch(Pass):
     Requires: a function @main with static shapes and no calls (run `rhino-inline`), roles on its arguments (run
     `rhino-classify-args`). The arguments with the role batch and its leading size are split.
 
-    Ensures: what makes local sums has `rhino.local_sums`. One loop in @main has `rhino.microbatches`; it carries a counter of type i32, the sums and the collected
-    results, and reads everything else from outside. Arguments and results keep their types and attributes.
+    Ensures: one loop in @main has `rhino.microbatches`; it carries a counter of type i32, the sums and the collected
+    results, and reads everything else from outside. What makes local sums has `rhino.local_sums`. Arguments and results
+    keep their types and attributes.
 
     Example:
       ```mlir
