@@ -234,8 +234,8 @@ class _FormSearch:
         if self.programs.fewest > 1:
             ways = sorted({*ways, self.bounds.whole.way, self.bounds.plain.way})
         for sums in self._local_counts():
-            most = max((n for n in counts if self.programs.examples // n % sums == 0), default=1)
-            firsts = {way: min(most, max(counts[0], self.bounds.first_parts(way))) for way in ways}
+            fine = [n for n in counts if self.programs.examples // n % sums == 0]
+            firsts = {way: min(fine[-1], max(fine[0], self.bounds.first_parts(way))) for way in ways if fine}
             for way in sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way, sums)), way)):
                 if self._late():
                     return
@@ -254,7 +254,10 @@ class _FormSearch:
         tried.update(search.fastest_mesh[0][1] for form, search in self.searches.items() if form.parts > 1)
         given = self.options.mesh
         shapes = [given] if given else mesh_shapes(self.cluster, self.options.level)
-        return sorted(tried.intersection(shape[0] for shape in shapes) - {1})
+        # Each is as large as all parameters are in float32.
+        elements = sum(self.step.values[a.value].elements for a in self.step.arguments if a.role == "param")
+        most = self.bounds.free[self.bounds.whole].limit_bytes * self.cluster.num_devices / max(1, 4 * elements)
+        return sorted(n for n in tried.intersection(shape[0] for shape in shapes) if 1 < n <= most)
 
     def _find_any(self) -> None:
         """A plan under the limit, if there is none: of what needs least, which is the most likely to fit at all."""
