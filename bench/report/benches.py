@@ -19,6 +19,7 @@ from bench import (
     scanned,
     search_time,
     stages,
+    without,
 )
 from bench._common import Named
 from bench._inputs import GPT
@@ -37,7 +38,12 @@ _MODELS = {
     "moe-70b": "mixture of experts 70 B", "vit-l16": "ViT-L/16", "clip-l14": "CLIP ViT-L/14", "t5-3b": "T5 3 B",
     "wide_resnet-1b": "Wide-ResNet 1 B", "wide_resnet-13b": "Wide-ResNet 13 B", "convnet-resnet50": "ResNet-50",
     "unet-adm-64": "U-Net (ADM, 64x64)", "t5-large": "T5 large", "two_tower-wide": "two towers",
-    "gpt": "GPT", "unet": "U-Net",
+    "gpt": "GPT", "unet": "U-Net", "gpt-6.7b": "GPT 6.7 B",
+}  # fmt: skip
+# What bench.without leaves out, in words.
+_LEFT_OUT = {
+    "local-sums": "no local sums", "recomputation": "no recomputation but its own",
+    "state-apart": "optimizer state as its parameter",
 }  # fmt: skip
 
 
@@ -135,6 +141,10 @@ def benches() -> tuple[Bench, ...]:
         bench("overlap", *_parts(overlap.CASES, [placed(c) for c in overlap.CASES])),
         bench("train_cpu", Part("all", "GPT 10 M")),
         bench("stages", *_parts(stages.CASES, [_cut(c) for c in stages.CASES])),
+        bench(
+            "without",
+            *_parts(without.CASES, [f"{placed(Case(c.model, c.cluster))}, {_LEFT_OUT[c.part]}" for c in without.CASES]),
+        ),
         bench("scanned", *_parts(scanned.MODELS, [model(m) for m in scanned.MODELS])),
         bench("kernels", *_parts(kernels.CASES, [_kernel(c) for c in kernels.CASES])),
         bench("pipeline", *(Part(name, name, ("--only", name)) for name in ("overhead", "simulation"))),

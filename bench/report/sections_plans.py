@@ -208,6 +208,29 @@ def _quality_facts(found: Mapping[str, Any], labels: Mapping[str, str]) -> tuple
     return tuple(facts)
 
 
+def without(kept: Kept) -> Section:
+    """Each part of the search left out."""
+    rows = []
+    for label, run, r in cases(kept, "without"):
+        ours, other = r["with"]["predicted"], r["without"]["predicted"]
+        rows.append(Row(
+            r["case"], label,
+            (step(ours["step_time_s"]), step(other["step_time_s"]), ratio(r["time"]), memory(ours["peak_bytes"]),
+             memory(other["peak_bytes"]), ratio(r["peak_ratio"])),
+            (run,),
+        ))  # fmt: skip
+    columns = (
+        ("step", "predicted step"), ("without_step", "without"), ("ratio", "ratio"), ("peak", "predicted peak"),
+        ("without_peak", "without"), ("peak_ratio", "predicted over XLA's"),
+    )  # fmt: skip
+    return Section(
+        "without", ("without",), "What parts of the search are worth",
+        "The plan that is found, and that of the same search without one part. XLA's peak is of the former, compiled "
+        "for H100s.",
+        (ResultTable("left out", columns, tuple(rows)),),
+    )  # fmt: skip
+
+
 def scanned(kept: Kept) -> Section:
     """Loops over layers against unrolled layers."""
     rows = []

@@ -13,7 +13,7 @@ func.func @main(%w: tensor<6x3xf32> {rhino.role = "param"}, %x: tensor<16x6xf32>
   // CHECK: %[[YS:.*]] = stablehlo.reshape %[[Y]] : (tensor<8x3xf32>) -> tensor<4x2x3xf32>
   // CHECK: %[[XS:.*]] = stablehlo.reshape %{{.*}} : (tensor<8x6xf32>) -> tensor<4x2x6xf32>
   // CHECK: %[[DOT:.*]] = stablehlo.dot_general %[[YS]], %[[XS]], batching_dims = [0] x [0], contracting_dims = [1] x [1]
-  // CHECK-SAME: {rhino.local_sums = 4 : i64} : (tensor<4x2x3xf32>, tensor<4x2x6xf32>) -> tensor<4x3x6xf32>
+  // CHECK-SAME: {rhino.sums = 4 : i64} : (tensor<4x2x3xf32>, tensor<4x2x6xf32>) -> tensor<4x3x6xf32>
   // CHECK: %[[OTHER:.*]] = stablehlo.dot_general {{.*}} -> tensor<4x3x6xf32>
   // CHECK: %[[BOTH:.*]] = stablehlo.add %[[DOT]], %[[OTHER]] : tensor<4x3x6xf32>
   // CHECK: stablehlo.add %{{.*}}, %[[BOTH]] : tensor<4x3x6xf32>
@@ -21,7 +21,7 @@ func.func @main(%w: tensor<6x3xf32> {rhino.role = "param"}, %x: tensor<16x6xf32>
   %squares = stablehlo.multiply %0, %0 : tensor<16x3xf32>
   %other = stablehlo.dot_general %squares, %x, contracting_dims = [0] x [0] : (tensor<16x3xf32>, tensor<16x6xf32>) -> tensor<3x6xf32>
   %2 = stablehlo.add %1, %other : tensor<3x6xf32>
-  // CHECK: stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [1] {rhino.local_sums = 4 : i64} : (tensor<4x2x3xf32>, tensor<f32>) -> tensor<4x3xf32>
+  // CHECK: stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [1] {rhino.sums = 4 : i64} : (tensor<4x2x3xf32>, tensor<f32>) -> tensor<4x3xf32>
   %3 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<16x3xf32>, tensor<f32>) -> tensor<3xf32>
   // CHECK: stablehlo.return
   // CHECK: }
@@ -42,7 +42,7 @@ func.func @main(%ids: tensor<16x5xi32> {rhino.role = "batch"}, %g: tensor<16x5x3
   // CHECK: %[[G:.*]] = stablehlo.reshape %{{.*}} : (tensor<8x5x3xf32>) -> tensor<4x2x5x3xf32>
   // CHECK: "stablehlo.scatter"(%[[INTO]], %[[IDS]], %[[G]])
   // CHECK-SAME: update_window_dims = [3], inserted_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 3
-  // CHECK: rhino.local_sums = 4 : i64
+  // CHECK: rhino.sums = 4 : i64
   %1 = "stablehlo.scatter"(%zeros, %0, %g) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [2], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 2>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %2 = stablehlo.add %a, %b : tensor<f32>
@@ -58,7 +58,7 @@ func.func @main(%ids: tensor<16x5xi32> {rhino.role = "batch"}, %g: tensor<16x5x3
 func.func @main(%x: tensor<16x2x3xf32> {rhino.role = "batch"}) -> tensor<2x3xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
   %0 = stablehlo.transpose %x, dims = [1, 0, 2] : (tensor<16x2x3xf32>) -> tensor<2x16x3xf32>
-  // CHECK: %[[SUM:.*]] = stablehlo.reduce({{.*}}) applies stablehlo.add across dimensions = [2] {rhino.local_sums = 4 : i64} : (tensor<2x4x2x3xf32>, tensor<f32>) -> tensor<2x4x3xf32>
+  // CHECK: %[[SUM:.*]] = stablehlo.reduce({{.*}}) applies stablehlo.add across dimensions = [2] {rhino.sums = 4 : i64} : (tensor<2x4x2x3xf32>, tensor<f32>) -> tensor<2x4x3xf32>
   // CHECK: stablehlo.transpose %[[SUM]], dims = [1, 0, 2] : (tensor<2x4x3xf32>) -> tensor<4x2x3xf32>
   %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<2x16x3xf32>, tensor<f32>) -> tensor<2x3xf32>
   return %1 : tensor<2x3xf32>

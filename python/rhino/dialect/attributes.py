@@ -17,7 +17,7 @@ from rhino.dialect.pipeline_attributes import (
     RhinoArgument,
     RhinoDistributed,
     RhinoLayouts,
-    RhinoLocalSums,
+    RhinoSums,
     RhinoMemory,
     RhinoMicrobatches,
     RhinoPin,
@@ -213,7 +213,7 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
         RhinoRole, RhinoName, RhinoReturned, RhinoHosted, RhinoStage, RhinoLayouts, RhinoMicrobatches,
-        RhinoLocalSums,
+        RhinoSums,
         RhinoDistributed, RhinoArgument, RhinoPin,
         RhinoCluster, RhinoPlacement, RhinoConstraint, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast,
         RhinoMemory, RhinoSchedule, RhinoPlan,
@@ -232,7 +232,7 @@ __all__ = [
     "RhinoHosted",
     "RhinoKernel",
     "RhinoLayouts",
-    "RhinoLocalSums",
+    "RhinoSums",
     "RhinoMemory",
     "RhinoMicrobatches",
     "RhinoMulticast",

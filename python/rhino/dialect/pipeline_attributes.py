@@ -73,17 +73,17 @@ class RhinoMicrobatches(RhinoAttribute):
             yield f"{cls.name} belongs on 'stablehlo.while', not on '{scene.op.name}'"
 
 
-class RhinoLocalSums(RhinoAttribute):
+class RhinoSums(RhinoAttribute):
     """Of an operation that sums a micro-batch's examples: how many local sums it makes, a dimension of its result.
 
     The operands with examples are reshapes that give a dimension to the local sums. A plan puts the first axis of its
     mesh, which has as many devices, on it.
     """
 
-    name = "rhino.local_sums"
+    name = "rhino.sums"
     places = ("op",)
     schema = Int(2)
-    example = "rhino.local_sums = 8 : i64"
+    example = "rhino.sums = 8 : i64"
 
     @classmethod
     def check(cls, data: Any, scene: Scene) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Operations that make local sums (`rhino.local_sums`), each as one with the reshapes that group the examples it reads.
+"""Operations that make local sums (`rhino.sums`), each as one with the reshapes that group the examples it reads.
 
 Owns their factor rules. A reshape alone would let axes split what it takes apart along its outer factor only: the op
 that reads examples as they are may have the local sums on one axis, and the examples of each on others.
@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.attributes import RhinoLocalSums
+from rhino.dialect.attributes import RhinoSums
 from rhino.program.data import Graph, Op
 from rhino.program.operations import APART
 
@@ -24,7 +24,7 @@ def grouping(op: ir.Operation, slot: int) -> tuple[ir.Operation, int] | None:
 
     None if none does.
     """
-    count = RhinoLocalSums.of(op)
+    count = RhinoSums.of(op)
     if count is None:
         return None
     value = op.operands[slot]
@@ -38,7 +38,7 @@ def grouping(op: ir.Operation, slot: int) -> tuple[ir.Operation, int] | None:
 def read_local_sums(op: ir.Operation, record: Op, graph: Graph, ids: Mapping[Any, int]) -> None:
     """Has an op that makes local sums read examples before they are grouped; its rule says which factor these are."""
     rule = record.rule
-    if rule is None or RhinoLocalSums.name not in op.attributes:
+    if rule is None or RhinoSums.name not in op.attributes:
         return
     operands, mappings = list(record.operands), list(rule.operands)
     for slot in range(len(operands)):

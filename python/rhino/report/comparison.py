@@ -318,7 +318,8 @@ def _rows(whole: Comparison, plans: Sequence[ComparedPlan]) -> list[tuple[str, l
         if one.plan.schedule != "none":
             put("pipeline", i, pipeline_text(one.plan))
         elif one.plan.microbatches > 1:
-            put("micro-batches", i, str(one.plan.microbatches))
+            local = f", {one.plan.local_sums} local sums" if one.plan.local_sums > 1 else ""
+            put("micro-batches", i, f"{one.plan.microbatches}{local}")
         if one.plan.recomputation is not None:
             put("computed again", i, one.plan.recomputation.name)
     for i, one in enumerate(plans):

@@ -101,7 +101,7 @@ class _FormSearch:
                 rival_s = self.options.rival_s
                 raise Costly(f"no plan of one program that fits takes less than the {rival_s:.3g} s there are", rival_s)
             # Of what needs least.
-            form = max(self.lost)
+            form = max(form for form in self.lost if form.sums == 1)
             raise self.searches[form].nothing_fits(form.parts)
         self._fewer()
         self._other_ways()
@@ -228,7 +228,8 @@ class _FormSearch:
         More parts cost less so, and what computes less again may win.
         """
         counts = [n for n in (self.programs.fewest, *self.programs.counts) if n > 1]
-        if not counts or self._spent:
+        # They take more memory than one sum each: where nothing fits, this does not.
+        if not counts or self._spent or not self._is_any:
             return
         ways = self._open_ways()
         if self.programs.fewest > 1:

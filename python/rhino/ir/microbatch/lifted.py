@@ -12,7 +12,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.dialect.attributes import RhinoLocalSums
+from rhino.dialect.attributes import RhinoSums
 from rhino.dialect.constants import splat
 from rhino.dialect.loops import attributes_of
 from rhino.ir.microbatch.ops import reshaped
@@ -206,7 +206,7 @@ def _further(op: Any, name: str) -> Numbers:
 
 
 def _marked(new: Any, count: int) -> Any:
-    RhinoLocalSums.attach(new, count)
+    RhinoSums.attach(new, count)
     return new.results[0]
 
 

@@ -41,7 +41,7 @@ class SplitMicrobatch(Pass):
     `rhino-classify-args`). The arguments with the role batch and its leading size are split.
 
     Ensures: one loop in @main has `rhino.microbatches`; it carries a counter of type i32, the sums and the collected
-    results, and reads everything else from outside. What makes local sums has `rhino.local_sums`. Arguments and results
+    results, and reads everything else from outside. What makes local sums has `rhino.sums`. Arguments and results
     keep their types and attributes.
 
     Example:
