@@ -17,13 +17,13 @@ from rhino.dialect.pipeline_attributes import (
     RhinoArgument,
     RhinoDistributed,
     RhinoLayouts,
-    RhinoSums,
     RhinoMemory,
     RhinoMicrobatches,
     RhinoPin,
     RhinoPlacement,
     RhinoSchedule,
     RhinoStage,
+    RhinoSums,
 )
 from rhino.plan.data import SUMMARY, Machine
 from rhino.program.data import Kernel
@@ -232,7 +232,6 @@ __all__ = [
     "RhinoHosted",
     "RhinoKernel",
     "RhinoLayouts",
-    "RhinoSums",
     "RhinoMemory",
     "RhinoMicrobatches",
     "RhinoMulticast",
@@ -245,6 +244,7 @@ __all__ = [
     "RhinoSchedule",
     "RhinoStage",
     "RhinoStrided",
+    "RhinoSums",
     "from_attr",
     "to_attr",
 ]
