@@ -141,8 +141,7 @@ class _FormSearch:
         least = self.bounds.needed(known) if known else parts
         for count in (self.programs.fewest, *self.programs.counts):
             form = Form(count, way, sums)
-            # Every local sum has examples of each part.
-            if count < least or form == known or self.programs.examples // count % sums:
+            if count < least or form == known or not self._can_share(count, sums):
                 continue
             if not self._can_win(form):
                 break
@@ -168,7 +167,7 @@ class _FormSearch:
         for fewer in reversed((self.programs.fewest, *self.programs.counts)):
             form = Form(fewer, way, sums)
             # Half as many, or what comes next to that.
-            if 2 * fewer > parts or form in self.bounds.free or self.programs.examples // fewer % sums:
+            if 2 * fewer > parts or form in self.bounds.free or not self._can_share(fewer, sums):
                 continue
             if not self._can_win(form):
                 return
@@ -208,7 +207,8 @@ class _FormSearch:
         while best != self._best and not self._late():
             best = self._best
             counts = (self.programs.fewest, *self.programs.counts)
-            form = next((Form(n, best.way, best.sums) for n in reversed(counts) if 2 * n <= best.parts), None)
+            fewer = [n for n in counts if 2 * n <= best.parts and self._can_share(n, best.sums)]
+            form = Form(fewer[-1], best.way, best.sums) if fewer else None
             if form is None or form in self.bounds.free or not self._can_win(form) or self._search(form) is None:
                 return
             self._solve(form)
@@ -227,21 +227,25 @@ class _FormSearch:
 
         More parts cost less so, and what computes less again may win.
         """
-        counts = [n for n in (self.programs.fewest, *self.programs.counts) if n > 1]
+        counts = (self.programs.fewest, *self.programs.counts)
         # They take more memory than one sum each: where nothing fits, this does not.
-        if not counts or self._spent or not self._is_any:
+        if counts[-1] == 1 or self._spent or not self._is_any:
             return
         ways = self._open_ways()
         if self.programs.fewest > 1:
             ways = sorted({*ways, self.bounds.whole.way, self.bounds.plain.way})
         for sums in self._local_counts():
-            fine = [n for n in counts if self.programs.examples // n % sums == 0]
+            fine = [n for n in counts if self._can_share(n, sums)]
             firsts = {way: min(fine[-1], max(fine[0], self.bounds.first_parts(way))) for way in ways if fine}
             for way in sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way, sums)), way)):
                 if self._late():
                     return
                 self._climb(way, firsts[way], sums)
                 self._descend(way, sums)
+
+    def _can_share(self, parts: int, sums: int) -> bool:
+        """Whether every local sum has examples of each part."""
+        return sums == 1 or (parts > 1 and self.programs.examples // parts % sums == 0)
 
     def _local_counts(self) -> list[int]:
         """Sizes of a first axis that are tried: as many as there are hosts, and those of the fastest plans so far.

@@ -15,12 +15,14 @@ from alpha_beta import AlphaBeta, Textbook
 from rhino.compile import Executable, compile_module
 from rhino.compile.collectives import Collective
 from rhino.ir.import_graph import import_graph
+from rhino.ir.meshes import given_mesh
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.ir.read_layouts import read_layouts
 from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cones import build_problem
+from rhino.sharding.estimate import estimate_plan
 from rhino.sharding.form_bounds import Form
 from rhino.sharding.parts import plan_in_parts
 from rhino.sharding.taken import open_states
@@ -132,16 +134,25 @@ def test_the_first_axis_is_for_them_and_others_split_the_examples_of_each() -> N
 
 
 def test_the_plan_is_read_back_as_it_was_made() -> None:
+    text = steps.lowered(layers, *shaped(1024))
+    module = steps.module_after(text, "rhino-split-microbatch{count=2 sums=8}", "rhino-accumulate-in-loops")
+    graph, cluster = import_graph(module), Cluster.load("p3.16xlarge:8")
+    solution = plan_sharding(graph, cluster, Options(mesh=(8, 8), sums=8))
+    annotate(module, graph, solution)
+    again, written = read_layouts(module)
+    assert [(op.operands, op.rule, op.local) for op in again.ops] == [(o.operands, o.rule, o.local) for o in graph.ops]
+    assert estimate_plan(again, written, cluster, given_mesh(module)).predicted == solution.predicted
+
+
+def test_copies_of_examples_are_made_before_these_are_grouped() -> None:
     module = cut(4)
     graph = import_graph(module)
     solution = plan_sharding(graph, CLUSTER, Options(mesh=(4, 2), sums=4), model=EAGER)
-    annotate(module, graph, solution)
-    again, written = read_layouts(module)
-    assert [(op.name, op.operands, op.rule, op.local) for op in again.ops] == [
-        (op.name, op.operands, op.rule, op.local) for op in graph.ops
-    ]
     copied = {reader for copy, _ in solution.copies() for reader in copy.readers}
-    assert copied <= written.read.keys()
+    makers = {op.index for op in graph.ops if op.local >= 0}
+    assert {at for at, _ in copied} & makers
+    annotate(module, graph, solution)
+    assert copied <= read_layouts(module)[1].read.keys()
 
 
 def shaped(batch: int) -> list[jax.ShapeDtypeStruct]:
