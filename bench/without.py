@@ -42,8 +42,7 @@ CASES: tuple[Case, ...] = (
     Case("local-sums", Model("gpt", "1.3b", 1024, _LOOP), "dgx-h100:1"),
     Case("recomputation", Model("gpt", "39b", 1536, _LOOP), "dgx-h100:16"),
     Case("recomputation", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-h100:1"),
-    Case("state-apart", Model("gpt", "1.3b", 1024, _LOOP), "p3.16xlarge:8"),
-    Case("state-apart", Model("gpt", "6.7b", 1024, _LOOP), "dgx-a100:8"),
+    Case("state-apart", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-a100:8"),
 )
 QUICK: tuple[Case, ...] = (Case("local-sums", Model("gpt", "tiny", options=_LOOP), "dgx-h100:1"),)
 
