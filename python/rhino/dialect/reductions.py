@@ -1,4 +1,4 @@
-"""Reductions rewritten so that they can be done in parts.
+"""Reductions made, and rewritten so that they can be done in parts.
 
 Owns where they start. What is read of a reduction is in `reducers`.
 """
@@ -20,6 +20,18 @@ APPLY = {
 # XLA: start-counts-on-each-device. Not of a scatter, which starts from a tensor that one device has: the others start
 # from what changes nothing.
 _FROM_SCALARS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
+
+
+def together(parts: ir.Value, kind: str = "add") -> ir.Value:
+    """The parts along the first dimension of a value put together by `kind`, at the current insertion point."""
+    element = parts.type.element_type
+    scalar, whole = (ir.RankedTensorType.get(shape, element) for shape in ([], list(parts.type.shape)[1:]))
+    start = splat(scalar, identity(kind, element))
+    reduced = stablehlo.ReduceOp([whole], [parts], [start], ir.DenseI64ArrayAttr.get([0]))
+    block = reduced.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        stablehlo.ReturnOp([APPLY[kind](*block.arguments).result])
+    return reduced.result
 
 
 def start_neutral(root: ir.Operation) -> int:

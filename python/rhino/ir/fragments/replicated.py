@@ -11,8 +11,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mpmd, sdy, stablehlo
 
-from rhino.dialect.constants import identity, splat
+from rhino.dialect.constants import splat
 from rhino.dialect.mpmd import MeshTensor, make_topology, tensor_of, topology
+from rhino.dialect.reductions import together
 from rhino.dialect.sdy import dims_of, tensor_sharding
 from rhino.ir.diagnostics import PassError
 from rhino.ir.fragments.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
@@ -268,29 +269,14 @@ class Replicator:
           dim: the dimension of which each replica needs a part, -1 if it needs all.
         """
         element = value.type.element_type
-        whole = ir.RankedTensorType.get(value.type.shape[1:], element)
-        scalar = ir.RankedTensorType.get([], element)
         largest = kind in ("maximum", "minimum") and not isinstance(element, ir.IntegerType)
         if largest or not combined(("add" if kind == "write" else kind,), (str(element),)):
             # No all-reduce does it, of bits say, or it passes over NaN: all get all. XLA: largest-passes-over-nan
             everywhere = sdy.TensorShardingAttr(tensor_sharding(self.context, MESH, ((),) * len(value.type.shape)))
             value = sdy.ShardingConstraintOp(value, everywhere).result
-        start = splat(scalar, identity("add" if kind == "write" else kind, element))
-        reduced = stablehlo.ReduceOp([whole], [value], [start], ir.DenseI64ArrayAttr.get([0]))
-        block = reduced.regions[0].blocks.append(scalar, scalar)
-        with ir.InsertionPoint(block):
-            combine = {
-                "add": stablehlo.AddOp,
-                "multiply": stablehlo.MulOp,
-                "write": stablehlo.AddOp,  # each row is zeros but in the replica that wrote it
-                "maximum": stablehlo.MaxOp,
-                "minimum": stablehlo.MinOp,
-                "and": stablehlo.AndOp,
-                "or": stablehlo.OrOp,
-                "xor": stablehlo.XorOp,
-            }[kind]
-            stablehlo.ReturnOp([combine(*block.arguments).result])
-        return reduced.result if dim < 0 else scattered(reduced.result, dims[1:], dim)
+        # Of what is written row by row each row is zeros but in the replica that wrote it.
+        reduced = together(value, "add" if kind == "write" else kind)
+        return reduced if dim < 0 else scattered(reduced, dims[1:], dim)
 
     # --- types --------------------------------------------------------------------------------------------------
 

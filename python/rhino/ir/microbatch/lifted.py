@@ -32,17 +32,6 @@ def repeated(value: Any, count: int) -> Any:
     return stablehlo.BroadcastInDimOp(wide, value, _array(range(1, len(wide.shape)))).result
 
 
-def summed(value: Any) -> Any:
-    """The local sums of a value added up."""
-    scalar = ir.RankedTensorType.get([], value.type.element_type)
-    whole = ir.RankedTensorType.get(list(value.type.shape)[1:], value.type.element_type)
-    reduced = stablehlo.ReduceOp([whole], [value], [splat(scalar, 0)], _array([0]))
-    block = reduced.regions[0].blocks.append(scalar, scalar)
-    with ir.InsertionPoint(block):
-        stablehlo.ReturnOp([stablehlo.AddOp(*block.arguments).result])
-    return reduced.result
-
-
 def make_local(op: Any, copy: OpCopy, operands: Sequence[Any], given: Sequence[bool], count: int) -> Any:
     """The result of an op as `count` local sums.
 

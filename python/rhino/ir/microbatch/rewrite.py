@@ -13,7 +13,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, splat
-from rhino.ir.microbatch.lifted import leading, make_local, repeated, summed
+from rhino.dialect.reductions import APPLY, together
+from rhino.ir.microbatch.lifted import leading, make_local, repeated
 from rhino.ir.microbatch.ops import Types, make, reshaped
 from rhino.microbatch import CopiedRegion, MicrobatchPlan, OpCopy, Partial, Scaled, Split, Step, TakePart
 from rhino.microbatch.flow import BARRIER
@@ -232,11 +233,7 @@ class MicrobatchRewriter:
         """One more micro-batch's part."""
         if part.type != total.type:
             part = stablehlo.ConvertOp(total.type, part).result
-        combine = {
-            "add": stablehlo.AddOp, "multiply": stablehlo.MulOp, "maximum": stablehlo.MaxOp,
-            "minimum": stablehlo.MinOp, "and": stablehlo.AndOp, "or": stablehlo.OrOp, "xor": stablehlo.XorOp,
-        }[partial.kind]  # fmt: skip
-        return combine(total, part).result
+        return APPLY[partial.kind](total, part).result
 
     def buffer(self, v: int, split: Split) -> Any:
         """Where the parts of a result are collected."""
@@ -257,7 +254,7 @@ class MicrobatchRewriter:
             old = self.values[ref[0]]
             if ref in self.local:
                 with old.location:
-                    result = summed(result)
+                    result = together(result)
             if result.type.element_type != old.type.element_type:
                 result = stablehlo.ConvertOp(old.type, result).result
             old.replace_all_uses_with(reshaped(result, old.type.shape))

@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions, sdy
 from rhino.dialect.attributes import RhinoKernel
-from rhino.dialect.constants import splat
+from rhino.dialect.reductions import together
 from rhino.ir.collectives import number_channels
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.kernel_calls import RULE, kernel_of, rule_of
@@ -257,14 +257,10 @@ def _combine(name: str, scalar: Any, region: Any) -> None:
 
 def _sum(stacked: Any, sharding: ir.Attribute | None) -> Any:
     """The sum of stacked parts, in the layout that the call's result has."""
-    kind = stacked.type
-    scalar = ir.RankedTensorType.get([], kind.element_type)
-    result = ir.RankedTensorType.get(list(kind.shape)[1:], kind.element_type)
-    op = stablehlo.ReduceOp([result], [stacked], [splat(scalar, 0)], ir.DenseI64ArrayAttr.get([0])).operation
-    _combine("stablehlo.add", scalar, op.regions[0])
+    found = together(stacked)
     if sharding is not None:
-        op.attributes[sdy.SHARDING] = sdy.per_value([sharding], op.context)
-    return op.results[0]
+        found.owner.attributes[sdy.SHARDING] = sdy.per_value([sharding], found.owner.context)
+    return found
 
 
 def _largest(value: Any, mesh: NamedMesh, axes: Sequence[str]) -> Any:
