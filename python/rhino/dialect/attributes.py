@@ -213,8 +213,7 @@ ATTRIBUTES: Mapping[str, type[RhinoAttribute]] = {
     cls.name: cls
     for cls in (
         RhinoRole, RhinoName, RhinoReturned, RhinoHosted, RhinoStage, RhinoLayouts, RhinoMicrobatches,
-        RhinoSums,
-        RhinoDistributed, RhinoArgument, RhinoPin,
+        RhinoSums, RhinoDistributed, RhinoArgument, RhinoPin,
         RhinoCluster, RhinoPlacement, RhinoConstraint, RhinoCost, RhinoKernel, RhinoStrided, RhinoMulticast,
         RhinoMemory, RhinoSchedule, RhinoPlan,
     )

@@ -35,6 +35,7 @@ from rhino.ir.kernel_calls import RULE, kernel_of, read_rule, rule_of
 from rhino.ir.local_sums import read_local_sums
 from rhino.ir.pins import read_pins
 from rhino.ir.rules import dimension_numbers, offered
+from rhino.ir.trips import trip_count
 from rhino.machine.model import rate_name
 from rhino.program.data import Argument, Graph, Kernel, Loose, Op, Rule, Value
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, NESTING, PLACEMENT, SOURCES
@@ -286,7 +287,7 @@ class _Importer:
         for block in blocks:
             per_region.append([self.value(a, -1, inner_loop) for a in block.arguments])
         if is_loop:
-            record.iterations = _trip_count(op, ids, self.scalars, record)
+            record.iterations = trip_count(op, ids, self.scalars, record)
             trips *= record.iterations
             if "rhino.microbatches" in op.attributes:
                 self.graph.microbatch_loop = record.index
@@ -367,36 +368,5 @@ def _resharded_at_once(op: Any) -> bool:
     """Whether all that reads an op's result is one constraint: XLA then takes partial sums there in one step."""
     if len(op.results) != 1:
         return False
-    readers = [use.owner.name for use in op.results[0].uses]
-    return len(readers) == 1 and readers[0] in CONSTRAINTS
-
-
-def _trip_count(op: Any, ids: dict[Any, int], scalars: dict[int, int], record: Op) -> int:
-    """Trips of a counted loop `i = start; i < limit; i += step`, as jax writes scan and fori_loop; 1 for others."""
-    cond, body = (region.blocks[0] for region in op.regions)
-    compare = next((o.operation for o in cond.operations if o.operation.name == "stablehlo.compare"), None)
-    if compare is None or "LT" not in str(compare.attributes["comparison_direction"]):
-        return 1
-    position = next((i for i, a in enumerate(cond.arguments) if a == compare.operands[0]), None)
-    limit = _scalar(compare.operands[1], ids, scalars)
-    if position is None:
-        return 1
-    start = scalars.get(record.operands[position])
-    last = body.operations[len(body.operations) - 1]
-    increment = last.operands[position].owner
-    step = None
-    if getattr(increment, "name", "") == "stablehlo.add":
-        step = next((s for v in increment.operands if (s := _scalar(v, ids, scalars)) is not None), None)
-    if limit is None or start is None or not step or step < 0:
-        return 1
-    return max(1, -(-(limit - start) // step))
-
-
-def _scalar(v: Any, ids: dict[Any, int], scalars: dict[int, int]) -> int | None:
-    if v in ids:
-        return scalars.get(ids[v])
-    owner = v.owner
-    if getattr(owner, "name", "") == "stablehlo.constant":
-        value = owner.attributes["value"]
-        return int(ir.IntegerAttr(ir.DenseElementsAttr(value).get_splat_value()).value)
-    return None
+    readers = [use.owner for use in op.results[0].uses]
+    return len(readers) == 1 and readers[0].name in CONSTRAINTS

@@ -40,17 +40,18 @@ def summarise(
     cluster: Cluster,
     solution: Solution | Propagated,
     missed: Sequence[Unsplit] = (),
-    microbatches: tuple[int, int] = (1, 1),
+    microbatches: int = 1,
     statistics: str = "batch",
     again: Recomputation | None = None,
+    sums: int = 1,
 ) -> None:
     """Writes `rhino.plan` and `rhino.cluster`.
 
     Args:
       missed: dimensions that would be split if their sizes divided.
-      microbatches: into how many the step was cut, and how many local sums of each value these add up; `statistics`
-        of which examples its sums are.
+      microbatches: into how many the step was cut, and `statistics` of which examples its sums are.
       again: what the planner has it compute again.
+      sums: local ones of each value that micro-batches add up.
     """
     kernels = [write(use) for use in kernel_uses(solution)] if isinstance(solution, Solution) else []
     predicted = solution.predicted
@@ -63,8 +64,8 @@ def summarise(
             "cluster": cluster.name,
             "mesh": [[axis, size] for axis, size in solution.mesh],
             "stages": 1,
-            "microbatches": microbatches[0],
-            **({"local_sums": microbatches[1]} if microbatches[1] > 1 else {}),
+            "microbatches": microbatches,
+            **({"local_sums": sums} if sums > 1 else {}),
             "schedule": "none",
             "predicted": {
                 "step_time_s": predicted.step_time_s,

@@ -28,6 +28,7 @@ _BARRIER = "stablehlo.optimization_barrier"
 def local_sums(graph: Graph, facts: BatchFacts, plan: MicrobatchPlan, count: int) -> frozenset[Ref]:
     """The sums by addition in the loop that can be `count` local ones, wherever they are made and read there.
 
+    Of more than one micro-batch: in a step as one, what crosses the end of the loop may be no sum of examples at all.
     Where one that is computed from others, or carried with them, cannot be, these are not either.
     """
     found = _LocalSums(graph, facts, plan.count, count)
@@ -73,7 +74,7 @@ class _LocalSums:
 
     def nested(self, step: OpCopy) -> None:
         """A loop carries what it is given, and yields it; branches only yield."""
-        is_loop = len(step.operands) == len(step.results) and bool(step.bodies[0].args)
+        is_loop = bool(step.bodies[0].args)
         for i, result in enumerate(step.results):
             carried = [step.operands[i], *(body.args[i] for body in step.bodies)] if is_loop else []
             yields = [body.yields[i] for body in (step.bodies[-1:] if is_loop else step.bodies)]
@@ -84,7 +85,7 @@ class _LocalSums:
     def can_keep(self, step: OpCopy) -> bool:
         """Whether an op on sums does the same to each local one."""
         op = self.graph.ops[step.op]
-        return op.name in _ALIKE and len(op.results) == 1
+        return op.name in _ALIKE and len(op.results) == 1 and any(_is_sum(form) for _, form in step.operands)
 
     def can_make(self, step: OpCopy) -> bool:
         """Whether an op on examples can sum them in groups."""
@@ -109,10 +110,10 @@ class _LocalSums:
 
     def number(self, refs: Sequence[Ref]) -> Iterator[int]:
         for v, form in refs:
-            if is_sum(form):
+            if _is_sum(form):
                 yield self.numbers.setdefault((v, form), len(self.numbers))
 
 
-def is_sum(form: Form) -> bool:
+def _is_sum(form: Form) -> bool:
     """Whether a value in this form is what addition makes of a micro-batch."""
     return isinstance(form, Partial) and form.kind == "add"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from rhino.machine.collectives import CommModel
 from rhino.machine.roofline import HeavyTimes, perfect_s
-from rhino.program.data import Op
 from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes
 from rhino.program.operations import CONTRACTIONS
@@ -26,7 +25,6 @@ from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Nod
 from rhino.sharding.scratch import Scratch, copied_wide, held, scratch
 from rhino.sharding.stored import StoredArguments
 from rhino.sharding.symmetry import Quotient
-from rhino.sharding.taken import is_taken, open_states
 from rhino.sharding.time_model import ProgramTimes
 from rhino.sharding.uneven import Odd
 from rhino.xla import BackEnd
@@ -111,20 +109,6 @@ class Costs:
     @property
     def sizes(self) -> tuple[int, ...]:
         return self.comm.sizes
-
-    def open_states(self, k: int, axis: int) -> Sequence[int]:
-        """The states that an axis of the mesh may have in class k, whatever their sizes."""
-        node = self.problem.nodes[self.quotient.nodes[k]]
-        op = self._op_of(node)
-        return range(node.states) if op is None else open_states(op, node, self.names, self.sizes, axis)
-
-    def is_taken(self, k: int, axis: int) -> bool:
-        """Whether class k takes an axis of the mesh for itself (`rhino.sharding.taken`)."""
-        op = self._op_of(self.problem.nodes[self.quotient.nodes[k]])
-        return op is not None and is_taken(op, self.names, axis)
-
-    def _op_of(self, node: Node) -> Op | None:
-        return self.problem.graph.ops[node.ops[0]] if node.kind == "op" else None
 
     def convert(
         self,

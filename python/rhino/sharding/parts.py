@@ -258,7 +258,7 @@ class _FormSearch:
         tried = {hosts if hosts > 1 else self.cluster.num_devices}
         tried.update(search.fastest_mesh[0][1] for form, search in self.searches.items() if form.parts > 1)
         given = self.options.mesh
-        shapes = [given] if given else mesh_shapes(self.cluster, self.options.level)
+        shapes = [given] if given else mesh_shapes(self.cluster)
         # Each is as large as all parameters are in float32.
         elements = sum(self.step.values[a.value].elements for a in self.step.arguments if a.role == "param")
         most = self.bounds.free[self.bounds.whole].limit_bytes * self.cluster.num_devices / max(1, 4 * elements)

@@ -158,7 +158,7 @@ class MeshSearch:
         """The fastest plan of the first meshes without the limit, which `run` goes on from."""
         name = "O2" if self.small else "O1"
         level = self._level(name)
-        starts = dict.fromkeys(self._meshes(name))
+        starts = self._suiting(dict.fromkeys(self._meshes(name)))
         self.steps.begin(len(starts))
         found = self._unlimited(starts, level, level.effort)
         least_s, least = self._fastest(found, level)
@@ -216,7 +216,7 @@ class MeshSearch:
             if name == "O1" and outcome.ranked and outcome.lost(self.perfect_s) > COSTLY:
                 self._round(dict.fromkeys(meshes), level, AT_ONCE)
                 # What one host sends much of, several may.
-                while free and (wider := outcome.wider()) is not None and self._suits(wider):
+                while free and (wider := outcome.wider()) is not None and self._suiting({wider: None}):
                     self._round({wider: None}, level, AT_ONCE)
             # A third axis saves communication, and what several devices compute alike.
             if free and outcome.ranked and outcome.lost(self.perfect_s) > level.worth:
@@ -229,14 +229,12 @@ class MeshSearch:
     def _level(self, name: str) -> SearchLevel:
         return LEVEL_OF_FEW if self.small else LEVELS[name]
 
+    def _suiting(self, starts: Mapping[Mesh, Sequence[States] | None]) -> dict[Mesh, Sequence[States] | None]:
+        """Those of some meshes that have a device on the first axis for each of the program's local sums."""
+        return {mesh: start for mesh, start in starts.items() if self.options.sums in (1, mesh[LOCAL_AXIS][1])}
+
     def _meshes(self, level: str) -> list[Mesh]:
         """Those that a level tries first."""
-        return [mesh for mesh in self._all_meshes(level) if self._suits(mesh)]
-
-    def _suits(self, mesh: Mesh) -> bool:
-        return self.options.sums in (1, mesh[LOCAL_AXIS][1])
-
-    def _all_meshes(self, level: str) -> list[Mesh]:
         own, cluster, given = self.graph.axes, self.cluster, self.options.mesh
         if given:
             if self.options.axes:
@@ -306,7 +304,7 @@ class MeshSearch:
 
     def _round(self, starts: Mapping[Mesh, Sequence[States] | None], level: SearchLevel, effort: Effort) -> None:
         """Plans on each mesh, from a plan within the limit if one is given, or from what was found before."""
-        starts = {mesh: start for mesh, start in starts.items() if self._suits(mesh)}
+        starts = self._suiting(starts)
         self.steps.begin(2 * len(starts))
         # Best first: the others have the better reason to be given up.
         order = self._unlimited(starts, level, effort)

@@ -19,6 +19,7 @@ from rhino.sharding.meeting import Groups, Prices, alike, prices
 from rhino.sharding.pinning import Open, allows
 from rhino.sharding.problem import End, LayoutTransfer, takes
 from rhino.sharding.symmetry import View
+from rhino.sharding.taken import is_taken, open_states
 
 _T = TypeVar("_T")
 
@@ -186,15 +187,19 @@ def feasible(costs: Costs, k: int, axes: Sequence[int], fixed: States) -> tuple[
     A factor that is `entire` is split only where all axes split something.
     """
     node = costs.problem.nodes[costs.quotient.nodes[k]]
-    sizes = costs.sizes
-    choices = tuple(
-        [
-            tuple(costs.open_states(k, a)) if n > 1 and (a in axes or costs.is_taken(k, a))
-            else (0,) if a in axes else (fixed[a],)
-            for a, n in enumerate(sizes)
-        ]
-    )  # fmt: skip
-    rule = costs.problem.graph.ops[node.ops[0]].rule if node.kind == "op" else None
+    sizes, names = costs.sizes, costs.names
+    op = costs.problem.graph.ops[node.ops[0]] if node.kind == "op" else None
+
+    def choice(axis: int) -> tuple[int, ...]:
+        taken = op is not None and is_taken(op, names, sizes, axis)
+        if axis not in axes and not (taken and sizes[axis] > 1):
+            return (fixed[axis],)
+        if sizes[axis] == 1:
+            return (0,)
+        return tuple(open_states(op, node, names, sizes, axis) if op is not None else range(node.states))
+
+    choices = tuple(map(choice, range(len(sizes))))
+    rule = op.rule if op is not None else None
     entire = frozenset(s for s, f in enumerate(node.factors, 1) if rule is not None and f in rule.entire)
     return _combinations(choices, sizes, node.limits, node.uneven, entire)
 

@@ -16,18 +16,28 @@ from rhino.sharding.problem import Node
 LOCAL_AXIS = 0
 
 
-def is_taken(op: Op, names: Sequence[str], axis: int) -> bool:
-    """Whether it is such an operation, and takes this axis."""
+def is_taken(op: Op, names: Sequence[str], sizes: Sequence[int], axis: int) -> bool:
+    """Whether it is such an operation, and takes this axis of a mesh."""
     if op.manual is not None:
         return any(name == names[axis] for name, _ in op.manual.taken)
-    return op.local >= 0 and axis == LOCAL_AXIS
+    return axis == LOCAL_AXIS and _sums_there(op, sizes)
 
 
 def open_states(op: Op, node: Node, names: Sequence[str], sizes: Sequence[int], axis: int) -> Sequence[int]:
-    """The states that an axis of the mesh may have there, whatever its size."""
+    """The states that an axis of a mesh may have there, whether its size divides or not.
+
+    Where local sums are on the first axis the examples of each are split by others alone. On another mesh examples stay
+    together: no reshape leaves them where they are.
+    """
     if op.manual is not None:
         return manual.open_states(op.manual, node, names[axis])
-    return _local_states(op, node, sizes, axis) if op.local >= 0 else range(node.states)
+    if op.local < 0 or op.rule is None:
+        return range(node.states)
+    if _sums_there(op, sizes):
+        local = node.factors.index(op.local) + 1
+        return (local,) if axis == LOCAL_AXIS else [s for s in range(node.states) if s != local]
+    inner = {f for m in op.rule.operands for dim in m if op.local in dim for f in dim if f != op.local}
+    return [s for s in range(node.states) if s == 0 or node.factors[s - 1] not in inner]
 
 
 def order_of(op: Op, names: Sequence[str]) -> Order | None:
@@ -38,15 +48,6 @@ def order_of(op: Op, names: Sequence[str]) -> Order | None:
     return (LOCAL_AXIS, *(a for a in range(len(names)) if a != LOCAL_AXIS)) if op.local >= 0 else None
 
 
-def _local_states(op: Op, node: Node, sizes: Sequence[int], axis: int) -> Sequence[int]:
-    """The first axis has the local sums, if it has as many devices; the examples of each are split by others alone.
-
-    On another mesh examples stay together: no reshape leaves them where they are.
-    """
-    rule = op.rule
-    assert rule is not None
-    local = node.factors.index(op.local) + 1 if op.local in node.factors else 0
-    if local and sizes[LOCAL_AXIS] == rule.factor_sizes[op.local]:
-        return (local,) if axis == LOCAL_AXIS else [s for s in range(node.states) if s != local]
-    inner = {f for m in rule.operands for dim in m if op.local in dim for f in dim if f != op.local}
-    return [s for s in range(node.states) if s == 0 or node.factors[s - 1] not in inner]
+def _sums_there(op: Op, sizes: Sequence[int]) -> bool:
+    """Whether the first axis of a mesh has a device for each local sum that an operation makes."""
+    return op.local >= 0 and op.rule is not None and op.rule.factor_sizes[op.local] == sizes[LOCAL_AXIS]

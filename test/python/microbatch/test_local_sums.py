@@ -175,6 +175,18 @@ def test_they_are_searched_with_everything_else(monkeypatch: pytest.MonkeyPatch)
     assert found.predicted.step_time_s < 0.9 * without.predicted.step_time_s
 
 
+def test_they_are_searched_for_as_many_micro_batches_as_were_asked_for() -> None:
+    """Though the fastest plan without them fits, and is searched alone where none were asked for."""
+    module = steps.module_after(steps.lowered(layers, *shaped(1024)))
+    given = OneProgram(module, import_graph(module), parts=4)
+    form, found = plan_in_parts(given, Cluster.load("p3.16xlarge:8"), Options())
+    assert (form.parts, form.sums) == (4, 8)
+    reduced = given.graph(4)
+    assert reduced is not None
+    alone = plan_sharding(reduced, Cluster.load("p3.16xlarge:8"), Options())
+    assert found.predicted.step_time_s < alone.predicted.step_time_s
+
+
 def test_a_step_without_any_is_refused_and_cut_without() -> None:
     def largest(w: jax.Array, x: jax.Array) -> jax.Array:
         return w - jnp.max(jnp.tanh(x @ w), axis=(0, 1))

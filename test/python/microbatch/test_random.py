@@ -42,6 +42,8 @@ def check(
     want = evaluate(text, flat)
     for count in counts:
         steps.agree(evaluate(steps.split(text, count), flat), want)
+        if count == 1:
+            continue
         try:
             local = steps.split(text, count, 2)
         except PipelineError as refused:

@@ -77,6 +77,8 @@ class SplitMicrobatch(Pass):
             raise RhinoError(f"count {self.count} is not a number of micro-batches", "give 1 or more")
         if self.sums < 1:
             raise RhinoError(f"sums {self.sums} is not a number of local sums", "give 1 or more")
+        if self.sums > 1 and self.count == 1:
+            raise RhinoError("one micro-batch adds nothing up, and has no local sums", "give a count of 2 or more")
         main = main_function(module, self.name)
         require_static_shapes(main, self.name)
         for what, n in split_microbatch(module, self.count, self.statistics, sums=self.sums).items():

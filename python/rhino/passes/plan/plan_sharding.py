@@ -203,7 +203,7 @@ class PlanSharding(Pass):
         for one in missed:
             if gains(one, *now):
                 log.remark(main, describe(one, cluster.num_devices, *now))
-        summarise(module, cluster, solution, missed, (form.parts, form.sums), statistics_of(module), again)
+        summarise(module, cluster, solution, missed, form.parts, statistics_of(module), again, form.sums)
         log.count("candidates", solution.candidates)
         log.count("ops", len(graph.ops))
         log.count("decisions", len(solution.problem.nodes))
