@@ -3,8 +3,8 @@
     python -m bench.search_time [--only CASE ...] [--rounds N] [--quick] [--json FILE|-]
 
 GPT training steps with every layer unrolled: the 1.3 B model on 8 and 128 GPUs, the same model at other depths, and
-175 B with 96 and 12 layers, as a loop over its layers, and at level O2. Baseline of the same run: Shardy's
-propagation alone over the same file, which decides nothing.
+175 B with 96 and 12 layers, as a loop over its layers, and at level O2; 39 B and 175 B also without `jax.checkpoint`.
+Baseline of the same run: Shardy's propagation alone over the same file, which decides nothing.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ CASES: tuple[Case, ...] = (
     Case(GPT("175b", 256, scan=True), "dgx-h100:16"),
     Case(GPT("175b", 256), "dgx-h100:16"),
     Case(GPT("175b", 256), "dgx-h100:16", "O2"),
+    # The step itself computes nothing again: what is, is for the search to find.
+    Case(GPT("39b", 1536, remat=False), "dgx-h100:16"),
+    Case(GPT("175b", 256, remat=False), "dgx-h100:16"),
     # 12 layers fit and 96 do not, unless told otherwise: these two differ in their depth only.
     Case(GPT("175b", 256, layers=12), "dgx-h100:16", memory_gib=1000),
     Case(GPT("175b", 256), "dgx-h100:16", memory_gib=1000),

@@ -91,7 +91,8 @@ def gpt(made: GPT) -> str:
 
 
 def _planned(case: search_time.Case) -> str:
-    more = ("", f", {case.level}")[case.level != "O1"]
+    more = "" if case.model.remat else ", no `jax.checkpoint`"
+    more += ("", f", {case.level}")[case.level != "O1"]
     more += f", {case.memory_gib:,} GiB of memory each" if case.memory_gib else ""
     return f"{gpt(case.model)}, {devices(case.cluster)}{more}"
 

@@ -8,7 +8,8 @@ from rhino.schema.kinds import Bool, Int, String
 from rhino.schema.records import described, told
 
 # From least to most recomputation.
-POLICIES = ("dots", "layers")
+LAYERS = "layers"
+POLICIES = ("dots", LAYERS)
 
 
 @described

@@ -75,10 +75,10 @@ def read_step(graph: Graph) -> Step:
         for v in graph.ops[i].results
         if v not in sides.fixed and (v in last or v in kept)
     ]
-    heavy = [products(graph, graph.ops[i]) > 0 for i in sides.forward]
-    head = next((i for i in reversed(sides.forward) if heavy[at[i]]), -1)
+    flops = [products(graph, graph.ops[i]) for i in sides.forward]
+    head = next((i for i in reversed(sides.forward) if flops[at[i]]), -1)
     least = 2 * sum(graph.values[v].nbytes for v in graph.ops[head].results) if head >= 0 else 0
-    points = cut_points(spans, heavy, least) if sides.backward and kept else []
+    points = cut_points(spans, flops, least) if sides.backward and kept else []
     edges = [-1, *points, len(sides.forward) - 1]
     parts = tuple(sides.forward[a + 1 : b + 1] for a, b in pairwise(edges))
     crossing = frozenset(

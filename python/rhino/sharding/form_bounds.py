@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rhino.machine.roofline import perfect_s
 from rhino.program.data import Graph
-from rhino.program.recomputation import Way
+from rhino.program.recomputation import LAYERS, Way
 from rhino.sharding.overlap import WON
 from rhino.sharding.planner import FreePlan
 from rhino.sharding.time_model import ProgramTimes, TimeModel
@@ -87,17 +87,29 @@ class FormBounds:
         return max(ceil(share), 2 * form.parts)
 
     def first_parts(self, way: int) -> int:
-        """In how many parts it may fit: of all but the arguments, it leaves out its part of what is kept."""
+        """In how many parts it may fit: of all but the arguments, it leaves out its part of what is kept.
+
+        Whole segments that are computed again gather and cast for themselves what they need, one after the other: of
+        what there is besides, such as parameters that were gathered for both directions, they leave out theirs, too.
+        """
         base = self.base(way)
         assert base is not None
         free = self.free[base]
         room = free.limit_bytes - self.held_bytes(free)
         if room <= 0:
             return max(self.free).parts
-        kept_of = [self.programs.way(w).told.kept_bytes for w in (base.way, way)]
-        spared = (kept_of[0] - kept_of[1]) / self.devices
-        rest = free.peak_bytes - free.argument_bytes - spared / base.parts
+        kept, left = (self.programs.way(w).told.kept_bytes / self.devices / base.parts for w in (base.way, way))
+        besides = max(0.0, free.peak_bytes - free.argument_bytes - kept)
+        rest = left + besides * (1 - self._share_again(way))
         return max(base.parts, ceil(base.parts * rest / room))
+
+    def _share_again(self, way: int) -> float:
+        """The share of the step's segments that a way computes again as a whole; a loop holds one layer's anyway."""
+        told = self.programs.way(way).told
+        if told.policy != LAYERS or told.loops or not told.segments:
+            return 0.0
+        alike = [way.told.segments for way in self.programs.ways if way.told.policy == LAYERS]
+        return told.segments / max(alike)
 
     def held_bytes(self, free: FreePlan) -> float:
         """What arguments take; where they have to be divided for that, divided by all devices."""

@@ -7,7 +7,9 @@ the search of one program.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from heapq import heappop, heappush
 from math import inf
 
 from rhino.errors import Costly
@@ -87,13 +89,8 @@ class _FormSearch:
         self._solve(self.bounds.whole, quick=True)
         if self.bounds.plain != self.bounds.whole and self._fits(self.bounds.plain):
             self._solve(self.bounds.plain, quick=True)
-        if not self._fits(self.bounds.whole) and not self._spent:
-            self._climb(0, 2 * self.bounds.whole.parts)
-            self._descend()
         if not self._spent:
-            # What those that are known come to bounds the others.
-            self._find_any()
-            self._recompute()
+            self._explore()
             self._sum_locally()
         self._tighten()
         if not self.found:
@@ -135,7 +132,48 @@ class _FormSearch:
         alone = self.bounds.plain == self.bounds.whole and self.programs.fewest == 1
         return self.bounds.whole if alone and self._fits(self.bounds.whole) else None
 
-    def _climb(self, way: int, parts: float, sums: int = 1) -> None:
+    def _explore(self) -> None:
+        """The step in more parts, and every way in as few as it may fit in and more."""
+        firsts = {way: self.bounds.first_parts(way) for way in self._open_ways() if way}
+        most = (self.programs.fewest, *self.programs.counts)[-1]
+        tries = {} if self._fits(self.bounds.whole) else {0: 2 * self.bounds.whole.parts}
+        tries.update((way, first) for way, first in firsts.items() if first <= most)
+        self._best_first([self._tries(way, first) for way, first in tries.items()])
+        self._find_any()
+        # What keeps least may fit in the most parts even if it seems not to.
+        last = max(firsts, default=0)
+        if not self._is_any and last and last not in tries:
+            self._best_first([self._tries(last, most)])
+
+    def _best_first(self, tries: Iterable[Iterator[Form]]) -> None:
+        """Of some sequences of forms, each time the one goes on whose next form may take the least time."""
+        waiting: list[tuple[float, int, Form, Iterator[Form]]] = []
+
+        def wait(number: int, forms: Iterator[Form], form: Form | None) -> None:
+            if form is not None:
+                heappush(waiting, (self.bounds.least_s(form), number, form, forms))
+
+        for number, forms in enumerate(tries):
+            wait(number, forms, next(forms, None))
+        while waiting and not self._late():
+            known_s, number, form, forms = heappop(waiting)
+            least_s = self.bounds.least_s(form)
+            if least_s > known_s and waiting and waiting[0] < (least_s, number):
+                # More is known by now.
+                wait(number, forms, form)
+                continue
+            following = next(forms, None)
+            if following is None:
+                # What there is bounds the others.
+                self._find_any()
+            wait(number, forms, following)
+
+    def _tries(self, way: int, parts: float, sums: int = 1) -> Iterator[Form]:
+        """The forms of a way from so many parts on, each before it is searched."""
+        yield from self._climb(way, parts, sums)
+        yield from self._descend(way, sums)
+
+    def _climb(self, way: int, parts: float, sums: int) -> Iterator[Form]:
         """Upwards until the fastest plan of one fits, or more parts save little."""
         known = Form(self.programs.fewest, way) if way in (0, self.bounds.plain.way) and sums == 1 else None
         least = self.bounds.needed(known) if known else parts
@@ -143,54 +181,38 @@ class _FormSearch:
             form = Form(count, way, sums)
             if count < least or form == known or not self._can_share(count, sums):
                 continue
+            yield form
             if not self._can_win(form):
-                break
+                return
             if self._search(form) is None:
                 continue
             before, known = known, form
             if self._fits(form):
                 self._solve(form, quick=True)
-                break
-            if (
-                before and self.bounds.free[form].peak_bytes > _SAVES * self.bounds.free[before].peak_bytes
-            ) or self._late():
-                break
+                return
+            if before and self.bounds.free[form].peak_bytes > _SAVES * self.bounds.free[before].peak_bytes:
+                return
             least = self.bounds.needed(form)
 
-    def _descend(self, way: int = 0, sums: int = 1) -> None:
+    def _descend(self, way: int, sums: int) -> Iterator[Form]:
         """From the fewest parts whose fastest plan fits to fewer, as long as theirs do."""
         known = self.bounds.free.items()
         fit = [form.parts for form, free in known if (form.way, form.sums) == (way, sums) and free.fits]
-        if not fit:
-            return
-        parts = min(fit)
+        parts = min(fit, default=0)
         for fewer in reversed((self.programs.fewest, *self.programs.counts)):
             form = Form(fewer, way, sums)
             # Half as many, or what comes next to that.
             if 2 * fewer > parts or form in self.bounds.free or not self._can_share(fewer, sums):
                 continue
+            yield form
             if not self._can_win(form):
                 return
             if self._search(form) is None:
                 continue
-            if not self._fits(form) or self._late():
+            if not self._fits(form):
                 return
             self._solve(form, quick=True)
             parts = fewer
-
-    def _recompute(self) -> None:
-        """What computes again, each way in as few parts as it may fit in, as long as it can win."""
-        firsts = {way: self.bounds.first_parts(way) for way in self._open_ways() if way}
-        most = (self.programs.fewest, *self.programs.counts)[-1]
-        last = max(firsts, default=0)
-        order = sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way)), way))
-        for way in order:
-            if self._late():
-                return
-            if firsts[way] > most and (self._is_any or way != last):
-                continue
-            self._climb(way, min(firsts[way], most))
-            self._descend(way)
 
     def _open_ways(self) -> list[int]:
         """Those that add to a base, the step as it is or the plain one, that does not fit; and these bases."""
@@ -234,14 +256,12 @@ class _FormSearch:
         ways = self._open_ways()
         if self.programs.fewest > 1:
             ways = sorted({*ways, self.bounds.whole.way, self.bounds.plain.way})
+        tries = []
         for sums in self._local_counts():
             fine = [n for n in counts if self._can_share(n, sums)]
             firsts = {way: min(fine[-1], max(fine[0], self.bounds.first_parts(way))) for way in ways if fine}
-            for way in sorted(firsts, key=lambda way: (self.bounds.least_s(Form(firsts[way], way, sums)), way)):
-                if self._late():
-                    return
-                self._climb(way, firsts[way], sums)
-                self._descend(way, sums)
+            tries += [self._tries(way, first, sums) for way, first in firsts.items()]
+        self._best_first(tries)
 
     def _can_share(self, parts: int, sums: int) -> bool:
         """Whether every local sum has examples of each part."""

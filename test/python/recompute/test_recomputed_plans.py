@@ -154,6 +154,17 @@ def test_a_long_program_that_fits_when_it_is_split_further_is_left_at_that(monke
     assert "ways" not in vars(given)  # nor looked for: that takes as long as reading the program
 
 
+def test_of_a_long_program_what_may_be_fastest_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    # More micro-batches do not help, and three programs are all that is tried.
+    options = Options(mesh=(8,), memory_limit=14_000_000)
+    form, found = plan_in_parts(programs(False, 16), CLUSTER, options)
+    given = programs(False, 16)
+    monkeypatch.setitem(parts.EFFORT, "O1", 3 * len(given.whole.ops))
+    few, few_found = plan_in_parts(given, CLUSTER, options)
+    assert (few, few_found.predicted) == (form, found.predicted)
+    assert form.way
+
+
 def test_a_loop_over_layers_stacks_only_what_is_not_fused() -> None:
     options = Options(mesh=(8,), memory_limit=50_000_000)
     given = programs(True, 8)

@@ -5,13 +5,14 @@ Owns finding and rewriting them. Knows nothing of how the micro-batch loop was m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import functions
+from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import is_zeros
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.scans.loops import LOOP, WRITE, Scan, Stack, Uses, read_scan
@@ -23,9 +24,11 @@ _ADD = "stablehlo.add"
 def accumulate_in_loops(module: ir.Module) -> int:
     """As rhino-accumulate-in-loops; returns how many stacks it did so for. Time is linear in operations."""
     main = functions.find(module, "main")
-    graph = import_graph(module)
-    if graph.microbatch_loop < 0:
+    assert main is not None, "it was split"
+    # To read a program of many layers that are no loop takes seconds.
+    if not any(op.operation.name == LOOP for op in _of_a_microbatch(main)):
         return 0
+    graph = import_graph(module)
     _, ops = number_program(main)
     uses = Uses.of(graph)
     outer = graph.ops[graph.microbatch_loop]
@@ -43,6 +46,14 @@ def accumulate_in_loops(module: ir.Module) -> int:
                 _rewrite(graph, ops, scan, stack, added)
                 stacks += 1
     return stacks
+
+
+def _of_a_microbatch(main: Any) -> Iterable[Any]:
+    """The operations of the loop over micro-batches; none where there is none."""
+    for view in main.regions[0].blocks[0].operations:
+        if RhinoMicrobatches.name in view.operation.attributes:
+            return view.operation.regions[1].blocks[0].operations
+    return ()
 
 
 def _added(graph: Graph, uses: Uses, stack: Stack, carried: set[int]) -> tuple[int, int] | None:

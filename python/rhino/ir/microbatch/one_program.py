@@ -126,25 +126,27 @@ class OneProgram:
         if not whole and ((parts, sums) in self.refused or len(alike) >= _ATTEMPTS):
             return None
         copy = self._copy()
+        known: Graph | None = self.whole
         if way:
             told = self.way(way).told
             if told.undoes and self._undone:
-                copy = _read(self._undone[0])
+                copy, known = _read(self._undone[0]), self._undone[1].graph
             if told.policy != KEEP.told.policy:
                 recompute(copy, told.policy, told.count)
-        if not whole and not self._cut(copy, parts, sums):
+                known = None
+        if not whole and not self._cut(copy, known, parts, sums):
             return None
         if self.hosted is not None:
             offload(copy, self.hosted)
         return import_graph(copy)
 
-    def _cut(self, copy: ir.Module, parts: int, sums: int) -> bool:
-        """Makes a loop over parts of a module; where that is not possible, `refused` says why."""
+    def _cut(self, copy: ir.Module, known: Graph | None, parts: int, sums: int) -> bool:
+        """Makes a loop over parts of a module, of which this is the program; else `refused` says why."""
         try:
             if self.own:
                 adopt(copy)
                 raise own_loop_error(copy, self.own, parts)
-            split_microbatch(copy, parts, self.statistics, sums=sums)
+            split_microbatch(copy, parts, self.statistics, known, sums)
         except PassError as error:
             self.refused[parts, sums] = error
             return False

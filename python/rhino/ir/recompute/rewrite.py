@@ -40,7 +40,11 @@ def write_segments(step: Step, segments: Iterable[Segment], values: Sequence[Any
     Args:
       values, ops: handles, as `number_program` gives them.
     """
-    graph, backward = step.graph, step.sides.backward
+    graph = step.graph
+    readers: dict[int, list[int]] = {}
+    for i in step.sides.backward:
+        for v in step.sides.reads[i]:
+            readers.setdefault(v, []).append(i)
     made = {v for i in step.sides.forward for v in graph.ops[i].results}.difference(step.sides.fixed)
     for segment in segments:
         place = ops[segment.before]
@@ -52,14 +56,14 @@ def write_segments(step: Step, segments: Iterable[Segment], values: Sequence[Any
             barrier = stablehlo.OptimizationBarrierOp(handles).operation if handles else None
             copies: dict[Any, Any] = dict(zip(handles, barrier.results, strict=True)) if barrier else {}
             late = copies.pop(values[segment.after]) if segment.after >= 0 else None
-            instead = {values[v]: copies[values[v]] for v in segment.leaves if v in made}
+            instead = {v: copies[values[v]] for v in segment.leaves if v in made}
             functions.copy_all([ops[i] for i in segment.again], copies)
-        instead |= {values[v]: copies[values[v]] for v in segment.replaced}
+        instead |= {v: copies[values[v]] for v in segment.replaced}
         if late is not None:
-            instead[values[segment.after]] = late
-        for i in backward:
-            if i >= segment.before and not instead.keys().isdisjoint(values[v] for v in step.sides.reads[i]):
-                _read_instead(ops[i], instead)
+            instead[segment.after] = late
+        handed = {values[v]: copy for v, copy in instead.items()}
+        for i in sorted({i for v in instead for i in readers.get(v, ()) if i >= segment.before}):
+            _read_instead(ops[i], handed)
 
 
 def _read_instead(item: Any, instead: dict[Any, Any]) -> None:
