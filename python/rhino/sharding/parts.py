@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from heapq import heappop, heappush
 from math import inf
 
 from rhino.errors import Costly
@@ -17,6 +16,7 @@ from rhino.machine import Cluster
 from rhino.machine.roofline import perfect_s
 from rhino.machine.units import nbytes
 from rhino.program.alternative import Alternative
+from rhino.sharding.best_first import best_first
 from rhino.sharding.form_bounds import Form, FormBounds, StepInParts
 from rhino.sharding.levels import DEAR
 from rhino.sharding.meshes import mesh_shapes
@@ -91,7 +91,7 @@ class _FormSearch:
             self._solve(self.bounds.plain, quick=True)
         if not self._spent:
             self._explore()
-            self._sum_locally()
+        self._sum_locally()
         self._tighten()
         if not self.found:
             if self._is_any:
@@ -147,26 +147,12 @@ class _FormSearch:
 
     def _best_first(self, tries: Iterable[Iterator[Form]]) -> None:
         """Of some sequences of forms, each time the one goes on whose next form may take the least time."""
-        waiting: list[tuple[float, int, Form, Iterator[Form]]] = []
-
-        def wait(number: int, forms: Iterator[Form], form: Form | None) -> None:
-            if form is not None:
-                heappush(waiting, (self.bounds.least_s(form), number, form, forms))
-
-        for number, forms in enumerate(tries):
-            wait(number, forms, next(forms, None))
-        while waiting and not self._late():
-            known_s, number, form, forms = heappop(waiting)
-            least_s = self.bounds.least_s(form)
-            if least_s > known_s and waiting and waiting[0] < (least_s, number):
-                # More is known by now.
-                wait(number, forms, form)
-                continue
-            following = next(forms, None)
-            if following is None:
+        for ended in best_first(tries, self.bounds.least_s):
+            if ended:
                 # What there is bounds the others.
                 self._find_any()
-            wait(number, forms, following)
+            if self._late():
+                return
 
     def _tries(self, way: int, parts: float, sums: int = 1) -> Iterator[Form]:
         """The forms of a way from so many parts on, each before it is searched."""
@@ -251,7 +237,16 @@ class _FormSearch:
         """
         counts = (self.programs.fewest, *self.programs.counts)
         # They take more memory than one sum each: where nothing fits, this does not.
-        if counts[-1] == 1 or self._spent or not self._is_any:
+        if counts[-1] == 1 or not self._is_any:
+            return
+        if self._spent:
+            # Of a long program, of the form alone that may be the fastest.
+            fast = next((form for form in self._promising if form.parts > 1), None)
+            worth = 1 - WORTH[self.options.level]
+            if fast is not None and worth * self.bounds.free[fast].step_time_s <= self._least_s and not self._late():
+                for sums in self._local_counts():
+                    if self._can_share(fast.parts, sums):
+                        self._search(replace(fast, sums=sums))
             return
         ways = self._open_ways()
         if self.programs.fewest > 1:

@@ -20,7 +20,7 @@ from rhino.ir.microbatch.one_program import OneProgram
 from rhino.ir.read_layouts import read_layouts
 from rhino.ir.write_layouts import annotate
 from rhino.machine import Cluster
-from rhino.sharding import Options, Solution, plan_sharding
+from rhino.sharding import Options, Solution, parts, plan_sharding
 from rhino.sharding.cones import build_problem
 from rhino.sharding.estimate import estimate_plan
 from rhino.sharding.form_bounds import Form
@@ -169,6 +169,10 @@ def test_they_are_searched_with_everything_else(monkeypatch: pytest.MonkeyPatch)
 
     form, found = planned()
     assert form.sums == found.mesh[0][1] == 8
+    with monkeypatch.context() as long:
+        # Of a long program they are tried for the best of what was tried.
+        long.setitem(parts.EFFORT, "O1", 3 * len(import_graph(module).ops))
+        assert planned()[0].sums == 8
     monkeypatch.setattr("rhino.sharding.parts._FormSearch._sum_locally", lambda self: None)
     form, without = planned()
     assert form.sums == 1
