@@ -46,7 +46,8 @@ def search_time(kept: Kept) -> Section:
         "search_time", ("search_time",), "Search time",
         "From `.mlir` to annotated `.mlir` with `rhino plan`, start-up and files included. Layers are unrolled "
         "unless a row says otherwise. The search alone is what lies between the program as data and the chosen "
-        "plan, in a further run. Propagation alone is Shardy's pass over the same file, which decides nothing. "
+        "plan, in a further run, and of several programs (micro-batches, recomputation) that which was chosen. "
+        "Propagation alone is Shardy's pass over the same file, which decides nothing. "
         "Medians of the rounds.",
         (ResultTable("model", columns, rows),),
     )  # fmt: skip
