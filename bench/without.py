@@ -18,6 +18,8 @@ from bench._common import CACHE, Table, gib, main, measure_and_publish, note, pa
 from bench._quality_cases import Model, module
 
 _LOOP = ("--scan", "--remat")
+# One GPU a host: there is no fast link over which parameters are gathered in every micro-batch.
+ETHERNET = "bench/data/v100_ethernet.yaml"
 _F16 = ("--platform", "cuda", "--set", "dtype=float16")
 
 
@@ -32,7 +34,7 @@ class Case:
     @property
     def name(self) -> str:
         """Short and unique."""
-        return f"{self.part}/{self.model.name}@{self.cluster}"
+        return f"{self.part}/{self.model.name}@{self.cluster.rsplit('/')[-1]}"
 
 
 CASES: tuple[Case, ...] = (
@@ -43,6 +45,7 @@ CASES: tuple[Case, ...] = (
     Case("recomputation", Model("gpt", "39b", 1536, _LOOP), "dgx-h100:16"),
     Case("recomputation", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-h100:1"),
     Case("state-apart", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-a100:8"),
+    Case("state-apart", Model("gpt", "1.3b", 1024, _LOOP), ETHERNET),
 )
 QUICK: tuple[Case, ...] = (Case("local-sums", Model("gpt", "tiny", options=_LOOP), "dgx-h100:1"),)
 

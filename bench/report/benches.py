@@ -72,6 +72,8 @@ class Bench:
 
 def devices(cluster: str) -> str:
     """A cluster in words: `128 H100`."""
+    if cluster == without.ETHERNET:
+        return "16 V100, one a host"
     preset, _, hosts = cluster.partition(":")
     return f"{8 * int(hosts or 1)} {_DEVICES.get(preset, preset)}"
 
