@@ -34,7 +34,13 @@ class Case:
     @property
     def name(self) -> str:
         """Short and unique."""
-        return f"{self.part}/{self.model.name}@{self.cluster.rsplit('/')[-1]}"
+        plain = "-plain" if self.plain else ""
+        return f"{self.part}/{self.model.name}{plain}@{self.cluster.rsplit('/')[-1]}"
+
+    @property
+    def plain(self) -> bool:
+        """Whether the step itself computes nothing again."""
+        return "--remat" not in self.model.options
 
 
 CASES: tuple[Case, ...] = (
@@ -43,6 +49,7 @@ CASES: tuple[Case, ...] = (
     Case("local-sums", Model("gpt", "6.7b", 1024, (*_LOOP, *_F16)), "p3.16xlarge:8"),
     Case("local-sums", Model("gpt", "1.3b", 1024, _LOOP), "dgx-h100:1"),
     Case("recomputation", Model("gpt", "39b", 1536, _LOOP), "dgx-h100:16"),
+    Case("recomputation", Model("gpt", "39b", 1536, ("--scan",)), "dgx-h100:16"),
     Case("recomputation", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-h100:1"),
     Case("state-apart", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-a100:8"),
     Case("state-apart", Model("gpt", "1.3b", 1024, _LOOP), ETHERNET),

@@ -99,6 +99,11 @@ def _planned(case: search_time.Case) -> str:
     return f"{gpt(case.model)}, {devices(case.cluster)}{more}"
 
 
+def _left_out(case: without.Case) -> str:
+    plain = ", no `jax.checkpoint`" if case.plain else ""
+    return f"{model(case.model)}{plain}, {devices(case.cluster)}, {_LEFT_OUT[case.part]}"
+
+
 def _kernel(case: kernels.Case) -> str:
     stages = f", {case.stages} stages" if case.stages > 1 else ""
     forced = f", {case.pins} layout forced" if case.pins else ""
@@ -146,7 +151,7 @@ def benches() -> tuple[Bench, ...]:
         bench("stages", *_parts(stages.CASES, [_cut(c) for c in stages.CASES])),
         bench(
             "without",
-            *_parts(without.CASES, [f"{placed(Case(c.model, c.cluster))}, {_LEFT_OUT[c.part]}" for c in without.CASES]),
+            *_parts(without.CASES, [_left_out(c) for c in without.CASES]),
         ),
         bench("scanned", *_parts(scanned.MODELS, [model(m) for m in scanned.MODELS])),
         bench("kernels", *_parts(kernels.CASES, [_kernel(c) for c in kernels.CASES])),
