@@ -12,14 +12,16 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench._common import CACHE, Table, gib, main, measure_and_publish, note, parser, run, select, tool
 from bench._quality_cases import Model, module
+from rhino.machine import Cluster
 
 _LOOP = ("--scan", "--remat")
 # One GPU a host: there is no fast link over which parameters are gathered in every micro-batch.
-ETHERNET = "bench/data/v100_ethernet.yaml"
+ETHERNET = "v100_ethernet.yaml"
 _F16 = ("--platform", "cuda", "--set", "dtype=float16")
 
 
@@ -35,7 +37,7 @@ class Case:
     def name(self) -> str:
         """Short and unique."""
         plain = "-plain" if self.plain else ""
-        return f"{self.part}/{self.model.name}{plain}@{self.cluster.rsplit('/')[-1]}"
+        return f"{self.part}/{self.model.name}{plain}@{self.cluster}"
 
     @property
     def plain(self) -> bool:
@@ -57,16 +59,29 @@ CASES: tuple[Case, ...] = (
 QUICK: tuple[Case, ...] = (Case("local-sums", Model("gpt", "tiny", options=_LOOP), "dgx-h100:1"),)
 
 
+def _ethernet() -> Path:
+    """A file of 16 hosts that have one V100 each: the preset p3.8xlarge without what is between its GPUs."""
+    data = Cluster.load("p3.8xlarge:16").to_dict()
+    gone = ("devices_per_host", "levels.intra-host")
+    given = {name: source for name, source in data["sources"].items() if not name.startswith(gone)}
+    levels = [level for level in data["levels"] if level["name"] != "intra-host"]
+    alone = {"name": "v100-ethernet", "devices_per_host": 1, "levels": levels, "sources": given}
+    CACHE.mkdir(parents=True, exist_ok=True)
+    Cluster.from_dict({**data, **alone}).save(CACHE / ETHERNET)
+    return CACHE / ETHERNET
+
+
 def measure(case: Case) -> dict[str, Any]:
     """Both plans of a case, and XLA's account of the one that is found."""
     source, found = module(case.model), {}
+    cluster = _ethernet() if case.cluster == ETHERNET else case.cluster
     note(case.name)
     for name in ("with", "without"):
         out = CACHE / f"without-{name}.mlir"
         record = out.with_suffix(".json")
         left_out = case.part if name == "without" else "nothing"
         ran = run(
-            [sys.executable, "-m", "bench._without_plan", left_out, source, case.cluster, out, record],
+            [sys.executable, "-m", "bench._without_plan", left_out, source, cluster, out, record],
             env={"JAX_PLATFORMS": "cpu"},
         )
         plan = json.loads(record.read_text(encoding="utf-8"))
