@@ -15,7 +15,7 @@ from rhino.cli.main import main
 # What stands in for a part of the search, by where it is.
 PARTS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "nothing": (),
-    "local-sums": (("rhino.sharding.parts._FormSearch._sum_locally", lambda self: None),),
+    "local-sums": (("rhino.sharding.parts._FormSearch._local_counts", lambda self: []),),
     "recomputation": (),
     "state-apart": (("rhino.sharding.planner.parted_share", lambda graph: 0.0),),
 }

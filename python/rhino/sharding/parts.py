@@ -63,7 +63,7 @@ class _FormSearch:
         self, programs: StepInParts, cluster: Cluster, options: Options, progress: Progress | None, model: TimeModel
     ) -> None:
         self.programs, self.cluster, self.options, self.model = programs, cluster, options, model
-        self.progress = progress
+        self.progress, self.worth = progress, 1 - WORTH[options.level]
         whole = Form(programs.fewest)
         graph = programs.graph(programs.fewest)
         assert graph is not None, "the step can be cut into as few parts as were asked for"
@@ -133,12 +133,12 @@ class _FormSearch:
         return self.bounds.whole if alone and self._fits(self.bounds.whole) else None
 
     def _explore(self) -> None:
-        """The step in more parts, and every way in as few as it may fit in and more."""
+        """The step in more parts, and every way in as few as it may fit in and more, with local sums, too."""
         firsts = {way: self.bounds.first_parts(way) for way in self._open_ways() if way}
         most = (self.programs.fewest, *self.programs.counts)[-1]
         tries = {} if self._fits(self.bounds.whole) else {0: 2 * self.bounds.whole.parts}
         tries.update((way, first) for way, first in firsts.items() if first <= most)
-        self._best_first([self._tries(way, first) for way, first in tries.items()])
+        self._best_first([*(self._tries(way, first) for way, first in tries.items()), *self._summed()])
         self._find_any()
         # What keeps least may fit in the most parts even if it seems not to.
         last = max(firsts, default=0)
@@ -231,32 +231,35 @@ class _FormSearch:
         self._tighten()
 
     def _sum_locally(self) -> None:
+        """With local sums of the sizes that came up since; of a long program the form alone that may be the fastest.
+
+        They take more memory than one sum each: where nothing fits, this does not.
+        """
+        if not self._is_any:
+            return
+        if not self._spent:
+            self._best_first(self._summed())
+            return
+        fast = next((form for form in self._promising if form.parts > 1), None)
+        if fast is not None and self.worth * self.bounds.free[fast].step_time_s <= self._least_s and not self._late():
+            for sums in self._local_counts():
+                if self._can_share(fast.parts, sums):
+                    self._search(replace(fast, sums=sums))
+
+    def _summed(self) -> list[Iterator[Form]]:
         """Every way with local sums, of as many as an axis has devices: nothing is sent for them before the last part.
 
         More parts cost less so, and what computes less again may win.
         """
         counts = (self.programs.fewest, *self.programs.counts)
-        # They take more memory than one sum each: where nothing fits, this does not.
-        if counts[-1] == 1 or not self._is_any:
-            return
-        if self._spent:
-            # Of a long program, of the form alone that may be the fastest.
-            fast = next((form for form in self._promising if form.parts > 1), None)
-            worth = 1 - WORTH[self.options.level]
-            if fast is not None and worth * self.bounds.free[fast].step_time_s <= self._least_s and not self._late():
-                for sums in self._local_counts():
-                    if self._can_share(fast.parts, sums):
-                        self._search(replace(fast, sums=sums))
-            return
-        ways = self._open_ways()
-        if self.programs.fewest > 1:
-            ways = sorted({*ways, self.bounds.whole.way, self.bounds.plain.way})
+        asked = (self.bounds.whole.way, self.bounds.plain.way) if self.programs.fewest > 1 else ()
+        ways = sorted({*self._open_ways(), *asked})
         tries = []
         for sums in self._local_counts():
             fine = [n for n in counts if self._can_share(n, sums)]
-            firsts = {way: min(fine[-1], max(fine[0], self.bounds.first_parts(way))) for way in ways if fine}
-            tries += [self._tries(way, first, sums) for way, first in firsts.items()]
-        self._best_first(tries)
+            if fine and not any(form.sums == sums for form in self.searches):
+                tries += [self._tries(w, min(fine[-1], max(fine[0], self.bounds.first_parts(w))), sums) for w in ways]
+        return tries
 
     def _can_share(self, parts: int, sums: int) -> bool:
         """Whether every local sum has examples of each part."""
@@ -301,8 +304,7 @@ class _FormSearch:
         return sorted(self.bounds.free, key=lambda f: (self.bounds.free[f].step_time_s, f))
 
     def _may_win(self, form: Form) -> bool:
-        worth = 1 - WORTH[self.options.level]
-        return self.bounds.free[form].step_time_s <= worth * self._least_s and not self._late()
+        return self.bounds.free[form].step_time_s <= self.worth * self._least_s and not self._late()
 
     @property
     def _spent(self) -> bool:
@@ -315,7 +317,7 @@ class _FormSearch:
     def _can_win(self, form: Form) -> bool:
         if form not in self.searches and self._spent:
             return False
-        return self.bounds.least_s(form) <= (1 - WORTH[self.options.level]) * self._least_s
+        return self.bounds.least_s(form) <= self.worth * self._least_s
 
     # --- one of them --------------------------------------------------------------------------------------------------
 
@@ -363,7 +365,7 @@ class _FormSearch:
     @property
     def _best(self) -> Form:
         """The fastest; of those that are not worth more parts, or others than the step's own ways, the first."""
-        most_s = self._least_s / (1 - WORTH[self.options.level])
+        most_s = self._least_s / self.worth
         return min(form for form, plan in self.found.items() if plan.predicted.step_time_s <= most_s)
 
     @property
