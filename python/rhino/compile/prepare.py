@@ -13,6 +13,7 @@ from jaxlib.mlir.dialects import sdy
 
 from rhino.compile.module import MainSignature, TensorSpec, attribute_dicts, main_function, parse, read
 from rhino.compile.reductions import share_reductions
+from rhino.compile.reshards import keep_sources_apart
 from rhino.compile.slices import bound_slices
 from rhino.compile.windows import keep_fillings_apart
 from rhino.dialect.context import to_bytecode
@@ -151,15 +152,16 @@ def _pin_op_shardings(module: ir.Module) -> None:
             _pin(op.results[index], sharding, ir.InsertionPoint.after(op))
             if op.name == "stablehlo.while":
                 _pin_carry(op, index, sharding)
-    for op in annotated:
-        if not _on_no_axes(op, module):
-            del op.attributes["sdy.sharding"]
     for op in reshards:
         pin = sdy.ShardingConstraintOp(
             op.operands[0], op.attributes["sharding"], loc=op.location, ip=ir.InsertionPoint(op)
         )
         op.results[0].replace_all_uses_with(pin.result)
         op.erase()
+    keep_sources_apart(module, boundary)
+    for op in annotated:
+        if not _on_no_axes(op, module):
+            del op.attributes["sdy.sharding"]
 
 
 def _on_no_axes(op: ir.Operation, module: ir.Module) -> bool:

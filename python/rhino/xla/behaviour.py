@@ -52,6 +52,7 @@ class Behaviour:
       name: in kebab-case; comments say `XLA: name` where something rests on it.
       says: what XLA does, in a sentence.
       source: the pass or file of XLA, where known.
+      since: the first version of jaxlib it was so with; empty if it was with all.
       until: the first version of jaxlib it was no longer so with; empty while it is.
       probe: what shows it; None where nothing can, see `unprobed`.
       field: the field of `BackEnd` that says on which back ends it is so; empty where planning does not ask.
@@ -68,20 +69,22 @@ class Behaviour:
     where: tuple[str, ...] = ("cpu", "h100")
     unprobed: str = ""
     not_on: tuple[str, ...] = ()
+    since: str = ""
     until: str = ""
 
     @property
     def seen(self) -> tuple[str, ...]:
         """Versions of jaxlib that its probe showed it with."""
-        return tuple(v for v in TRIED if self.probe is not None and not self._is_over(v))
+        return tuple(v for v in TRIED if self.probe is not None and self._is_in(v))
 
     def holds(self, target: str, version: str = "") -> bool:
         """Whether it is said to be so on a target, with a version of jaxlib; with some version by default."""
         said = bool(getattr(back_end(target), self.field)) if self.field else target not in self.not_on
-        return said and not (version and self._is_over(version))
+        return said and (not version or self._is_in(version))
 
-    def _is_over(self, version: str) -> bool:
-        return bool(self.until) and _numbers(version) >= _numbers(self.until)
+    def _is_in(self, version: str) -> bool:
+        begun = not self.since or _numbers(version) >= _numbers(self.since)
+        return begun and not (self.until and _numbers(version) >= _numbers(self.until))
 
 
 def program(arguments: str, body: str, mesh: str = "x=8") -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rhino.xla.behaviour import Behaviour, Compiled, Probe, program
+from rhino.xla.collectives import M, count, dot
 
 
 def differs(compiled: Compiled, given: tuple[Any, ...], wanted: Any) -> bool:
@@ -141,6 +142,24 @@ FAULTS = (
         "the partitioner's scatter handler",
         unprobed="Sixteen programs with both split so, of sums, products and extremes, were right with 0.10.2; which "
         "are wrong is not known.",
+    ),
+    Behaviour(
+        "moved-axes-gathered",
+        "What a product reads and another reader has with an axis on another dimension is gathered whole for that: "
+        "the product leaves it with a sharding of another form, from which no all-to-all begins.",
+        "spmd_partitioner.cc, with HloShardingV3",
+        probe=Probe(
+            program(
+                f"%a: {M} @[x, -], %w: {M} @[-, y] -> {M} @[x, y]",
+                f"{dot('0', 'a', 'w')}%1 = sdy.sharding_constraint %0 @[x, y] : {M}\n"
+                f"%2 = sdy.sharding_constraint %w @[y, -] : {M}\n%3 = sdy.sharding_constraint %1 @[x, -] : {M}\n"
+                f"%4 = stablehlo.dot_general %3, %2, contracting_dims = [1] x [1] : ({M}, {M}) -> {M}\n"
+                f"return %4 : {M}",
+                "x=2 y=4",
+            ),
+            lambda c: count(c, "all-to-all") == 0,
+        ),
+        since="0.12.0.1",
     ),
     Behaviour(
         "slices-of-slices-merge",

@@ -77,8 +77,8 @@ MEMORY = (
                 return %1 : {L}""",
                 ONE,
             ),
-            # Two fills, of which the last kernel reads one.
-            lambda c: re.search(r"= \(\S+ \S+\) fusion\(\)", c.hlo_text()) is not None,
+            # Two fills, of one kernel or of one each, of which the last kernel reads one.
+            lambda c: re.search(r"= \(\S+ \S+\) fusion\(\)| fusion\(\)(?s:.*) fusion\(\)", c.hlo_text()) is not None,
         ),
         field="fills_read",
         where=TARGETS,

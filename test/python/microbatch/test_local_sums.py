@@ -176,7 +176,7 @@ def test_they_are_searched_with_everything_else(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("rhino.sharding.parts._FormSearch._local_counts", lambda self: [])
     form, without = planned()
     assert form.sums == 1
-    assert found.predicted.step_time_s < 0.9 * without.predicted.step_time_s
+    assert found.predicted.step_time_s < 0.92 * without.predicted.step_time_s
 
 
 def test_they_are_searched_for_as_many_micro_batches_as_were_asked_for() -> None:

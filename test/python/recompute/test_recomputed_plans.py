@@ -133,7 +133,7 @@ def test_where_there_is_room_nothing_that_the_user_asked_for_is_computed_again()
     unasked = plan_in_parts(programs(True, 8), CLUSTER, limit)[1].predicted
     kept = plan_in_parts(programs(True, 8, chooses=False, checkpoint=True), CLUSTER, limit)[1].predicted
     assert found.predicted.step_time_s == pytest.approx(unasked.step_time_s, rel=0.01)
-    assert found.predicted.memory.peak_bytes == pytest.approx(unasked.memory.peak_bytes, rel=0.01)
+    assert found.predicted.memory.peak_bytes == pytest.approx(unasked.memory.peak_bytes, rel=0.02)
     assert found.predicted.step_time_s < 0.97 * kept.step_time_s
     assert found.predicted.memory.peak_bytes > kept.memory.peak_bytes
 

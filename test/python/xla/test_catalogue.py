@@ -137,6 +137,7 @@ def test_what_changed_is_said() -> None:
     assert status(replace(merged, field=""), "cpu") == "changed"
     resharded = behaviour("resharded-once")
     assert status(replace(resharded, until="0.1"), "cpu") == "changed"
+    assert status(replace(resharded, since="99"), "cpu") == "changed"
     assert status(replace(resharded, probe=None, unprobed="why"), "cpu") == "not probed"
 
 
@@ -170,7 +171,7 @@ def test_records_are_whole(found: Behaviour) -> None:
     assert found.says.endswith(".")
     assert (found.probe is None) == bool(found.unprobed)
     assert set(found.where) <= set(BACK_ENDS)
-    assert not found.until or found.until in TRIED
+    assert {found.since, found.until} <= {"", *TRIED}
     assert found.seen or found.probe is None
     # A field divides the back ends, and its probe is run on either side.
     if found.field:

@@ -1,0 +1,62 @@
+"""Values that are laid out otherwise for some reader, kept apart from what else reads them.
+
+Owns the workaround for a fault of XLA: `XLA: moved-axes-gathered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+
+def keep_sources_apart(module: ir.Module, boundary: Mapping[ir.Value, Any]) -> None:
+    """Puts a constraint to the layout that there is in front of those that bring an axis to another dimension.
+
+    Where it has no other reader a value is its own already.
+
+    Args:
+      boundary: the shardings of arguments; other values are laid out as their operation says.
+    """
+    moved: list[tuple[ir.Operation, Any]] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "sdy.sharding_constraint":
+            source = _layout(op.operands[0], boundary)
+            if source is not None and _moves(source, sdy.TensorShardingAttr(op.attributes["sharding"])):
+                moved.append((op, source))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op, source in moved:
+        value = op.operands[0]
+        if len(list(value.uses)) > 1:
+            own = sdy.ShardingConstraintOp(value, source, loc=op.location, ip=ir.InsertionPoint(op))
+            op.operands[0] = own.result
+
+
+def _layout(value: ir.Value, boundary: Mapping[ir.Value, Any]) -> Any:
+    """The sharding of a value; None where nothing says it."""
+    if isinstance(value.owner, ir.Block):
+        given = boundary.get(value)
+        return None if given is None else sdy.TensorShardingAttr(given)
+    owner = value.owner.operation
+    if owner.name == "sdy.sharding_constraint":
+        return sdy.TensorShardingAttr(owner.attributes["sharding"])
+    if "sdy.sharding" not in owner.attributes:
+        return None
+    given = sdy.TensorShardingPerValueAttr(owner.attributes["sdy.sharding"]).shardings
+    return sdy.TensorShardingAttr(given[ir.OpResult(value).result_number])
+
+
+def _moves(source: Any, target: Any) -> bool:
+    """Whether an axis, or a part of one, is on another dimension afterwards."""
+    before, after = ({name: d for d, name in _axes(sharding)} for sharding in (source, target))
+    return any(before[name] != d for name, d in after.items() if name in before)
+
+
+def _axes(sharding: Any) -> list[tuple[int, str]]:
+    dims = map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
+    return [(d, sdy.AxisRefAttr(axis).name) for d, dim in enumerate(dims) for axis in dim.axes]
