@@ -22,7 +22,7 @@ from rhino.plan.module import parse_module, plan_module
 from rhino.request import PlanRequest
 from rhino.sharding.meshes import mesh_name, mesh_shapes, named
 
-_STAGES = (1, 2, 4, 8, 16)
+_STAGES = (1, 2, 4, 8, 16, 32)
 _PARTS = (2, 4, 8, 16, 32, 64, 128)
 # Micro-batches of a pipeline, for each of its stages.
 _DEPTHS = (1, 2, 4, 8)

@@ -210,16 +210,15 @@ class _FormSearch:
         return [way for way in range(len(self.programs.ways)) if self.bounds.base(way) in bases] if bases else []
 
     def _fewer(self) -> None:
-        """From the best plan to fewer parts under the limit, half as many each time, as long as that is faster."""
+        """From the best plan to half as many parts under the limit, with its local sums and with none, while faster."""
         best = None
         while best != self._best and not self._late():
             best = self._best
-            counts = (self.programs.fewest, *self.programs.counts)
-            fewer = [n for n in counts if 2 * n <= best.parts and self._can_share(n, best.sums)]
-            form = Form(fewer[-1], best.way, best.sums) if fewer else None
-            if form is None or form in self.bounds.free or not self._can_win(form) or self._search(form) is None:
-                return
-            self._solve(form)
+            fewer = [n for n in (self.programs.fewest, *self.programs.counts) if 2 * n <= best.parts]
+            for sums in dict.fromkeys((best.sums, 1)):
+                form = Form(max((n for n in fewer if self._can_share(n, sums)), default=0), best.way, sums)
+                if form.parts and form not in self.bounds.free and self._can_win(form) and self._search(form):
+                    self._solve(form)
 
     def _other_ways(self) -> None:
         """The ways tried so far, in fewest parts and in the best plan's: a batch may divide badly into others."""
@@ -242,9 +241,8 @@ class _FormSearch:
             return
         fast = next((form for form in self._promising if form.parts > 1), None)
         if fast is not None and self.worth * self.bounds.free[fast].step_time_s <= self._least_s and not self._late():
-            for sums in self._local_counts():
-                if self._can_share(fast.parts, sums):
-                    self._search(replace(fast, sums=sums))
+            for sums in filter(lambda n: self._can_share(fast.parts, n), self._local_counts()):
+                self._search(replace(fast, sums=sums))
 
     def _summed(self) -> list[Iterator[Form]]:
         """Every way with local sums, of as many as an axis has devices: nothing is sent for them before the last part.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil, log2
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -28,10 +29,28 @@ from rhino.pipeline.search.sharded import Prepared, prepare
 from rhino.program.data import Graph
 from rhino.program.recomputation import Recomputation
 
-# Loops over layers become at most this many, so that stages can end between any two layers of most models.
+# Loops over layers become as many, and more where stages could not be equal; at O2 one a layer of most models.
 _PIECES = {"O1": 16, "O2": 48}
+# Not more than so many times as many for the number of devices.
+_MOST = 3
 # Of the finest cuts of the batch, the coarser ones are tried if those are refused: examples may be routed in groups.
 _ATTEMPTS = 5
+
+
+def loop_pieces(level: str, devices: int, stages: int = 0) -> int:
+    """How many loops a loop over layers becomes, so that equal stages end between two of them.
+
+    They are a multiple of the `stages` that were asked for, of many twice as many, so that one with other work besides
+    can have fewer layers; else of the odd part of the number of devices, which is that of the largest number of stages.
+    """
+    least = _PIECES[level]
+    if stages:
+        return stages * (2 if stages > least else ceil(least / stages))
+    odd = devices // (devices & -devices)
+    if least % odd == 0:
+        return least
+    count = odd * max(1, 2 ** ceil(log2(least / odd)))
+    return count if count <= _MOST * least else least
 
 
 @dataclass
@@ -65,12 +84,14 @@ class SplitPrograms:
         statistics: str = "batch",
         microbatches: int = 0,
         deadline: Deadline = NEVER,
+        pieces: int = 0,
     ) -> SplitPrograms:
         """Of a normalised module, which stays as it is. A step that no number of parts suits is one part.
 
         Args:
           microbatches: those asked for, 0 for any number: with more than one, a step must be cut.
           deadline: after which no coarser cut is tried for one that was refused.
+          pieces: how many loops a loop over layers becomes; 0 for as many as the level has.
 
         Raises:
           PassError: the step has no batch, or cannot be cut into micro-batches; at the operation.
@@ -81,12 +102,13 @@ class SplitPrograms:
         adopted = adopt(copy)
         # Of a loop that is not taken the reason is given, should the step be refused.
         reason = _not_adopted(main, adopted) if isinstance(adopted, NoAccumulation) else None
-        split_scans(copy, _PIECES[level])
+        pieces = pieces or _PIECES[level]
+        split_scans(copy, pieces)
         main = functions.find(copy, "main")
         assert main is not None
         own = adopted if isinstance(adopted, int) else 0
         batch = own or count_examples(main)
-        found = cls(to_bytecode(copy), batch, _PIECES[level], statistics, own, clock=deadline.clock)
+        found = cls(to_bytecode(copy), batch, pieces, statistics, own, clock=deadline.clock)
         # What cannot be cut at all is refused here, at the operation; what cannot be cut so often, later and quietly.
         for parts in [n for n in range(batch, 1, -1) if batch % n == 0][:_ATTEMPTS] or [1]:
             if found.prepared(parts) is not None:

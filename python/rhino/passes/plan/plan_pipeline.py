@@ -11,12 +11,13 @@ from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
 from rhino.dialect import sdy
-from rhino.errors import NotFaster, NotPipelined, RhinoError
+from rhino.errors import NoPlan, NotFaster, NothingFits, NotPipelined, RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.manual import MANUAL_MESH
 from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
-from rhino.ir.microbatch.programs import SplitPrograms
+from rhino.ir.microbatch.programs import SplitPrograms, loop_pieces
 from rhino.ir.microbatch.ways import PipelineWays
+from rhino.machine import Cluster
 from rhino.microbatch.forms import ONE
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.plan.write_pipeline import PASSES, write_pipeline
@@ -27,6 +28,8 @@ from rhino.pipeline.search.ways import plan_ways
 from rhino.sharding.meshes import names_around, read_mesh
 
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
+# How many times as many loops a loop over layers becomes where no pipeline of so many stages fits.
+_FINER = 3
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
 
@@ -98,7 +101,8 @@ class PlanPipeline(Pass):
             )
         try:
             require_static_shapes(main, self.name)
-            programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches, deadline)
+            pieces = loop_pieces(self.level, cluster.num_devices, self.stages)
+            programs = SplitPrograms.of(module, self.level, self.statistics, self.microbatches, deadline, pieces)
         except PassError as error:
             # What the passes that cut a step refuse at an operation is the step's.
             raise error from NotPipelined(error.message)
@@ -128,8 +132,7 @@ class PlanPipeline(Pass):
             rival_s=self.rival or inf,
         )
         try:
-            ways = PipelineWays(module, programs, chooses=self.remat == "auto")
-            way, solution = plan_ways(ways, cluster, options, log.session.progress)
+            ways, way, solution = self._search(module, programs, cluster, options, log)
             best = solution.best
             if best.step_time_s >= options.rival_s:
                 raise NotFaster(best.name, best.step_time_s, best.peak_bytes, options.rival_s)
@@ -152,3 +155,22 @@ class PlanPipeline(Pass):
             raise PassError(where, message, [_UNWRITTEN]) from error
         log.count("candidates", solution.candidates)
         return written
+
+    def _search(
+        self, module: ir.Module, programs: SplitPrograms, cluster: Cluster, options: JointOptions, log: PassLog
+    ) -> tuple[PipelineWays, int, JointSolution]:
+        """The best pipeline, and the number of its way; where none fits, of more stages than loops were cut for."""
+        ways = PipelineWays(module, programs, chooses=self.remat == "auto")
+        try:
+            return ways, *plan_ways(ways, cluster, options, log.session.progress)
+        except NothingFits:
+            if self.stages or cluster.num_devices <= programs.pieces:
+                raise
+            args = self.level, self.statistics, self.microbatches, options.deadline, _FINER * programs.pieces
+            ways = PipelineWays(module, SplitPrograms.of(module, *args), chooses=self.remat == "auto")
+            deeper = replace(options, deeper=programs.pieces)
+            try:
+                return ways, *plan_ways(ways, cluster, deeper, log.session.progress)
+            except NoPlan:
+                pass
+            raise

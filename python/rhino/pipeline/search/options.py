@@ -26,6 +26,7 @@ class JointOptions:
       memory_limit: bytes per device; None is nine tenths of the device's.
       groups: of devices that the stages asked for share; by default as many as stages, but for interleaved ones.
       mesh, axes: of one replica of a stage, and the names of its axes; one each for all widths that stages have.
+      deeper: only pipelines of more stages than that.
       fewer: whether the most micro-batches that divide the batch will do, up to those asked for. Stages are cut as for
         the latter, so that a smaller batch finds the stages of a whole one.
       rival_s: the step time of a plan that there is already: once a pipeline was planned, none is looked for that could
@@ -41,6 +42,7 @@ class JointOptions:
     stages: int = 0
     groups: int = 0
     microbatches: int = 0
+    deeper: int = 0
     fewer: bool = False
     schedule: str = ""
     rival_s: float = inf

@@ -266,7 +266,7 @@ class JointSearch:
         for shape in shapes(
             cluster, self.programs.batch, **asked, shares=options.shares, fewer=options.fewer, uneven=self.uneven
         ):
-            if shape.groups == 1 and not options.stages:
+            if shape.stages <= options.deeper or (shape.groups == 1 and not options.stages):
                 continue  # one stage is no pipeline: `plan_sharding` searches those
             if options.mesh and sorted(shape.distinct) != sorted(map(prod, options.mesh)):
                 continue

@@ -1,0 +1,70 @@
+"""Loops over layers are cut as finely as the stages want that are asked for, that devices allow, or that fit."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rhino.ir.microbatch.programs import loop_pieces
+from rhino.ir.scans.pieces import bounds
+from rhino.machine import Cluster
+from rhino.plan.module import parse_module, plan_module
+from rhino.request import PlanRequest
+
+LAYERS, WIDTH, BATCH = 32, 512, 16
+
+
+def apart(hosts: int) -> Cluster:
+    """Hosts of one V100 each, on Ethernet."""
+    data = Cluster.load(f"p3.8xlarge:{hosts}").to_dict()
+    gone = ("devices_per_host", "levels.intra-host")
+    sources = {name: source for name, source in data["sources"].items() if not name.startswith(gone)}
+    levels = [level for level in data["levels"] if level["name"] != "intra-host"]
+    return Cluster.from_dict({**data, "name": "apart", "devices_per_host": 1, "levels": levels, "sources": sources})
+
+
+def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Layers as a loop."""
+
+    def loss(w: jax.Array) -> jax.Array:
+        y, _ = jax.lax.scan(lambda y, w: (jnp.tanh(y @ w[0]) @ w[1] + y, None), x, w)
+        return (y**2).mean()
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return w - gradient, value
+
+
+@given(st.sampled_from(["O1", "O2"]), st.integers(1, 128), st.integers(2, 64))
+def test_stages_that_are_asked_for_have_layers_alike(level: str, layers: int, stages: int) -> None:
+    pieces = loop_pieces(level, 64, stages)
+    assert pieces % stages == 0
+    edges = bounds(layers, pieces)
+    if len(edges) > pieces:
+        each = pieces // stages
+        ends = [edges[s * each] for s in range(stages + 1)]
+        assert {b - a for a, b in pairwise(ends)} <= {layers // stages, -(-layers // stages)}
+
+
+@pytest.mark.parametrize(
+    ("level", "devices", "pieces"),
+    [("O1", 8, 16), ("O1", 1024, 16), ("O1", 96, 24), ("O1", 40, 20), ("O1", 11, 22), ("O1", 1000, 16), ("O2", 96, 48)],
+)
+def test_they_suit_the_stages_that_devices_can_have(level: str, devices: int, pieces: int) -> None:
+    assert loop_pieces(level, devices) == pieces
+
+
+def test_where_nothing_else_fits_there_are_more_stages() -> None:
+    """A device can hold a layer with its gradients, and not two."""
+    lowered = jax.jit(step, donate_argnums=0).lower(jnp.zeros((LAYERS, 2, WIDTH, WIDTH)), jnp.zeros((BATCH, WIDTH)))
+    module = parse_module(lowered.as_text().encode(), "step")
+    request = PlanRequest.of(apart(LAYERS), stages="auto", microbatches=8, memory_limit=7_500_000)
+    plan = plan_module(module, request).plan
+    assert plan.stages == LAYERS
+    assert plan.predicted.peak_bytes <= 7_500_000
+    alone = next(a for a in plan.alternatives if a.name.startswith("mesh"))
+    assert alone.step_time_s is not None and plan.predicted.step_time_s < 0.5 * alone.step_time_s
