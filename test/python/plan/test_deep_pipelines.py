@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rhino.ir.microbatch.programs import loop_pieces
+from rhino.ir.microbatch.programs import SplitPrograms, loop_pieces
 from rhino.ir.scans.pieces import bounds
 from rhino.machine import Cluster
+from rhino.plan.data import PlanData
 from rhino.plan.module import parse_module, plan_module
 from rhino.request import PlanRequest
 
@@ -58,13 +60,34 @@ def test_they_suit_the_stages_that_devices_can_have(level: str, devices: int, pi
     assert loop_pieces(level, devices) == pieces
 
 
+def planned(limit: int) -> PlanData:
+    lowered = jax.jit(step, donate_argnums=0).lower(jnp.zeros((LAYERS, 2, WIDTH, WIDTH)), jnp.zeros((BATCH, WIDTH)))
+    request = PlanRequest.of(apart(LAYERS), stages="auto", microbatches=8, memory_limit=limit)
+    return plan_module(parse_module(lowered.as_text().encode(), "step"), request).plan
+
+
 def test_where_nothing_else_fits_there_are_more_stages() -> None:
     """A device can hold a layer with its gradients, and not two."""
-    lowered = jax.jit(step, donate_argnums=0).lower(jnp.zeros((LAYERS, 2, WIDTH, WIDTH)), jnp.zeros((BATCH, WIDTH)))
-    module = parse_module(lowered.as_text().encode(), "step")
-    request = PlanRequest.of(apart(LAYERS), stages="auto", microbatches=8, memory_limit=7_500_000)
-    plan = plan_module(module, request).plan
+    plan = planned(7_500_000)
     assert plan.stages == LAYERS
     assert plan.predicted.peak_bytes <= 7_500_000
     alone = next(a for a in plan.alternatives if a.name.startswith("mesh"))
     assert alone.step_time_s is not None and plan.predicted.step_time_s < 0.5 * alone.step_time_s
+
+
+@pytest.mark.parametrize(("share", "deeper"), [(0.01, False), (100.0, True)])
+def test_where_more_stages_promise_much_they_are_tried(
+    share: float, deeper: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two layers fit, and with half the batch for each of two replicas take less time than one on twice the devices."""
+    made: list[int] = []
+    of = SplitPrograms.of.__func__  # type: ignore[attr-defined]
+
+    def told(cls: Any, *given: Any) -> SplitPrograms:
+        made.append(given[-1])
+        return of(cls, *given)
+
+    monkeypatch.setattr(SplitPrograms, "of", classmethod(told))
+    monkeypatch.setattr("rhino.passes.plan.plan_pipeline._WORTH_DEEPER", share)
+    assert planned(40_000_000).stages <= 16
+    assert made == [16, 48][: 1 + deeper]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -28,8 +29,9 @@ from rhino.pipeline.search.ways import plan_ways
 from rhino.sharding.meshes import names_around, read_mesh
 
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
-# How many times as many loops a loop over layers becomes where no pipeline of so many stages fits.
-_FINER = 3
+# How many times as many loops a loop over layers becomes where no pipeline of so many stages fits, or where what may be
+# hoped for from more takes less than this share of the best.
+_FINER, _WORTH_DEEPER = 3, 2 / 3
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
 
@@ -159,18 +161,30 @@ class PlanPipeline(Pass):
     def _search(
         self, module: ir.Module, programs: SplitPrograms, cluster: Cluster, options: JointOptions, log: PassLog
     ) -> tuple[PipelineWays, int, JointSolution]:
-        """The best pipeline, and the number of its way; where none fits, of more stages than loops were cut for."""
-        ways = PipelineWays(module, programs, chooses=self.remat == "auto")
+        """The best pipeline, and the number of its way.
+
+        Where none fits, or more stages than loops were cut for are much more promising, loops are cut finer for these.
+        """
+        tell, chooses = log.session.progress, self.remat == "auto"
+        ways = PipelineWays(module, programs, chooses)
+        refused: NothingFits | None = None
+        best_s, hopes = inf, {cluster.num_devices: 0.0}
         try:
-            return ways, *plan_ways(ways, cluster, options, log.session.progress)
-        except NothingFits:
-            if self.stages or cluster.num_devices <= programs.pieces:
-                raise
+            number, solution = plan_ways(ways, cluster, options, tell)
+            best_s, hopes = solution.best.step_time_s, solution.hopes
+        except NothingFits as error:
+            refused = error
+        least_s = min((s for stages, s in hopes.items() if stages > programs.pieces), default=inf)
+        if not self.stages and least_s < _WORTH_DEEPER * best_s:
             args = self.level, self.statistics, self.microbatches, options.deadline, _FINER * programs.pieces
-            ways = PipelineWays(module, SplitPrograms.of(module, *args), chooses=self.remat == "auto")
-            deeper = replace(options, deeper=programs.pieces)
-            try:
-                return ways, *plan_ways(ways, cluster, deeper, log.session.progress)
-            except NoPlan:
-                pass
-            raise
+            finer = SplitPrograms.of(module, *args)
+            deeper = replace(options, deeper=programs.pieces, rival_s=min(best_s, options.rival_s))
+            if finer.bytecode != programs.bytecode:  # else no loop can be cut finer
+                with suppress(NoPlan):
+                    other = PipelineWays(module, finer, chooses)
+                    way, found = plan_ways(other, cluster, deeper, tell)
+                    if found.best.step_time_s < best_s:
+                        return other, way, found
+        if refused is not None:
+            raise refused
+        return ways, number, solution

@@ -159,8 +159,10 @@ class JointSearch:
             raise out_of_time(self.planner) if self.deadline.over(found=False) else too_large(self.planner)
         best = self.refined(best)
         bound = min(bound, best.step_time_s)
-        spent = dict(self.planner.spent)
-        return JointSolution(best, self.alternatives(best), done + len(self.tried), bound, self.elapsed_s, spent)
+        spent, hopes = dict(self.planner.spent), dict[int, float]()
+        for draft in self.drafted.values():
+            hopes[draft.stages] = min(draft.hope_s, hopes.get(draft.stages, inf))
+        return JointSolution(best, self.alternatives(best), done + len(self.tried), bound, self.elapsed_s, spent, hopes)
 
     @property
     def elapsed_s(self) -> float:

@@ -79,7 +79,10 @@ def named(shape: Shape, again: Recomputation | None, schedule: str = "") -> str:
 
 @dataclass(frozen=True)
 class JointSolution:
-    """The best pipeline, why others lost, and how the search went. `bound_s` is below every pipeline tried."""
+    """The best pipeline, why others lost, and how the search went.
+
+    `bound_s` is below every pipeline tried; `hopes` are by number of stages what the most promising one might take.
+    """
 
     best: PipelineCandidate
     alternatives: tuple[Alternative, ...]
@@ -87,6 +90,7 @@ class JointSolution:
     bound_s: float
     seconds: float
     phases: dict[str, float] = field(default_factory=dict)
+    hopes: dict[int, float] = field(default_factory=dict)
 
     @property
     def gap(self) -> float:
