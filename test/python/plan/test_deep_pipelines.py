@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -23,11 +24,8 @@ LAYERS, WIDTH, BATCH = 32, 512, 16
 
 def apart(hosts: int) -> Cluster:
     """Hosts of one V100 each, on Ethernet."""
-    data = Cluster.load(f"p3.8xlarge:{hosts}").to_dict()
-    gone = ("devices_per_host", "levels.intra-host")
-    sources = {name: source for name, source in data["sources"].items() if not name.startswith(gone)}
-    levels = [level for level in data["levels"] if level["name"] != "intra-host"]
-    return Cluster.from_dict({**data, "name": "apart", "devices_per_host": 1, "levels": levels, "sources": sources})
+    preset = Cluster.load(f"p3.8xlarge:{hosts}")
+    return replace(preset, devices_per_host=1, levels=preset.levels[1:])
 
 
 def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
