@@ -52,7 +52,8 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[MainSignature
     and results are closed, an argument without one is replicated, the mesh lists its devices in order (the caller
     permutes the devices instead), a donated argument that no longer has its result's shape on a device is a
     `jax.buffer_donor`, and `mhlo.num_partitions` is the device count. Reductions are such that devices can share
-    them. Dots lose their `algorithm` unless `algorithms`.
+    them, and what a reader has with an axis on another dimension is read by no other. Dots lose their `algorithm`
+    unless `algorithms`.
 
     Raises:
       RhinoError: not MLIR, no `@main`, dynamic shapes, several meshes, a dimension its axes do not divide, a call that

@@ -11,6 +11,8 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from rhino.dialect.sdy import dims_of, results_of
+
 
 def keep_sources_apart(module: ir.Module, boundary: Mapping[ir.Value, Any]) -> None:
     """Puts a constraint to the layout that there is in front of those that bring an axis to another dimension.
@@ -25,7 +27,7 @@ def keep_sources_apart(module: ir.Module, boundary: Mapping[ir.Value, Any]) -> N
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "sdy.sharding_constraint":
             source = _layout(op.operands[0], boundary)
-            if source is not None and _moves(source, sdy.TensorShardingAttr(op.attributes["sharding"])):
+            if source is not None and _moves(source, op.attributes["sharding"]):
                 moved.append((op, source))
         return ir.WalkResult.ADVANCE
 
@@ -33,30 +35,26 @@ def keep_sources_apart(module: ir.Module, boundary: Mapping[ir.Value, Any]) -> N
     for op, source in moved:
         value = op.operands[0]
         if len(list(value.uses)) > 1:
-            own = sdy.ShardingConstraintOp(value, source, loc=op.location, ip=ir.InsertionPoint(op))
+            own = sdy.ShardingConstraintOp(
+                value, sdy.TensorShardingAttr(source), loc=op.location, ip=ir.InsertionPoint(op)
+            )
             op.operands[0] = own.result
 
 
 def _layout(value: ir.Value, boundary: Mapping[ir.Value, Any]) -> Any:
     """The sharding of a value; None where nothing says it."""
     if isinstance(value.owner, ir.Block):
-        given = boundary.get(value)
-        return None if given is None else sdy.TensorShardingAttr(given)
+        return boundary.get(value)
     owner = value.owner.operation
     if owner.name == "sdy.sharding_constraint":
-        return sdy.TensorShardingAttr(owner.attributes["sharding"])
-    if "sdy.sharding" not in owner.attributes:
-        return None
-    given = sdy.TensorShardingPerValueAttr(owner.attributes["sdy.sharding"]).shardings
-    return sdy.TensorShardingAttr(given[ir.OpResult(value).result_number])
+        return owner.attributes["sharding"]
+    return results_of(owner)[ir.OpResult(value).result_number]
 
 
-def _moves(source: Any, target: Any) -> bool:
+def _moves(source: ir.Attribute, target: ir.Attribute) -> bool:
     """Whether an axis, or a part of one, is on another dimension afterwards."""
-    before, after = ({name: d for d, name in _axes(sharding)} for sharding in (source, target))
+    before, after = (
+        {axis.split(":")[0]: d for d, axes in enumerate(dims_of(sharding)) for axis in axes}
+        for sharding in (source, target)
+    )
     return any(before[name] != d for name, d in after.items() if name in before)
-
-
-def _axes(sharding: Any) -> list[tuple[int, str]]:
-    dims = map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
-    return [(d, sdy.AxisRefAttr(axis).name) for d, dim in enumerate(dims) for axis in dim.axes]

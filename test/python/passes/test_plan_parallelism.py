@@ -83,7 +83,7 @@ def test_an_internal_error_is_never_an_alternative(
 
 
 def test_a_search_that_finds_no_room_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rhino.passes.plan.plan_pipeline.plan_ways", raising(NothingFits("no pipeline fits in 3 B")))
+    monkeypatch.setattr("rhino.passes.plan.plan_pipeline.plan_deeper", raising(NothingFits("no pipeline fits in 3 B")))
     plan = planned(COMPARED)
     assert plan.stages == 1
     (last,) = [a for a in plan.alternatives if a.name == "pipeline"]

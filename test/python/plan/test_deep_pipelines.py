@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rhino.ir.microbatch.programs import SplitPrograms, loop_pieces
+from rhino.deadline import Deadline
+from rhino.ir.microbatch.programs import loop_pieces
+from rhino.ir.microbatch.ways import PipelineWays
 from rhino.ir.scans.pieces import bounds
 from rhino.machine import Cluster
 from rhino.plan.data import PlanData
@@ -78,14 +79,14 @@ def test_where_more_stages_promise_much_they_are_tried(
     share: float, deeper: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two layers fit, and with half the batch for each of two replicas take less time than one on twice the devices."""
-    made: list[int] = []
-    of = SplitPrograms.of.__func__  # type: ignore[attr-defined]
+    asked: list[int] = []
+    finer = PipelineWays.finer
 
-    def told(cls: Any, *given: Any) -> SplitPrograms:
-        made.append(given[-1])
-        return of(cls, *given)
+    def told(ways: PipelineWays, pieces: int, deadline: Deadline) -> PipelineWays | None:
+        asked.append(pieces)
+        return finer(ways, pieces, deadline)
 
-    monkeypatch.setattr(SplitPrograms, "of", classmethod(told))
-    monkeypatch.setattr("rhino.passes.plan.plan_pipeline._WORTH_DEEPER", share)
+    monkeypatch.setattr(PipelineWays, "finer", told)
+    monkeypatch.setattr("rhino.pipeline.search.deeper._PROMISING", share)
     assert planned(40_000_000).stages <= 16
-    assert made == [16, 48][: 1 + deeper]
+    assert asked == [48] * deeper

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from jaxlib.mlir import ir
 
+from rhino.deadline import Deadline
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.programs import SplitPrograms
@@ -50,6 +51,16 @@ class PipelineWays:
     def base(self, way: int) -> Graph:
         """What a way adds to, as a program that is not cut: the step, or what it is with nothing computed again."""
         return self._plain[1] if self.ways[way].told.undoes and self._plain else self.step.uncut_graph
+
+    @property
+    def pieces(self) -> int:
+        """What loops over layers are split into, at most."""
+        return self.step.pieces
+
+    def finer(self, pieces: int, deadline: Deadline) -> PipelineWays | None:
+        """The same with loops over layers split into so many; None where none can be. Raises PassError as the step."""
+        step = SplitPrograms.of(self.module, "O1", self.step.statistics, deadline=deadline, pieces=pieces)
+        return None if step.bytecode == self.step.bytecode else PipelineWays(self.module, step, self.chooses)
 
     def programs(self, way: int) -> SplitPrograms:
         """The step to be cut, with what a way computes again."""

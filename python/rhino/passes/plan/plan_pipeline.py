@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -12,26 +11,22 @@ from jaxlib.mlir import ir
 
 from rhino.deadline import NEVER, Deadline
 from rhino.dialect import sdy
-from rhino.errors import NoPlan, NotFaster, NothingFits, NotPipelined, RhinoError
+from rhino.errors import NotFaster, NotPipelined, RhinoError
 from rhino.ir.diagnostics import PassError, PassLog
 from rhino.ir.manual import MANUAL_MESH
 from rhino.ir.meshes import MESH, REPLICA_AXIS, given_mesh
 from rhino.ir.microbatch.programs import SplitPrograms, loop_pieces
 from rhino.ir.microbatch.ways import PipelineWays
-from rhino.machine import Cluster
 from rhino.microbatch.forms import ONE
 from rhino.passes.entry import main_function, require_static_shapes, topology_cluster
 from rhino.passes.plan.write_pipeline import PASSES, write_pipeline
 from rhino.passes.registry import Pass, asked, option, register
+from rhino.pipeline.search.deeper import plan_deeper
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.solution import JointSolution
-from rhino.pipeline.search.ways import plan_ways
 from rhino.sharding.meshes import names_around, read_mesh
 
 _ONE_PROGRAM = "or plan it as one program (stages=1)"
-# How many times as many loops a loop over layers becomes where no pipeline of so many stages fits, or where what may be
-# hoped for from more takes less than this share of the best.
-_FINER, _WORTH_DEEPER = 3, 2 / 3
 _UNWRITTEN = "plan it as one program (stages=1), and please report it: this is a bug in rhino-plan-pipeline"
 
 
@@ -134,7 +129,8 @@ class PlanPipeline(Pass):
             rival_s=self.rival or inf,
         )
         try:
-            ways, way, solution = self._search(module, programs, cluster, options, log)
+            ways = PipelineWays(module, programs, chooses=self.remat == "auto")
+            ways, way, solution = plan_deeper(ways, cluster, options, log.session.progress)
             best = solution.best
             if best.step_time_s >= options.rival_s:
                 raise NotFaster(best.name, best.step_time_s, best.peak_bytes, options.rival_s)
@@ -157,34 +153,3 @@ class PlanPipeline(Pass):
             raise PassError(where, message, [_UNWRITTEN]) from error
         log.count("candidates", solution.candidates)
         return written
-
-    def _search(
-        self, module: ir.Module, programs: SplitPrograms, cluster: Cluster, options: JointOptions, log: PassLog
-    ) -> tuple[PipelineWays, int, JointSolution]:
-        """The best pipeline, and the number of its way.
-
-        Where none fits, or more stages than loops were cut for are much more promising, loops are cut finer for these.
-        """
-        tell, chooses = log.session.progress, self.remat == "auto"
-        ways = PipelineWays(module, programs, chooses)
-        refused: NothingFits | None = None
-        best_s, hopes = inf, {cluster.num_devices: 0.0}
-        try:
-            number, solution = plan_ways(ways, cluster, options, tell)
-            best_s, hopes = solution.best.step_time_s, solution.hopes
-        except NothingFits as error:
-            refused = error
-        least_s = min((s for stages, s in hopes.items() if stages > programs.pieces), default=inf)
-        if not self.stages and least_s < _WORTH_DEEPER * best_s:
-            args = self.level, self.statistics, self.microbatches, options.deadline, _FINER * programs.pieces
-            finer = SplitPrograms.of(module, *args)
-            deeper = replace(options, deeper=programs.pieces, rival_s=min(best_s, options.rival_s))
-            if finer.bytecode != programs.bytecode:  # else no loop can be cut finer
-                with suppress(NoPlan):
-                    other = PipelineWays(module, finer, chooses)
-                    way, found = plan_ways(other, cluster, deeper, tell)
-                    if found.best.step_time_s < best_s:
-                        return other, way, found
-        if refused is not None:
-            raise refused
-        return ways, number, solution
