@@ -19,6 +19,7 @@
 // AFTER: After rhino-adopt-mesh
 // AFTER: After rhino-describe-kernels
 // AFTER: After rhino-classify-args
+// AFTER: After rhino-order-products
 // AFTER: After rhino-split-scans
 // AFTER: After rhino-split-microbatch
 // AFTER: After rhino-accumulate-in-loops

@@ -15,9 +15,9 @@ class Auto(PassPipeline):
 
     Runs rhino-inline, symbol-dce, rhino-forward-copies, rhino-sink-constants, canonicalize, rhino-batch-lookups,
     rhino-neutral-starts, rhino-convert-operands, rhino-delay-random, rhino-adopt-mesh, rhino-describe-kernels,
-    rhino-classify-args and rhino-plan-parallelism with the options given here; for a given number of stages, or a
-    schedule, rhino-plan-pipeline; with stages=1 only rhino-expose-strided-dims and rhino-plan-sharding. In the end
-    rhino-partition-kernels.
+    rhino-classify-args, rhino-order-products and rhino-plan-parallelism with the options given here; for a given
+    number of stages, or a schedule, rhino-plan-pipeline; with stages=1 only rhino-expose-strided-dims and
+    rhino-plan-sharding. In the end rhino-partition-kernels.
 
     Requires: a function @main with static shapes.
 
@@ -64,6 +64,7 @@ class Auto(PassPipeline):
             build("rhino-describe-kernels", []),
             build("rhino-classify-args", []),
             *([self._made("rhino-recompute", policy="none")] if self.remat == "none" else []),
+            build("rhino-order-products", []),
             *self._plan(),
             build("rhino-partition-kernels", []),
         ]

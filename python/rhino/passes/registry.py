@@ -35,6 +35,7 @@ TABLE = {
     "rhino-describe-kernels": "rhino.passes.kernels.describe_kernels:DescribeKernels",
     "rhino-classify-args": "rhino.passes.normalize.classify_args:ClassifyArgs",
     "rhino-recompute": "rhino.passes.normalize.recompute:Recompute",
+    "rhino-order-products": "rhino.passes.normalize.order_products:OrderProducts",
     "rhino-offload": "rhino.passes.normalize.offload:Offload",
     "rhino-expose-strided-dims": "rhino.passes.normalize.expose_strided_dims:ExposeStridedDims",
     "rhino-split-scans": "rhino.passes.normalize.split_scans:SplitScans",

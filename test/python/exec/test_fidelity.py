@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -36,8 +37,12 @@ def test_gpt_1p3b_compiles_to_what_was_predicted(cluster: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("gpu_compiler")
-@pytest.mark.parametrize("scores", ["kept", "made again"])
-def test_a_scan_keeps_scores_in_one_order_and_reads_them_in_another(scores: str) -> None:
+@pytest.mark.parametrize("scores", ["kept", "kept as they are read", "made again"])
+def test_a_scan_keeps_scores_in_one_order_and_reads_them_in_another(
+    scores: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if scores == "kept":
+        monkeypatch.setattr("rhino.passes.normalize.order_products.order_products", lambda module: 0)
     config = dataclasses.replace(
         llama.PRESETS["tiny"], layers=4, width=1024, heads=8, kv_heads=8, hidden=2816, vocab=1024, seq_len=2048,
         dtype="bfloat16", scan=True, remat=scores == "made again",
@@ -48,4 +53,8 @@ def test_a_scan_keeps_scores_in_one_order_and_reads_them_in_another(scores: str)
         train_step, cluster="dgx-h100:1", donate_argnums=(0,), mesh=(8,), stages=1, remat="keep", overlap=False
     )
     predicted = step.plan(state, batch).predicted
-    assert step.compile(state, batch).memory_analysis().peak_bytes == pytest.approx(predicted.peak_bytes, rel=0.05)
+    compiled = step.compile(state, batch)
+    assert compiled.memory_analysis().peak_bytes == pytest.approx(predicted.peak_bytes, rel=0.05)
+    stack = r"bf16\[4,1,8,1,2048,2048\]"
+    transposed = re.findall(rf"= {stack}\S* (?:transpose|copy)\(", compiled.hlo_text())
+    assert bool(transposed) == (scores == "kept")

@@ -183,6 +183,7 @@ def test_rhino_auto_is_expanded(module: ir.Module) -> None:
         "rhino-adopt-mesh",
         "rhino-describe-kernels",
         "rhino-classify-args",
+        "rhino-order-products",
         "rhino-expose-strided-dims",
         "rhino-plan-sharding",
         "rhino-partition-kernels",

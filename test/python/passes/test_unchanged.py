@@ -17,7 +17,7 @@ from rhino.passes.registry import PassLog, load
 LEAVING = (
     "rhino-forward-copies", "rhino-sink-constants", "rhino-batch-lookups", "rhino-neutral-starts",
     "rhino-convert-operands", "rhino-delay-random", "rhino-adopt-mesh", "rhino-describe-kernels",
-    "rhino-expose-strided-dims", "rhino-partition-kernels",
+    "rhino-order-products", "rhino-expose-strided-dims", "rhino-partition-kernels",
 )  # fmt: skip
 
 

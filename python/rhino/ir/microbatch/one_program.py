@@ -20,6 +20,7 @@ from rhino.ir.microbatch.adopt import adopt, own_loop
 from rhino.ir.microbatch.programs import count_examples, own_loop_error
 from rhino.ir.microbatch.split import split_microbatch
 from rhino.ir.offload import offload
+from rhino.ir.ordered_products import order_products
 from rhino.ir.recompute.step import Undone, may_undo, recompute, undo
 from rhino.ir.recompute.ways import all_ways, as_it_is, undone_ways
 from rhino.program.data import Graph
@@ -90,6 +91,14 @@ class OneProgram:
         return (to_bytecode(copy), done) if done.changed else None
 
     @cached_property
+    def _plain_graph(self) -> Graph:
+        """The program of the plain step."""
+        assert self._undone is not None
+        code, done = self._undone
+        copy = _read(code)
+        return import_graph(copy) if order_products(copy) else done.graph
+
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Into how many more parts the batch divides, ascending; none of a step with a loop of its own."""
         if self.parts:
@@ -121,7 +130,7 @@ class OneProgram:
             if not way:
                 return self.whole
             if self._undone and way == self.plain:
-                return self._undone[1].graph
+                return self._plain_graph
         alike = [parts for parts, tried in self.refused if (tried > 1) == (sums > 1)]
         if not whole and ((parts, sums) in self.refused or len(alike) >= _ATTEMPTS):
             return None
@@ -133,6 +142,8 @@ class OneProgram:
                 copy, known = _read(self._undone[0]), self._undone[1].graph
             if told.policy != KEEP.told.policy:
                 recompute(copy, told.policy, told.count)
+                known = None
+            if order_products(copy):
                 known = None
         if not whole and not self._cut(copy, known, parts, sums):
             return None

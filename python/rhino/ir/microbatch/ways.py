@@ -14,6 +14,7 @@ from rhino.deadline import Deadline
 from rhino.dialect.context import make_context, parse_bytes, to_bytecode
 from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.programs import SplitPrograms
+from rhino.ir.ordered_products import order_products
 from rhino.ir.recompute.step import Undone, may_undo, recompute, undo
 from rhino.ir.recompute.ways import all_ways, as_it_is, undone_ways
 from rhino.ir.scans.layers import split_scans
@@ -73,11 +74,11 @@ class PipelineWays:
             return self.step
         told = self.ways[way].told
         code = self._plain[0] if told.undoes and self._plain else self.step.bytecode
+        copy = parse_bytes(code, make_context())
         if told.policy != KEEP.told.policy:
-            copy = parse_bytes(code, make_context())
             recompute(copy, told.policy, told.count, told.loops)
-            code = to_bytecode(copy)
-        return self.step.with_way(code, told)
+        order_products(copy)
+        return self.step.with_way(to_bytecode(copy), told)
 
     @cached_property
     def _plain(self) -> tuple[bytes, Graph, Undone] | None:

@@ -85,7 +85,8 @@ class PlanSharding(Pass):
     name: ClassVar[str] = "rhino-plan-sharding"
     runs: ClassVar[tuple[str, ...]] = (
         _PROPAGATE, "sdy-insert-explicit-reshards",
-        "rhino-offload", "rhino-recompute", "rhino-split-microbatch", "rhino-accumulate-in-loops",
+        "rhino-offload", "rhino-recompute", "rhino-order-products", "rhino-split-microbatch",
+        "rhino-accumulate-in-loops",
     )  # fmt: skip
 
     topology: str = option("", "cluster: preset[:hosts], a YAML file, or `local`")
@@ -251,16 +252,19 @@ def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
 def recomputing(again: Recomputation | None, pieces: bool = False) -> tuple[list[Pass], list[Pass]]:
     """The passes that undo what a step computes again, and those that have it compute again what was chosen.
 
+    In the end products are ordered by what is stacked then.
+
     Args:
       pieces: whether its loops over layers are split between the two, and are counted.
     """
     if again is None:
         return [], []
     undoing: list[Pass] = [made("rhino-recompute", policy="none")] if again.undoes else []
+    ordering = made("rhino-order-products")
     if again.policy == KEEP.told.policy:
-        return undoing, []
+        return undoing, [ordering]
     loops = again.loops if pieces else -1
-    return undoing, [made("rhino-recompute", policy=again.policy, count=again.count, loops=loops)]
+    return undoing, [made("rhino-recompute", policy=again.policy, count=again.count, loops=loops), ordering]
 
 
 def say_unkept(main: ir.Operation, graph: Graph, solution: Solution, log: PassLog) -> None:

@@ -32,6 +32,7 @@ from rhino.schema.records import write
 # What makes the pipeline of the step.
 PASSES = (
     "rhino-recompute",
+    "rhino-order-products",
     "rhino-adopt-microbatches",
     "rhino-split-scans",
     "rhino-split-microbatch",
