@@ -104,6 +104,7 @@ def choose(step: Step, policy: str, count: int, once: Collection[int] = ()) -> l
     for i in sides.backward:
         for v in sides.reads[i]:
             readers.setdefault(v, []).append(i)
+    there = _never_kept(step)
     found = []
     for k, part in enumerate(step.parts[: max(0, min(count, len(step.parts) - 1))]):
         allowed = set(part)
@@ -112,9 +113,8 @@ def choose(step: Step, policy: str, count: int, once: Collection[int] = ()) -> l
 
         def free(v: int, allowed: set[int] = allowed) -> bool:
             made = maker.get(v)
-            return (
-                made is None or v in step.crossing or not (made in allowed or v in sides.fixed) or is_source(graph, v)
-            )
+            made_anyway = v in there or v in step.crossing or is_source(graph, v)
+            return made is None or made_anyway or not (made in allowed or v in sides.fixed)
 
         kept, again = keep_least(
             graph, targets, maker, sides.reads, free, lambda i: price(graph, policy, graph.ops[i], sides.fixed, once)
@@ -254,6 +254,19 @@ def is_source(graph: Graph, v: int) -> bool:
     """Whether a value is a constant, or one number throughout: it is there wherever it is read."""
     producer = graph.values[v].producer
     return producer >= 0 and (graph.ops[producer].name in SOURCES or v in splats(graph))
+
+
+def _never_kept(step: Step) -> set[int]:
+    """Of what depends on arguments alone, what the forward pass does not keep for the backward pass.
+
+    What it does not read, such as slices of optimizer state, is made where it is wanted. What a loop reads is there
+    around it; and the layers of a loop that was split have each their own slices of the parameters, which a barrier in
+    front of the backward pass would bring together.
+    """
+    sides, ops = step.sides, step.graph.ops
+    ahead = {v for i in sides.forward for v in sides.reads[i]}
+    looped = {v for i in (*sides.forward, *sides.backward) if ops[i].name == LOOP for v in sides.reads[i]}
+    return {v for v in sides.fixed if v not in ahead or v in looped}
 
 
 def _awaited(step: Step, maker: Mapping[int, int], before: int) -> int:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import microbatch_steps as steps
 import pytest
 
+from rhino.dialect.context import make_context, parse_bytes
 from rhino.errors import NothingFits
 from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.programs import SplitPrograms
@@ -156,6 +157,36 @@ def test_the_step_that_is_searched_is_the_one_that_the_passes_make() -> None:
     assert [(op.name, op.operands, op.results) for op in read.ops] == [
         (op.name, op.operands, op.results) for op in prepared.graph.ops
     ]
+
+
+def headed() -> str:
+    """A step over layers in a loop between others, with momentum: segments beside the loop are computed again."""
+
+    def loss(weights: Weights, x: jax.Array) -> jax.Array:
+        y, _ = jax.lax.scan(lambda y, w: (layer(y, w) + w[0, 0], None), layer(x, weights[1]), weights[0])
+        return (layer(jnp.tanh(y) * y, weights[2]) ** 2).mean()
+
+    def step(weights: Weights, momentum: Weights, x: jax.Array) -> tuple[Weights, Weights, jax.Array]:
+        value, gradients = jax.value_and_grad(loss)(weights, x)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
+        return jax.tree.map(lambda w, m: w - m, weights, momentum), momentum, value
+
+    weights = [jnp.zeros((LAYERS, 3, WIDTH, WIDTH)), *[jnp.zeros((3, WIDTH, WIDTH))] * 2]
+    return steps.lowered(step, weights, weights, jnp.zeros((BATCH, TOKENS, WIDTH)))
+
+
+def test_what_layers_have_each_for_themselves_no_barrier_brings_together() -> None:
+    module = steps.module_after(headed())
+    given = PipelineWays(module, SplitPrograms.of(module, "O1"))
+    both = [k for k, way in enumerate(given.ways) if way.told.segments and way.told.loops]
+    assert both
+    for number in both:
+        graph = import_graph(parse_bytes(given.programs(number).bytecode, make_context()))
+        stacks = {a.value for a in graph.arguments if graph.values[a.value].shape[:1] == (LAYERS,)}
+        assert len(stacks) == 2
+        held = {v for op in graph.ops if op.name == "stablehlo.optimization_barrier" for v in op.operands}
+        assert held
+        assert not held & stacks
 
 
 def test_bytes_that_are_kept_are_those_of_the_stages() -> None:

@@ -24,7 +24,8 @@ class Staging:
 
     `loop` is the index of the micro-batch loop; `backward[o]` says whether an op in it is of the backward pass.
     `arguments` are values with the stage that keeps them, -1 for those that all stages read; `sums` those that further
-    stages accumulate a part of, each with such a stage.
+    stages accumulate a part of, each with such a stage. `parts` are what stages add to such sums of their own: no other
+    stage gets them, though the program adds them up in one place.
     """
 
     stages: int
@@ -33,6 +34,7 @@ class Staging:
     loop: int
     arguments: Sequence[tuple[int, int]]
     sums: Sequence[tuple[int, int]] = ()
+    parts: frozenset[int] = frozenset()
 
 
 class FragmentLives:
@@ -95,10 +97,10 @@ class FragmentLives:
         """Values that other fragments read than the one that makes them, with those."""
         found: dict[int, set[int]] = {}
         for o in self.inside:
-            here = self.fragment(o)
+            here, adds = self.fragment(o), self.graph.ops[o].name == "stablehlo.add"
             for v in self.graph.ops[o].operands:
                 made = self.made_in(v)
-                if here >= 0 and made >= 0 and made != here:
+                if here >= 0 and made >= 0 and made != here and not (adds and v in self.staging.parts):
                     found.setdefault(v, set()).add(here)
         return {v: frozenset(readers) for v, readers in found.items()}
 

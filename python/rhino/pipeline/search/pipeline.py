@@ -212,6 +212,15 @@ class Pipeline:
         groups = map(self.costs.stages_of, range(self.costs.group_count))
         return [peak_bytes([self.memory[s] for s in on], [in_flight[s] for s in on]) for on in groups]
 
+    def saving_bytes(self, times: int, in_flight: Sequence[int]) -> int:
+        """The greatest peak, did each micro-batch save so many times as much, and nothing else take more."""
+        more = [(times - 1) * m.saved_bytes for m in self.memory]
+        memory = [
+            replace(m, saved_bytes=m.saved_bytes + k, loop_bytes=m.loop_bytes + k)
+            for m, k in zip(self.memory, more, strict=True)
+        ]
+        return max(replace(self, memory=memory).peak_bytes(in_flight))
+
 
 def pipeline(
     prepared: Prepared,
@@ -275,6 +284,7 @@ def _priced(
         graph.microbatch_loop,
         [(argument.value, s) for argument, s in held],
         [(start, s) for start, _, stages in accumulated(prepared, plan) for s in stages[1:]],
+        frozenset(v for parts in plan.sums.values() for v in parts),
     )
     held_by = {
         width: stage_memory(graph, staging, prepared.life, *between.held(prepared, layouts[width], shape.replicas))

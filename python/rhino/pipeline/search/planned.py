@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from math import inf
 
-from rhino.errors import NoPlan, RhinoError
+from rhino.errors import NoPlan
 from rhino.machine import Cluster
 from rhino.pipeline.cut.plan import StagePlan
-from rhino.pipeline.schedule import check, make_schedule, simulate
+from rhino.pipeline.schedule import make_schedule, simulate
 from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.pipeline import Pipeline, pipeline, stage_step
@@ -181,9 +181,4 @@ class Planner:
         if peak > self.limit:
             self.losers.append(Alternative(called, "does not fit", simulation.step_time_s, peak))
             return None
-        problems = check(schedule, piped.costs)
-        if problems:
-            raise RhinoError(
-                f"the {name} schedule is not valid: {problems[0]}", "this is a bug in rhino.pipeline.schedule"
-            )
         return PipelineCandidate(shape, prepared, layouts, plan, piped, schedule, simulation, peak, self.programs.again)

@@ -226,9 +226,12 @@ class JointSearch:
     def refined(self, best: PipelineCandidate) -> PipelineCandidate:
         """The best with half or twice as many parts, and so on while that is faster."""
         before: PipelineCandidate | None = None
+        gain = 1.0
         while best is not before and not self.options.microbatches:
+            # Stages wait half as long each time: twice as many parts spare at most half of what they did before.
+            counts = (best.shape.parts // 2, best.shape.parts * 2)[: 1 + (gain >= 2 * WORTH)]
             before, shape = best, best.shape
-            for parts in (shape.parts // 2, shape.parts * 2):
+            for parts in counts:
                 fits = parts >= shape.replicas and not parts % shape.replicas and not self.programs.batch % parts
                 near = replace(shape, parts=parts)
                 if not fits or near in self.tried or self.late(near, shape):
@@ -236,12 +239,16 @@ class JointSearch:
                 # In more parts groups compute and send no less.
                 if parts > shape.parts and max(before.simulation.busy_s) >= self.to_beat_s(best):
                     continue
+                # Where more is saved than fits no layout for less memory is sought: it takes longer.
+                if parts < shape.parts and before.pipeline.saving_bytes(2, near.in_flight) > self.limit:
+                    continue
                 if self.planner.lay_out(near) is None:
                     continue
                 self.tried.add(near)
                 found = self.planner.planned(near)
                 if found is not None:
                     best = self.interleaved(found, self.better(best, found))
+            gain = 1 - best.step_time_s / before.step_time_s if best.shape.parts > shape.parts else 1.0
         return best
 
     def late(self, *shapes: Shape) -> bool:

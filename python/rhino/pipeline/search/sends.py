@@ -39,6 +39,7 @@ class _Levels:
         self.level: dict[int, int] = {}  # of values that are made before or after the loop
         self.yielded = {carry.result: carry.yielded for carry in step.carries}
         self.parts = {step.carries[c].result: parts for c, parts in plan.sums.items()}
+        self.sent = {t.value for t in plan.transfers}
 
     def run(self) -> OnceLevels:
         step, plan = self.step, self.plan
@@ -60,6 +61,10 @@ class _Levels:
 
     def arrives(self, v: int, stage: int, phase: str) -> int:
         """The level at which a stage has a value."""
+        made = self.step.graph.values[v].producer
+        own = self.level.get(v, 0) if made >= 0 and self.plan.phase_of_op[made] == phase else 0
+        if v not in self.sent and v not in self.parts:
+            return own
         # Parts of a sum come from each stage that has one.
         found = [self.known.get((u, stage, phase)) for u in (v, *self.parts.get(v, ()))]
         after = [
@@ -67,8 +72,6 @@ class _Levels:
             for of, level in map(self.of, filter(None, found))
             if of == ("prepare", "apply")[phase == "update"]
         ]
-        made = self.step.graph.values[v].producer
-        own = self.level.get(v, 0) if self.plan.phase_of_op[made] == phase and made >= 0 else 0
         return max(own, *after) if after else own
 
     def of(self, t: StageTransfer) -> tuple[str, int]:

@@ -54,7 +54,12 @@ func.func @main(%w0: tensor<16x16xf32> {rhino.role = "param"}, %w1: tensor<16x16
 
 @pytest.fixture(scope="module")
 def stages() -> list[StageMemory]:
-    module = parse_text(STEP, make_context())
+    return memory_of(STEP)
+
+
+def memory_of(step: str, part: str = "") -> list[StageMemory]:
+    """Of a step over two stages; `part` is the operation whose result its stage adds to a sum of its own."""
+    module = parse_text(step, make_context())
     graph = import_graph(module)
     _, ops = number_program(main_function(module, "test"))
     given = [RhinoStage.of(op) for op in ops]
@@ -64,6 +69,7 @@ def stages() -> list[StageMemory]:
         [data is not None and data["phase"] == "backward" for data in given],
         graph.microbatch_loop,
         [(graph.arguments[0].value, 0), (graph.arguments[1].value, 1), (graph.arguments[2].value, -1)],
+        parts=frozenset(op.results[0] for op in graph.ops if op.name == part),
     )
     return stage_memory(graph, staging, lifetimes(graph), [v.nbytes for v in graph.values], [])
 
@@ -79,6 +85,18 @@ def test_accumulators_are_kept_once(stages: list[StageMemory]) -> None:
 def test_saved_is_what_backward_reads_of_forward(stages: list[StageMemory]) -> None:
     # %h on stage 0; on stage 1 %h as it was received, and %y. The slice of the batch is cut again.
     assert [m.saved_bytes for m in stages] == [SLICE, 2 * SLICE]
+
+
+def test_parts_that_stages_add_up_themselves_are_not_received() -> None:
+    # A second part of the first gradient arises on stage 1, as that of an embedding does which is the head, too.
+    added = """%s0 = stablehlo.sine %g1 {rhino.stage = {phase = "backward", stage = 1 : i64}} : tensor<16x16xf32>
+    %t0 = stablehlo.add %g0, %s0 {rhino.stage = {phase = "backward", stage = 0 : i64}} : tensor<16x16xf32>
+    %b0 = stablehlo.add %a0, %t0"""
+    tied = STEP.replace("%b0 = stablehlo.add %a0, %g0", added)
+    sent, (first, second) = memory_of(tied), memory_of(tied, "stablehlo.sine")
+    # The next micro-batch's arrives while one is added.
+    assert sent[0].loop_bytes - first.loop_bytes == 2 * W
+    assert second.loop_bytes <= sent[1].loop_bytes - W
 
 
 def test_each_micro_batch_in_flight_takes_what_is_saved(stages: list[StageMemory]) -> None:
