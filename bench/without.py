@@ -3,7 +3,8 @@
     python -m bench.without [--only CASE ...] [--quick] [--json FILE|-]
 
 Parts that are left out: local sums of gradients; recomputation but what `jax.checkpoint` says; layouts of optimizer
-state apart from its parameter (ZeRO-1 and 2). Both plans are priced alike, and the one that is found is compiled by XLA
+state apart from its parameter (ZeRO-1 and 2), in programs of one mesh; and, where pipelines are open, too, optimizer
+state that the replicas of a stage share out. Both plans are priced alike, and the one that is found is compiled by XLA
 for H100s: its peak memory and bytes stand beside what was predicted of it.
 """
 
@@ -17,12 +18,14 @@ from typing import Any
 
 from bench._common import CACHE, Table, gib, main, measure_and_publish, note, parser, run, select, tool
 from bench._quality_cases import Model, module
+from bench._without_plan import PIPELINED
 from rhino.machine import Cluster
 
 _LOOP = ("--scan", "--remat")
 # One GPU a host: there is no fast link over which parameters are gathered in every micro-batch.
 ETHERNET = "v100_ethernet.yaml"
 _F16 = ("--platform", "cuda", "--set", "dtype=float16")
+_WIDE = ("--set", "layers=8", "--set", "width=6144", "--set", "heads=48")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,13 @@ class Case:
     def name(self) -> str:
         """Short and unique."""
         plain = "-plain" if self.plain else ""
-        return f"{self.part}/{self.model.name}{plain}@{self.cluster}"
+        wide = "-wide" if self.is_wide else ""
+        return f"{self.part}/{self.model.name}{wide}{plain}@{self.cluster}"
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has few layers, as wide as those of larger models."""
+        return self.model.options[-len(_WIDE) :] == _WIDE
 
     @property
     def plain(self) -> bool:
@@ -55,6 +64,8 @@ CASES: tuple[Case, ...] = (
     Case("recomputation", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-h100:1"),
     Case("state-apart", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-a100:8"),
     Case("state-apart", Model("gpt", "1.3b", 1024, _LOOP), ETHERNET),
+    # A stage is one layer, and two replicas have no room for all of its optimizer state each.
+    Case("distributed-optimizer", Model("gpt", "6.7b", 256, (*_LOOP, *_F16, *_WIDE)), ETHERNET),
 )
 QUICK: tuple[Case, ...] = (Case("local-sums", Model("gpt", "tiny", options=_LOOP), "dgx-h100:1"),)
 
@@ -79,7 +90,8 @@ def measure(case: Case) -> dict[str, Any]:
     for name in ("with", "without"):
         out = CACHE / f"without-{name}.mlir"
         record = out.with_suffix(".json")
-        left_out = case.part if name == "without" else "nothing"
+        whole = "any" if case.part in PIPELINED else "nothing"
+        left_out = case.part if name == "without" else whole
         ran = run(
             [sys.executable, "-m", "bench._without_plan", left_out, source, cluster, out, record],
             env={"JAX_PLATFORMS": "cpu"},

@@ -44,6 +44,7 @@ _MODELS = {
 _LEFT_OUT = {
     "local-sums": "no local sums", "recomputation": "no recomputation but its own",
     "state-apart": "optimizer state as its parameter",
+    "distributed-optimizer": "optimizer state whole on every replica",
 }  # fmt: skip
 
 
@@ -101,7 +102,8 @@ def _planned(case: search_time.Case) -> str:
 
 def _left_out(case: without.Case) -> str:
     plain = ", no `jax.checkpoint`" if case.plain else ""
-    return f"{model(case.model)}{plain}, {devices(case.cluster)}, {_LEFT_OUT[case.part]}"
+    wide = ", 8 layers of 6,144" if case.is_wide else ""
+    return f"{model(case.model)}{wide}{plain}, {devices(case.cluster)}, {_LEFT_OUT[case.part]}"
 
 
 def _kernel(case: kernels.Case) -> str:
