@@ -1,7 +1,7 @@
-"""One plan of bench.without, a process of its own: `python -m bench._without_plan PART MODULE CLUSTER OUT RECORD`.
+"""One plan of bench.without, a process: `python -m bench._without_plan SEARCH PART MODULE CLUSTER OUT RECORD`.
 
-PART is what the search has not: local-sums, recomputation, state-apart, distributed-optimizer or nothing. MODULE is
-planned as one program, but for a PART of pipelines; "any" is nothing there.
+SEARCH is `with` or `without` PART: local-sums, recomputation, state-apart or distributed-optimizer. MODULE is planned
+as one program, but for a PART of pipelines.
 """
 
 from __future__ import annotations
@@ -15,24 +15,20 @@ from rhino.cli.main import main
 
 # What stands in for a part of the search, by where it is.
 PARTS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
-    "nothing": (),
     "local-sums": (("rhino.sharding.parts._FormSearch._local_counts", lambda self: []),),
     "recomputation": (),
     "state-apart": (("rhino.sharding.planner.parted_share", lambda graph: 0.0),),
     "distributed-optimizer": (("rhino.pipeline.search.sharded.elementwise_updates", lambda step: []),),
-    "any": (),
 }
 
-# Parts whose cases may be pipelines: that one, and all of the search.
-PIPELINED = ("distributed-optimizer", "any")
 
-
-def plan(part: str, source: str, cluster: str, out: str, record: str) -> int:
-    """Plans one program without a part; the exit status of `rhino plan`."""
-    for name, instead in PARTS[part]:
+def plan(search: str, part: str, source: str, cluster: str, out: str, record: str) -> int:
+    """Plans one program with or without a part; the exit status of `rhino plan`."""
+    without = search == "without"
+    for name, instead in PARTS[part] if without else ():
         patch(name, instead).start()
-    remat = ["--remat", "keep"] if part == "recomputation" else []
-    stages = [] if part in PIPELINED else ["--stages", "1"]
+    remat = ["--remat", "keep"] if without and part == "recomputation" else []
+    stages = [] if part == "distributed-optimizer" else ["--stages", "1"]
     return main(["plan", source, "--cluster", cluster, *stages, *remat, "-o", out, "--json", record, "-q"])
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from bench._common import CACHE, Table, gib, main, measure_and_publish, note, parser, run, select, tool
 from bench._quality_cases import Model, module
-from bench._without_plan import PIPELINED
 from rhino.machine import Cluster
 
 _LOOP = ("--scan", "--remat")
@@ -90,10 +89,8 @@ def measure(case: Case) -> dict[str, Any]:
     for name in ("with", "without"):
         out = CACHE / f"without-{name}.mlir"
         record = out.with_suffix(".json")
-        whole = "any" if case.part in PIPELINED else "nothing"
-        left_out = case.part if name == "without" else whole
         ran = run(
-            [sys.executable, "-m", "bench._without_plan", left_out, source, cluster, out, record],
+            [sys.executable, "-m", "bench._without_plan", name, case.part, source, cluster, out, record],
             env={"JAX_PLATFORMS": "cpu"},
         )
         plan = json.loads(record.read_text(encoding="utf-8"))

@@ -26,4 +26,4 @@ def test_what_stands_in_for_a_part_is_where_the_search_looks(part: str) -> None:
     for name, _ in PARTS[part]:
         with patch(name):  # raises where there is none
             pass
-    assert part == "nothing" or any(case.part == part for case in CASES)
+    assert any(case.part == part for case in CASES)
