@@ -32,6 +32,12 @@ class Model:
         """Short and unique: "gpt-1.3b"."""
         return f"{self.module}-{self.preset}{f'-b{self.batch}' if self.batch else ''}"
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What of the preset's sizes is another one."""
+        given = (option.partition("=") for option in self.options if "=" in option)
+        return {name: int(value) for name, _, value in given if value.isdigit()}
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

@@ -39,13 +39,8 @@ class Case:
     def name(self) -> str:
         """Short and unique."""
         plain = "-plain" if self.plain else ""
-        wide = "-wide" if self.is_wide else ""
-        return f"{self.part}/{self.model.name}{wide}{plain}@{self.cluster}"
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether it has few layers, as wide as those of larger models."""
-        return self.model.options[-len(_WIDE) :] == _WIDE
+        sizes = "".join(f"-{name}={size}" for name, size in self.model.sizes.items())
+        return f"{self.part}/{self.model.name}{sizes}{plain}@{self.cluster}"
 
     @property
     def plain(self) -> bool:

@@ -102,8 +102,8 @@ def _planned(case: search_time.Case) -> str:
 
 def _left_out(case: without.Case) -> str:
     plain = ", no `jax.checkpoint`" if case.plain else ""
-    wide = ", 8 layers of 6,144" if case.is_wide else ""
-    return f"{model(case.model)}{wide}{plain}, {devices(case.cluster)}, {_LEFT_OUT[case.part]}"
+    sizes = "".join(f", {name} {size:,}" for name, size in case.model.sizes.items())
+    return f"{model(case.model)}{sizes}{plain}, {devices(case.cluster)}, {_LEFT_OUT[case.part]}"
 
 
 def _kernel(case: kernels.Case) -> str:

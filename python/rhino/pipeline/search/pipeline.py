@@ -212,15 +212,6 @@ class Pipeline:
         groups = map(self.costs.stages_of, range(self.costs.group_count))
         return [peak_bytes([self.memory[s] for s in on], [in_flight[s] for s in on]) for on in groups]
 
-    def saving_bytes(self, times: int, in_flight: Sequence[int]) -> int:
-        """The greatest peak, did each micro-batch save so many times as much, and nothing else take more."""
-        more = [(times - 1) * m.saved_bytes for m in self.memory]
-        memory = [
-            replace(m, saved_bytes=m.saved_bytes + k, loop_bytes=m.loop_bytes + k)
-            for m, k in zip(self.memory, more, strict=True)
-        ]
-        return max(replace(self, memory=memory).peak_bytes(in_flight))
-
 
 def pipeline(
     prepared: Prepared,

@@ -226,12 +226,9 @@ class JointSearch:
     def refined(self, best: PipelineCandidate) -> PipelineCandidate:
         """The best with half or twice as many parts, and so on while that is faster."""
         before: PipelineCandidate | None = None
-        gain = 1.0
         while best is not before and not self.options.microbatches:
-            # Stages wait half as long each time: twice as many parts spare at most half of what they did before.
-            counts = (best.shape.parts // 2, best.shape.parts * 2)[: 1 + (gain >= 2 * WORTH)]
             before, shape = best, best.shape
-            for parts in counts:
+            for parts in (shape.parts // 2, shape.parts * 2):
                 fits = parts >= shape.replicas and not parts % shape.replicas and not self.programs.batch % parts
                 near = replace(shape, parts=parts)
                 if not fits or near in self.tried or self.late(near, shape):
@@ -239,8 +236,9 @@ class JointSearch:
                 # In more parts groups compute and send no less.
                 if parts > shape.parts and max(before.simulation.busy_s) >= self.to_beat_s(best):
                     continue
-                # Where more is saved than fits no layout for less memory is sought: it takes longer.
-                if parts < shape.parts and before.pipeline.saving_bytes(2, near.in_flight) > self.limit:
+                # Each saves twice as much then, as twice as many do now. No layout is sought for less: it takes longer.
+                twice = [2 * count for count in near.in_flight]
+                if parts < shape.parts and max(before.pipeline.peak_bytes(twice)) > self.limit:
                     continue
                 if self.planner.lay_out(near) is None:
                     continue
@@ -248,7 +246,9 @@ class JointSearch:
                 found = self.planner.planned(near)
                 if found is not None:
                     best = self.interleaved(found, self.better(best, found))
-            gain = 1 - best.step_time_s / before.step_time_s if best.shape.parts > shape.parts else 1.0
+            # Stages wait half as long each time: twice as many parts again spare at most half of what these did.
+            if best.shape.parts > shape.parts and best.step_time_s > (1 - 2 * WORTH) * before.step_time_s:
+                break
         return best
 
     def late(self, *shapes: Shape) -> bool:
