@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,21 @@ from rhino.ir.diagnostics import PassLog
 from rhino.ir.microbatch.programs import SplitPrograms
 from rhino.machine import Cluster
 from rhino.passes.pass_manager import PassManager
+from rhino.passes.pipelines import Auto
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.pipeline.search.solution import JointSolution
 from rhino.plan.module import parse_module
 
-_BEFORE = ("rhino-inline", "symbol-dce", "canonicalize", "rhino-classify-args")
 # The published plan of the largest models on 8 hosts of 8: a stage on 4 devices, tensor parallel in each.
 _PUBLISHED = {"stages": (16,), "tensor": (4,)}
 
 
 def read(source: Path) -> Any:
-    """The module, normalised."""
+    """The module as `rhino plan` has it when it begins to search."""
     module = parse_module(source.read_text(encoding="utf-8"), source.stem)
     manager = PassManager(module.context)
-    for name in _BEFORE:
-        manager.add(name)
+    for each in takewhile(lambda each: not str(each).startswith("rhino-plan-"), Auto().expand()):
+        manager.add(each)
     manager.run(module)
     return module
 

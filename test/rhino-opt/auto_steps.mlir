@@ -7,7 +7,7 @@
 // RUN: rhino-opt %s --rhino-auto="topology=dgx-h100:1 stages=2" --mlir-timing --mlir-pass-statistics -o /dev/null 2>%t.written
 // RUN: filecheck %s --input-file %t.written --check-prefix=WRITTEN
 
-// What is planned for two stages: the step is cut, and made fragments with their transfers and tasks.
+// What is planned for two stages: the step, as the search had it cut, is made fragments with their transfers and tasks.
 // AFTER: After rhino-inline
 // AFTER: After SymbolDCE
 // AFTER: After rhino-forward-copies
@@ -20,9 +20,6 @@
 // AFTER: After rhino-describe-kernels
 // AFTER: After rhino-classify-args
 // AFTER: After rhino-order-products
-// AFTER: After rhino-split-scans
-// AFTER: After rhino-split-microbatch
-// AFTER: After rhino-accumulate-in-loops
 // AFTER: After rhino-form-fragments
 // AFTER: After rhino-replicate-fragments
 // AFTER: After rhino-lower-transfers
@@ -54,7 +51,6 @@
 // WRITTEN: 'rhino-plan-pipeline' Pass
 // WRITTEN: Execution time report
 // WRITTEN: rhino-plan-pipeline
-// WRITTEN: rhino-split-microbatch
 // WRITTEN: rhino-schedule
 
 func.func @main(

@@ -12,6 +12,7 @@ from rhino.deadline import NEVER, Deadline
 
 if TYPE_CHECKING:  # reading the registry for --help must load nothing of these
     from rhino.machine import Cluster
+    from rhino.sharding.begun import BegunSearches
     from rhino.sharding.outcome import Progress
 
 
@@ -23,11 +24,13 @@ class Session:
       cluster: what is planned for, where the option `topology` of a pass says nothing else.
       deadline: when searches take what they have.
       progress: called with (done, total, label) by the passes that search.
+      begun: searches of one program that a pass began, for the same pass run again on the same step.
     """
 
     cluster: Cluster | None = None
     deadline: Deadline = NEVER
     progress: Progress | None = None
+    begun: BegunSearches | None = None
 
 
 ALONE = Session()

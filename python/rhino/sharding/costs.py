@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rhino.machine.collectives import CommModel
 from rhino.machine.roofline import HeavyTimes, perfect_s
 from rhino.program.element_types import NARROW_FLOATS
-from rhino.program.memory import Lifetimes
+from rhino.program.memory import Lifetimes, Memory
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Factors
 from rhino.sharding.combining import ALONE, Combined, shared_seconds
@@ -86,6 +86,7 @@ class Costs:
     prices: dict[tuple[int, int, int], Prices] = field(default_factory=dict)
     whole: dict[tuple[int, ...], bool] = field(default_factory=dict)
     recurring: Recurring | None = field(init=False, default=None)
+    used: tuple[Lifetimes, tuple[States, ...], Memory] | None = field(init=False, default=None)
     arguments: StoredArguments = field(init=False)
     uneven: bool = field(init=False)
 

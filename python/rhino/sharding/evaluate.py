@@ -257,6 +257,14 @@ def _cut(
 
 def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     """Peak memory of the plan on one device, from the liveness of the planned program."""
+    # A search asks several times for the plan that it is busy with.
+    asked = tuple(states)
+    if costs.used is None or costs.used[0] is not life or costs.used[1] != asked:
+        costs.used = life, asked, _memory(costs, asked, life)
+    return costs.used[2]
+
+
+def _memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     local, held = spans(costs, states, life)
     held.extend((v, local_bytes(costs, states, v), first, last) for v, first, last in stacks(costs, states))
     given_up = sliced(costs, states, life)

@@ -16,6 +16,7 @@ from rhino.machine import Cluster
 from rhino.machine.roofline import perfect_s
 from rhino.machine.units import nbytes
 from rhino.program.alternative import Alternative
+from rhino.sharding.begun import BegunSearches
 from rhino.sharding.best_first import best_first
 from rhino.sharding.form_bounds import Form, FormBounds, StepInParts
 from rhino.sharding.levels import DEAR
@@ -40,7 +41,7 @@ def plan_in_parts(
     cluster: Cluster,
     options: Options,
     progress: Progress | None = None,
-    model: TimeModel | None = None,
+    begun: BegunSearches | None = None,
 ) -> tuple[Form, Solution]:
     """The form whose fastest plan within the memory limit takes the least time, and that plan.
 
@@ -50,20 +51,21 @@ def plan_in_parts(
     Args:
       options: of the search of each program, without `life` and `prepared`, which are one program's.
       progress: called with (done, total, label) as meshes of a program are finished.
+      begun: the searches that an earlier call began, which gets those of this one.
 
     Raises:
       Costly: none is faster than the rival, or none that memory does not make costly is to be had (see `Options`).
       RhinoError: no mesh suits the devices, or nothing fits the memory limit in any form.
     """
-    return _FormSearch(programs, cluster, options, progress, model or TimeModel(cluster)).run()
+    return _FormSearch(programs, options, progress, TimeModel(cluster), begun or BegunSearches()).run()
 
 
 class _FormSearch:
     def __init__(
-        self, programs: StepInParts, cluster: Cluster, options: Options, progress: Progress | None, model: TimeModel
+        self, programs: StepInParts, options: Options, progress: Progress | None, model: TimeModel, begun: BegunSearches
     ) -> None:
-        self.programs, self.cluster, self.options, self.model = programs, cluster, options, model
-        self.progress, self.worth = progress, 1 - WORTH[options.level]
+        self.programs, self.cluster, self.options, self.model = programs, model.cluster, options, model
+        self.progress, self.begun, self.worth = progress, begun, 1 - WORTH[options.level]
         whole = Form(programs.fewest)
         graph = programs.graph(programs.fewest)
         assert graph is not None, "the step can be cut into as few parts as were asked for"
@@ -326,8 +328,9 @@ class _FormSearch:
             if graph is None:
                 return None
             options = replace(self.options, sums=form.sums)
-            search = self.searches[form] = MeshSearch(graph, self.model, options, self._told(form))
-            self.bounds.add(form, search.free(), search.times)
+            search, free = self.begun.begin(form, graph, self.model, options, self._told(form))
+            self.searches[form] = search
+            self.bounds.add(form, free, search.times)
         return self.searches[form]
 
     def _told(self, form: Form) -> Progress | None:

@@ -16,6 +16,7 @@ from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
 from rhino.program.data import Graph
 from rhino.sharding import Options, Solution, plan_sharding
+from rhino.sharding.begun import BegunSearches
 from rhino.sharding.form_bounds import Form
 from rhino.sharding.parts import plan_in_parts
 from rhino.sharding.planner import MeshSearch
@@ -128,6 +129,24 @@ def test_a_loop_of_the_steps_own_is_as_many_as_it_has() -> None:
 def test_nothing_fits_however_it_is_cut() -> None:
     with pytest.raises(NothingFits, match=r"the smallest plan found, in \d+ micro-batches, needs"):
         plan_in_parts(programs(), CLUSTER, Options(memory_limit=40_000))
+
+
+def test_where_it_was_given_up_it_goes_on_once_there_is_a_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    options, begun, searched = Options(memory_limit=2_000_000), BegunSearches(), list[Graph]()
+    expected = plan_in_parts(programs(), CLUSTER, options)
+    free = MeshSearch.free
+    monkeypatch.setattr(MeshSearch, "free", lambda self: searched.append(self.graph) or free(self))
+    with pytest.raises(Costly, match="for want of memory"):
+        plan_in_parts(programs(), CLUSTER, replace(options, costly=False), begun=begun)
+    first = len(searched)
+    again = replace(options, rival_s=2 * expected[1].predicted.step_time_s)
+    form, found = plan_in_parts(programs(), CLUSTER, again, begun=begun)
+    assert (form, found.states, found.predicted) == (expected[0], expected[1].states, expected[1].predicted)
+    assert first and searched[0] not in searched[first:]
+    # Under another limit, of another batch, or once a plan was looked for, all is searched anew.
+    for given, asked in ((programs(), replace(options, memory_limit=2_000_001)), (programs(batch=256), options)):
+        assert plan_in_parts(given, CLUSTER, asked, begun=begun)[0] == plan_in_parts(given, CLUSTER, asked)[0]
+    assert plan_in_parts(programs(), CLUSTER, options, begun=begun)[1].states == expected[1].states
 
 
 def test_a_rival_has_to_be_beaten() -> None:

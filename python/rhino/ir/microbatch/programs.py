@@ -148,23 +148,31 @@ class SplitPrograms:
         self.cut[parts] = to_bytecode(module)
         return module
 
-    def make(self, parts: int) -> Prepared:
-        """The same as data."""
-        if not self.own:
-            _ = self.uncut_graph  # the same before every cut, and read once: no part of what a further one takes
-        begin = self.clock()
-        found = prepare(import_graph(self.module(parts)))
-        self.cut_s = self.clock() - begin
-        return found
+    def bytecode_of(self, parts: int) -> bytes:
+        """The step as a loop over so many parts, to be written."""
+        if parts not in self.cut:
+            self.module(parts)
+        return self.cut[parts]
+
+    def graph(self, parts: int) -> Graph | None:
+        """The same as data; None if the step cannot be cut so, for the reason in `refused`."""
+        try:
+            return import_graph(self.module(parts))
+        except PassError as error:
+            self.refused[parts] = error
+            return None
 
     def prepared(self, parts: int) -> Prepared | None:
-        """As `make`, remembered; None if the step cannot be cut so."""
+        """The same, read for the search and remembered."""
         if parts not in self.known:
-            try:
-                self.known[parts] = self.make(parts)
-            except PassError as error:
-                self.refused[parts] = error
-                self.known[parts] = None
+            if not self.own:
+                _ = self.uncut_graph  # the same before every cut, and read once: no part of what a further one takes
+            begin = self.clock()
+            graph = self.graph(parts)
+            self.known[parts] = None
+            if graph is not None:
+                self.known[parts] = prepare(graph)
+                self.cut_s = self.clock() - begin
         return self.known[parts]
 
     def is_cut(self, parts: int) -> bool:

@@ -19,6 +19,7 @@ from rhino.passes.entry import topology_cluster
 from rhino.passes.plan.plan_pipeline import PlanPipeline
 from rhino.passes.plan.plan_sharding import PlanSharding
 from rhino.passes.registry import Pass, asked, option, register
+from rhino.sharding.begun import BegunSearches
 
 
 @register
@@ -70,13 +71,13 @@ class PlanParallelism(Pass):
             self._one_program(module, log, deadline, self._sharding(self.offload))
             return
         kept = to_bytecode(module)
-        half = deadline.half(self.pipelines == "compare")
+        half, begun = deadline.half(self.pipelines == "compare"), BegunSearches()
         try:
-            self._one_program(module, log, half, self._sharding("none", costly="refuse"))
+            self._one_program(module, log, half, self._sharding("none", costly="refuse"), begun)
         except PassError as error:
             replace_contents(module, kept)
             if isinstance(error.__cause__, Costly):
-                self._pipeline_first(module, kept, log, deadline)
+                self._pipeline_first(module, kept, log, deadline, begun)
             elif isinstance(error.__cause__, NothingFits):
                 self._instead(module, kept, log, deadline, error)
             else:
@@ -85,10 +86,20 @@ class PlanParallelism(Pass):
         if self.pipelines == "compare" or _is_costly(module):
             self._compare(module, kept, log, deadline.with_plan())
 
-    def _one_program(self, module: ir.Module, log: PassLog, deadline: Deadline, planned: PlanSharding) -> None:
-        self.run_pipeline(["rhino-expose-strided-dims", planned], module, log, replace(log.session, deadline=deadline))
+    def _one_program(
+        self,
+        module: ir.Module,
+        log: PassLog,
+        deadline: Deadline,
+        planned: PlanSharding,
+        begun: BegunSearches | None = None,
+    ) -> None:
+        session = replace(log.session, deadline=deadline, begun=begun)
+        self.run_pipeline(["rhino-expose-strided-dims", planned], module, log, session)
 
-    def _pipeline_first(self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline) -> None:
+    def _pipeline_first(
+        self, module: ir.Module, kept: bytes, log: PassLog, deadline: Deadline, begun: BegunSearches
+    ) -> None:
         """A pipeline where memory costs one program much, and one program if that is faster, or there is no other."""
         try:
             self.run_pipeline([self._pipeline()], module, log, replace(log.session, deadline=deadline.half(True)))
@@ -97,7 +108,7 @@ class PlanParallelism(Pass):
                 raise
             replace_contents(module, kept)
             try:
-                self._one_program(module, log, deadline, self._sharding("none"))
+                self._one_program(module, log, deadline, self._sharding("none"), begun)
             except PassError as error:
                 if not isinstance(error.__cause__, NothingFits):
                     raise
@@ -109,7 +120,7 @@ class PlanParallelism(Pass):
         assert found is not None
         replace_contents(module, kept)
         try:
-            self._one_program(module, log, deadline.with_plan(), self._sharding("none", _step_s(found)))
+            self._one_program(module, log, deadline.with_plan(), self._sharding("none", _step_s(found)), begun)
         except PassError as error:
             if not isinstance(error.__cause__, NoPlan):
                 raise

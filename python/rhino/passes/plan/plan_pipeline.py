@@ -36,11 +36,11 @@ class PlanPipeline(Pass):
 
     The search goes over stages, replicas of a stage, the mesh of a replica, micro-batches and schedules, with one
     sharding search for each number of devices and micro-batches. Stages have equal numbers of devices wherever these
-    divide so; else the first have more. What stages compute again is chosen, too. For the best the step is made to do
-    that by rhino-recompute, and cut by rhino-split-scans, rhino-split-microbatch (or rhino-adopt-microbatches) and
-    rhino-accumulate-in-loops. It gets the stages and layouts that the search found, as of rhino-plan-stages and
-    rhino-plan-sharding, and is made its fragments and their task lists by rhino-form-fragments,
-    rhino-replicate-fragments, rhino-lower-transfers and rhino-schedule.
+    divide so; else the first have more. What stages compute again is chosen, too. The step becomes what the search had
+    for the best: computed again as by rhino-recompute and rhino-order-products, and cut as by rhino-split-scans,
+    rhino-split-microbatch (or rhino-adopt-microbatches) and rhino-accumulate-in-loops. It gets the stages and layouts
+    that were found, as of rhino-plan-stages and rhino-plan-sharding, and is made its fragments and their task lists by
+    rhino-form-fragments, rhino-replicate-fragments, rhino-lower-transfers and rhino-schedule.
 
     A step that rhino-split-microbatch refuses is one micro-batch, with a warning, unless more are asked for.
 

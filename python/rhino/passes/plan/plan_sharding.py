@@ -220,7 +220,9 @@ class PlanSharding(Pass):
             programs = OneProgram(module, graph, self.statistics, self.microbatches, chooses, updates)
             if programs.graph(programs.fewest) is None:
                 raise programs.refused[programs.fewest, 1]
-            return Searched(programs, *plan_in_parts(programs, cluster, options, log.session.progress))
+            return Searched(
+                programs, *plan_in_parts(programs, cluster, options, log.session.progress, begun=log.session.begun)
+            )
 
         may_keep = self.offload != "none" and may_keep_state(graph, cluster)
         nothing = NothingFits("there is no optimizer state that the hosts can keep")
@@ -249,13 +251,10 @@ def _check_pins(main: ir.Operation, graph: Graph, has_mesh: bool) -> None:
         raise PassError(main, f"{name} has a sharding but there is no sdy.mesh @{MESH}", ["add the mesh it refers to"])
 
 
-def recomputing(again: Recomputation | None, pieces: bool = False) -> tuple[list[Pass], list[Pass]]:
+def recomputing(again: Recomputation | None) -> tuple[list[Pass], list[Pass]]:
     """The passes that undo what a step computes again, and those that have it compute again what was chosen.
 
     In the end products are ordered by what is stacked then.
-
-    Args:
-      pieces: whether its loops over layers are split between the two, and are counted.
     """
     if again is None:
         return [], []
@@ -263,8 +262,7 @@ def recomputing(again: Recomputation | None, pieces: bool = False) -> tuple[list
     ordering = made("rhino-order-products")
     if again.policy == KEEP.told.policy:
         return undoing, [ordering]
-    loops = again.loops if pieces else -1
-    return undoing, [made("rhino-recompute", policy=again.policy, count=again.count, loops=loops), ordering]
+    return undoing, [made("rhino-recompute", policy=again.policy, count=again.count), ordering]
 
 
 def say_unkept(main: ir.Operation, graph: Graph, solution: Solution, log: PassLog) -> None:

@@ -13,6 +13,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoCost, RhinoDistributed, RhinoMemory, RhinoPlan
+from rhino.dialect.context import replace_contents
 from rhino.ir.diagnostics import PassLog
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.ir.microbatch.programs import SplitPrograms, statistics_of
@@ -22,21 +23,15 @@ from rhino.ir.pipeline.stage_shardings import annotate_stages
 from rhino.ir.pipeline.stages import write_stages
 from rhino.ir.summary import summarise
 from rhino.machine import Cluster
-from rhino.passes.plan.plan_sharding import recomputing, say_unkept
+from rhino.passes.plan.plan_sharding import say_unkept
 from rhino.passes.registry import Pass, made
 from rhino.pipeline.search.replica import kernels_of_replica, traffic_of_replica
 from rhino.pipeline.search.sharded import carried, prepare
 from rhino.pipeline.search.solution import JointSolution, PipelineCandidate
 from rhino.schema.records import write
 
-# What makes the pipeline of the step.
+# What makes the pipeline of the step that was cut.
 PASSES = (
-    "rhino-recompute",
-    "rhino-order-products",
-    "rhino-adopt-microbatches",
-    "rhino-split-scans",
-    "rhino-split-microbatch",
-    "rhino-accumulate-in-loops",
     "rhino-form-fragments",
     "rhino-replicate-fragments",
     "rhino-lower-transfers",
@@ -63,7 +58,7 @@ def write_pipeline(
       transfer, and with the levels of the graph; the module has planned ones, and the fragments that were formed.
     """
     best = solution.best
-    run(_cut(programs, best.shape.parts))
+    replace_contents(module, programs.bytecode_of(best.shape.parts))
     statistics = statistics_of(module)
     _number(module)
     write_stages(module, best.prepared.graph, best.stages)
@@ -93,17 +88,6 @@ def write_pipeline(
     if statistics != "batch":
         RhinoPlan.attach(module, {**(RhinoPlan.of(module) or {}), "statistics": statistics})
     return solution
-
-
-def _cut(programs: SplitPrograms, parts: int) -> list[Pass]:
-    """The passes that cut the step into parts as the search had it, and have it compute again what it had."""
-    split = made("rhino-split-scans", count=programs.pieces)
-    last = made("rhino-accumulate-in-loops")
-    if programs.own:
-        return [made("rhino-adopt-microbatches"), split, last]
-    before, then = recomputing(programs.again, pieces=True)
-    cut = made("rhino-split-microbatch", count=parts, statistics=programs.statistics)
-    return [*before, split, *then, cut, last]
 
 
 def _lay_out(

@@ -34,8 +34,12 @@ class RescaledPrograms:
         """The step cut into some number of parts."""
         return self.programs.example
 
+    def graph(self, parts: int) -> Graph | None:
+        """The step as a loop over so many parts, not derived; None if it cannot be cut so."""
+        return self.programs.graph(parts)
+
     def prepared(self, parts: int) -> Prepared | None:
-        """The step as a loop over so many parts; None if it cannot be cut so."""
+        """The same, read for the search, which may be derived."""
         if parts not in self.made and parts not in self.derived:
             graph = self._derive(parts)
             if graph is not None:
@@ -58,8 +62,7 @@ class RescaledPrograms:
     def derived_truly(self, parts: int) -> bool:
         """Whether a program is as it was derived."""
         derived = self.derived.get(parts)
-        made = derived and self._make(parts)
-        return not derived or (made is not None and made.graph == derived.graph)
+        return not derived or self.graph(parts) == derived.graph
 
     def _make(self, parts: int) -> Prepared | None:
         found = self.programs.prepared(parts)

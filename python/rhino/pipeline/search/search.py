@@ -63,26 +63,33 @@ def plan_jointly(
     Raises:
       RhinoError: an option that cannot be meant, no pipeline uses all devices, or none fits the memory limit.
     """
-    return search_jointly(programs, cluster, options, progress)[0]
+    found, search = search_jointly(programs, cluster, options, progress)
+    return found if search.told_truly(found.best) else search_jointly(programs, cluster, options, progress, False)[0]
 
 
 def search_jointly(
-    programs: Programs, cluster: Cluster, options: JointOptions, progress: Progress | None = None
+    programs: Programs,
+    cluster: Cluster,
+    options: JointOptions,
+    progress: Progress | None = None,
+    derives: bool = True,
 ) -> tuple[JointSolution, JointSearch]:
-    """As `plan_jointly`, with the search that found it."""
+    """As `plan_jointly`, with the search that found it.
+
+    Args:
+      derives: whether programs may be derived, not made: then the best one may be of a program that is another, as
+        `JointSearch.told_truly` says.
+    """
     check_options(options)
     tell = progress or (lambda done, total, label: None)
     derived = RescaledPrograms(programs)
-    search = JointSearch(derived, cluster, options, tell)
+    search = JointSearch(derived if derives else programs, cluster, options, tell)
     try:
-        found = search.run()
+        return search.run(), search
     except NoPlan:
         if not derived.derived:
             raise
-    else:
-        if derived.derived_truly(found.best.shape.parts):
-            return found, search
-    # Nothing is refused, or chosen, by a program that was only derived.
+    # Nothing is refused by a program that was only derived.
     search = JointSearch(programs, cluster, options, tell)
     return search.run(), search
 
@@ -163,6 +170,10 @@ class JointSearch:
         for draft in self.drafted.values():
             hopes[draft.stages] = min(draft.hope_s, hopes.get(draft.stages, inf))
         return JointSolution(best, self.alternatives(best), done + len(self.tried), bound, self.elapsed_s, spent, hopes)
+
+    def told_truly(self, best: PipelineCandidate) -> bool:
+        """Whether a program of which a pipeline was found is as the step is when it is cut so."""
+        return not isinstance(self.programs, RescaledPrograms) or self.programs.derived_truly(best.shape.parts)
 
     @property
     def elapsed_s(self) -> float:

@@ -15,6 +15,7 @@ from rhino.pipeline.search.candidates import Shape
 from rhino.pipeline.search.pipeline import Pipeline
 from rhino.pipeline.search.sharded import Layouts, Prepared, Sharded
 from rhino.program.alternative import Alternative
+from rhino.program.data import Graph
 from rhino.program.recomputation import Recomputation
 
 
@@ -29,8 +30,11 @@ class Programs(Protocol):
     def example(self) -> Prepared:
         """The step cut into some number of parts."""
 
-    def prepared(self, parts: int) -> Prepared | None:
+    def graph(self, parts: int) -> Graph | None:
         """The step as a loop over so many parts; None if it cannot be cut so."""
+
+    def prepared(self, parts: int) -> Prepared | None:
+        """The same, read for the search."""
 
     def is_cut(self, parts: int) -> bool:
         """Whether the step was cut so already."""

@@ -55,7 +55,12 @@ def plan_ways(
     Raises:
       RhinoError: as `plan_jointly`, of the step as it is.
     """
-    return _WaySearch(steps, cluster, options, progress or (lambda done, total, label: None)).run()
+    tell = progress or (lambda done, total, label: None)
+    search = _WaySearch(steps, cluster, options, tell)
+    way, found = search.run()
+    if search.searches[way].told_truly(found.best):
+        return way, found
+    return _WaySearch(steps, cluster, options, tell, derives=False).run()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,8 +75,11 @@ class _Chance:
 
 
 class _WaySearch:
-    def __init__(self, steps: StepWays, cluster: Cluster, options: JointOptions, progress: Progress) -> None:
+    def __init__(
+        self, steps: StepWays, cluster: Cluster, options: JointOptions, progress: Progress, derives: bool = True
+    ) -> None:
         self.steps, self.cluster, self.options, self.progress = steps, cluster, options, progress
+        self.derives = derives
         self.seconds: dict[int, float] = {}
         self.needs: dict[Shape, dict[int, int]] = {}  # by shape and way, the bytes of those that were planned
         self.searches: dict[int, JointSearch] = {}
@@ -113,7 +121,7 @@ class _WaySearch:
         """The search of the step as it is; where nothing fits, of the way that keeps least."""
         step = self.steps.programs(0)
         try:
-            return 0, *search_jointly(step, self.cluster, self.options, self.progress)
+            return 0, *search_jointly(step, self.cluster, self.options, self.progress, self.derives)
         except NothingFits as error:
             ways = self.steps.ways
             least = min(range(len(ways)), key=lambda way: (ways[way].told.kept_bytes, way))
@@ -121,7 +129,7 @@ class _WaySearch:
             if not least or programs.prepared(step.example.graph.microbatches) is None:
                 raise
             try:
-                return least, *search_jointly(programs, self.cluster, self.options, self.progress)
+                return least, *search_jointly(programs, self.cluster, self.options, self.progress, self.derives)
             except NothingFits:
                 raise  # which needs less
             except NoPlan:
