@@ -18,7 +18,8 @@ from typing import Any
 
 from bench._common import Errors, Table
 from bench._gpu_cases import CASES, Case, planned
-from rhino.compile.timeline import FROM_HOST, TO_HOST, Timeline, read_timeline
+from rhino.compile.hlo_times import FROM_HOST, TO_HOST
+from rhino.compile.timeline import Timeline, read_timeline
 from rhino.machine import Cluster
 from rhino.machine.model import Efficiency
 from rhino.pipeline.search.placement import part_of

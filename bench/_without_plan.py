@@ -1,11 +1,14 @@
 """One plan of bench.without, a process: `python -m bench._without_plan SEARCH PART MODULE CLUSTER OUT RECORD`.
 
-SEARCH is `with` or `without` PART: local-sums, recomputation, state-apart or distributed-optimizer. MODULE is planned
-as one program, but for a PART of pipelines.
+SEARCH is `with` or `without` PART: local-sums, recomputation, state-apart, distributed-optimizer or offload. MODULE is
+planned as one program, but for a PART of pipelines, or where these are looked for first. Without what the hosts keep,
+it is planned for devices with as little memory as there is a plan for.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +21,7 @@ PARTS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "local-sums": (("rhino.sharding.parts._FormSearch._local_counts", lambda self: []),),
     "recomputation": (),
     "state-apart": (("rhino.sharding.planner.parted_share", lambda graph: 0.0),),
+    "offload": (),
     "distributed-optimizer": (("rhino.pipeline.search.sharded.elementwise_updates", lambda step: []),),
 }
 
@@ -28,8 +32,18 @@ def plan(search: str, part: str, source: str, cluster: str, out: str, record: st
     for name, instead in PARTS[part] if without else ():
         patch(name, instead).start()
     remat = ["--remat", "keep"] if without and part == "recomputation" else []
-    stages = [] if part == "distributed-optimizer" else ["--stages", "1"]
-    return main(["plan", source, "--cluster", cluster, *stages, *remat, "-o", out, "--json", record, "-q"])
+    stages = [] if part in ("distributed-optimizer", "offload") else ["--stages", "1"]
+    asked = ["plan", source, "--cluster", cluster, *stages, *remat, "-o", out, "--json", record, "-q"]
+    if without and part == "offload":
+        asked += ["--offload", "none"]
+        asked += ["--memory-limit", least_memory(asked)]
+    return main(asked)
+
+
+def least_memory(asked: list[str]) -> str:
+    """The memory limit that `rhino plan` says would do, as it refuses what was asked."""
+    refused = subprocess.run([sys.executable, "-m", "rhino.cli.main", *asked], capture_output=True, text=True)
+    return re.findall(r"raise the limit to (\d+) bytes", refused.stderr)[0]
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 
 Parts that are left out: local sums of gradients; recomputation but what `jax.checkpoint` says; layouts of optimizer
 state apart from its parameter (ZeRO-1 and 2), in programs of one mesh; and, where pipelines are open, too, optimizer
-state that the replicas of a stage share out. Both plans are priced alike, and the one that is found is compiled by XLA
-for H100s: its peak memory and bytes stand beside what was predicted of it.
+state that the replicas of a stage share out, or that the hosts keep. Without the latter nothing fits: that plan is for
+devices with as much memory as it takes. Both plans are priced alike, and the one that is found is compiled by XLA for
+H100s: its peak memory and bytes stand beside what was predicted of it.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ CASES: tuple[Case, ...] = (
     Case("recomputation", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-h100:1"),
     Case("state-apart", Model("llama", "llama2-7b", 1024, _LOOP), "dgx-a100:8"),
     Case("state-apart", Model("gpt", "1.3b", 1024, _LOOP), ETHERNET),
+    Case("offload", Model("llama", "llama2-70b", 8, _LOOP), "dgx-h100:1"),
     # A stage is one layer, and two replicas have no room for all of its optimizer state each.
     Case("distributed-optimizer", Model("gpt", "6.7b", 256, (*_LOOP, *_F16, *_WIDE)), ETHERNET),
 )

@@ -34,7 +34,8 @@ _DEVICES = {
 _MODELS = {
     "mlp-wide": "dense layers of 16,384", "dlrm-mlperf": "DLRM (MLPerf)", "lstm-250m": "LSTM 250 M",
     "gpt-10m": "GPT 10 M", "gpt-1.3b": "GPT 1.3 B", "gpt-175b": "GPT 175 B", "gpt-39b": "GPT 39 B",
-    "llama-llama2-7b": "Llama 2 7 B", "bert-large": "BERT large", "moe-1.3b": "mixture of experts 1.3 B",
+    "llama-llama2-7b": "Llama 2 7 B", "llama-llama2-70b": "Llama 2 70 B", "bert-large": "BERT large",
+    "moe-1.3b": "mixture of experts 1.3 B",
     "moe-70b": "mixture of experts 70 B", "vit-l16": "ViT-L/16", "clip-l14": "CLIP ViT-L/14", "t5-3b": "T5 3 B",
     "wide_resnet-1b": "Wide-ResNet 1 B", "wide_resnet-13b": "Wide-ResNet 13 B", "convnet-resnet50": "ResNet-50",
     "unet-adm-64": "U-Net (ADM, 64x64)", "t5-large": "T5 large", "two_tower-wide": "two towers",
@@ -45,6 +46,7 @@ _LEFT_OUT = {
     "local-sums": "no local sums", "recomputation": "no recomputation but its own",
     "state-apart": "optimizer state as its parameter",
     "distributed-optimizer": "optimizer state whole on every replica",
+    "offload": "nothing on the hosts, and memory for that",
 }  # fmt: skip
 
 

@@ -227,7 +227,7 @@ def without(kept: Kept) -> Section:
     return Section(
         "without", ("without",), "What parts of the search are worth",
         "The plan that is found, and that of the same search without one part. XLA's peak is of the former, compiled "
-        "for H100s.",
+        "for H100s. Optimizer state is on the hosts where nothing fits without: the other plan needs so much memory.",
         (ResultTable("left out", columns, tuple(rows)),),
     )  # fmt: skip
 

@@ -37,6 +37,10 @@ FREE = frozenset(
     ("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "add-dependency", "partition-id",
      "replica-id", "opt-barrier", "domain")
 )  # fmt: skip
+# They hand on what computations that they call read.
+_REFERRING = FREE | {"while", "conditional", "call", "async-start"}
+# Copies between the memories of a device and its host; each way they come one after the other.
+FROM_HOST, TO_HOST = "from-host", "to-host"
 _WHOLE: frozenset[int] = frozenset()
 _MANY = 1 << 30
 _CONVOLUTION = re.compile(r"dim_labels=\w+_(\w+)->\w+")
@@ -48,6 +52,35 @@ class Priced:
 
     kind: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A copy between the memories of a device and its host: "from-host" or "to-host", and how many bytes."""
+
+    kind: str
+    nbytes: int
+
+
+def crossing_of(computation: Computation, one: Instruction) -> Crossing | None:
+    """The copy that an instruction is, or starts, of a whole array or of a slice that is in the host's memory."""
+    operands = computation.operand_tensors(one)
+    if (
+        one.opcode in _REFERRING
+        or one.opcode.endswith(("-done", "-update"))
+        or not any(t.hosted for t in operands + one.result)
+    ):
+        return None
+    if one.opcode == "copy-start":
+        made, read = one.result[:2]
+        kind = TO_HOST if made.hosted else FROM_HOST
+        return Crossing(kind, made.size_bytes) if made.hosted != read.hosted else None
+    # What is started names what it reads before what it makes.
+    made = one.result[len(operands) if one.opcode.endswith("-start") else 0]
+    if not made.hosted:
+        return Crossing(FROM_HOST, made.size_bytes)
+    row = next((t for t in operands if not t.hosted), None)
+    return Crossing(TO_HOST, row.size_bytes) if row is not None else None
 
 
 class HloTimes:
@@ -89,9 +122,9 @@ class HloTimes:
             self._known[key] = group_seconds(self.cluster, site.kind, groups, full_bytes)
         return self._known[key]
 
-    def copied(self, one: Instruction) -> float:
+    def copied(self, crossing: Crossing) -> float:
         """Seconds of one execution of a copy between the memories of the device and its host."""
-        return launch_s(self.cluster) + host_seconds(self.cluster, one.result[0].size_bytes)
+        return launch_s(self.cluster) + host_seconds(self.cluster, crossing.nbytes)
 
     # --- what an instruction is -------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rhino.compile.timeline import Timeline
 from rhino.errors import RhinoError, RhinoWarning
+from rhino.xla.backends import LESS_MEMORY
 
 if TYPE_CHECKING:
     from rhino.compile.executable import Executable
@@ -43,7 +44,7 @@ def overlapped(
     devices and of no network. So the program is compiled, every instruction is priced as `read_timeline` does, and it
     is compiled again with these times in the form of a measured profile. What has the shorter timeline is kept. It
     takes more memory than the plain order, because gradients are put off: where neither fits what plans may use of a
-    device, the plain order is compiled.
+    device, the same is tried with XLA's own limit of memory, and then the plain order is compiled.
 
     XLA can also move collectives of a loop to another trip (`xla_gpu_enable_pipelined_all_gather` and the like): that
     is left alone, since it ended the process on an LSTM.
@@ -56,23 +57,39 @@ def overlapped(
       RhinoError: XLA refuses the plain order, too.
     """
     try:
-        first = compile_with({**OPTIONS, **options})
-        timeline = first.timeline(cluster)
-        found = [(timeline.total_s, first)]
-        if sum(timeline.exposed_s.values()) > _WORTH * timeline.total_s:
-            # XLA reads the file while it compiles, and never again.
-            with tempfile.NamedTemporaryFile("w", prefix="rhino-", suffix=".pbtxt", encoding="utf-8") as file:
-                file.write(profile(timeline))
-                file.flush()
-                again = compile_with({**OPTIONS, PROFILE: file.name, **options})
-            found.append((again.timeline(cluster).total_s, again))
+        found = _in_both(compile_with, cluster, {**OPTIONS, **options})
+        if not _fitting(found, cluster):
+            # Under XLA's own limit less is put off.
+            found = _in_both(compile_with, cluster, {**OPTIONS, **LESS_MEMORY, **options})
     except RhinoError as error:
         # These options are XLA's own business, and change: a step must not fail by them.
         plain = compile_with(options)
         warnings.warn(f"collectives wait in XLA's plain order: {error}", RhinoWarning, stacklevel=2)
         return plain
-    fits = [one for one in found if one[1].memory_analysis().peak_bytes <= cluster.device.plan_bytes]
+    fits = _fitting(found, cluster)
     return min(fits, key=lambda one: one[0])[1] if fits else compile_with(options)
+
+
+def _in_both(
+    compile_with: Callable[[Mapping[str, Any]], Executable], cluster: Cluster, options: Mapping[str, Any]
+) -> list[tuple[float, Executable]]:
+    """The program by XLA's own times and, if computing waits then, by the cluster's, with what a step of each takes."""
+    first = compile_with(options)
+    timeline = first.timeline(cluster)
+    found = [(timeline.total_s, first)]
+    if sum(timeline.exposed_s.values()) > _WORTH * timeline.total_s:
+        # XLA reads the file while it compiles, and never again.
+        with tempfile.NamedTemporaryFile("w", prefix="rhino-", suffix=".pbtxt", encoding="utf-8") as file:
+            file.write(profile(timeline))
+            file.flush()
+            again = compile_with({PROFILE: file.name, **options})
+        found.append((again.timeline(cluster).total_s, again))
+    return found
+
+
+def _fitting(found: list[tuple[float, Executable]], cluster: Cluster) -> list[tuple[float, Executable]]:
+    """Those that plans may take of a device."""
+    return [one for one in found if one[1].memory_analysis().peak_bytes <= cluster.device.plan_bytes]
 
 
 def profile(timeline: Timeline) -> str:

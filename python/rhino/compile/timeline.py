@@ -14,13 +14,11 @@ from typing import Any
 from rhino.compile.collectives import site_of
 from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
 from rhino.compile.hlo_loops import trip_count
-from rhino.compile.hlo_times import HloTimes, is_convolution
+from rhino.compile.hlo_times import FROM_HOST, TO_HOST, HloTimes, crossing_of, is_convolution
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.machine.host import Starting, host_rates
 
-# Copies between the memories of a device and its host; each way they come one after the other.
-FROM_HOST, TO_HOST = "from-host", "to-host"
 _SOURCE = re.compile(r'source_file="([^"]*)"(?:\s+source_line=(\d+))?')
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 
@@ -174,13 +172,17 @@ class _Simulation:
                     pending[one.name] = site.kind, _source(one), sending_s
                 else:
                     now_s = self._wait(site.kind, _source(one), now_s, sending_s, executions)
-            elif one.opcode == "copy-start" and (kind := _crossing(one)):
+            elif (crossing := crossing_of(computation, one)) is not None:
+                kind = crossing.kind
                 self.starting.apart(executions)
-                start_s, seconds = max(now_s, copied_s[kind]), self.times.copied(one)
+                start_s, seconds = max(now_s, copied_s[kind]), self.times.copied(crossing)
                 copied_s[kind] = start_s + seconds
                 self.sent[kind] = self.sent.get(kind, 0.0) + executions * seconds
                 self._note(one, kind, kind, start_s, seconds, executions, depth)
-                pending[one.name] = kind, _source(one), copied_s[kind]
+                if one.opcode.endswith("-start"):
+                    pending[one.name] = kind, _source(one), copied_s[kind]
+                else:
+                    now_s = self._wait(kind, _source(one), now_s, copied_s[kind], executions)
             elif one.opcode.endswith(("-done", "-update")):
                 if one.opcode.endswith("-done") and one.operands and one.operands[0] in pending:
                     kind, source, end_s = pending.pop(one.operands[0])
@@ -246,12 +248,6 @@ class _Simulation:
         self, one: Instruction, kind: str, stream: str, start_s: float, seconds: float, executions: int, depth: int
     ) -> None:
         self.events.append(Event(one.name, kind, stream, start_s, seconds, executions, _source(one), depth))
-
-
-def _crossing(one: Instruction) -> str:
-    """Which way a `copy-start` goes between the memories of a device and its host; "" where it does not."""
-    made, read = one.result[:2]
-    return "" if made.hosted == read.hosted else TO_HOST if made.hosted else FROM_HOST
 
 
 def _is_synchronous(instruction: Instruction) -> bool:

@@ -43,6 +43,8 @@ from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, NESTING, PLACEME
 _POPULATE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 # What the report calls manual computations.
 MANUAL = "manual-computation"
+# Of a value in the memory of the host they make one that is there, too.
+_IN_PLACE = ("stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice")
 _TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
 
 
@@ -194,6 +196,8 @@ class _Importer:
             record.tag = ir.StringAttr(op.attributes["call_target_name"]).value
             if record.tag == PLACEMENT and is_host(placed_in(op)):
                 graph.hosted.update(record.results)
+        elif name in _IN_PLACE and operands[0] in graph.hosted:
+            graph.hosted.update(record.results)
         for tie in record.ties:
             if tie[0] in graph.hosted:
                 graph.hosted.update(tie)
@@ -287,6 +291,9 @@ class _Importer:
         for block in blocks:
             per_region.append([self.value(a, -1, inner_loop) for a in block.arguments])
         if is_loop:
+            for v, args in zip(record.operands, zip(*per_region, strict=True), strict=True):
+                if v in self.graph.hosted:
+                    self.graph.hosted.update(args)
             record.iterations = trip_count(op, ids, self.scalars, record)
             trips *= record.iterations
             if "rhino.microbatches" in op.attributes:

@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoHosted
 from rhino.dialect.memories import DEVICE, HOST, KIND, place
+from rhino.ir.hosted_rows import write_by_rows
 from rhino.ir.import_graph import import_graph, number_program
 from rhino.program.data import Graph
 from rhino.program.hosted import HostedUpdate, hosted_updates, in_order, waits_in_memory
@@ -51,7 +52,7 @@ def offload(module: ir.Module, count: int = -1) -> Offloaded:
     if not chosen:
         return Offloaded((), len(apart))
     block = main.regions[0].blocks[0]
-    order = list(in_order(graph, chosen))
+    order = _joined(in_order(graph, chosen))
     _arrange(block, ops, [o for item in order for o in (item.ops if isinstance(item, HostedUpdate) else (item,))])
     before: list[Any] = []
     for item in order:
@@ -59,6 +60,18 @@ def offload(module: ir.Module, count: int = -1) -> Offloaded:
             before = _write(graph, item, values, ops, block, before)
     _mark(main, [pair for update in chosen for pair in update.state])
     return Offloaded(tuple(chosen), len(apart))
+
+
+def _joined(order: Iterable[HostedUpdate | int]) -> list[HostedUpdate | int]:
+    """The same with updates that follow each other, of as many layers, as one: a loop has all of a layer."""
+    found: list[HostedUpdate | int] = []
+    for item in order:
+        last = found[-1] if found else -1
+        if isinstance(item, HostedUpdate) and isinstance(last, HostedUpdate) and item.rows == last.rows > 1:
+            found[-1] = last.joined(item)
+        else:
+            found.append(item)
+    return found
 
 
 def _bring(graph: Graph, arguments: Iterable[int], values: Sequence[Any], main: Any) -> None:
@@ -88,7 +101,7 @@ def _arrange(block: Any, ops: Sequence[Any], order: Iterable[int]) -> None:
 
 
 def _write(
-    graph: Graph, update: HostedUpdate, values: Sequence[Any], ops: Sequence[Any], block: Any, before: Sequence[Any]
+    graph: Graph, update: HostedUpdate, values: list[Any], ops: Sequence[Any], block: Any, before: Sequence[Any]
 ) -> list[Any]:
     """Brings the state before an update and returns it behind: what the next update waits for.
 
@@ -100,7 +113,11 @@ def _write(
         before = [values[late]]
     with first.context, first.location, ir.InsertionPoint(first):
         barrier = stablehlo.OptimizationBarrierOp([*arguments, *before]).operation
-        brought = {a: place(v, DEVICE) for a, v in zip(arguments, barrier.results, strict=False)}
+        held = list(barrier.results)[: len(arguments)]
+    if update.rows > 1:
+        return write_by_rows(graph, update, held, values, ops)
+    with first.context, first.location, ir.InsertionPoint(first):
+        brought = {a: place(v, DEVICE) for a, v in zip(arguments, held, strict=True)}
     for o in update.ops:
         for position, operand in enumerate(ops[o].operands):
             if operand in brought:

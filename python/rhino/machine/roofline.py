@@ -267,6 +267,8 @@ def _moving(graph: Graph, op: Op, cluster: Cluster, nbytes: float) -> float:
         return 0.0
     if op.tag == PLACEMENT and (op.operands[0] in graph.hosted) != (op.results[0] in graph.hosted):
         return host_seconds(cluster, graph.values[op.results[0]].nbytes) * op.trips
+    if not graph.hosted.isdisjoint(op.results):
+        return 0.0  # what it slices or writes there is what the copy moves
     memory_s = nbytes / memory_bytes_s(cluster)
     if op.manual is not None:
         if op.rule is None:

@@ -6,7 +6,7 @@ Owns what can be (docs/design/offload.md). Knows no IR; the rewrite is `rhino.ir
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -33,12 +33,21 @@ class HostedUpdate:
       state: by argument of the optimizer its position, and that of the result that takes its buffer.
       waits: values that it reads and does not make.
       nbytes: of the state, undivided.
+      rows: of how many layers it is a stack, whose state is brought layer by layer; 1 where it is brought at once.
     """
 
     ops: tuple[int, ...]
     state: tuple[tuple[int, int], ...]
     waits: tuple[int, ...]
     nbytes: int
+    rows: int = 1
+
+    def joined(self, other: HostedUpdate) -> HostedUpdate:
+        """Both as one; the other one follows, and waits for nothing that this one makes."""
+        waits = tuple(dict.fromkeys((*self.waits, *other.waits)))
+        return HostedUpdate(
+            (*self.ops, *other.ops), (*self.state, *other.state), waits, self.nbytes + other.nbytes, self.rows
+        )
 
 
 def hosted_updates(graph: Graph) -> list[HostedUpdate]:
@@ -68,10 +77,10 @@ def hosted_updates(graph: Graph) -> list[HostedUpdate]:
 
 def waits_in_memory(graph: Graph, update: HostedUpdate) -> int:
     """The last value in memory that an update waits for; -1 for none. A barrier would have any other written there."""
-    real, o = materialised(graph), _last(graph, update)
-    while o >= 0 and not real[graph.ops[o].results[0]]:
-        o = max((graph.values[v].producer for v in graph.ops[o].operands if not _is_number(graph, v)), default=-1)
-    return graph.ops[o].results[0] if o >= 0 else -1
+    real, v = materialised(graph), _latest(graph, update.waits)
+    while v >= 0 and not real[v]:
+        v = _latest(graph, graph.ops[graph.values[v].producer].operands)
+    return v
 
 
 def _made_of(graph: Graph, state: Mapping[int, int]) -> tuple[set[int], DisjointSets]:
@@ -120,7 +129,26 @@ def _update(graph: Graph, state: Mapping[int, int], ops: Sequence[int]) -> Hoste
     if not pairs:
         return None
     nbytes = sum(graph.values[graph.arguments[k].value].nbytes for k, _ in pairs)
-    return HostedUpdate(tuple(ops), tuple(pairs), tuple(v for v in reads if v not in results), nbytes)
+    waits = tuple(v for v in reads if v not in results)
+    return HostedUpdate(tuple(ops), tuple(pairs), waits, nbytes, _rows(graph, ops[0], pairs))
+
+
+def _rows(graph: Graph, op: int, state: Sequence[tuple[int, int]]) -> int:
+    """Of how many layers an update is: loops over them read or make stacks of its shape. 1 where rows are small."""
+    shape = graph.values[graph.ops[op].results[0]].shape
+    least = min(graph.values[graph.arguments[k].value].nbytes for k, _ in state)
+    return shape[0] if shape in _stacks(graph) and least >= LEAST_BYTES * shape[0] else 1
+
+
+def _stacks(graph: Graph) -> frozenset[tuple[int, ...]]:
+    """The shapes of what loops carry with as many rows as they have trips."""
+    return graph.fact(_stack_shapes)
+
+
+def _stack_shapes(graph: Graph) -> frozenset[tuple[int, ...]]:
+    loops = [op for op in graph.ops if op.name == "stablehlo.while" and op.index != graph.microbatch_loop]
+    shapes = ((op.iterations, graph.values[v].shape) for op in loops for v in op.operands)
+    return frozenset(shape for trips, shape in shapes if trips > 1 and shape[:1] == (trips,))
 
 
 def _circular(graph: Graph, updates: Sequence[HostedUpdate]) -> set[int]:
@@ -211,7 +239,14 @@ def _ranks(graph: Graph, updates: Sequence[HostedUpdate], needs: Mapping[int, se
 
 def _last(graph: Graph, update: HostedUpdate) -> int:
     """The operation that makes the last value that an update waits for: a gradient; -1 if it waits for none."""
-    return max((graph.values[v].producer for v in update.waits if not _is_number(graph, v)), default=-1)
+    v = _latest(graph, update.waits)
+    return graph.values[v].producer if v >= 0 else -1
+
+
+def _latest(graph: Graph, values: Iterable[int]) -> int:
+    """Of values that are made, and are no numbers, the one that is made last; -1 for none."""
+    made = [v for v in values if graph.values[v].producer >= 0 and not _is_number(graph, v)]
+    return max(made, key=lambda v: (graph.values[v].producer, -v), default=-1)
 
 
 def _is_number(graph: Graph, v: int) -> bool:

@@ -135,15 +135,16 @@ def lifetimes(graph: Graph) -> Lifetimes:
 
 def _brought(graph: Graph) -> Iterator[tuple[int, int]]:
     """What an update with state of the host's reads, and when its results go there: one kernel reads and makes all."""
-    reads: dict[int, None] = {}
+    reads: dict[int, dict[int, None]] = {}  # by the block that it is in
     for op in graph.ops if graph.hosted else ():
+        mine = reads.setdefault(op.parent, {})
         if op.tag == PLACEMENT and op.results[0] in graph.hosted:
-            yield from ((v, op.index) for v in reads)
+            yield from ((v, op.index) for v in mine)
         elif op.tag != PLACEMENT and not graph.hosted.isdisjoint(op.results):
             # The next update waits here.
-            reads = {}
-        elif op.parent < 0:
-            reads.update(dict.fromkeys((*op.operands, *op.results) if op.tag == PLACEMENT else op.operands))
+            mine.clear()
+        else:
+            mine.update(dict.fromkeys((*op.operands, *op.results) if op.tag == PLACEMENT else op.operands))
 
 
 def _filled_together(graph: Graph, real: Sequence[bool]) -> Iterable[list[int]]:

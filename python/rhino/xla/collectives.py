@@ -259,6 +259,19 @@ COLLECTIVES = (
         where=TARGETS,
     ),
     Behaviour(
+        "memory-limits-overlap",
+        "With the latency-hiding scheduler nothing runs beside computing while a program takes more than a limit.",
+        "xla_gpu_memory_limit_slop_factor, percent of what arguments leave of four fifths of the memory",
+        probe=Probe(
+            _BESIDE_DOTS,
+            lambda c: not spans_dots(c),
+            {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_gpu_memory_limit_slop_factor": 0},
+        ),
+        where=GPUS,
+        # There collectives begin early whoever makes the order.
+        not_on=("a100", "h100", "h200", "b200"),
+    ),
+    Behaviour(
         "collectives-span-dots",
         "A collective starts before dots that do not need it, and ends behind them, without that scheduler, too.",
         probe=Probe(_BESIDE_DOTS, spans_dots),

@@ -20,6 +20,7 @@ from rhino.compile.overlap import OPTIONS, PROFILE, overlapped
 from rhino.compile.timeline import Event, Timeline
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
+from rhino.xla.backends import LESS_MEMORY
 
 CLUSTER = Cluster.load("dgx-h100:1")
 
@@ -81,9 +82,14 @@ def test_what_does_not_fit_is_not_taken_and_the_plain_order_is_if_nothing_fits()
     much = CLUSTER.device.plan_bytes + 1
     compiler = Compiler(Compiled(1.0, 0.1), Compiled(0.9, 0.0, much))
     assert overlapped(compiler, CLUSTER, {}) is compiler.made[0]
-    compiler = Compiler(Compiled(1.0, 0.1, much), Compiled(0.9, 0.0, much), Compiled(1.2, 0.3, much))
-    assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[2]
-    assert compiler.asked[2] == {"mine": 1}
+    both = Compiled(1.0, 0.1, much), Compiled(0.9, 0.0, much)
+    # Under XLA's own limit of memory, and then in the plain order.
+    compiler = Compiler(*both, Compiled(1.1, 0.1), Compiled(1.0, 0.1))
+    assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[3]
+    assert compiler.asked[2] == {**OPTIONS, **LESS_MEMORY, "mine": 1}
+    compiler = Compiler(*both, *both, Compiled(1.2, 0.3, much))
+    assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[4]
+    assert compiler.asked[4] == {"mine": 1}
 
 
 def test_a_step_does_not_fail_by_options_that_xla_no_longer_has() -> None:
@@ -130,6 +136,17 @@ def test_computing_waits_for_a_fraction_of_the_time(planned: tuple[str, Cluster]
     # The same program: it sends the same, in other portions at most.
     sent = [sum(c.bytes for c in one.collectives()) for one in (plain, beside)]
     assert sent[0] == pytest.approx(sent[1], rel=1e-3)
+
+
+def test_what_fits_is_put_beside_computing_though_xla_would_spare_memory(
+    planned: tuple[str, Cluster], gpu_compiler: None
+) -> None:
+    """At the limit of XLA's scheduler computing waits; plans may take more of a device than that is by default."""
+    module, cluster = planned
+    limit = {"xla_gpu_memory_limit_slop_factor": 0}
+    free, limited = (compile_module(module, "h100", options=o, overlap=cluster) for o in ({}, limit))
+    waited = [sum(one.timeline(cluster).exposed_s.values()) for one in (free, limited)]
+    assert waited[0] < 0.7 * waited[1]
 
 
 def test_the_command_says_where_it_cannot_be(

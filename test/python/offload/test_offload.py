@@ -32,17 +32,27 @@ CHAINS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
-def model(optimizer: Any, width: int = WIDTH) -> tuple[Callable[..., Any], Callable[..., Any], jax.Array]:
-    """A training step of a perceptron, what makes its state, and a batch."""
+def model(
+    optimizer: Any, width: int = WIDTH, stacked: bool = False
+) -> tuple[Callable[..., Any], Callable[..., Any], jax.Array]:
+    """A training step of a perceptron, what makes its state, and a batch; layers may be stacked and scanned over."""
 
     def init(key: jax.Array) -> Any:
         keys = jax.random.split(key, LAYERS)
         params = {f"w{i}": 0.03 * jax.random.normal(k, (width, width)) for i, k in enumerate(keys)}
+        if stacked:
+            params = {"layers": jnp.stack([*params.values()]), "bias": jnp.zeros((LAYERS, width))}
         return params, optimizer.init(params)
 
+    def layer(x: jax.Array, of: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        return jnp.tanh(x @ of[0] + of[1]), None
+
     def loss(params: Any, x: jax.Array) -> jax.Array:
-        for i in range(LAYERS):
-            x = jnp.tanh(x @ params[f"w{i}"])
+        if stacked:
+            x, _ = jax.lax.scan(jax.checkpoint(layer), x, (params["layers"], params["bias"]))
+        else:
+            for i in range(LAYERS):
+                x = jnp.tanh(x @ params[f"w{i}"])
         return jnp.mean(x**2)
 
     def step(state: Any, x: jax.Array) -> Any:
@@ -60,17 +70,19 @@ def with_hosts(width_bytes_s: float = 10e9) -> rhino.Cluster:
     return replace(local, device=replace(local.device, host_bandwidth_bytes_s=width_bytes_s))
 
 
+@pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("name", CHAINS)
-def test_the_state_of_optimizers(name: str) -> None:
+def test_the_state_of_optimizers(name: str, stacked: bool) -> None:
     make, updates = CHAINS[name]
-    init, step, batch = model(make())
+    updates, rows = (min(updates, 1), LAYERS) if stacked else (updates, 1)
+    init, step, batch = model(make(), stacked=stacked)
     state = init(jax.random.key(0))
     lowered = jax.jit(step, donate_argnums=0, keep_unused=True).lower(state, batch)
     text = steps.text_of(lowered.as_text(), "rhino-inline", "symbol-dce", "canonicalize", "rhino-classify-args")
     module = parse_text(text, make_context())
     done = offload(module)
     module.operation.verify()
-    assert len(done.updates) == updates
+    assert [update.rows for update in done.updates] == [rows] * updates
     held = sum(leaf.nbytes for leaf in jax.tree.leaves(state[1]) if leaf.nbytes >= 1 << 20)
     assert sum(update.nbytes for update in done.updates) == (held if updates else 0)
     flat = [np.asarray(leaf) for leaf in jax.tree.leaves((state, batch))]
@@ -133,9 +145,51 @@ def test_a_state_that_hosts_keep(tmp_path: Path) -> None:
     np.testing.assert_allclose(half[1][1][0].mu["w0"], alone[1][1][0].mu["w0"] / 2, rtol=1e-3, atol=1e-6)
 
 
-def test_what_xla_makes_of_it(gpu_compiler: None) -> None:
+def test_a_stack_of_layers_that_hosts_keep() -> None:
+    """Each layer's state comes by itself; the numbers are those of one device."""
+    init, step, batch = model(CHAINS["adamw with clipping"][0](), stacked=True)
+    options: dict[str, Any] = {"cluster": with_hosts(), "memory_limit": "4.2MiB", "microbatches": 1, "mesh": (8,)}
+    planned = rhino.parallelize(step, donate_argnums=0, **options)
+    plan = planned.plan(jax.eval_shape(init, jax.random.key(0)), batch)
+    assert plan.predicted.memory["host_bytes"] == 2 * LAYERS * 4 * WIDTH**2 // 8
+    assert plan.module.count("stablehlo.while") == 3
+    state, alone, one = planned.init(init, jax.random.key(0)), init(jax.random.key(0)), jax.jit(step)
+    assert kinds(state[1]) == ["pinned_host", "pinned_host"]
+    for _ in range(3):
+        (state, value), (alone, want) = planned(state, batch), one(alone, batch)
+        np.testing.assert_allclose(value, want, rtol=1e-4)
+    assert kinds(state[1]) == ["pinned_host", "pinned_host"]
+    agree(state, alone)
+
+
+def test_what_an_update_makes_for_others() -> None:
+    """The next moment is read behind the update, too, where the host keeps it; what is new has a buffer of its own."""
+
+    def step(w: Any, m: Any, x: jax.Array) -> Any:
+        def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            return jnp.tanh(x @ w), None
+
+        def loss(w: jax.Array) -> jax.Array:
+            return jnp.mean(jax.lax.scan(layer, x, w)[0] ** 2)
+
+        m = 0.9 * m + jax.grad(loss)(w)
+        return w - 0.1 * m, m, jnp.sqrt(m * m), jnp.sum(m)
+
+    w = 0.03 * jax.random.normal(jax.random.key(0), (LAYERS, WIDTH, WIDTH))
+    flat = [np.asarray(a) for a in (w, 0.1 * w, jax.random.normal(jax.random.key(1), (64, WIDTH)))]
+    lowered = jax.jit(step, donate_argnums=(0, 1), keep_unused=True).lower(*flat)
+    text = steps.text_of(lowered.as_text(), "rhino-inline", "symbol-dce", "canonicalize", "rhino-classify-args")
+    module = parse_text(text, make_context())
+    assert [update.rows for update in offload(module).updates] == [LAYERS]
+    module.operation.verify()
+    for a, b in zip(steps.run(str(module), flat), steps.run(text, flat), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_what_xla_makes_of_it(stacked: bool, gpu_compiler: None) -> None:
     """Its memory on devices and hosts is what was predicted, and the timeline has the copies at their price."""
-    init, step, batch = model(optax.adam(1e-3), width=2048)
+    init, step, batch = model(optax.adam(1e-3), width=2048, stacked=stacked)
     shapes = jax.eval_shape(init, jax.random.key(0))
     cluster = "dgx-h100:1"
     options: dict[str, Any] = {"cluster": cluster, "donate_argnums": 0, "mesh": (8,), "microbatches": 1}
@@ -144,7 +198,7 @@ def test_what_xla_makes_of_it(gpu_compiler: None) -> None:
     planned = rhino.parallelize(step, memory_limit="25MiB", **options)
     plan = planned.plan(shapes, batch)
     memory = plan.predicted.memory
-    assert memory["host_bytes"] == 6 * 4 * 2048**2 // 8
+    assert memory["host_bytes"] == (8 if stacked else 6) * 4 * 2048**2 // 8
     for overlap in (None, cluster):
         compiled = compile_module(plan.module, "h100", overlap=overlap)
         found = compiled.memory_analysis()
