@@ -55,14 +55,14 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class HostCopy:
     """A copy between the memories of a device and its host: "from-host" or "to-host", and how many bytes."""
 
     kind: str
     nbytes: int
 
 
-def crossing_of(computation: Computation, one: Instruction) -> Crossing | None:
+def host_copy_of(computation: Computation, one: Instruction) -> HostCopy | None:
     """The copy that an instruction is, or starts, of a whole array or of a slice that is in the host's memory."""
     operands = computation.operand_tensors(one)
     if (
@@ -74,13 +74,13 @@ def crossing_of(computation: Computation, one: Instruction) -> Crossing | None:
     if one.opcode == "copy-start":
         made, read = one.result[:2]
         kind = TO_HOST if made.hosted else FROM_HOST
-        return Crossing(kind, made.size_bytes) if made.hosted != read.hosted else None
+        return HostCopy(kind, made.size_bytes) if made.hosted != read.hosted else None
     # What is started names what it reads before what it makes.
     made = one.result[len(operands) if one.opcode.endswith("-start") else 0]
     if not made.hosted:
-        return Crossing(FROM_HOST, made.size_bytes)
+        return HostCopy(FROM_HOST, made.size_bytes)
     row = next((t for t in operands if not t.hosted), None)
-    return Crossing(TO_HOST, row.size_bytes) if row is not None else None
+    return HostCopy(TO_HOST, row.size_bytes) if row is not None else None
 
 
 class HloTimes:
@@ -122,9 +122,9 @@ class HloTimes:
             self._known[key] = group_seconds(self.cluster, site.kind, groups, full_bytes)
         return self._known[key]
 
-    def copied(self, crossing: Crossing) -> float:
+    def copied(self, copy: HostCopy) -> float:
         """Seconds of one execution of a copy between the memories of the device and its host."""
-        return launch_s(self.cluster) + host_seconds(self.cluster, crossing.nbytes)
+        return launch_s(self.cluster) + host_seconds(self.cluster, copy.nbytes)
 
     # --- what an instruction is -------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Any
 from rhino.compile.collectives import site_of
 from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
 from rhino.compile.hlo_loops import trip_count
-from rhino.compile.hlo_times import FROM_HOST, TO_HOST, HloTimes, crossing_of, is_convolution
+from rhino.compile.hlo_times import FROM_HOST, TO_HOST, HloTimes, host_copy_of, is_convolution
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
 from rhino.machine.host import Starting, host_rates
@@ -172,10 +172,10 @@ class _Simulation:
                     pending[one.name] = site.kind, _source(one), sending_s
                 else:
                     now_s = self._wait(site.kind, _source(one), now_s, sending_s, executions)
-            elif (crossing := crossing_of(computation, one)) is not None:
-                kind = crossing.kind
+            elif (copy := host_copy_of(computation, one)) is not None:
+                kind = copy.kind
                 self.starting.apart(executions)
-                start_s, seconds = max(now_s, copied_s[kind]), self.times.copied(crossing)
+                start_s, seconds = max(now_s, copied_s[kind]), self.times.copied(copy)
                 copied_s[kind] = start_s + seconds
                 self.sent[kind] = self.sent.get(kind, 0.0) + executions * seconds
                 self._note(one, kind, kind, start_s, seconds, executions, depth)
