@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from rhino.errors import NothingFits
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
+from rhino.machine.roofline import host_seconds
 from rhino.program.data import Graph
 from rhino.program.hosted import HostedUpdate, hosted_updates
 from rhino.sharding import Options, Solution
 from rhino.sharding.cuts import AIM
 from rhino.sharding.evaluate import local_bytes
 from rhino.sharding.form_bounds import Form
+from rhino.sharding.parts import WORTH
 
 # Numbers of updates that are searched besides all.
 _TRIES = 3
@@ -42,7 +44,7 @@ def search_hosted(
     """The fastest plan found with state of so few updates in the host's memory as it takes to fit, the largest first.
 
     First with all of it: what room that leaves is given back to the smallest updates. With less, a plan may still fit
-    that computes more again: the number is halved a few times.
+    that computes more again: the number is halved a few times, as long as the copies that spares are worth it.
 
     Args:
       graph: the step, without any.
@@ -61,9 +63,12 @@ def search_hosted(
     few, enough = 0, len(updates)
     guess = _enough(updates, graph, found[0].solution, int(limit * AIM))
     for _ in range(_TRIES):
-        # A plan that uses all the room leaves none to guess by.
-        count = guess if few < guess < enough else _half(updates, few, enough)
-        if not few < count < enough or options.deadline.over(found=True):
+        # A plan that uses all the room leaves none to guess by, and one that leaves little spares no time.
+        worth_s = WORTH[options.level] * min(one.solution.predicted.step_time_s for one in found)
+        count = guess if few < guess and _spared_s(updates[guess:enough], cluster) > worth_s else 0
+        count = count or _half(updates, few, enough)
+        spared_s = _spared_s(updates[count:enough], cluster)
+        if not few < count < enough or spared_s <= worth_s or options.deadline.over(found=True):
             break
         try:
             found.append(search(count, replace(options, smallest=False)))
@@ -83,6 +88,12 @@ def _enough(updates: Sequence[HostedUpdate], graph: Graph, solution: Solution, l
         if room < 0:
             return count
     return 1
+
+
+def _spared_s(updates: Sequence[HostedUpdate], cluster: Cluster) -> float:
+    """Seconds that a step spares by the state of these updates that stays on devices, divided perfectly."""
+    nbytes = sum(update.nbytes for update in updates) / cluster.num_devices
+    return 2 * host_seconds(cluster, round(nbytes))
 
 
 def _half(updates: Sequence[HostedUpdate], few: int, enough: int) -> int:
