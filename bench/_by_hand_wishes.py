@@ -27,6 +27,8 @@ _PARTS = (2, 4, 8, 16, 32, 64, 128)
 # Micro-batches of a pipeline, for each of its stages.
 _DEPTHS = (1, 2, 4, 8)
 Row = dict[str, Any]
+# Why a wish was not planned, for want of time.
+LATE = "not tried: the time was over"
 
 
 class Wishes:
@@ -111,8 +113,7 @@ def main(source: str, cluster: str, level: str, seconds: str, out: str, *only: s
         for name, work in some:
             if only and not any(text in name for text in only):
                 continue
-            late = {"why": "not tried: the time was over"}
-            found["wishes"].append({"wish": name, **(timed(work) if time.monotonic() < end else late)})
+            found["wishes"].append({"wish": name, **(timed(work) if time.monotonic() < end else {"why": LATE})})
 
     wish_for(wishes.all())
     pipelines = [row for row in found["wishes"] if row.get("stages", 1) > 1]

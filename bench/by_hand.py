@@ -14,6 +14,7 @@ import json
 import sys
 from typing import Any
 
+from bench._by_hand_wishes import LATE
 from bench._common import CACHE, Table, gib, main, measure_and_publish, note, parser, run, select
 from bench._quality_cases import Case, Model, module
 
@@ -66,12 +67,15 @@ def measure(case: Case, level: str, wishes: list[str], minutes: float) -> dict[s
 def judge(found: dict[str, Any], level: str) -> dict[str, Any]:
     """By how much the fastest wish is faster than what was found; negative where all are slower."""
     could = [wish for wish in found["wishes"] if wish.get("step_time_s")]
+    late = sum(wish.get("why") == LATE for wish in found["wishes"])
+    counts = {"wished": len(found["wishes"]), "planned": len(could), "late": late}
     if not could:
-        return {"best_wish": None, "faster": None, "kept": True}
+        return {"best_wish": None, "faster": None, "kept": True, **counts}
     best = min(could, key=lambda wish: float(wish["step_time_s"]))
     default = found["default"].get("step_time_s")
     faster = default / best["step_time_s"] - 1 if default else None
-    return {"best_wish": best["wish"], "faster": faster, "kept": faster is not None and faster <= TARGETS[level]}
+    kept = faster is not None and faster <= TARGETS[level]
+    return {"best_wish": best["wish"], "faster": faster, "kept": kept, **counts}
 
 
 def tables(rows: list[dict[str, Any]]) -> list[Table]:

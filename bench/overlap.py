@@ -23,6 +23,8 @@ CASES: tuple[Case, ...] = (
     Case(Model("gpt", "1.3b", 64, ("--remat",)), "dgx-h100:1"),
     Case(Model("gpt", "1.3b", 512, _LOOP), "dgx-h100:8"),
     Case(Model("llama", "llama2-7b", 32, _LOOP), "dgx-h100:4"),
+    # It takes more of a device than XLA's scheduler keeps to by itself.
+    Case(Model("llama", "llama2-7b", 1024, _LOOP), "dgx-h100:1"),
     Case(Model("bert", "large", options=_LOOP), "dgx-h100:2"),
     Case(Model("moe", "1.3b", options=_LOOP), "dgx-a100:2"),
     Case(Model("t5", "3b", options=_LOOP), "dgx-a100:2"),

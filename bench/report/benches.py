@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from bench import _kernel_cases as kernels
 from bench import (
+    by_hand,
     cost_fidelity,
     cpu_hosts,
     joint_search,
@@ -178,6 +179,12 @@ def benches() -> tuple[Bench, ...]:
             *_parts(pipeline_multihost.MODELS, [_MODELS[m.name] for m in pipeline_multihost.MODELS]),
         ),
         bench("joint_search", *_parts(joint, [placed(c) for c in joint], "--compile")),
+        Bench(
+            "by_hand",
+            _parts(by_hand.CASES, [placed(c) for c in by_hand.CASES], "--minutes", "10"),
+            "bench.by_hand",
+            _UNREAD | {"wishes"},
+        ),
         bench("plan_quality", *_parts(quality, [placed(c) for c in quality])),
         bench("timeline", *_parts(quality, [placed(c) for c in quality])),
         Bench(

@@ -313,6 +313,32 @@ def joint_search(kept: Kept) -> Section:
     )  # fmt: skip
 
 
+def by_hand(kept: Kept) -> Section:
+    """What users can ask for by flags, against what is found."""
+    rows, faster = [], []
+    for label, run, r in cases(kept, "by_hand"):
+        default = r["default"]
+        rows.append(Row(
+            r["case"], label,
+            (default.get("plan", NONE), step(default.get("step_time_s")), f"{r['planned']} of {r['wished']}",
+             str(r["late"]), r["best_wish"] or NONE, NONE if r["faster"] is None else ratio(1 / (1 + r["faster"]), 3)),
+            (run,),
+        ))  # fmt: skip
+        faster += [1 / (1 + r["faster"])] if r["faster"] is not None else []
+    columns = (
+        ("plan", "found"), ("step", "predicted step"), ("planned", "wishes with a plan"), ("late", "not tried"),
+        ("wish", "fastest wish"), ("ratio", "its step over found"),
+    )  # fmt: skip
+    facts = (Fact("worst", "fastest wish over what is found, least", ratio(min(faster), 3)),) if faster else ()
+    return Section(
+        "by_hand", ("by_hand",), "Against flags",
+        "What is found at O1 with no flags, and the fastest of what can be asked for by flags: meshes of two axes, "
+        "micro-batches, stages, schedules, recomputation, and the rules of experts. For ten minutes each, the quickest "
+        "to plan first: experts and meshes, then micro-batches, then pipelines.",
+        (ResultTable("model", columns, tuple(rows)),), facts,
+    )  # fmt: skip
+
+
 def stages(kept: Kept) -> Section:
     """Cuts of graphs against cuts of orders."""
 
