@@ -15,7 +15,7 @@ from rhino.program.data import Graph, Op
 from rhino.program.disjoint import DisjointSets
 from rhino.program.fusible import is_elementwise
 from rhino.program.fusion import materialised, splats
-from rhino.program.operations import NESTING, PLACEMENT
+from rhino.program.operations import CONSTRAINTS, NESTING, PLACEMENT
 from rhino.program.operations import stablehlo as named
 
 # A smaller tensor is not worth two copies, each of which waits for the other end.
@@ -130,12 +130,14 @@ def _update(graph: Graph, state: Mapping[int, int], ops: Sequence[int]) -> Hoste
         return None
     nbytes = sum(graph.values[graph.arguments[k].value].nbytes for k, _ in pairs)
     waits = tuple(v for v in reads if v not in results)
-    return HostedUpdate(tuple(ops), tuple(pairs), waits, nbytes, _rows(graph, ops[0], pairs))
+    return HostedUpdate(tuple(ops), tuple(pairs), waits, nbytes, _rows(graph, ops, pairs))
 
 
-def _rows(graph: Graph, op: int, state: Sequence[tuple[int, int]]) -> int:
+def _rows(graph: Graph, ops: Sequence[int], state: Sequence[tuple[int, int]]) -> int:
     """Of how many layers an update is: loops over them read or make stacks of its shape. 1 where rows are small."""
-    shape = graph.values[graph.ops[op].results[0]].shape
+    if any(graph.ops[o].name in CONSTRAINTS for o in ops):
+        return 1  # it is of whole stacks
+    shape = graph.values[graph.ops[ops[0]].results[0]].shape
     least = min(graph.values[graph.arguments[k].value].nbytes for k, _ in state)
     return shape[0] if shape in _stacks(graph) and least >= LEAST_BYTES * shape[0] else 1
 

@@ -19,7 +19,8 @@ class Offload(Pass):
     An update is what a step computes element by element of the state of one parameter, or of several that it combines.
     Its operations are put together, as soon as its gradient is there, between copies from and to the host. One update
     waits for the one before it behind a `stablehlo.optimization_barrier`, so that a device has the state of few at a
-    time, whatever order XLA chooses.
+    time, whatever order XLA chooses. Of stacks that a loop over layers goes through, with rows of 1 MiB or more, the
+    update is a loop, too: it brings a row of each, and updates that follow each other are one loop.
 
     Requires: a function @main with static shapes and no calls (run `rhino-inline`), and roles (run
     `rhino-classify-args`).
