@@ -41,7 +41,9 @@ def raising(error: Exception) -> Any:
     return fails
 
 
-def whole(programs: OneProgram, cluster: Cluster, options: Options, progress: Any) -> tuple[Form, Solution]:
+def whole(
+    programs: OneProgram, cluster: Cluster, options: Options, progress: Any, begun: Any = None
+) -> tuple[Form, Solution]:
     """In place of the search over micro-batches: one program has the whole batch, which does not fit in TIGHT."""
     return Form(1), plan_sharding(programs.whole, cluster, options, progress)
 

@@ -65,8 +65,8 @@ def search_hosted(
     for _ in range(_TRIES):
         # A plan that uses all the room leaves none to guess by, and one that leaves little spares no time.
         worth_s = WORTH[options.level] * min(one.solution.predicted.step_time_s for one in found)
-        count = guess if few < guess and _spared_s(updates[guess:enough], cluster) > worth_s else 0
-        count = count or _half(updates, few, enough)
+        told = few < guess and _spared_s(updates[guess:enough], cluster) > worth_s
+        count = guess if told else _half(updates, few, enough)
         spared_s = _spared_s(updates[count:enough], cluster)
         if not few < count < enough or spared_s <= worth_s or options.deadline.over(found=True):
             break
