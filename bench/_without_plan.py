@@ -24,6 +24,8 @@ PARTS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "offload": (),
     "distributed-optimizer": (("rhino.pipeline.search.sharded.elementwise_updates", lambda step: []),),
 }
+# Flags that leave a part out.
+FLAGS = {"recomputation": ["--remat", "keep"], "offload": ["--offload", "none"]}
 
 
 def plan(search: str, part: str, source: str, cluster: str, out: str, record: str) -> int:
@@ -31,13 +33,10 @@ def plan(search: str, part: str, source: str, cluster: str, out: str, record: st
     without = search == "without"
     for name, instead in PARTS[part] if without else ():
         patch(name, instead).start()
-    remat = ["--remat", "keep"] if without and part == "recomputation" else []
     stages = [] if part in ("distributed-optimizer", "offload") else ["--stages", "1"]
-    asked = ["plan", source, "--cluster", cluster, *stages, *remat, "-o", out, "--json", record, "-q"]
-    if without and part == "offload":
-        asked += ["--offload", "none"]
-        asked += ["--memory-limit", least_memory(asked)]
-    return main(asked)
+    flags = FLAGS.get(part, []) if without else []
+    asked = ["plan", source, "--cluster", cluster, *stages, *flags, "-o", out, "--json", record, "-q"]
+    return main([*asked, "--memory-limit", least_memory(asked)] if without and part == "offload" else asked)
 
 
 def least_memory(asked: list[str]) -> str:

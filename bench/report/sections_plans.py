@@ -315,21 +315,22 @@ def joint_search(kept: Kept) -> Section:
 
 def by_hand(kept: Kept) -> Section:
     """What users can ask for by flags, against what is found."""
-    rows, faster = [], []
+    rows, over = [], []
     for label, run, r in cases(kept, "by_hand"):
         default = r["default"]
+        mine = None if r["faster"] is None else 1 / (1 + r["faster"])
         rows.append(Row(
             r["case"], label,
             (default.get("plan", NONE), step(default.get("step_time_s")), f"{r['planned']} of {r['wished']}",
-             str(r["late"]), r["best_wish"] or NONE, NONE if r["faster"] is None else ratio(1 / (1 + r["faster"]), 3)),
+             str(r["late"]), r["best_wish"] or NONE, ratio(mine, 3)),
             (run,),
         ))  # fmt: skip
-        faster += [1 / (1 + r["faster"])] if r["faster"] is not None else []
+        over += [mine] if mine is not None else []
     columns = (
         ("plan", "found"), ("step", "predicted step"), ("planned", "wishes with a plan"), ("late", "not tried"),
         ("wish", "fastest wish"), ("ratio", "its step over found"),
     )  # fmt: skip
-    facts = (Fact("worst", "fastest wish over what is found, least", ratio(min(faster), 3)),) if faster else ()
+    facts = (Fact("worst", "fastest wish over what is found, least", ratio(min(over), 3)),) if over else ()
     return Section(
         "by_hand", ("by_hand",), "Against flags",
         "What is found at O1 with no flags, and the fastest of what can be asked for by flags: meshes of two axes, "

@@ -13,6 +13,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
+from rhino.dialect.counted_loop import counted_loop
 from rhino.dialect.memories import DEVICE, HOST, place
 from rhino.dialect.sdy import SHARDING
 from rhino.program.data import Graph
@@ -89,21 +90,13 @@ class _Rows:
         for v in self.update.waits:
             if (source := self._source(v)) is not None:
                 carried.setdefault(source, self.values[source])
-        i32 = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
-        inits = [splat(i32, 0), *carried.values()]
-        kinds = [v.type for v in inits]
-        loop = ir.Operation.create("stablehlo.while", results=kinds, operands=inits, regions=2)
-        locations = [ir.Location.current] * len(inits)
-        cond = loop.regions[0].blocks.append(*kinds, arg_locs=locations)
-        with ir.InsertionPoint(cond):
-            less = stablehlo.ComparisonDirectionAttr.get("LT")
-            stablehlo.ReturnOp([stablehlo.CompareOp(cond.arguments[0], splat(i32, self.update.rows), less).result])
-        body = loop.regions[1].blocks.append(*kinds, arg_locs=locations)
-        with ir.InsertionPoint(body):
-            index, self.zero = body.arguments[0], splat(i32, 0)
-            now = dict(zip(carried, list(body.arguments)[1:], strict=True))
-            written = self._body(index, now)
-            stablehlo.ReturnOp([stablehlo.AddOp(index, splat(i32, 1)).result, *{**now, **written}.values()])
+
+        def trip(index: Any, rows: Sequence[Any]) -> list[Any]:
+            now = dict(zip(carried, rows, strict=True))
+            return list({**now, **self._trip(index, now)}.values())
+
+        zero = splat(ir.RankedTensorType.get([], ir.IntegerType.get_signless(32)), 0)
+        loop = counted_loop(zero, self.update.rows, list(carried.values()), trip)
         return dict(zip(carried, list(loop.results)[1:], strict=True))
 
     def _source(self, v: int) -> int | None:
@@ -116,8 +109,9 @@ class _Rows:
             return op.operands[0]
         return v
 
-    def _body(self, index: Any, now: Mapping[int, Any]) -> dict[int, Any]:
+    def _trip(self, index: Any, now: Mapping[int, Any]) -> dict[int, Any]:
         """Computes a row of everything; returns the stacks with theirs, by number."""
+        self.zero = splat(index.type, 0)
         waits = [v for v in self.update.waits if v not in self.state]
         # All that is sliced in the memory of the host comes before what is brought.
         slices = {v: self._slice(index, now[v]) for v in self.state}

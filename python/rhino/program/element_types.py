@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
 from math import ceil
 
 # MLIR's spelling -> (bits that an element takes in memory, NumPy's or ml_dtypes' name, HLO's name).
@@ -41,7 +40,6 @@ def numpy_name(element: str) -> str | None:
     return f"float{small[1]}_{small[2].lower()}" if small else (_TYPES.get(element, (0, "", ""))[1] or None)
 
 
-@cache
 def dtype_bytes(dtype: str) -> float:
     """Bytes of one element of an MLIR element type; booleans take a byte. 0 for what has none, such as a token."""
     small = _SMALL.fullmatch(dtype)

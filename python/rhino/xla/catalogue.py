@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rhino.errors import RhinoError, nearest
 from rhino.xla.behaviour import TRIED, Behaviour
+from rhino.xla.beside import BESIDE
 from rhino.xla.collectives import COLLECTIVES
 from rhino.xla.faults import FAULTS
 from rhino.xla.kernels import KERNELS
@@ -14,7 +15,7 @@ from rhino.xla.memory import MEMORY
 from rhino.xla.rows import ROWS
 
 PARTS = {
-    "Collectives": COLLECTIVES,
+    "Collectives": (*COLLECTIVES, *BESIDE),
     "Kernels": (*KERNELS, *ROWS),
     "Memory and types": MEMORY,
     "What Rhino keeps programs away from": FAULTS,

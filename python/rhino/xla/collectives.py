@@ -36,13 +36,6 @@ def instructions(compiled: Compiled, kind: str) -> int:
     return len(re.findall(rf"\b{kind}(?:-start)?\(", compiled.hlo_text()))
 
 
-def spans_dots(compiled: Compiled) -> bool:
-    """Whether something is computed between the start and the end of an all-reduce."""
-    entry = compiled.hlo_text().partition("\nENTRY ")[2]
-    between = entry.partition(" all-reduce-start(")[2].partition(" all-reduce-done(")[0]
-    return re.search(r" (fusion|custom-call|dot)\(", between) is not None
-
-
 def summing_loop(kept: str, narrow: bool = False) -> str:
     """Four trips that each add a product whose contracted dimension is split; if narrow, it is converted from bf16."""
     made = f"{dot('p', 'scaled', 'b')}\n%q = sdy.sharding_constraint %p @[{kept}] : {M}"
@@ -98,12 +91,6 @@ _BY_INNER = reduction("x, y, -, -", f"return %0 : {M}", f"{M} @[y, -]")
 _OTHER = f"""%1 = stablehlo.reduce(%b init: %zero) applies stablehlo.add across dimensions = [0, 1]
           : (tensor<8x8x64x64xf32>, tensor<f32>) -> {M}
         return %0, %1 : {M}, {M}"""
-# Of small all-reduces some versions make kernels that nothing runs beside.
-_B = "tensor<4096x4096xf32>"
-_BESIDE_DOTS = program(
-    f"%a: {_B} @[-, x], %b: {_B} @[x, -], %c: {_B} @[-, -] -> {_B} @[-, -], {_B} @[-, -]",
-    f"{dot('0', 'a', 'b', _B)}{dot('1', 'c', 'c', _B)}{dot('2', '1', 'c', _B)}return %0, %2 : {_B}, {_B}",
-)
 
 COLLECTIVES = (
     Behaviour(
@@ -249,33 +236,6 @@ COLLECTIVES = (
             {"xla_gpu_all_reduce_combine_threshold_bytes": BYTES},
         ),
         where=GPUS,
-    ),
-    Behaviour(
-        "asynchronous-collectives",
-        "With the latency-hiding scheduler a collective starts before dots that do not need it, and ends behind them.",
-        "LatencyHidingScheduler",
-        probe=Probe(_BESIDE_DOTS, spans_dots, {"xla_gpu_enable_latency_hiding_scheduler": True}),
-        field="asynchronous",
-        where=TARGETS,
-    ),
-    Behaviour(
-        "memory-limits-overlap",
-        "With the latency-hiding scheduler nothing runs beside computing while a program takes more than a limit.",
-        "xla_gpu_memory_limit_slop_factor, percent of what arguments leave of four fifths of the memory",
-        probe=Probe(
-            _BESIDE_DOTS,
-            lambda c: not spans_dots(c),
-            {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_gpu_memory_limit_slop_factor": 0},
-        ),
-        where=("v100",),  # on others, up to 0.10, collectives begin early whoever makes the order
-    ),
-    Behaviour(
-        "collectives-span-dots",
-        "A collective starts before dots that do not need it, and ends behind them, without that scheduler, too.",
-        probe=Probe(_BESIDE_DOTS, spans_dots),
-        where=GPUS,
-        not_on=("v100",),
-        until="0.12.0.1",
     ),
     Behaviour(
         "resharded-once",

@@ -43,6 +43,37 @@ def test_a_kernel_launches_and_moves_what_it_reads_and_writes() -> None:
     assert (found.kernels, len(found.events)) == (1, 1)
 
 
+@pytest.mark.parametrize("started", [True, False])
+def test_a_row_comes_from_the_host_and_goes_back(started: bool) -> None:
+    """1,000 elements of a stack that stays there, at 1 GB/s each way, by copies that are started or are waited for."""
+    stack, row = "f32[100,1000]{1,0:S(5)}", "f32[1,1000]{1,0}"
+    fused = f"""
+%from (p0: f32[100,1000], i: s32[]) -> f32[1,1000] {{
+  %p0 = {stack} parameter(0)
+  %i = s32[] parameter(1)
+  ROOT %s = {row} dynamic-slice(%p0, %i, %i), dynamic_slice_sizes={{1,1000}}
+}}
+%to (p0: f32[100,1000], p1: f32[1,1000], i: s32[]) -> f32[100,1000] {{
+  %p0 = {stack} parameter(0)
+  %p1 = {row} parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %u = {stack} dynamic-update-slice(%p0, %p1, %i, %i)
+}}
+"""
+    copies = f"""  %s = {row} fusion(%p, %i), kind=kCustom, calls=%from
+  ROOT %u = {stack} fusion(%p, %s, %i), kind=kCustom, calls=%to"""
+    if started:
+        copies = f"""  %a = (({stack}, s32[]), {row}, u32[]) fusion-start(%p, %i), kind=kCustom, calls=%from
+  %s = {row} fusion-done(%a)
+  %b = (({stack}, {row}, s32[]), {stack}, u32[]) fusion-start(%p, %s, %i), kind=kCustom, calls=%to
+  ROOT %u = {stack} fusion-done(%b)"""
+    cluster = replace(CLUSTER, device=replace(DEVICE, host_bandwidth_bytes_s=1e9))
+    found = timeline(f"  %p = {stack} parameter(0)\n  %i = s32[] parameter(1)\n{copies}", fused, cluster=cluster)
+    assert found.sent_s == {"from-host": pytest.approx(1.4e-5), "to-host": pytest.approx(1.4e-5)}
+    assert found.exposed_s == found.sent_s
+    assert not found.compute_s
+
+
 def test_of_what_is_sliced_or_updated_in_place_the_slice_moves() -> None:
     fused = """
 %fused (p0: f32[100,1000], i: s32[]) -> f32[1,1000] {

@@ -13,6 +13,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoMicrobatches
 from rhino.dialect.constants import identity, splat
+from rhino.dialect.counted_loop import counted_loop
 from rhino.dialect.reductions import APPLY, together
 from rhino.ir.microbatch.lifted import leading, make_local, repeated
 from rhino.ir.microbatch.ops import Types, make, reshaped
@@ -86,45 +87,38 @@ class MicrobatchRewriter:
     def loop(self) -> Sequence[Any]:
         """Makes the loop before the end of @main; returns its results but for the counter."""
         plan = self.plan
-        i32 = self.zero.type
         with ir.InsertionPoint(self.end):
-            inits = [self.zero, *(self.start(v, partial) for v, partial in plan.sums)]
+            inits = [self.start(v, partial) for v, partial in plan.sums]
             inits += [self.buffer(v, split) for v, split in plan.stacks]
             made = {ref for step in plan.loop for ref in step.makes()}
             for step in plan.loop:
                 if isinstance(step, TakePart) and (step.value, WHOLE) not in made:
                     self.prepare(step)
-            kinds = [v.type for v in inits]
-            loop = ir.Operation.create("stablehlo.while", results=kinds, operands=inits, regions=2)
-            estimates = {"statistics": "micro-batch"} if plan.estimates else {}
-            local = {"sums": self.sums} if self.local else {}
-            RhinoMicrobatches.attach(loop, {"count": plan.count, **estimates, **local})
-        locations = [ir.Location.current] * len(inits)
-        cond = loop.regions[0].blocks.append(*kinds, arg_locs=locations)
-        with ir.InsertionPoint(cond):
-            less = stablehlo.ComparisonDirectionAttr.get("LT")
-            stablehlo.ReturnOp([stablehlo.CompareOp(cond.arguments[0], splat(i32, plan.count), less).result])
-        body = loop.regions[1].blocks.append(*kinds, arg_locs=locations)
-        self.index = body.arguments[0]
-        with ir.InsertionPoint(body):
-            self.scopes.append({})
-            rest = list(body.arguments)[1:]
-            waiting = {ref: n for n, ref in enumerate(plan.sums)}
-            totals: dict[int, Any] = {}
-            for step in plan.loop:
-                self.step(step)
-                # A part that is added up as soon as it is made takes memory no longer.
-                for ref in step.results if isinstance(step, OpCopy) else ():
-                    if ref in waiting:
-                        totals[waiting[ref]] = self.add(rest[waiting[ref]], self.value(ref), ref[1])
-            carried = [stablehlo.AddOp(self.index, splat(i32, 1)).result]
-            for n, (v, partial) in enumerate(plan.sums):
-                carried.append(totals[n] if n in totals else self.add(rest[n], self.value((v, partial)), partial))
-            for buffer, (v, split) in zip(rest[len(plan.sums) :], plan.stacks, strict=True):
-                carried.append(self.put(buffer, self.value((v, split)), v, split))
-            stablehlo.ReturnOp(carried)
-            self.scopes.pop()
+            loop = counted_loop(self.zero, plan.count, inits, self.trip)
+        estimates = {"statistics": "micro-batch"} if plan.estimates else {}
+        local = {"sums": self.sums} if self.local else {}
+        RhinoMicrobatches.attach(loop, {"count": plan.count, **estimates, **local})
         return list(loop.results)[1:]
+
+    def trip(self, index: Any, carried: Sequence[Any]) -> list[Any]:
+        """Makes one micro-batch; returns the sums and stacks with what is of it."""
+        plan, self.index = self.plan, index
+        self.scopes.append({})
+        waiting = {ref: n for n, ref in enumerate(plan.sums)}
+        totals: dict[int, Any] = {}
+        for step in plan.loop:
+            self.step(step)
+            # A part that is added up as soon as it is made takes memory no longer.
+            for ref in step.results if isinstance(step, OpCopy) else ():
+                if ref in waiting:
+                    totals[waiting[ref]] = self.add(carried[waiting[ref]], self.value(ref), ref[1])
+        following = []
+        for n, (v, partial) in enumerate(plan.sums):
+            following.append(totals[n] if n in totals else self.add(carried[n], self.value((v, partial)), partial))
+        for buffer, (v, split) in zip(carried[len(plan.sums) :], plan.stacks, strict=True):
+            following.append(self.put(buffer, self.value((v, split)), v, split))
+        self.scopes.pop()
+        return following
 
     def prepare(self, cut: TakePart) -> None:
         """Before the loop: the whole value with a dimension for the micro-batches."""

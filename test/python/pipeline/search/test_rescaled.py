@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,10 @@ from rhino.pipeline.search.options import JointOptions
 from rhino.pipeline.search.rescaled import RescaledPrograms, rescaled
 from rhino.pipeline.search.search import plan_jointly
 from rhino.pipeline.search.sharded import Prepared
-from rhino.pipeline.search.solution import Programs
+from rhino.pipeline.search.solution import JointSolution, Programs
+from rhino.pipeline.search.ways import plan_ways
 from rhino.program import Graph
+from rhino.program.recomputation import KEEP
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +75,35 @@ class Untrue(RescaledPrograms):
         return found
 
 
-def test_a_plan_of_what_was_told_wrongly_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+class AsItIs:
+    """A step with one way."""
+
+    ways = (KEEP,)
+
+    def __init__(self, step: SplitPrograms) -> None:
+        self.step = step
+
+    def base(self, way: int) -> Graph:
+        return self.step.uncut_graph
+
+    def programs(self, way: int) -> SplitPrograms:
+        return self.step
+
+
+def alone(step: SplitPrograms, cluster: Cluster, options: JointOptions) -> JointSolution:
+    """The search of that one way."""
+    return plan_ways(AsItIs(step), cluster, options)[1]
+
+
+@pytest.mark.parametrize("plan", [plan_jointly, alone])
+def test_a_plan_of_what_was_told_wrongly_is_not_taken(
+    plan: Callable[[SplitPrograms, Cluster, JointOptions], JointSolution], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster, options = Cluster.load("dgx-h100:1"), JointOptions(stages=2, microbatches=4)
     # So large that its products take longer than their start.
-    expected = plan_jointly(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s
+    expected = plan(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s
     monkeypatch.setattr("rhino.pipeline.search.search.RescaledPrograms", Untrue)
-    assert plan_jointly(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s == expected
+    assert plan(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s == expected
     # Unchecked it would be.
     monkeypatch.setattr(Untrue, "derived_truly", lambda self, parts: True)
-    assert plan_jointly(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s != expected
+    assert plan(programs(4, batch=8192, width=8192), cluster, options).best.step_time_s != expected
