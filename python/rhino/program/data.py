@@ -250,6 +250,11 @@ class Graph:
         """For each value, the indices of the ops that read it, in program order."""
         return self.fact(_users)
 
+    def producer(self, v: int) -> Op | None:
+        """The op that makes a value; None of an argument, the program's or a block's."""
+        at = self.values[v].producer
+        return self.ops[at] if at >= 0 else None
+
 
 def _users(graph: Graph) -> Sequence[Sequence[int]]:
     users: list[list[int]] = [[] for _ in graph.values]

@@ -13,6 +13,7 @@ from rhino.program.data import Graph, Op
 from rhino.program.disjoint import DisjointSets
 from rhino.program.fusion import is_invariant
 from rhino.program.operations import APART, CONSTRAINTS, HEAVY, SOURCES
+from rhino.program.turned import reads_kernel_round
 from rhino.sharding.problem import Node, Problem, leading
 from rhino.sharding.uneven import mark
 from rhino.sharding.updates import Update, updates
@@ -136,7 +137,9 @@ class _ProblemBuilder:
             return "heavy"
         if op.name == "stablehlo.broadcast_in_dim" and values[op.operands[0]].elements < values[op.results[0]].elements:
             return "pull"
-        return "pull" if self._turns(op) else "merge"
+        # In the layout of its result it reads what the forward convolution reads, and that is gathered once. In that of
+        # the kernel both would be gathered. XLA: resharded-once
+        return "pull" if reads_kernel_round(self.graph, op) else "merge"
 
     def _keep_whole(self, op: Op) -> None:
         """Splits no dimension of a result that needs the whole of the operand along it."""
@@ -145,17 +148,6 @@ class _ProblemBuilder:
         for d, dim in enumerate(op.rule.results[0]):
             if leading(op.rule, dim) in fixed:
                 self.limits[self.offsets[op.results[0]] + d] = 1
-
-    def _turns(self, op: Op) -> bool:
-        """Whether an op turns a kernel round for convolutions: the gradient of their input reads it so.
-
-        In the layout of its result it reads what the forward convolution reads, and that is gathered once. In that of
-        the kernel both would be gathered. XLA: resharded-once
-        """
-        if op.name != "stablehlo.reverse" or not (readers := self.users[op.results[0]]):
-            return False
-        ops = self.graph.ops
-        return all(ops[o].name == "stablehlo.convolution" and ops[o].operands[0] != op.results[0] for o in readers)
 
     def _tie(self, tie: tuple[int, ...]) -> None:
         first = tie[0]

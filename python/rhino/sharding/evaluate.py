@@ -13,6 +13,7 @@ from math import prod
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Op
 from rhino.program.memory import Lifetimes, Memory, peak
+from rhino.program.turned import reads_kernel_round
 from rhino.sharding.carved import carved_seconds
 from rhino.sharding.combining import ALONE, Combined
 from rhino.sharding.costs import Costs, States
@@ -244,9 +245,10 @@ def _cut(
     """A slice or the like whose result is split along a dimension that it makes: it is made whole, then split."""
     problem, v = costs.problem, op.results[0]
     n = problem.node_of[v]
-    if n < 0:
-        return
-    known = {c for u in op.operands if problem.node_of[u] == n for c in problem.classes[u]}
+    read = [u for u in op.operands if problem.node_of[u] >= 0]
+    if n < 0 or (read and all(problem.node_of[u] != n for u in read)):
+        return  # what is apart from its operands reads them as it is kept
+    known = {c for u in read if problem.node_of[u] == n for c in problem.classes[u]}
     k = costs.quotient.klass[n]
     kept = tuple([problem.view(v)[s] for s in states[k]])
     made = tuple([d if d < 0 or problem.classes[v][d] in known else REPLICATED for d in kept])
@@ -288,6 +290,10 @@ def shorter(
     klass = costs.quotient.klass
     first_last = {v: (first, ends.get(v, last)) for v, first, last in life.intervals}
     found = {v: first_last[v] for v in ends}
+    if costs.back_end.kernels_turned:
+        # What turns a kernel round writes nothing: its reader takes the copy that the forward convolution reads.
+        graph = costs.problem.graph
+        found |= {op.results[0]: (0, -1) for op in graph.ops if reads_kernel_round(graph, op)}
     summed = _summed(costs, states)
     waits = waiting(costs, states, life, summed)
     for transfer in summed:

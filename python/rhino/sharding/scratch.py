@@ -1,7 +1,7 @@
 """Memory that XLA takes besides the values of the program: what is costly, and what a GPU without bfloat16 widens.
 
 Owns what is kept, for how long and how it is divided, whatever the plan; found by reading buffers XLA assigned.
-`XLA: elements-widened, dots-widened, tanh-kept, wide-tanh-kept`. Chooses nothing.
+`XLA: elements-widened, dots-widened, tanh-kept, wide-tanh-kept, kernels-turned`. Chooses nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rhino.program.costly import costly, made_once
 from rhino.program.fusion import buffers, materialised
 from rhino.program.memory import Lifetimes
 from rhino.program.siblings import merged
+from rhino.program.turned import turned
 from rhino.sharding.manual import Inside
 from rhino.sharding.problem import Problem
 from rhino.xla import BackEnd
@@ -39,15 +40,20 @@ def scratch(problem: Problem, life: Lifetimes, dots: Sequence[int], back_end: Ba
     Args:
       dots: the indices of ops that multiply matrices.
     """
+    return *_beside_values(problem, life, dots, back_end), *_turned(problem, back_end)
+
+
+def _beside_values(problem: Problem, life: Lifetimes, dots: Sequence[int], back_end: BackEnd) -> list[Scratch]:
+    """What comes of values that the program computes."""
     found = list(_written(problem, back_end))
     if back_end.widened == "nothing":
-        return tuple(found)
+        return found
     found.extend(_shared(problem, life, back_end.dots_widened, {s.value for s in found}))
     if back_end.dots_widened:
         until = {s.value: s.last for s in found}
         found.extend(_together(problem, life, until, copied_wide(problem, life, dots)))
         found.extend(_upcast(problem, life, frozenset(dots)))
-    return tuple(found)
+    return found
 
 
 def held(problem: Problem, insides: Mapping[int, Inside]) -> Iterator[Scratch]:
@@ -128,6 +134,14 @@ def _written(problem: Problem, back_end: BackEnd) -> Iterator[Scratch]:
             nbytes = value.nbytes if back_end.widened == "nothing" else max(4 * value.elements, value.nbytes)
             last = max(graph.values[d].producer for d in made)
             yield Scratch(v, problem.node_of[v], problem.classes[v], nbytes, value.producer, last)
+
+
+def _turned(problem: Problem, back_end: BackEnd) -> Iterator[Scratch]:
+    """Kernels of convolutions in the order that these read them in, divided as they are kept."""
+    for v, first, last in turned(problem.graph) if back_end.kernels_turned else ():
+        if problem.node_of[v] >= 0:
+            nbytes = problem.graph.values[v].nbytes
+            yield Scratch(v, problem.node_of[v], problem.classes[v], nbytes, first, last)
 
 
 def _shared(problem: Problem, life: Lifetimes, dots_upcast: bool, kept: Set[int]) -> Iterator[Scratch]:

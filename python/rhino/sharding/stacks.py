@@ -57,21 +57,16 @@ def outermost(shape: Sequence[int]) -> int:
 
 def _read_stack(graph: Graph, v: int) -> tuple[Op, tuple[int, ...]] | None:
     """The loop, and its carried values, of which a value is a layer; None if it is none, or the loop changes it."""
-    op = _producer(graph, v)
+    op = graph.producer(v)
     while op is not None and op.name in _KEEPING:
         if _layer(graph, op.operands[0]) != _layer(graph, op.results[0]):
             return None
-        op = _producer(graph, op.operands[0])
+        op = graph.producer(op.operands[0])
     if op is None or op.name != "stablehlo.dynamic_slice" or op.parent < 0:
         return None
     loop = graph.ops[op.parent]
     tie = next((t for t in loop.ties if len(t) > 2 and t[2] == op.operands[0]), None)
     return (loop, tie) if tie is not None and is_invariant(loop, tie) else None
-
-
-def _producer(graph: Graph, v: int) -> Op | None:
-    producer = graph.values[v].producer
-    return graph.ops[producer] if producer >= 0 else None
 
 
 def _layer(graph: Graph, v: int) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ class BackEnd:
       shared_kept: what many kernels read is written, if what it is made of is more.
       fills_read: kernels read a constant fill from memory, if something else updates the same fill in place.
       vectors_multiplied: products with vectors are element-wise, and sums.
+      kernels_turned: convolutions read kernels with the output features outermost.
       siblings_merged: what goes over the same elements is one kernel, with several results.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
       gathers_combined: independent all-gathers, and reduce-scatters, become one, as all-reduces do everywhere.
@@ -79,6 +80,7 @@ class BackEnd:
     shared_kept: bool = True
     fills_read: bool = True
     vectors_multiplied: bool = True
+    kernels_turned: bool = True
     siblings_merged: bool = True
     refuses_algorithms: bool = False
     gathers_combined: bool = True
@@ -108,6 +110,7 @@ _CPU = BackEnd(
     shared_kept=False,
     fills_read=False,
     vectors_multiplied=False,
+    kernels_turned=False,
     siblings_merged=False,
     options=MappingProxyType({}),
 )

@@ -135,6 +135,25 @@ MEMORY = (
         where=("v100", "h100"),
     ),
     Behaviour(
+        "kernels-turned",
+        "A convolution's kernel is kept with its output features outermost, besides the order of the program: turned "
+        "once for all that read it, and layers in front of their loop.",
+        "GpuLayoutAssignment, ConvRewriter",
+        probe=Probe(
+            program(
+                "%a: tensor<8x14x14x64xf32> @[-, -, -, -], %k: tensor<3x3x64x128xf32> @[-, -, -, -] "
+                "-> tensor<8x14x14x128xf32> @[-, -, -, -]",
+                """%0 = stablehlo.convolution(%a, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+                  window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+                  : (tensor<8x14x14x64xf32>, tensor<3x3x64x128xf32>) -> tensor<8x14x14x128xf32>
+                return %0 : tensor<8x14x14x128xf32>""",
+            ),
+            lambda c: re.search(r"transpose\S* = f32\[128,", c.hlo_text()) is not None,
+        ),
+        field="kernels_turned",
+        where=TARGETS,
+    ),
+    Behaviour(
         "gathered-apart",
         "A gather along the outermost dimension works in the buffer of a donated argument; along any other it has one "
         "of its own, with that dimension outermost.",

@@ -73,6 +73,10 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "fills-read": ("h100", lambda t: t.replace("maximum %s, %y", "maximum %s, %a")),
     "sliced-early": ("h100", lambda t: t.replace('constraint %0 <@mesh, [{"x"}', 'constraint %3 <@mesh, [{"x"}')),
     "stacks-laid-out-anew": ("h100", lambda t: t.replace('[{}, {}, {"x"}]', '[{}, {"x"}, {}]')),
+    "kernels-turned": (
+        "h100",
+        lambda t: t.replace("[0, 1, i, o]", "[o, 0, 1, i]").replace("3x3x64x128", "128x3x3x64"),
+    ),
     "gathered-apart": ("h100", lambda t: t.replace('[{}, {"x"}]', '[{"x"}, {}]')),
     "dots-read-memory": ("cpu", lambda t: t.replace("dot_general %0", "dot_general %a")),
     "constants-sink-into-loops": (
