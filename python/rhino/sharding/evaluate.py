@@ -13,6 +13,7 @@ from math import prod
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Op
 from rhino.program.memory import Lifetimes, Memory, peak
+from rhino.program.prologues import prologues
 from rhino.program.turned import reads_kernel_round
 from rhino.sharding.carved import carved_seconds
 from rhino.sharding.combining import ALONE, Combined
@@ -24,6 +25,7 @@ from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.paid import paid
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
 from rhino.sharding.returning import made_bytes, passing_bytes, returned
+from rhino.sharding.scratch import unrounded
 from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
 from rhino.sharding.symmetry import transfers_where
@@ -290,10 +292,7 @@ def shorter(
     klass = costs.quotient.klass
     first_last = {v: (first, ends.get(v, last)) for v, first, last in life.intervals}
     found = {v: first_last[v] for v in ends}
-    if costs.back_end.kernels_turned:
-        # What turns a kernel round writes nothing: its reader takes the copy that the forward convolution reads.
-        graph = costs.problem.graph
-        found |= {op.results[0]: (0, -1) for op in graph.ops if reads_kernel_round(graph, op)}
+    found |= dict.fromkeys(_unwritten(costs), (0, -1))
     summed = _summed(costs, states)
     waits = waiting(costs, states, life, summed)
     for transfer in summed:
@@ -312,6 +311,18 @@ def shorter(
             if _split(costs, transfer.value, layout) == _split(costs, transfer.value, kept):
                 found[transfer.value] = (max(first, span[1] + 1), last)
     return found
+
+
+def _unwritten(costs: Costs) -> Iterator[int]:
+    """Values that a back end does not make, though others would."""
+    graph = costs.problem.graph
+    if costs.back_end.kernels_turned:
+        # The gradient of a convolution's input takes the copy of the kernel that the convolution reads.
+        yield from (op.results[0] for op in graph.ops if reads_kernel_round(graph, op))
+    if costs.back_end.dots_widened:
+        yield from unrounded(graph)
+    if costs.back_end.maxima_fused:
+        yield from prologues(graph)
 
 
 def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list[int], list[tuple[int, int, int, int]]]:
@@ -336,7 +347,9 @@ def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list
             continue  # a constraint's result is the copy
         nbytes = _split(costs, copy.value, copy.layout)
         held.append((copy.value, nbytes, copy.readers[0][0], copy.readers[-1][0]))
-        if copy.value in costs.wide(life):
+        # What is read as it is kept, and was never rounded, is float32 already.
+        is_widened = copy.value not in unrounded(graph) or nbytes != local[copy.value]
+        if copy.value in costs.wide(life) and is_widened:
             held.extend((copy.value, 2 * nbytes, op, op) for op in dict.fromkeys(op for op, _ in copy.readers))
     for transfer, made, returned_so in returned(costs, states):
         v = transfer.value

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rhino.program.costly import costly, made_once
+from rhino.program.data import Graph, once
 from rhino.program.fusion import buffers, materialised
 from rhino.program.memory import Lifetimes
 from rhino.program.siblings import merged
@@ -88,10 +89,14 @@ def _together(problem: Problem, life: Lifetimes, until: dict[int, int], wide: fr
 
 
 def _upcast(problem: Problem, life: Lifetimes, dots: frozenset[int]) -> Iterator[Scratch]:
-    """What a bfloat16 dot reads and makes is float32 for as long as it lives; what it is handed, a copy at the dot."""
+    """What a bfloat16 dot reads and makes is float32 for as long as it lives; what it is handed, a copy at the dot.
+
+    There is one copy of an argument for all dots that read it.
+    """
     graph = problem.graph
     spans = {root: (first, last) for root, first, last in life.intervals}
-    own = own_values(problem, life)
+    given = {argument.value for argument in graph.arguments}
+    own, wide = own_values(problem, life), unrounded(graph)
     held: set[int] = set()
     for node in problem.nodes:
         op = graph.ops[node.ops[0]] if node.kind == "op" else None
@@ -99,16 +104,34 @@ def _upcast(problem: Problem, life: Lifetimes, dots: frozenset[int]) -> Iterator
             continue
         for v, mapping in zip((*op.operands, *op.results), (*op.rule.operands, *op.rule.results), strict=True):
             value = graph.values[v]
-            if value.dtype != "bf16":
+            if value.dtype != "bf16" or v in wide or v in held:
                 continue
             if v in own:
-                if v not in held:
-                    held.add(v)
-                    yield Scratch(v, problem.node_of[v], problem.classes[v], value.nbytes, *spans[v])
+                held.add(v)
+                yield Scratch(v, problem.node_of[v], problem.classes[v], value.nbytes, *spans[v])
                 continue
             factors = {f for dim in mapping for f in dim}
             classes = tuple([i for i, f in enumerate(node.factors) if f in factors])
-            yield Scratch(v, node.index, classes, 2 * value.nbytes, op.index, op.index)
+            readers = [op.index]
+            if v in given and op.parent < 0:
+                readers = [o for o in graph.users()[v] if o in dots]
+                held.add(v)
+            yield Scratch(v, node.index, classes, 2 * value.nbytes, readers[0], readers[-1])
+
+
+@once
+def unrounded(graph: Graph) -> frozenset[int]:
+    """Arguments rounded for dots of bfloat16 that work in float32: no such copy is made. `XLA: roundings-undone`."""
+    users, found = graph.users(), set()
+    given = {argument.value for argument in graph.arguments}
+    for op in graph.ops:
+        if op.name == "stablehlo.convert" and op.operands[0] in given:
+            made = op.results[0]
+            types = graph.values[op.operands[0]].dtype, graph.values[made].dtype
+            is_read = users[made] and all(graph.ops[o].name == "stablehlo.dot_general" for o in users[made])
+            if types == ("f32", "bf16") and is_read and made not in graph.outputs:
+                found.add(made)
+    return frozenset(found)
 
 
 def own_values(problem: Problem, life: Lifetimes) -> frozenset[int]:

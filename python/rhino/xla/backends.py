@@ -60,6 +60,7 @@ class BackEnd:
       fills_read: kernels read a constant fill from memory, if something else updates the same fill in place.
       vectors_multiplied: products with vectors are element-wise, and sums.
       kernels_turned: convolutions read kernels with the output features outermost.
+      maxima_fused: dots of 16 bits take maxima with a constant, of what they read, themselves.
       siblings_merged: what goes over the same elements is one kernel, with several results.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
       gathers_combined: independent all-gathers, and reduce-scatters, become one, as all-reduces do everywhere.
@@ -81,6 +82,7 @@ class BackEnd:
     fills_read: bool = True
     vectors_multiplied: bool = True
     kernels_turned: bool = True
+    maxima_fused: bool = True
     siblings_merged: bool = True
     refuses_algorithms: bool = False
     gathers_combined: bool = True
@@ -111,6 +113,7 @@ _CPU = BackEnd(
     fills_read=False,
     vectors_multiplied=False,
     kernels_turned=False,
+    maxima_fused=False,
     siblings_merged=False,
     options=MappingProxyType({}),
 )
@@ -123,6 +126,7 @@ _VOLTA = replace(
     costly_kept=False,
     tanh_kept=False,
     wide_tanh_kept=False,
+    maxima_fused=False,
     refuses_algorithms=True,
 )
 # For what it computes its memory is slower than those of an A100 and an H200.

@@ -11,6 +11,7 @@ L = "tensor<1024x1024xf32>"
 BYTES = 1024 * 1024 * 4
 ONE = "x=1"
 ZERO = "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
+_H = "tensor<1024x1024xbf16>"
 _HUGE = "tensor<4096x4096xf32>"
 R = "tensor<1024xf32>"
 _TALL, _FLAT, _CUBE = "tensor<4x256x128xf32>", "tensor<4x128x256xf32>", "tensor<4x256x256xf32>"
@@ -277,6 +278,24 @@ KERNELS = (
             lambda c: len(kernels(c)) == 1 and "multiply" in c.hlo_text() and not _multiplies(c),
         ),
         where=("cpu", *GPUS),
+    ),
+    Behaviour(
+        "maxima-fused-into-dots",
+        "A dot of 16 bits takes the maximum with a constant of what it reads itself, and so does the next that reads "
+        "it: none is written.",
+        "GemmFusion",
+        probe=Probe(
+            program(
+                f"%a: {_H} @[-, -], %w: {_H} @[-, -] -> {_H} @[-, -], {_H} @[-, -]",
+                f"""%zero = stablehlo.constant dense<0.0> : {_H}
+                {dot("p", "a", "w", _H)}%r = stablehlo.maximum %p, %zero : {_H}
+                {dot("0", "r", "w", _H)}return %0, %p : {_H}, {_H}""",
+                ONE,
+            ),
+            lambda c: re.search(r"(?sm)^%gemm_fusion\S* \((?:(?!^\}).)* maximum\(", c.hlo_text()) is not None,
+        ),
+        field="maxima_fused",
+        where=TARGETS,
     ),
     Behaviour(
         "vectors-multiplied",

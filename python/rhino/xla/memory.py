@@ -360,6 +360,21 @@ MEMORY = (
         where=GPUS,
     ),
     Behaviour(
+        "roundings-undone",
+        "A dot of bfloat16 that works on float32 copies reads what was converted from float32 as it was before.",
+        "AlgebraicSimplifier, with xla_allow_excess_precision",
+        probe=Probe(
+            program(
+                f"%a: {H} @[-, -], %w: {L} @[-, -] -> {H} @[-, -]",
+                f"%c = stablehlo.convert %w : ({L}) -> {H}\n{dot('0', 'a', 'c', H)}return %0 : {H}",
+                ONE,
+            ),
+            lambda c: re.search(r"custom-call\(%\w+, %Arg_1", c.hlo_text()) is not None,
+        ),
+        where=("v100", "h100"),
+        not_on=("h100",),
+    ),
+    Behaviour(
         "dot-algorithms-refused",
         "A dot that says its algorithm, bfloat16 with float32 sums, is refused.",
         probe=Probe(

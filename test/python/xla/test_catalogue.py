@@ -73,6 +73,14 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "fills-read": ("h100", lambda t: t.replace("maximum %s, %y", "maximum %s, %a")),
     "sliced-early": ("h100", lambda t: t.replace('constraint %0 <@mesh, [{"x"}', 'constraint %3 <@mesh, [{"x"}')),
     "stacks-laid-out-anew": ("h100", lambda t: t.replace('[{}, {}, {"x"}]', '[{}, {"x"}, {}]')),
+    "roundings-undone": (
+        "v100",
+        lambda t: t.replace("%0 = ", f"{barrier('c', 'x').replace('f32', 'bf16')}%0 = ").replace("%a, %c", "%a, %x"),
+    ),
+    "maxima-fused-into-dots": (
+        "h100",
+        lambda t: t.replace("%0 = ", f"{barrier('r', 'x').replace('f32', 'bf16')}%0 = ").replace("%r, %w", "%x, %w"),
+    ),
     "kernels-turned": (
         "h100",
         lambda t: t.replace("[0, 1, i, o]", "[o, 0, 1, i]").replace("3x3x64x128", "128x3x3x64"),
