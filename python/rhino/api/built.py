@@ -200,7 +200,7 @@ def lowered(built: Built, cluster: Cluster) -> tuple[jax.stages.Lowered, str | N
     Raises:
       RhinoError: the devices are of this process's kind but too few.
     """
-    from rhino.compile.executable import target_devices
+    from rhino.compile.devices import target_devices
 
     binding, target = built.binding, None
     if binding.mesh is None:

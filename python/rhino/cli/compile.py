@@ -106,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
     # Standard output belongs to one reader: a machine when JSON, HLO or a trace goes there.
     if not args.quiet and not printed:
         _print(executable)
+        if executable.summed_later:
+            print("gradients that loops make are summed over devices a trip later, as by rhino-sum-later\n")
         if timeline is not None and cluster is not None:
             _print_timeline(timeline, cluster)
     return 0

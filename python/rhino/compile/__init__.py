@@ -22,7 +22,7 @@ _EXPORTS = {
     "prefer_cpu": "rhino.compile._jax",
     "ready_for": "rhino.compile._jax",
     "read_collectives": "rhino.compile.collectives",
-    "target_devices": "rhino.compile.executable",
+    "target_devices": "rhino.compile.devices",
 }
 __all__ = sorted(_EXPORTS)
 __getattr__, __dir__ = lazily(__name__, _EXPORTS)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Unpack
 
@@ -17,11 +17,12 @@ import jax
 from rhino.compile import _jax
 from rhino.compile._jax_callbacks import Callbacks, with_callbacks
 from rhino.compile.collectives import Collective, read_collectives
+from rhino.compile.devices import target_devices
 from rhino.compile.memory_analysis import MemoryAnalysis
 from rhino.compile.module import MainSignature, parse, read
-from rhino.compile.overlap import PROFILE, overlapped
-from rhino.compile.prepare import prepare
-from rhino.compile.target import DEVICELESS, check_target, gpu_target_config
+from rhino.compile.overlap import PROFILE, Compiler, overlapped
+from rhino.compile.prepare import prepare, prepare_later
+from rhino.compile.target import DEVICELESS, check_target
 from rhino.compile.timeline import Timeline, read_timeline
 from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.locations import location_text
@@ -31,8 +32,6 @@ from rhino.program.element_types import type_text
 from rhino.request import PLAIN, CompileKeywords, CompileRequest
 from rhino.xla import back_end
 
-_DEVICES_PER_HOST = 8  # of an unnamed GPU host; a module with `rhino.cluster` says it itself
-
 
 class Executable:
     """A compiled program: XLA's answer to an annotated module on `devices` devices of a target.
@@ -41,6 +40,7 @@ class Executable:
       target: "cpu", "cuda" or the name of a deviceless GPU.
       devices: number of devices it was compiled for.
       seconds: wall time XLA took to compile.
+      summed_later: whether gradients that loops make are summed over devices a trip later (rhino-sum-later).
       compiled: jax's own handle, for what is not wrapped here (cost_analysis, input_shardings, serialization).
     """
 
@@ -57,6 +57,7 @@ class Executable:
         self.devices = signature.devices
         self.seconds = seconds
         self.compiled = compiled
+        self.summed_later = False
         self._signature = signature
         self._is_wide = _jax.has_wide_types(signature)
         self._bytecode = bytecode
@@ -103,6 +104,7 @@ class Executable:
             "devices": self.devices,
             **dataclasses.asdict(self._memory),
             "collectives": [collective.to_json() for collective in self._collectives],
+            "summed_later": self.summed_later,
             "seconds": self.seconds,
         }
 
@@ -211,13 +213,18 @@ def compile_as(
     there = target_devices(target, signature.devices, hosts or signature.hosts)
     _refuse_callbacks(bytecode)
     lowered = _jax.lower_signature(signature, there)
-    return _compile(_jax.swap_module(lowered, bytecode), target, signature, how, bytecode)
+    later = partial(prepare_later, module, _algorithms(target))
+    return _compile(_jax.swap_module(lowered, bytecode), target, signature, how, bytecode, later)
 
 
 def prepare_for(module: str | bytes, target: str) -> tuple[MainSignature, bytes]:
     """The module as XLA takes it for a target; see `rhino.compile.prepare`."""
-    # XLA: dot-algorithms-refused
-    return prepare(module, algorithms=not back_end(target).refuses_algorithms)
+    return prepare(module, _algorithms(target))
+
+
+def _algorithms(target: str) -> bool:
+    """Whether a target's dots may say their algorithm. `XLA: dot-algorithms-refused`."""
+    return not back_end(target).refuses_algorithms
 
 
 def compile_prepared(
@@ -285,25 +292,8 @@ def compile_lowered(
     _check_same(read(_jax.lowered_module(lowered)), signature)
     if target is None:
         target = "cpu" if _jax.lowered_devices(lowered)[0].platform == "cpu" else "cuda"
-    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, how)
-
-
-def target_devices(target: str, count: int, hosts: int | None = None) -> list[Any]:
-    """The jax devices a target compiles for: virtual CPUs, local GPUs, or compile-only GPUs.
-
-    Deviceless GPUs stand on `hosts` hosts in equal runs; default: eight to a host.
-    """
-    check_target(target)
-    if target == "cpu":
-        return _jax.cpu_devices(count)
-    if target == "cuda":
-        return _jax.cuda_devices(count)
-    if hosts is None:
-        hosts = max(1, count // _DEVICES_PER_HOST) if count % _DEVICES_PER_HOST == 0 else 1
-    if count % hosts:
-        raise RhinoError(f"{count} devices cannot be split evenly over {hosts} hosts", "give hosts that divide them")
-    _jax.check_gpu_wheels()
-    return _jax.compile_only_gpus(gpu_target_config(target), hosts, count // hosts)
+    later = partial(prepare_later, module)
+    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, how, later=later)
 
 
 def _compile(
@@ -312,7 +302,9 @@ def _compile(
     signature: MainSignature,
     how: CompileRequest,
     bytecode: bytes | None = None,
+    later: Callable[[], bytes | None] | None = None,
 ) -> Executable:
+    """Compiles a program as asked; `later` makes that whose gradients are summed later, if any can be."""
     times = how.times
     if times is None or not back_end(target).asynchronous or signature.devices == 1:
         return _compile_once(lowered, target, signature, how.options, bytecode)
@@ -321,7 +313,20 @@ def _compile(
     def compile_with(chosen: Mapping[str, Any]) -> Executable:
         return _compile_once(lowered, target, signature, chosen, bytecode)
 
-    found = overlapped(compile_with, times, how.options)
+    def compile_later() -> Compiler | None:
+        changed = later() if later is not None else None
+        if changed is None:
+            return None
+        program, kept = _jax.swap_module(lowered, changed), None if bytecode is None else changed
+
+        def compile_changed(chosen: Mapping[str, Any]) -> Executable:
+            made = _compile_once(program, target, signature, chosen, kept)
+            made.summed_later = True
+            return made
+
+        return compile_changed
+
+    found = overlapped(compile_with, times, how.options, compile_later)
     found.seconds = time.perf_counter() - start
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -31,63 +31,98 @@ OPTIONS: Mapping[str, Any] = MappingProxyType(
 )
 # A file, which is gone when the program is compiled.
 PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
-# Of a step, what computing may wait for without a second compilation.
+# Of a step, what computing may wait for without a further compilation.
 _WORTH = 0.01
+_SUMS = ("all-reduce", "reduce-scatter")
+
+
+# Compiles a program with options of XLA's beside Rhino's own.
+Compiler = Callable[[Mapping[str, Any]], "Executable"]
+_Timed = tuple[Timeline, "Executable"]
 
 
 def overlapped(
-    compile_with: Callable[[Mapping[str, Any]], Executable], cluster: Cluster, options: Mapping[str, Any]
+    compile_with: Compiler,
+    cluster: Cluster,
+    options: Mapping[str, Any],
+    compile_later: Callable[[], Compiler | None] = lambda: None,
 ) -> Executable:
     """The program in the order in which computing waits least for collectives, if it fits the devices.
 
     XLA's scheduler puts a collective beside as much computing as it takes to its mind. That knows the times of few
     devices and of no network. So the program is compiled, every instruction is priced as `read_timeline` does, and it
-    is compiled again with these times in the form of a measured profile. What has the shorter timeline is kept. It
-    takes more memory than the plain order, because gradients are put off: where neither fits what plans may use of a
-    device, the same is tried with XLA's own limit of memory, and then the plain order is compiled.
+    is compiled again with these times in the form of a measured profile. Where computing waits for sums, the program
+    that sums gradients in loops later (`rhino.ir.late_sums`) is tried in the same way. What has the shortest timeline
+    is kept. It takes more memory than the plain order, because gradients are put off: where nothing fits what plans
+    may use of a device, the same is tried with XLA's own limit of memory, and then the plain order is compiled.
 
     XLA can also move collectives of a loop to another trip (`xla_gpu_enable_pipelined_all_gather` and the like): that
     is left alone, since it ended the process on an LSTM.
 
     Args:
-      compile_with: compiles the program with these options beside Rhino's own.
       options: the caller's, which win.
+      compile_later: what compiles the program that sums gradients later; None if it has no such sums.
 
     Raises:
       RhinoError: XLA refuses the plain order, too.
     """
     try:
-        found = _in_both(compile_with, cluster, {**OPTIONS, **options})
+        found = _in_orders(compile_with, compile_later, cluster, {**OPTIONS, **options})
         if not _fitting(found, cluster):
             # Under XLA's own limit less is put off.
-            found = _in_both(compile_with, cluster, {**OPTIONS, **LESS_MEMORY, **options})
+            found = _in_orders(compile_with, compile_later, cluster, {**OPTIONS, **LESS_MEMORY, **options})
     except RhinoError as error:
         # These options are XLA's own business, and change: a step must not fail by them.
         plain = compile_with(options)
         warnings.warn(f"collectives wait in XLA's plain order: {error}", RhinoWarning, stacklevel=2)
         return plain
     fits = _fitting(found, cluster)
-    return min(fits, key=lambda one: one[0])[1] if fits else compile_with(options)
+    return _shortest(fits)[1] if fits else compile_with(options)
 
 
-def _in_both(
-    compile_with: Callable[[Mapping[str, Any]], Executable], cluster: Cluster, options: Mapping[str, Any]
-) -> list[tuple[float, Executable]]:
-    """The program by XLA's own times and, if computing waits then, by the cluster's, with what a step of each takes."""
+def _in_orders(
+    compile_with: Compiler,
+    compile_later: Callable[[], Compiler | None],
+    cluster: Cluster,
+    options: Mapping[str, Any],
+) -> list[_Timed]:
+    """The program by XLA's own times and, where computing waits, by the cluster's, and with sums that are later."""
     first = compile_with(options)
-    timeline = first.timeline(cluster)
-    found = [(timeline.total_s, first)]
-    if sum(timeline.exposed_s.values()) > _WORTH * timeline.total_s:
+    found = [(first.timeline(cluster), first)]
+    later = compile_later() if _waits(found[0][0], _SUMS) else None
+    if later is not None:
+        summed_later = later(options)
+        found.append((summed_later.timeline(cluster), summed_later))
+        found.extend(_by_profile(later, found[-1], cluster, options))
+    if _shortest(_fitting(found, cluster) or found)[1] is first:
+        found.extend(_by_profile(compile_with, found[0], cluster, options))
+    return found
+
+
+def _by_profile(
+    compile_with: Compiler, first: _Timed, cluster: Cluster, options: Mapping[str, Any]
+) -> Iterator[_Timed]:
+    """The program again by the cluster's times, if computing waits."""
+    timeline = first[0]
+    if _waits(timeline, timeline.exposed_s):
         # XLA reads the file while it compiles, and never again.
         with tempfile.NamedTemporaryFile("w", prefix="rhino-", suffix=".pbtxt", encoding="utf-8") as file:
             file.write(profile(timeline))
             file.flush()
             again = compile_with({PROFILE: file.name, **options})
-        found.append((again.timeline(cluster).total_s, again))
-    return found
+        yield again.timeline(cluster), again
 
 
-def _fitting(found: list[tuple[float, Executable]], cluster: Cluster) -> list[tuple[float, Executable]]:
+def _waits(timeline: Timeline, kinds: Iterable[str]) -> bool:
+    """Whether computing waits for collectives of these kinds for a time worth a compilation."""
+    return sum(timeline.exposed_s.get(kind, 0.0) for kind in kinds) > _WORTH * timeline.total_s
+
+
+def _shortest(found: Sequence[_Timed]) -> _Timed:
+    return min(found, key=lambda one: one[0].total_s)
+
+
+def _fitting(found: Sequence[_Timed], cluster: Cluster) -> list[_Timed]:
     """Those that plans may take of a device."""
     return [one for one in found if one[1].memory_analysis().peak_bytes <= cluster.device.plan_bytes]
 

@@ -19,6 +19,7 @@ from rhino.compile.windows import keep_fillings_apart
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.validity import check_valid
 from rhino.errors import RhinoError
+from rhino.ir.late_sums import sum_later
 
 _ELEMENTWISE = frozenset(
     f"stablehlo.{name}"
@@ -84,6 +85,17 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[MainSignature
         attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
         check_valid(parsed, "the annotated module")
     return signature, to_bytecode(parsed)
+
+
+def prepare_later(module: str | bytes, algorithms: bool = True) -> bytes | None:
+    """As `prepare`, which see, of the program that sums gradients later; None if there are none in it.
+
+    They are those of `rhino.ir.late_sums`, over any axis.
+    """
+    parsed = parse(module)
+    if not sum_later(parsed):
+        return None
+    return prepare(to_bytecode(parsed), algorithms)[1]
 
 
 def _check_calls(module: ir.Module) -> None:

@@ -12,7 +12,8 @@ from typing import Literal
 import jaxlib
 
 from rhino.compile._jax import prefer_cpu
-from rhino.compile.executable import Executable, compile_prepared, target_devices
+from rhino.compile.devices import target_devices
+from rhino.compile.executable import Executable, compile_prepared
 from rhino.compile.module import parse, read
 from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from jaxlib.mlir import ir
 
 from rhino.compile._jax_callbacks import Callbacks
-from rhino.compile.executable import Executable, calls_python, compile_prepared, prepare_for, target_devices
+from rhino.compile.devices import target_devices
+from rhino.compile.executable import Executable, calls_python, compile_prepared, prepare_for
 from rhino.compile.module import MainSignature, attribute_dicts, main_function, parse
 from rhino.compile.target import DEVICELESS
 from rhino.dialect.context import to_bytecode

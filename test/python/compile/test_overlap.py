@@ -32,6 +32,7 @@ class Compiled:
     total_s: float
     waited_s: float
     peak_bytes: int = 1 << 30
+    kind: str = "all-gather"
 
     def timeline(self, cluster: Cluster) -> Timeline:
         assert cluster is CLUSTER
@@ -39,7 +40,7 @@ class Compiled:
             Event("while.1", "loop", "compute", 0.0, 2e-3, 1, "", 0),
             Event("dot.2", "product", "compute", 0.0, 1e-6, 24, "", 1),
         )
-        return Timeline(self.total_s, {}, {}, {"all-gather": self.waited_s}, {}, 25, 0.0, 0, events)
+        return Timeline(self.total_s, {}, {}, {self.kind: self.waited_s}, {}, 25, 0.0, 0, events)
 
     def memory_analysis(self) -> Any:
         return SimpleNamespace(peak_bytes=self.peak_bytes)
@@ -90,6 +91,24 @@ def test_what_does_not_fit_is_not_taken_and_the_plain_order_is_if_nothing_fits()
     compiler = Compiler(*both, *both, Compiled(1.2, 0.3, much))
     assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[4]
     assert compiler.asked[4] == {"mine": 1}
+
+
+def test_where_computing_waits_for_sums_they_are_tried_later() -> None:
+    def waiting(total_s: float, waited_s: float, peak_bytes: int = 1 << 30) -> Compiled:
+        return Compiled(total_s, waited_s, peak_bytes, "all-reduce")
+
+    compiler, later = Compiler(waiting(1.0, 0.1)), Compiler(waiting(0.95, 0.05), waiting(0.9, 0.0))
+    assert overlapped(compiler, CLUSTER, {"mine": 1}, lambda: later) is later.made[1]
+    assert (compiler.asked, later.asked) == ([{**OPTIONS, "mine": 1}], [{**OPTIONS, "mine": 1}] * 2)
+    # Where that is no better, or does not fit, the program is compiled by the cluster's times, too.
+    for other in (waiting(1.2, 0.0), waiting(0.8, 0.0, CLUSTER.device.plan_bytes + 1)):
+        compiler, later = Compiler(waiting(1.0, 0.1), waiting(0.97, 0.07)), Compiler(other)
+        assert overlapped(compiler, CLUSTER, {}, lambda compiler=later: compiler) is compiler.made[1]
+    # It is not made where there are none, and not asked for where computing waits for something else.
+    compiler = Compiler(waiting(1.0, 0.1), waiting(0.9, 0.0))
+    assert overlapped(compiler, CLUSTER, {}, lambda: None) is compiler.made[1]
+    compiler = Compiler(Compiled(1.0, 0.1), Compiled(0.9, 0.0))
+    assert overlapped(compiler, CLUSTER, {}, lambda: pytest.fail("sums are no matter here")) is compiler.made[1]
 
 
 def test_a_step_does_not_fail_by_options_that_xla_no_longer_has() -> None:

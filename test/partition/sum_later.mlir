@@ -1,0 +1,87 @@
+// Sums over devices of gradients that a loop stacks are a trip later; the last one is behind the loop.
+// RUN: rhino-opt %s --rhino-sum-later | filecheck %s
+// RUN: rhino-opt %s --rhino-sum-later=axes=y | filecheck %s --check-prefix=Y
+
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+
+// A dot: the devices along both axes are batches of it. What scatters the gradient, y, is summed over first.
+// CHECK-LABEL: func.func @dot
+// CHECK: %[[LOOP:.*]]:4 = stablehlo.while(%[[I:.*]] = {{.*}}, %[[STACK:.*]] = {{.*}}, %[[BEFORE:.*]] = {{.*}}, %[[J:.*]] = {{.*}})
+// CHECK: do {
+// CHECK: %[[A:.*]] = stablehlo.reshape %{{.*}} {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {"y"}, {}, {}]>]>} : (tensor<64x6xf32>) -> tensor<2x4x8x6xf32>
+// CHECK: %[[B:.*]] = stablehlo.reshape %{{.*}} {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {"y"}, {}, {}]>]>} : (tensor<64x8xf32>) -> tensor<2x4x8x8xf32>
+// CHECK: %[[PARTS:.*]] = stablehlo.dot_general %[[A]], %[[B]], batching_dims = [1, 0] x [1, 0], contracting_dims = [2] x [2]
+// CHECK-SAME: [{"y"}, {"x"}, {}, {}]
+// CHECK-SAME: -> tensor<4x2x6x8xf32>
+// CHECK: %[[Y:.*]] = stablehlo.reduce(%[[BEFORE]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// CHECK-SAME: [{"x"}, {}, {"y"}]
+// CHECK: %[[G:.*]] = stablehlo.reduce(%[[Y]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// CHECK-SAME: [{}, {"y"}]
+// CHECK: %[[ROW:.*]] = stablehlo.reshape %[[G]]
+// CHECK: %[[NEXT:.*]] = stablehlo.dynamic_update_slice %[[STACK]], %[[ROW]], %[[J]]
+// CHECK: stablehlo.return %{{.*}}, %[[NEXT]], %[[PARTS]], %[[I]]
+// CHECK: stablehlo.reduce(%[[LOOP]]#2
+// CHECK: %[[LAST:.*]] = stablehlo.reshape
+// CHECK: %[[ALL:.*]] = stablehlo.dynamic_update_slice %[[LOOP]]#1, %[[LAST]], %[[LOOP]]#3
+// CHECK: return %[[ALL]]
+// Y-LABEL: func.func @dot
+// Y: batching_dims = [1, 0] x [1, 0]
+func.func @dot(%a: tensor<64x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}, %b: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}) -> tensor<3x6x8xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<3> : tensor<i32>
+  %f = stablehlo.constant dense<0.0> : tensor<f32>
+  %empty = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<3x6x8xf32>
+  %r:2 = stablehlo.while(%i = %zero, %stack = %empty) : tensor<i32>, tensor<3x6x8xf32>
+  attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {}, {"y"}]>]>}
+  cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %a0 = sdy.sharding_constraint %a <@mesh, [{"x", "y"}, {}]> : tensor<64x6xf32>
+    %b0 = sdy.sharding_constraint %b <@mesh, [{"x", "y"}, {}]> : tensor<64x8xf32>
+    %g = stablehlo.dot_general %a0, %b0, contracting_dims = [0] x [0] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"y"}]>]>} : (tensor<64x6xf32>, tensor<64x8xf32>) -> tensor<6x8xf32>
+    %row = stablehlo.reshape %g {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}, {"y"}]>]>} : (tensor<6x8xf32>) -> tensor<1x6x8xf32>
+    %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero, %zero {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}, {"y"}]>]>} : (tensor<3x6x8xf32>, tensor<1x6x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x6x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %next : tensor<i32>, tensor<3x6x8xf32>
+  }
+  return %r#1 : tensor<3x6x8xf32>
+}
+
+// A reduction, here by the axis that is inside of the other; sums of one element go on the way, with what they start from.
+// CHECK-LABEL: func.func @reduction
+// CHECK: do {
+// CHECK: %[[T:.*]] = stablehlo.tanh
+// CHECK: %[[P:.*]] = stablehlo.reshape %[[T]] {{.*}} -> tensor<4x2x8x8xf32>
+// CHECK: %[[PARTS:.*]] = stablehlo.reduce(%[[P]] init: %{{.*}}) applies stablehlo.add across dimensions = [2]
+// CHECK-SAME: [{"y"}, {"x"}, {}]
+// CHECK: stablehlo.return %{{.*}}, %{{.*}}, %{{.*}}, %[[PARTS]], %{{.*}}
+// CHECK-COUNT-2: stablehlo.reduce({{.*}}across dimensions = [0] {sdy.sharding
+// CHECK: %[[START:.*]] = stablehlo.constant dense<0.000000e+00>
+// CHECK: stablehlo.reduce({{.*}} init: %[[START]])
+// CHECK: stablehlo.dynamic_update_slice
+func.func @reduction(%arg0: tensor<64x8xf32>, %arg1: tensor<8xf32>) -> (tensor<3x8xf32>, tensor<8xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<3> : tensor<i32>
+  %f = stablehlo.constant dense<0.0> : tensor<f32>
+  %empty = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<3x8xf32>
+  %r:3 = stablehlo.while(%i = %zero, %stack = %empty, %last = %arg1) : tensor<i32>, tensor<3x8xf32>, tensor<8xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %neutral = stablehlo.constant dense<0.0> : tensor<f32>
+    %a = sdy.sharding_constraint %arg0 <@mesh, [{"y", "x"}, {}]> : tensor<64x8xf32>
+    %t = stablehlo.tanh %a {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y", "x"}, {}]>]>} : tensor<64x8xf32>
+    %g = stablehlo.reduce(%t init: %neutral) applies stablehlo.add across dimensions = [0] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}]>]>} : (tensor<64x8xf32>, tensor<f32>) -> tensor<8xf32>
+    %v = stablehlo.reshape %g : (tensor<8xf32>) -> tensor<1x8xf32>
+    %s = stablehlo.reduce(%v init: %neutral) applies stablehlo.add across dimensions = [0] : (tensor<1x8xf32>, tensor<f32>) -> tensor<8xf32>
+    %row = stablehlo.reshape %s : (tensor<8xf32>) -> tensor<1x8xf32>
+    %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero : (tensor<3x8xf32>, tensor<1x8xf32>, tensor<i32>, tensor<i32>) -> tensor<3x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %next, %last : tensor<i32>, tensor<3x8xf32>, tensor<8xf32>
+  }
+  return %r#1, %r#2 : tensor<3x8xf32>, tensor<8xf32>
+}
