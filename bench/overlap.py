@@ -29,6 +29,9 @@ CASES: tuple[Case, ...] = (
     Case(Model("moe", "1.3b", options=_LOOP), "dgx-a100:2"),
     Case(Model("t5", "3b", options=_LOOP), "dgx-a100:2"),
     Case(Model("lstm", "250m", options=_LOOP), "p3.16xlarge:1"),
+    # Over a slow network: sums of gradients in the loop over layers, which wait for a trip.
+    Case(Model("gpt", "1.3b", options=_LOOP), "p3.16xlarge:8"),
+    Case(Model("bert", "large", options=_LOOP), "p3.16xlarge:8"),
 )
 QUICK: tuple[Case, ...] = (Case(Model("mlp", "tiny"), "dgx-h100:1"),)
 ORDERS = ("plain", "overlap")

@@ -33,7 +33,10 @@ OPTIONS: Mapping[str, Any] = MappingProxyType(
 PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 # Of a step, what computing may wait for without a further compilation.
 _WORTH = 0.01
+_MUCH = 0.1
 _SUMS = ("all-reduce", "reduce-scatter")
+# Up to so many bytes sums are combined, where large ones find no room.
+_SMALLER, _SMALL = "xla_gpu_all_reduce_combine_threshold_bytes", 2**20
 
 
 # Compiles a program with options of XLA's beside Rhino's own.
@@ -91,12 +94,22 @@ def _in_orders(
     found = [(first.timeline(cluster), first)]
     later = compile_later() if _waits(found[0][0], _SUMS) else None
     if later is not None:
-        summed_later = later(options)
-        found.append((summed_later.timeline(cluster), summed_later))
-        found.extend(_by_profile(later, found[-1], cluster, options))
+        found.extend(_later(later, cluster, options))
     if _shortest(_fitting(found, cluster) or found)[1] is first:
         found.extend(_by_profile(compile_with, found[0], cluster, options))
     return found
+
+
+def _later(later: Compiler, cluster: Cluster, options: Mapping[str, Any]) -> Iterator[_Timed]:
+    """The program whose sums are later; with smaller sums, too, where computing waits for them even so."""
+    first = later(options)
+    found = [(first.timeline(cluster), first)]
+    found.extend(_by_profile(later, found[0], cluster, options))
+    if _waits(_shortest(found)[0], _SUMS, _MUCH):
+        # Between other collectives of the trip there is room for a small one: one runs at a time.
+        smaller = later({_SMALLER: _SMALL, **options})
+        found.append((smaller.timeline(cluster), smaller))
+    yield from found
 
 
 def _by_profile(
@@ -113,9 +126,9 @@ def _by_profile(
         yield again.timeline(cluster), again
 
 
-def _waits(timeline: Timeline, kinds: Iterable[str]) -> bool:
-    """Whether computing waits for collectives of these kinds for a time worth a compilation."""
-    return sum(timeline.exposed_s.get(kind, 0.0) for kind in kinds) > _WORTH * timeline.total_s
+def _waits(timeline: Timeline, kinds: Iterable[str], worth: float = _WORTH) -> bool:
+    """Whether computing waits for collectives of these kinds for more than a share of the step."""
+    return sum(timeline.exposed_s.get(kind, 0.0) for kind in kinds) > worth * timeline.total_s
 
 
 def _shortest(found: Sequence[_Timed]) -> _Timed:

@@ -100,6 +100,10 @@ def test_where_computing_waits_for_sums_they_are_tried_later() -> None:
     compiler, later = Compiler(waiting(1.0, 0.1)), Compiler(waiting(0.95, 0.05), waiting(0.9, 0.0))
     assert overlapped(compiler, CLUSTER, {"mine": 1}, lambda: later) is later.made[1]
     assert (compiler.asked, later.asked) == ([{**OPTIONS, "mine": 1}], [{**OPTIONS, "mine": 1}] * 2)
+    # Where computing waits long even so, they are combined less.
+    compiler, later = Compiler(waiting(1.0, 0.3)), Compiler(waiting(0.95, 0.2), waiting(0.9, 0.1), waiting(0.8, 0.1))
+    assert overlapped(compiler, CLUSTER, {}, lambda: later) is later.made[2]
+    assert later.asked[2] == {**OPTIONS, "xla_gpu_all_reduce_combine_threshold_bytes": 2**20}
     # Where that is no better, or does not fit, the program is compiled by the cluster's times, too.
     for other in (waiting(1.2, 0.0), waiting(0.8, 0.0, CLUSTER.device.plan_bytes + 1)):
         compiler, later = Compiler(waiting(1.0, 0.1), waiting(0.97, 0.07)), Compiler(other)

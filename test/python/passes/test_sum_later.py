@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jaxlib.mlir import ir
 
-from rhino.compile import compile_module
+from rhino.compile import compile_module, executable
 from rhino.dialect.context import copied, make_context, parse_text
 from rhino.ir.import_graph import import_graph
 from rhino.ir.late_sums import sum_later
@@ -21,7 +21,7 @@ from rhino.machine import Cluster, Device, Level
 from rhino.passes.pass_manager import PassManager
 from rhino.sharding import Options, plan_sharding
 
-LAYERS, WIDTH, HIDDEN, BATCH, LENGTH = 4, 16, 32, 16, 8
+LAYERS, WIDTH, BATCH, LENGTH = 4, 16, 16, 8
 # Computing is slow, so that all of it is divided.
 HOST = Cluster(
     "host", 1, 8, Device("slow", "h100", {"f32": 1e8, "bf16": 1e8}, 2**30, 1e9), (Level("link", 8, 1e12, 1e-7),)
@@ -44,14 +44,19 @@ def step(weights: dict[str, jax.Array], x: jax.Array) -> Any:
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
 
 
-SHAPES = {
-    "bias": (LAYERS, HIDDEN), "down": (LAYERS, HIDDEN, WIDTH), "scale": (LAYERS, WIDTH), "up": (LAYERS, WIDTH, HIDDEN),
-}  # fmt: skip
+def shapes(width: int) -> dict[str, tuple[int, ...]]:
+    hidden = 2 * width
+    return {
+        "bias": (LAYERS, hidden),
+        "down": (LAYERS, hidden, width),
+        "scale": (LAYERS, width),
+        "up": (LAYERS, width, hidden),
+    }
 
 
-def lowered(dtype: Any) -> ir.Module:
-    weights = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in SHAPES.items()}
-    given = weights, jax.ShapeDtypeStruct((BATCH, LENGTH, WIDTH), dtype)
+def lowered(dtype: Any, width: int, length: int) -> ir.Module:
+    weights = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in shapes(width).items()}
+    given = weights, jax.ShapeDtypeStruct((BATCH, length, width), dtype)
     # With locations, by which arguments have names.
     text = jax.jit(step, donate_argnums=0).lower(*given).as_text(debug_info=True)
     module = parse_text(text, make_context())
@@ -59,23 +64,31 @@ def lowered(dtype: Any) -> ir.Module:
     return module
 
 
-def planned(mesh: Sequence[int], batch: Dims, split: Dims, dtype: Any = jnp.float32) -> ir.Module:
+def planned(
+    mesh: Sequence[int],
+    batch: Dims,
+    split: Dims,
+    dtype: Any = jnp.float32,
+    cluster: Cluster = HOST,
+    width: int = WIDTH,
+    length: int = LENGTH,
+) -> ir.Module:
     """The step for a mesh, with its data and its two matrices laid out as told."""
-    module = lowered(dtype)
+    module = lowered(dtype, width, length)
     graph = import_graph(module)
     for argument in graph.arguments:
         rank = len(graph.values[argument.value].shape)
         is_data = graph.values[argument.value].shape[0] == BATCH
         dims = batch if is_data else ((), *split) if rank == 3 else ((),) * rank
         graph.pins[argument.value] = argument.name, dims
-    annotate(module, graph, plan_sharding(graph, HOST, Options(mesh=tuple(mesh))))
+    annotate(module, graph, plan_sharding(graph, cluster, Options(mesh=tuple(mesh))))
     return module
 
 
 def ran(module: ir.Module, dtype: Any) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
-    shapes = [*SHAPES.values(), (BATCH, LENGTH, WIDTH)]
-    arguments = [jnp.asarray(rng.normal(size=shape) / 2, dtype) for shape in shapes]
+    given = [*shapes(WIDTH).values(), (BATCH, LENGTH, WIDTH)]
+    arguments = [jnp.asarray(rng.normal(size=shape) / 2, dtype) for shape in given]
     return [np.asarray(out, np.float32) for out in compile_module(str(module), "cpu", devices=8)(*arguments)]
 
 
@@ -135,3 +148,16 @@ def test_xla_sums_what_the_trip_before_made(gpu_compiler: None) -> None:
             text = made.get(name, "").split("metadata=")[0]
             assert not re.search(r"gemm_fusion|custom-call", text)
             queue += [other for other in re.findall(r"%[\w.-]+", text.split("calls=")[0]) if other not in queue]
+
+
+@pytest.mark.slow
+def test_over_a_slow_network_sums_are_later_and_hidden(gpu_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster.load("p3.16xlarge:2")
+    module = str(planned((2, 8), ROWS, ((), ("y",)), jnp.float32, cluster, 1024, 2048))
+    found = compile_module(module, "v100", overlap=cluster)
+    assert found.summed_later
+    assert found.to_json()["summed_later"]
+    monkeypatch.setattr(executable, "prepare_later", lambda *arguments: None)
+    before = compile_module(module, "v100", overlap=cluster)
+    assert not before.summed_later
+    assert found.timeline(cluster).total_s < 0.9 * before.timeline(cluster).total_s
