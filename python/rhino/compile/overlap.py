@@ -33,7 +33,7 @@ OPTIONS: Mapping[str, Any] = MappingProxyType(
 PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 # Of a step, what computing may wait for without a further compilation.
 _WORTH = 0.01
-_MUCH = 0.1
+_MUCH, _LATER = 0.1, 0.02
 _SUMS = ("all-reduce", "reduce-scatter")
 # Up to so many bytes sums are combined, where large ones find no room.
 _SMALLER, _SMALL = "xla_gpu_all_reduce_combine_threshold_bytes", 2**20
@@ -92,7 +92,7 @@ def _in_orders(
     """The program by XLA's own times and, where computing waits, by the cluster's, and with sums that are later."""
     first = compile_with(options)
     found = [(first.timeline(cluster), first)]
-    later = compile_later() if _waits(found[0][0], _SUMS) else None
+    later = compile_later() if _waits(found[0][0], _SUMS, _LATER) else None
     if later is not None:
         found.extend(_later(later, cluster, options))
     if _shortest(_fitting(found, cluster) or found)[1] is first:
@@ -132,7 +132,8 @@ def _waits(timeline: Timeline, kinds: Iterable[str], worth: float = _WORTH) -> b
 
 
 def _shortest(found: Sequence[_Timed]) -> _Timed:
-    return min(found, key=lambda one: one[0].total_s)
+    """What takes least; sums that are later take memory, too, and must be worth it."""
+    return min(found, key=lambda one: one[0].total_s * (1 + _LATER * one[1].summed_later))
 
 
 def _fitting(found: Sequence[_Timed], cluster: Cluster) -> list[_Timed]:

@@ -33,6 +33,7 @@ class Compiled:
     waited_s: float
     peak_bytes: int = 1 << 30
     kind: str = "all-gather"
+    summed_later: bool = False
 
     def timeline(self, cluster: Cluster) -> Timeline:
         assert cluster is CLUSTER
@@ -94,25 +95,29 @@ def test_what_does_not_fit_is_not_taken_and_the_plain_order_is_if_nothing_fits()
 
 
 def test_where_computing_waits_for_sums_they_are_tried_later() -> None:
-    def waiting(total_s: float, waited_s: float, peak_bytes: int = 1 << 30) -> Compiled:
-        return Compiled(total_s, waited_s, peak_bytes, "all-reduce")
+    def waiting(total_s: float, waited_s: float) -> Compiled:
+        return Compiled(total_s, waited_s, kind="all-reduce")
 
-    compiler, later = Compiler(waiting(1.0, 0.1)), Compiler(waiting(0.95, 0.05), waiting(0.9, 0.0))
+    def late(total_s: float, waited_s: float, peak_bytes: int = 1 << 30) -> Compiled:
+        return Compiled(total_s, waited_s, peak_bytes, "all-reduce", summed_later=True)
+
+    compiler, later = Compiler(waiting(1.0, 0.1)), Compiler(late(0.95, 0.05), late(0.9, 0.0))
     assert overlapped(compiler, CLUSTER, {"mine": 1}, lambda: later) is later.made[1]
     assert (compiler.asked, later.asked) == ([{**OPTIONS, "mine": 1}], [{**OPTIONS, "mine": 1}] * 2)
     # Where computing waits long even so, they are combined less.
-    compiler, later = Compiler(waiting(1.0, 0.3)), Compiler(waiting(0.95, 0.2), waiting(0.9, 0.1), waiting(0.8, 0.1))
+    compiler, later = Compiler(waiting(1.0, 0.3)), Compiler(late(0.95, 0.2), late(0.9, 0.1), late(0.8, 0.1))
     assert overlapped(compiler, CLUSTER, {}, lambda: later) is later.made[2]
     assert later.asked[2] == {**OPTIONS, "xla_gpu_all_reduce_combine_threshold_bytes": 2**20}
-    # Where that is no better, or does not fit, the program is compiled by the cluster's times, too.
-    for other in (waiting(1.2, 0.0), waiting(0.8, 0.0, CLUSTER.device.plan_bytes + 1)):
+    # Where that is hardly better, or does not fit, the program is compiled by the cluster's times, too.
+    for other in (late(0.985, 0.0), late(0.8, 0.0, CLUSTER.device.plan_bytes + 1)):
         compiler, later = Compiler(waiting(1.0, 0.1), waiting(0.97, 0.07)), Compiler(other)
         assert overlapped(compiler, CLUSTER, {}, lambda compiler=later: compiler) is compiler.made[1]
-    # It is not made where there are none, and not asked for where computing waits for something else.
+    # It is not made where there are none, and not asked for where computing waits for something else, or not long.
     compiler = Compiler(waiting(1.0, 0.1), waiting(0.9, 0.0))
     assert overlapped(compiler, CLUSTER, {}, lambda: None) is compiler.made[1]
-    compiler = Compiler(Compiled(1.0, 0.1), Compiled(0.9, 0.0))
-    assert overlapped(compiler, CLUSTER, {}, lambda: pytest.fail("sums are no matter here")) is compiler.made[1]
+    for first in (Compiled(1.0, 0.1), waiting(1.0, 0.015)):
+        compiler = Compiler(first, Compiled(0.9, 0.0))
+        assert overlapped(compiler, CLUSTER, {}, lambda: pytest.fail("sums are no matter here")) is compiler.made[1]
 
 
 def test_a_step_does_not_fail_by_options_that_xla_no_longer_has() -> None:
