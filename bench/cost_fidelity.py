@@ -16,6 +16,8 @@ from typing import Any
 
 from bench._common import CACHE, Table, gib, main, measure_and_publish, note, parser, run, select, tool
 from bench._inputs import GPT, module
+from bench._quality_cases import Model
+from bench._quality_cases import module as quality_module
 from rhino.program.operations import COLLECTIVES
 
 # A kind that carries less than this part of all bytes is noise; its ratio is not reported.
@@ -25,11 +27,12 @@ _FLOAT32_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model, the cluster it is planned for, and the target it is compiled for."""
+    """A model, the cluster it is planned for with which flags, and the target it is compiled for."""
 
-    model: GPT
+    model: GPT | Model
     cluster: str
     target: str
+    flags: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -41,7 +44,12 @@ CASES: tuple[Case, ...] = (
     Case(GPT("10m", 16, seq=128, remat=False), "cpu:1", "cpu"),
     Case(GPT("1.3b", 64), "dgx-h100:1", "h100"),
     Case(GPT("1.3b", 1024), "dgx-h100:16", "h100"),
-)
+    # It fits no V100: kernels, and not images, are what it takes memory and traffic for.
+    Case(
+        Model("wide_resnet", "13b", options=("--scan", "--platform", "cuda")), "p3.16xlarge:8", "v100",
+        ("--mesh", "8x8", "--stages", "1", "--microbatches", "1", "--memory-limit", str(10**11)),
+    ),
+)  # fmt: skip
 QUICK: tuple[Case, ...] = (
     Case(GPT("10m", 16, seq=128, remat=False), "cpu:1", "cpu"),
     Case(GPT("125m", 16, layers=2), "dgx-h100:1", "h100"),
@@ -75,13 +83,13 @@ def naive_comm_bytes(arguments: list[dict[str, Any]], devices: int) -> int:
 
 def measure(case: Case) -> dict[str, Any]:
     """Plan, compile, compare."""
-    source = module(case.model)
+    source = module(case.model) if isinstance(case.model, GPT) else quality_module(case.model)
     stem = CACHE / case.name.replace("@", "-on-").replace(":", "x")
     planned, plan_file, compiled_file = (
         stem.with_name(stem.name + end) for end in (".mlir", ".plan.json", ".xla.json")
     )
     note(f"{case.name}: planning")
-    run([*tool("rhino"), "plan", source, "--cluster", case.cluster, "-o", planned, "--json", plan_file])
+    run([*tool("rhino"), "plan", source, "--cluster", case.cluster, *case.flags, "-o", planned, "--json", plan_file])
     note(f"{case.name}: compiling for {case.target}")
     run([*tool("rhino"), "compile", planned, "--target", case.target, "--json", compiled_file])
     plan = json.loads(plan_file.read_text(encoding="utf-8"))

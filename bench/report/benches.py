@@ -96,6 +96,10 @@ def gpt(made: GPT) -> str:
     return f"{shape} shape, {made.layers} layers" if made.layers else shape
 
 
+def _named(made: GPT | Model) -> str:
+    return gpt(made) if isinstance(made, GPT) else model(made)
+
+
 def _planned(case: search_time.Case) -> str:
     more = "" if case.model.remat else ", no `jax.checkpoint`"
     more += ("", f", {case.level}")[case.level != "O1"]
@@ -149,7 +153,7 @@ def benches() -> tuple[Bench, ...]:
         bench("search_time", *_parts(search_time.CASES, [_planned(c) for c in search_time.CASES])),
         bench(
             "cost_fidelity",
-            *_parts(cost_fidelity.CASES, [f"{gpt(c.model)}, {devices(c.cluster)}" for c in cost_fidelity.CASES]),
+            *_parts(cost_fidelity.CASES, [f"{_named(c.model)}, {devices(c.cluster)}" for c in cost_fidelity.CASES]),
         ),
         bench("overlap", *_parts(overlap.CASES, [placed(c) for c in overlap.CASES])),
         bench("train_cpu", Part("all", "GPT 10 M")),
