@@ -19,13 +19,11 @@ from rhino.compile._jax_callbacks import Callbacks, with_callbacks
 from rhino.compile.collectives import Collective, read_collectives
 from rhino.compile.devices import target_devices
 from rhino.compile.memory_analysis import MemoryAnalysis
-from rhino.compile.module import MainSignature, parse, read
+from rhino.compile.module import MainSignature, read, refuse_callbacks
 from rhino.compile.overlap import PROFILE, Compiler, overlapped
 from rhino.compile.prepare import prepare, prepare_later
 from rhino.compile.target import DEVICELESS, check_target
 from rhino.compile.timeline import Timeline, read_timeline
-from rhino.dialect.callbacks import callbacks_in
-from rhino.dialect.locations import location_text
 from rhino.errors import RhinoError, first_line
 from rhino.machine import Cluster
 from rhino.program.element_types import type_text
@@ -211,7 +209,7 @@ def compile_as(
     signature, bytecode = prepare_for(module, target)
     _check_devices(signature, devices)
     there = target_devices(target, signature.devices, hosts or signature.hosts)
-    _refuse_callbacks(bytecode)
+    refuse_callbacks(bytecode)
     lowered = _jax.lower_signature(signature, there)
     later = partial(prepare_later, module, _algorithms(target))
     return _compile(_jax.swap_module(lowered, bytecode), target, signature, how, bytecode, later)
@@ -241,31 +239,11 @@ def compile_prepared(
       callbacks: what the module's calls of Python functions refer to, if it has any.
     """
     if callbacks is None:
-        _refuse_callbacks(bytecode)
+        refuse_callbacks(bytecode)
     lowered = _jax.swap_module(_jax.lower_signature(signature, devices), bytecode)
     if callbacks is not None:
         lowered = with_callbacks(lowered, callbacks)
     return _compile(lowered, check_target(target), signature, how, bytecode)
-
-
-def calls_python(bytecode: bytes) -> bool:
-    """Whether a module calls Python functions."""
-    return _callback(bytecode) is not None
-
-
-def _callback(bytecode: bytes) -> Any:
-    # Looking for the text first spares most modules a walk.
-    return next(callbacks_in(parse(bytecode)), None) if b"_python_" in bytecode else None
-
-
-def _refuse_callbacks(bytecode: bytes) -> None:
-    """Raises RhinoError if the module calls Python functions: in a file these calls point nowhere."""
-    if (found := _callback(bytecode)) is not None:
-        raise RhinoError(
-            f"{location_text(found.location)}: the module calls a Python function of the process that exported it "
-            f"(@{found.attributes['call_target_name'].value}), which is not here",
-            "export the step without jax.debug.print and other callbacks, or run it with rhino.parallelize",
-        )
 
 
 def compile_lowered(

@@ -15,7 +15,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from rhino.dialect.callbacks import callbacks_in
 from rhino.dialect.context import make_context, parse_bytes, parse_text
+from rhino.dialect.locations import location_text
 from rhino.dialect.memories import host_kind
 from rhino.errors import JAX_WRITES, RhinoError, first_line
 from rhino.program.element_types import numpy_name
@@ -185,6 +187,29 @@ def _dtype(element: ir.Type, what: str) -> str:
     if numpy_name(str(element)) is None:
         raise RhinoError(f"{what} of @main has element type {element}, which jax has no dtype for", _TENSORS)
     return str(element)
+
+
+# --- callbacks ------------------------------------------------------------------------------------------------------
+
+
+def calls_python(bytecode: bytes) -> bool:
+    """Whether a module calls Python functions."""
+    return _callback(bytecode) is not None
+
+
+def _callback(bytecode: bytes) -> Any:
+    # Looking for the text first spares most modules a walk.
+    return next(callbacks_in(parse(bytecode)), None) if b"_python_" in bytecode else None
+
+
+def refuse_callbacks(bytecode: bytes) -> None:
+    """Raises RhinoError if the module calls Python functions: in a file these calls point nowhere."""
+    if (found := _callback(bytecode)) is not None:
+        raise RhinoError(
+            f"{location_text(found.location)}: the module calls a Python function of the process that exported it "
+            f"(@{found.attributes['call_target_name'].value}), which is not here",
+            "export the step without jax.debug.print and other callbacks, or run it with rhino.parallelize",
+        )
 
 
 # --- the mesh -------------------------------------------------------------------------------------------------------

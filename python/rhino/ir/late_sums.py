@@ -21,7 +21,7 @@ from rhino.dialect.functions import copy_all, walk
 from rhino.dialect.loops import attributes_of, widen
 from rhino.dialect.reducers import combiners_of, starts_neutral
 from rhino.dialect.reductions import together
-from rhino.dialect.sdy import SHARDING
+from rhino.dialect.sdy import SHARDING, overlap
 
 # What a gradient goes through from its product to its stack. Zeros stay zeros.
 _ON_THE_WAY = (
@@ -98,11 +98,12 @@ def _gradient(loop: ir.Operation, p: int, meshes: _Meshes, axes: Sequence[str]) 
         read = list(op.operands)[: len(dims)]
         split = [_split_by(loop, v)[d] for v, d in zip(read, dims, strict=True)]
         by = split[0]
-        if any(other != by for other in split) or not set(by).intersection(axes or by) or not set(by) <= set(sizes):
+        divides = [a for dim in result for a in dim]
+        whole = set(by) <= set(sizes) and not any(overlap(a, b, sizes) for a in by for b in divides if a != b)
+        if any(other != by for other in split) or not set(by).intersection(axes or by) or not whole:
             continue
         if read[0].type.shape[dims[0]] % prod(sizes[a] for a in by) == 0:
-            scattered = [a for a in by if any(a in dim for dim in result)]
-            late = (*scattered, *(a for a in by if a not in scattered))
+            late = (*(a for a in divides if a in by), *(a for a in by if a not in divides))
             return _Gradient(p, op, tuple(reversed(way)), write, dims, by, late)
     return None
 

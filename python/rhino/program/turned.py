@@ -37,11 +37,17 @@ def turned(graph: Graph) -> tuple[tuple[int, int, int], ...]:
     return tuple((v, *span) for (v, _), span in found.items())
 
 
-def reads_kernel_round(graph: Graph, op: Op) -> bool:
-    """Whether an op turns a kernel round for convolutions: the gradient of their input reads it so."""
-    made = op.results[0] if op.name == "stablehlo.reverse" else -1
-    readers = [graph.ops[o] for o in graph.users()[made]] if made >= 0 else []
-    return bool(readers) and all(o.name == "stablehlo.convolution" and o.operands[0] != made for o in readers)
+@once
+def turned_round(graph: Graph) -> frozenset[int]:
+    """What turns a kernel round for convolutions makes: the gradient of their input reads it so."""
+    users, found = graph.users(), []
+    for op in graph.ops:
+        if op.name == "stablehlo.reverse":
+            (made,) = op.results
+            readers = [graph.ops[o] for o in users[made]]
+            if readers and all(o.name == "stablehlo.convolution" and o.operands[0] != made for o in readers):
+                found.append(made)
+    return frozenset(found)
 
 
 def _kernel(graph: Graph, op: Op) -> tuple[int, bool]:

@@ -16,8 +16,8 @@ from jaxlib.mlir import ir
 
 from rhino.compile._jax_callbacks import Callbacks
 from rhino.compile.devices import target_devices
-from rhino.compile.executable import Executable, calls_python, compile_prepared, prepare_for
-from rhino.compile.module import MainSignature, attribute_dicts, main_function, parse
+from rhino.compile.executable import Executable, compile_prepared, prepare_for
+from rhino.compile.module import MainSignature, attribute_dicts, calls_python, main_function, parse
 from rhino.compile.target import DEVICELESS
 from rhino.dialect.context import to_bytecode
 from rhino.errors import RhinoError

@@ -13,7 +13,7 @@ from rhino.program.data import Graph, Op
 from rhino.program.disjoint import DisjointSets
 from rhino.program.fusion import is_invariant
 from rhino.program.operations import APART, CONSTRAINTS, HEAVY, SOURCES
-from rhino.program.turned import reads_kernel_round
+from rhino.program.turned import turned_round
 from rhino.sharding.problem import Node, Problem, leading
 from rhino.sharding.uneven import mark
 from rhino.sharding.updates import Update, updates
@@ -139,7 +139,7 @@ class _ProblemBuilder:
             return "pull"
         # In the layout of its result it reads what the forward convolution reads, and that is gathered once. In that of
         # the kernel both would be gathered. XLA: resharded-once
-        return "pull" if reads_kernel_round(self.graph, op) else "merge"
+        return "pull" if not turned_round(self.graph).isdisjoint(op.results) else "merge"
 
     def _keep_whole(self, op: Op) -> None:
         """Splits no dimension of a result that needs the whole of the operand along it."""

@@ -14,7 +14,7 @@ from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Op
 from rhino.program.memory import Lifetimes, Memory, peak
 from rhino.program.prologues import prologues
-from rhino.program.turned import reads_kernel_round
+from rhino.program.turned import turned_round
 from rhino.sharding.carved import carved_seconds
 from rhino.sharding.combining import ALONE, Combined
 from rhino.sharding.costs import Costs, States
@@ -318,7 +318,7 @@ def _unwritten(costs: Costs) -> Iterator[int]:
     graph = costs.problem.graph
     if costs.back_end.kernels_turned:
         # The gradient of a convolution's input takes the copy of the kernel that the convolution reads.
-        yield from (op.results[0] for op in graph.ops if reads_kernel_round(graph, op))
+        yield from turned_round(graph)
     if costs.back_end.dots_widened:
         yield from unrounded(graph)
     if costs.back_end.maxima_fused:
