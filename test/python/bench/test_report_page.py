@@ -72,7 +72,7 @@ def test_a_row_shows_the_figures_and_what_is_missing_is_listed(parts: list[str])
         "| GPT 1.3 B, 8 H100 | 8 | 1.00 GiB | 2.00 GiB | 0.50 | 0.25 | 1.00 GB | 2.00 GB | 0.500 | 3.00 |"
     )
     assert page.figures(results)[f"{_NAME}/peak"] == "1.00 GiB"
-    assert "Not measured: GPT 10 M, 8 CPU devices; GPT 1.3 B, 128 H100." in text
+    assert "Not measured: GPT 10 M, 8 CPU devices; GPT 1.3 B, 128 H100; Wide-ResNet 13 B, 64 V100." in text
     assert "Measured on CPU, 2 cores, 8 GiB, Python 3.11.7, jax 0.10.2" in text
     assert "older" not in text
 
@@ -215,7 +215,7 @@ def test_check_finds_an_edited_page_and_results_of_parts_that_are_no_more(site: 
 def test_many_cases_that_were_not_measured_are_a_number(parts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "_LISTED", 1)
     text = page.render(kept(run(parts[1], fidelity(parts[1]))))
-    assert "Not measured: 2 cases (`python -m bench.report --list`)." in text
+    assert "Not measured: 3 cases (`python -m bench.report --list`)." in text
 
 
 def test_every_bench_is_on_the_page() -> None:
