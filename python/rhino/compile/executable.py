@@ -133,10 +133,12 @@ class Executable:
         lowered = _jax.swap_module(_jax.lower_signature(self._signature, devices), self._bytecode)
         compiled = _jax.move_compiled(self.compiled, lowered)
         if compiled is None:
-            return _compile_once(lowered, self.target, self._signature, self._options, self._bytecode)
+            again = _compile_once(lowered, self.target, self._signature, self._options, self._bytecode)
+            again.summed_later = self.summed_later
+            return again
         moved = Executable(self.target, self._signature, time.perf_counter() - start, compiled, self._bytecode)
         # What was loaded cannot always say what it is; it is the same program.
-        moved.__dict__.update(_memory=self._memory, _hlo=self._hlo)
+        moved.__dict__.update(_memory=self._memory, _hlo=self._hlo, summed_later=self.summed_later)
         return moved
 
     @cached_property

@@ -33,12 +33,12 @@ OPTIONS: Mapping[str, Any] = MappingProxyType(
 PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 # Of a step, what computing may wait for without a further compilation.
 _WORTH = 0.01
-_MUCH, _LATER = 0.1, 0.02
 _SUMS = ("all-reduce", "reduce-scatter")
-# Up to so many bytes sums are combined, where large ones find no room.
-_SMALLER, _SMALL = "xla_gpu_all_reduce_combine_threshold_bytes", 2**20
-
-
+# Of a step, what computing must wait for sums, and what putting them off must save: it takes memory, too.
+_LATER = 0.02
+# Where computing waits for so much of a step even so, sums are combined up to so many bytes.
+_MUCH, _SMALL = 0.1, 2**20
+_COMBINED = "xla_gpu_all_reduce_combine_threshold_bytes"
 # Compiles a program with options of XLA's beside Rhino's own.
 Compiler = Callable[[Mapping[str, Any]], "Executable"]
 _Timed = tuple[Timeline, "Executable"]
@@ -105,9 +105,9 @@ def _later(later: Compiler, cluster: Cluster, options: Mapping[str, Any]) -> Ite
     first = later(options)
     found = [(first.timeline(cluster), first)]
     found.extend(_by_profile(later, found[0], cluster, options))
-    if _waits(_shortest(found)[0], _SUMS, _MUCH):
+    if _COMBINED not in options and _waits(_shortest(found)[0], _SUMS, _MUCH):
         # Between other collectives of the trip there is room for a small one: one runs at a time.
-        smaller = later({_SMALLER: _SMALL, **options})
+        smaller = later({_COMBINED: _SMALL, **options})
         found.append((smaller.timeline(cluster), smaller))
     yield from found
 
@@ -132,7 +132,7 @@ def _waits(timeline: Timeline, kinds: Iterable[str], worth: float = _WORTH) -> b
 
 
 def _shortest(found: Sequence[_Timed]) -> _Timed:
-    """What takes least; sums that are later take memory, too, and must be worth it."""
+    """What takes least; sums that are later must be worth it."""
     return min(found, key=lambda one: one[0].total_s * (1 + _LATER * one[1].summed_later))
 
 

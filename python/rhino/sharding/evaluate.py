@@ -13,8 +13,8 @@ from math import prod
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Op
 from rhino.program.memory import Lifetimes, Memory, peak
-from rhino.program.prologues import prologues
 from rhino.program.turned import turned_round
+from rhino.program.unwritten import maxima, unrounded
 from rhino.sharding.carved import carved_seconds
 from rhino.sharding.combining import ALONE, Combined
 from rhino.sharding.costs import Costs, States
@@ -25,7 +25,6 @@ from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.paid import paid
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
 from rhino.sharding.returning import made_bytes, passing_bytes, returned
-from rhino.sharding.scratch import unrounded
 from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
 from rhino.sharding.symmetry import transfers_where
@@ -322,7 +321,7 @@ def _unwritten(costs: Costs) -> Iterator[int]:
     if costs.back_end.dots_widened:
         yield from unrounded(graph)
     if costs.back_end.maxima_fused:
-        yield from prologues(graph)
+        yield from maxima(graph)
 
 
 def spans(costs: Costs, states: Sequence[States], life: Lifetimes) -> tuple[list[int], list[tuple[int, int, int, int]]]:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rhino.program.costly import costly, made_once
-from rhino.program.data import Graph, once
 from rhino.program.fusion import buffers, materialised
 from rhino.program.memory import Lifetimes
 from rhino.program.siblings import merged
 from rhino.program.turned import turned
+from rhino.program.unwritten import unrounded
 from rhino.sharding.manual import Inside
 from rhino.sharding.problem import Problem
 from rhino.xla import BackEnd
@@ -117,21 +117,6 @@ def _upcast(problem: Problem, life: Lifetimes, dots: frozenset[int]) -> Iterator
                 readers = [o for o in graph.users()[v] if o in dots]
                 held.add(v)
             yield Scratch(v, node.index, classes, 2 * value.nbytes, readers[0], readers[-1])
-
-
-@once
-def unrounded(graph: Graph) -> frozenset[int]:
-    """Arguments rounded for dots of bfloat16 that work in float32: no such copy is made. `XLA: roundings-undone`."""
-    users, found = graph.users(), set()
-    given = {argument.value for argument in graph.arguments}
-    for op in graph.ops:
-        if op.name == "stablehlo.convert" and op.operands[0] in given:
-            made = op.results[0]
-            types = graph.values[op.operands[0]].dtype, graph.values[made].dtype
-            is_read = users[made] and all(graph.ops[o].name == "stablehlo.dot_general" for o in users[made])
-            if types == ("f32", "bf16") and is_read and made not in graph.outputs:
-                found.add(made)
-    return frozenset(found)
 
 
 def own_values(problem: Problem, life: Lifetimes) -> frozenset[int]:

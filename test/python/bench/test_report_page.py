@@ -238,7 +238,8 @@ def test_a_record_of_every_bench_has_its_section(name: str) -> None:
     command = [sys.executable, "-m", f"bench.{name}", "--quick", "--json", "-", *_QUICK[name]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    if not done.stdout:
+    # Not every machine lets them make network namespaces; no other bench may say nothing.
+    if name in ("pipeline_multihost", "resharding") and not done.stdout and "skipped: " in done.stderr:
         pytest.skip(done.stderr.strip())
     (bench,) = (bench for bench in benches() if bench.name == name)
     results = json.loads(done.stdout)["results"]

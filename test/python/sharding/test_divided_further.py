@@ -9,13 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from alpha_beta import AlphaBeta, Textbook
-from search_programs import compiled, host, module_of, spec
+from search_programs import compiled, least_sent, module_of, spec
 
 from rhino.ir.import_graph import import_graph
 from rhino.ir.read_layouts import read_layouts
 from rhino.program import Graph
-from rhino.sharding import Options, plan_sharding
 from rhino.sharding.cones import build_problem
 from rhino.sharding.replay import replay
 
@@ -44,14 +42,7 @@ def test_xla_sends_what_was_predicted(mesh: tuple[int, int], batch: int) -> None
     module = module_of(step, [spec(64, 64)] * 3, spec(batch, 64), spec(batch, 64), donate=(0,))
     graph = import_graph(module)
     kept_apart(graph)
-    cluster = host(mesh[0] * mesh[1], reduce_scatter=False, target="cpu")
-
-    def comm(sizes: tuple[int, ...]) -> AlphaBeta:
-        return AlphaBeta(sizes, (1e-6,) * len(sizes), (1e-9,) * len(sizes))
-
-    # Computing is free, so that nothing speaks for dividing it.
-    model = Textbook(cluster, comm, lambda graph: [0.0 for _ in graph.ops])
-    solution = plan_sharding(graph, cluster, Options(mesh=mesh), model=model)
+    solution = least_sent(graph, mesh)
     _, sent = compiled(module, graph, solution)
     assert dict(sent) == solution.predicted.comm_bytes
     # And the plan is read back as it was made.

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
-from alpha_beta import AlphaBeta, Textbook
 from jax import lax
-from search_programs import compiled, host, module_of, spec
+from search_programs import compiled, host, least_sent, module_of, spec
 
 from rhino.compile import compile_module
 from rhino.ir.import_graph import import_graph
@@ -21,7 +20,6 @@ from rhino.program.turned import turned
 from rhino.sharding import Options, plan_sharding
 
 ORDER = ("NHWC", "HWIO", "NHWC")
-KERNEL_BYTES = 9 * 64 * 64 * 4
 
 
 def convolved(x: jax.Array, kernel: jax.Array, order: Sequence[str] = ORDER) -> jax.Array:
@@ -80,6 +78,14 @@ def test_one_that_is_converted_is_written_in_that_order_at_once() -> None:
     assert not spans(graph_of([spec(3, 3, 64, 64)] * 3, spec(8, 14, 14, 64, dtype=jnp.bfloat16)))
 
 
+def test_one_of_groups_is_kept_twice_as_any() -> None:
+    def forward(kernel: jax.Array, x: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=ORDER, feature_group_count=64)
+
+    (one,) = turned(import_graph(module_of(forward, spec(3, 3, 1, 64), spec(8, 14, 14, 64))))
+    assert one[1] == one[2]
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_a_stack_is_kept_twice_as_a_whole(dtype: Any) -> None:
     graph = graph_of(spec(6, 3, 3, 64, 64), spec(8, 14, 14, 64, dtype=dtype))
@@ -130,13 +136,7 @@ def test_a_kernel_in_parts_is_turned_in_parts(mesh: tuple[int, int]) -> None:
         data = graph.values[argument.value].shape[0] == 16
         split = (("x",), (), (), ()) if data else ((), (), (), ("y",))
         graph.pins[argument.value] = (argument.name, split)
-    cluster = host(mesh[0] * mesh[1], reduce_scatter=False, target="cpu")
-
-    def comm(sizes: tuple[int, ...]) -> AlphaBeta:
-        return AlphaBeta(sizes, (1e-6,) * len(sizes), (1e-9,) * len(sizes))
-
-    model = Textbook(cluster, comm, lambda graph: [0.0 for _ in graph.ops])
-    solution = plan_sharding(graph, cluster, Options(mesh=mesh), model=model)
+    solution = least_sent(graph, mesh)
     _, sent = compiled(module, graph, solution)
     # Before, whole kernels were gathered to be turned round, which the plan knew nothing of.
     assert sent["all-gather"] == solution.predicted.comm_bytes["all-gather"]

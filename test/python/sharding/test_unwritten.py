@@ -14,9 +14,8 @@ from rhino.compile import compile_module
 from rhino.ir.import_graph import import_graph
 from rhino.ir.write_layouts import annotate
 from rhino.program import Graph
-from rhino.program.prologues import prologues
+from rhino.program.unwritten import maxima, unrounded
 from rhino.sharding import Options, plan_sharding
-from rhino.sharding.scratch import unrounded
 
 WIDTH = 2048
 WEIGHTS = [spec(WIDTH, WIDTH)] * 4
@@ -50,11 +49,11 @@ def made_by(graph: Graph, values: frozenset[int]) -> list[str]:
 def test_a_layer_keeps_what_it_rectifies_or_what_comes_of_it() -> None:
     graph = graph_of(relu_step, *given(2048))
     # The last maximum is squared, and no dot's.
-    assert made_by(graph, prologues(graph)) == ["maximum"] * 3
+    assert made_by(graph, maxima(graph)) == ["maximum"] * 3
     # The gradient of a maximum with another value, and of a product with itself, asks for more.
     for other in (jax.nn.gelu, lambda h: jnp.maximum(h, h * h), lambda h: jax.nn.relu(h) * h):
         graph = graph_of(lambda *a, f=other: step(f, *a), *given(2048))
-        assert not prologues(graph)
+        assert not maxima(graph)
 
 
 def test_what_nothing_else_keeps_is_written() -> None:
@@ -66,9 +65,12 @@ def test_what_nothing_else_keeps_is_written() -> None:
     bf16 = jnp.bfloat16
     graph = graph_of(forward, [spec(64, 64, dtype=bf16)] * 3, spec(8, 64, dtype=bf16))
     # Each operand ends with its maximum, which takes its buffer or is none: no matter.
-    assert all(graph.values[v].shape == (8, 64) for v in prologues(graph))
+    assert all(graph.values[v].shape == (8, 64) for v in maxima(graph))
     graph = graph_of(forward, [spec(64, 64)] * 3, spec(8, 64))
-    assert not prologues(graph)
+    assert not maxima(graph)
+    # With what is computed of the same value there is no kernel that was looked at.
+    graph = graph_of(lambda x, w: jnp.maximum(x, x * x) @ w, spec(8, 64, dtype=bf16), spec(64, 64, dtype=bf16))
+    assert not maxima(graph)
 
 
 def test_weights_are_not_rounded_for_dots_in_float32() -> None:

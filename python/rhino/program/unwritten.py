@@ -1,6 +1,6 @@
-"""What dots compute of their operand themselves, on back ends that write such kernels.
+"""What dots read that some back ends do not write for them: they read what it is made of.
 
-Owns which values are not written on that account: `XLA: maxima-fused-into-dots`. Knows no mesh and no costs.
+Owns which values these are: `XLA: maxima-fused-into-dots, roundings-undone`. Knows no mesh and no costs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from rhino.program.memory import lifetimes
 
 
 @once
-def prologues(graph: Graph) -> frozenset[int]:
+def maxima(graph: Graph) -> frozenset[int]:
     """Maxima with a constant, of 16 bits, that dots alone read, made of what is kept as long anyway.
 
     The gradient of a rectified layer asks for what the maximum was taken of, so that one of both is enough.
     """
-    users, reads, owner = graph.users(), lifetimes(graph).reads, buffers(graph)
+    reads, owner, constants = lifetimes(graph).reads, buffers(graph), splats(graph)
     last = [-1] * len(reads)
     for v, until in enumerate(reads):
         last[owner[v]] = max(last[owner[v]], until)
@@ -25,13 +25,31 @@ def prologues(graph: Graph) -> frozenset[int]:
     for op in graph.ops:
         if op.name != "stablehlo.maximum" or graph.values[op.results[0]].dtype not in ("bf16", "f16"):
             continue
-        made = op.results[0]
-        if not users[made] or any(graph.ops[o].name != "stablehlo.dot_general" for o in users[made]):
+        (made,) = op.results
+        if constants.isdisjoint(op.operands) or not _only_dots_read(graph, made):
             continue
         sources = _sources(graph, op)
-        if len(sources) == 1 and made not in graph.outputs and last[owner[sources[0]]] >= reads[made]:
+        if len(sources) == 1 and last[owner[sources[0]]] >= reads[made]:
             found.add(made)
     return frozenset(found)
+
+
+@once
+def unrounded(graph: Graph) -> frozenset[int]:
+    """Float32 arguments that are rounded for dots of bfloat16 alone, which back ends with `dots_widened` do not do."""
+    given, found = {argument.value for argument in graph.arguments}, set()
+    for op in graph.ops:
+        if op.name == "stablehlo.convert" and op.operands[0] in given:
+            (made,) = op.results
+            types = graph.values[op.operands[0]].dtype, graph.values[made].dtype
+            if types == ("f32", "bf16") and _only_dots_read(graph, made):
+                found.add(made)
+    return frozenset(found)
+
+
+def _only_dots_read(graph: Graph, v: int) -> bool:
+    users = [graph.ops[o].name for o in graph.users()[v]]
+    return bool(users) and set(users) == {"stablehlo.dot_general"} and v not in graph.outputs
 
 
 def _sources(graph: Graph, op: Op) -> list[int]:
