@@ -14,14 +14,13 @@ from math import inf
 from rhino.errors import Costly
 from rhino.machine import Cluster
 from rhino.machine.roofline import perfect_s
-from rhino.machine.units import nbytes
-from rhino.program.alternative import Alternative
 from rhino.sharding.begun import BegunSearches
 from rhino.sharding.best_first import best_first
 from rhino.sharding.form_bounds import Form, FormBounds, StepInParts
+from rhino.sharding.form_names import form_name, other_forms
 from rhino.sharding.levels import DEAR
 from rhino.sharding.meshes import mesh_shapes
-from rhino.sharding.outcome import Progress, as_alternative
+from rhino.sharding.outcome import Progress
 from rhino.sharding.planner import OUT_OF_TIME, MeshSearch, Options
 from rhino.sharding.solution import Solution
 from rhino.sharding.time_model import TimeModel
@@ -33,6 +32,9 @@ WORTH = {"O1": 0.01, "O2": 0.002}
 EFFORT = {"O1": 100_000, "O2": 1_000_000}
 # More parts are tried as long as they bring the peak of the fastest plan to this share of what it was.
 _SAVES = 0.9
+# A step whose loops stack more is solved in full beside the one whose loops stack less where it seems to take at most
+# so much of its time: three axes may bring one of them more than the other.
+_NEAR = 1.02
 _LOOP = "stablehlo.while"
 
 
@@ -82,6 +84,8 @@ class _FormSearch:
     def run(self) -> tuple[Form, Solution]:
         only = self._only()
         if only is not None:
+            if only in self.found:
+                return only, self._beside_others(only)
             search = self.searches[only]
             search.run()
             return only, search.solution()
@@ -105,9 +109,8 @@ class _FormSearch:
         self._fewer()
         self._other_ways()
         best = self._best
-        chosen = self.found[best]
-        costly = self.bounds.lost(chosen.predicted.step_time_s, best) > DEAR
-        return best, replace(chosen, alternatives=self._alternatives(best), seconds=self._seconds(), costly=costly)
+        costly = self.bounds.lost(self.found[best].predicted.step_time_s, best) > DEAR
+        return best, replace(self._beside_others(best), costly=costly)
 
     def _refuse_costly(self) -> None:
         """Raises Costly where memory, which no form needs less of for free, already costs too much of the fastest."""
@@ -128,11 +131,29 @@ class _FormSearch:
                 self.bounds.plain = self.bounds.whole
             elif self._fits(self.bounds.plain) and self.programs.fewest == 1:
                 seconds, launches = self.model.seconds(self.step), self.model.launches(self.step)
-                if self.bounds.computing_s(self.bounds.plain) <= perfect_s(seconds, launches, self.cluster.num_devices):
-                    return self.bounds.plain
+                least_s = perfect_s(seconds, launches, self.cluster.num_devices)
+                if self.bounds.computing_s(self.bounds.plain) <= least_s:
+                    return self.bounds.whole if self._stacking_wins(least_s) else self.bounds.plain
         self._search(self.bounds.whole)
         alone = self.bounds.plain == self.bounds.whole and self.programs.fewest == 1
         return self.bounds.whole if alone and self._fits(self.bounds.whole) else None
+
+    def _stacking_wins(self, least_s: float) -> bool:
+        """Whether a step whose loops stack more is faster, though it computes no less, and fits; solves both then.
+
+        What is made again where it is read may have to be sent again, too. `least_s`: no plan of it is faster.
+        """
+        whole, plain = self.bounds.whole, self.bounds.plain
+        plain_s = self.bounds.free[plain].step_time_s
+        if not self.programs.way(plain.way).told.fuses or least_s > self.worth * plain_s or self._late():
+            return False
+        self._search(whole)
+        if not self._fits(whole) or self.bounds.free[whole].step_time_s > _NEAR * plain_s:
+            return False
+        self._solve(plain)
+        self._solve(whole)
+        seconds = {form: found.predicted.step_time_s for form, found in self.found.items()}
+        return seconds.get(whole, inf) <= self.worth * seconds.get(plain, inf)
 
     def _explore(self) -> None:
         """The step in more parts, and every way in as few as it may fit in and more, with local sums, too."""
@@ -337,7 +358,7 @@ class _FormSearch:
         tell = self.progress
         if form == self.bounds.whole or tell is None:
             return tell
-        return lambda done, total, label: tell(done, total, f"{self._name(form)}, {label}")
+        return lambda done, total, label: tell(done, total, f"{form_name(form, self.programs)}, {label}")
 
     def _fits(self, form: Form) -> bool:
         return self.bounds.free[form].fits
@@ -378,24 +399,8 @@ class _FormSearch:
         found = (plan.predicted.step_time_s for plan in self.found.values())
         return min(found, default=self.options.rival_s)
 
-    def _seconds(self) -> float:
-        return sum(search.clock[-1] - search.clock[0] for search in self.searches.values())
-
-    def _alternatives(self, best: Form) -> tuple[Alternative, ...]:
-        """What lost: meshes of the best form, and the best of every other."""
-        chosen = self.found[best]
-        found = list(chosen.alternatives)
-        for form, other in self.found.items():
-            if form != best:
-                found.append(as_alternative(self._name(form), other.predicted, chosen.predicted))
-        for form, free in self.bounds.free.items():
-            if form not in self.found:
-                why = f"its fastest plan needs {nbytes(free.peak_bytes)} of {nbytes(free.limit_bytes)}"
-                why += f"; {self.lost[form]}" if form in self.lost else ""
-                found.append(Alternative(self._name(form), why, free.step_time_s, free.peak_bytes))
-        return tuple(sorted(found, key=lambda a: a.rank))
-
-    def _name(self, form: Form) -> str:
-        parts = f"{form.parts} micro-batches" if form.parts > 1 else "1 micro-batch"
-        parts += f", {form.sums} local sums" if form.sums > 1 else ""
-        return f"{parts}, computing again {self.programs.way(form.way).told.name}" if form.way else parts
+    def _beside_others(self, form: Form) -> Solution:
+        """What was found of a form, with what was of the others."""
+        told = other_forms(form, self.found, self.lost, self.bounds)
+        seconds = sum(search.clock[-1] - search.clock[0] for search in self.searches.values())
+        return replace(self.found[form], alternatives=told, seconds=seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -13,6 +14,8 @@ from rhino.errors import NothingFits
 from rhino.ir.import_graph import import_graph
 from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
+from rhino.program.data import Graph
+from rhino.program.recomputation import KEEP, Way
 from rhino.sharding import Options, parts, plan_sharding
 from rhino.sharding.form_bounds import Form
 from rhino.sharding.parts import plan_in_parts
@@ -59,9 +62,11 @@ def checkpointed(weights: tuple[jax.Array, jax.Array], x: jax.Array) -> tuple[An
     return jax.tree.map(lambda w, g: w - g, weights, gradients), value
 
 
-def programs(scan: bool, batch: int, chooses: bool = True, checkpoint: bool = False) -> OneProgram:
-    x = jnp.zeros((batch, 512, WIDTH))
-    w = jnp.zeros((LAYERS, WIDTH, WIDTH))
+def programs(
+    scan: bool, batch: int, chooses: bool = True, checkpoint: bool = False, width: int = WIDTH, length: int = 512
+) -> OneProgram:
+    x = jnp.zeros((batch, length, width))
+    w = jnp.zeros((LAYERS, width, width))
     step = checkpointed if checkpoint else scanned
     text = steps.lowered(step, (w, w), x) if scan else steps.lowered(unrolled, [(w[0], w[0])] * LAYERS, x)
     module = steps.module_after(text)
@@ -176,6 +181,42 @@ def test_a_loop_over_layers_stacks_only_what_is_not_fused() -> None:
     kept = plan_in_parts(programs(True, 8, chooses=False), CLUSTER, options)[1]
     assert found.predicted.step_time_s < 0.97 * kept.predicted.step_time_s
     assert found.predicted.memory.peak_bytes < 0.8 * kept.predicted.memory.peak_bytes
+
+
+@dataclass(frozen=True)
+class GivenAndFused:
+    """A step, and one that is said to be the same with loops that stack less."""
+
+    whole: OneProgram
+    fused: OneProgram
+    fewest: int = 1
+    counts: tuple[int, ...] = ()
+    examples: int = 0
+    plain: int = 1
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        return KEEP, replace(KEEP, told=replace(KEEP.told, undoes=True, fuses=True))
+
+    def way(self, number: int) -> Way:
+        return self.ways[number]
+
+    def graph(self, parts: int, way: int = 0, sums: int = 1) -> Graph | None:
+        return (self.whole, self.fused)[way].whole
+
+
+@pytest.mark.parametrize(("wider", "way"), [(0, 1), (8, 1), (16, 0), (64, 0)])
+def test_loops_that_stack_less_are_not_taken_where_they_send_more(wider: int, way: int) -> None:
+    """Wider layers of shorter sequences: a step that computes less, and has more gradients to send over slow links."""
+    options, hosts = Options(mesh=(64,)), Cluster.load("p3.16xlarge:8")
+    given = GivenAndFused(programs(False, 64, width=1024), programs(False, 64, width=1024 + wider, length=448))
+    form, found = plan_in_parts(given, hosts, options)
+    assert form == Form(1, way)
+    graphs = [given.graph(1, n) for n in range(2)]
+    seconds = [plan_sharding(graph, hosts, options).predicted.step_time_s for graph in graphs if graph is not None]
+    assert found.predicted.step_time_s == seconds[way] < 1.01 * min(seconds)
+    named = "1 micro-batch, computing again nothing but what is fused into its readers"
+    assert (named in {a.name for a in found.alternatives}) == (way == 0)
 
 
 def test_what_fits_keeps_what_it_kept() -> None:
