@@ -51,7 +51,11 @@ class MemoryRow:
 
     def loosened(self) -> MemoryRow:
         """The same right at the limit."""
-        return replace(self, room=self.room / AIM)
+        return self.scaled(1 / AIM)
+
+    def scaled(self, factor: float) -> MemoryRow:
+        """The same with so many times the room."""
+        return replace(self, room=self.room * factor)
 
     def before(self, parts: int) -> MemoryRow:
         """What must hold before axes are placed that split all that decisions divide into so many parts at best."""

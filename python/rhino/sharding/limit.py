@@ -17,6 +17,8 @@ from rhino.sharding.evaluate import memory
 
 _MAX_CUTS = 12
 _HALVINGS = 6
+# How often a plan that is over the limit may meet the rows that it brought.
+_TIGHTER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class _Cutting:
         self.cuts: list[MemoryRow] = []
         self.best: Descent | None = None
         self.loose = False
+        self.tightened = 0
         self.over = self.smallest = first
         self.judge(first)
 
@@ -63,9 +66,12 @@ class _Cutting:
                 # What no plan meets a little below the limit, one may right at it.
                 self.loose, self.cuts = True, [cut.loosened() for cut in self.cuts]
                 found = self.one_by_one()
-            if found is None or found.states == self.over.states:
+            if found is None:
                 break
-            self.judge(found)
+            if found.states != self.over.states:
+                self.judge(found)
+            elif not self.tighten():
+                break
         while self.goes_on():
             # One axis at a time may find no way where several at once do; a plan over the limit is where they start.
             start = self.best or replace(self.over, objective=inf)
@@ -78,6 +84,15 @@ class _Cutting:
 
     def goes_on(self) -> bool:
         return len(self.cuts) <= _MAX_CUTS and not self.setting.deadline.over(self.best is not None)
+
+    def tighten(self) -> bool:
+        """Leaves less room in the row that a plan over the limit meets, by what the plan is over it; whether it may.
+
+        Rows count less than there is of what is in several layouts at once.
+        """
+        self.tightened += 1
+        self.cuts[-1] = self.cuts[-1].scaled(self.limit.nbytes / self.over.peak_bytes)
+        return self.tightened <= _TIGHTER
 
     def one_by_one(self) -> Descent | None:
         """The better plan that meets all rows of those from what is known and from the plan over the limit."""
@@ -110,7 +125,7 @@ class _Cutting:
 def smallest(setting: Setting, limit: Limit, over: Descent) -> Descent:
     """The plan with the lowest peak found by bisection between a limit that was not met and a plan over it.
 
-    It only serves the error message, so a few steps are enough.
+    For the error message, so a few steps are enough; ends with a plan that is within the limit after all.
     """
     low, best, quick = limit.nbytes, over, replace(setting, largest=0)
     for _ in range(_HALVINGS):
@@ -120,4 +135,6 @@ def smallest(setting: Setting, limit: Limit, over: Descent) -> Descent:
             low = middle
         if found.peak_bytes < best.peak_bytes:
             best = found
-    return best
+        if best.peak_bytes <= limit.nbytes:
+            break
+    return replace(best, fits=best.peak_bytes <= limit.nbytes)

@@ -105,7 +105,7 @@ class _FormSearch:
                 raise Costly(f"no plan of one program that fits takes less than the {rival_s:.3g} s there are", rival_s)
             # Of what needs least.
             form = max(form for form in self.lost if form.sums == 1)
-            raise self.searches[form].nothing_fits(form.parts)
+            self.found[form] = self.searches[form].solution(form.parts)
         self._fewer()
         self._other_ways()
         best = self._best

@@ -22,7 +22,7 @@ from rhino.sharding.conflicts import reconsider
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.cuts import arguments_cut
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
-from rhino.sharding.evaluate import memory
+from rhino.sharding.evaluate import memory, predict
 from rhino.sharding.infeasible import explain
 from rhino.sharding.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, SearchLevel
 from rhino.sharding.limit import Limit, smallest, within
@@ -245,15 +245,15 @@ class MeshSearch:
         shapes = mesh_shapes(cluster, level)
         return [named(shape) for shape in (*shapes, *(three_axes(cluster.num_devices) if self.small else ()))]
 
-    def solution(self) -> Solution:
-        """The best plan found.
+    def solution(self, parts: int = 1) -> Solution:
+        """The best plan found; `parts` is into how many parts of the batch the program was cut.
 
         Raises:
-          RhinoError: nothing fits the memory limit.
+          NothingFits: nothing fits the memory limit.
         """
         clock, outcome = self.clock, self.outcome
         if not outcome.ranked:
-            raise self.nothing_fits()
+            self._take_smallest(parts)
         self.steps.tell(self.steps.total - self.steps.before, "done")
         predicted, chosen = outcome.best
         costs, solve_s = chosen.setting.costs, sum(self.spent_s)
@@ -278,18 +278,27 @@ class MeshSearch:
         if not self.small or self.deadline.over():
             return found
         # Without ties O2 is a search of its own, which may miss what O1 finds.
-        tied = plan_sharding(self.graph, self.cluster, replace(self.options, level="O1"), model=self.model)
+        try:
+            tied = plan_sharding(self.graph, self.cluster, replace(self.options, level="O1"), model=self.model)
+        except NothingFits:
+            return found
         if tied.predicted.step_time_s >= found.predicted.step_time_s:
             return found
         return replace(tied, level=self.options.level, seconds=found.seconds + tied.seconds)
 
-    def nothing_fits(self, parts: int = 1) -> NothingFits:
-        """Why no plan was found; `parts` is into how many parts of the batch the program was cut."""
-        # Only for the message: one mesh is enough.
+    def _take_smallest(self, parts: int) -> None:
+        """The smallest plan where the search found none, if it fits.
+
+        Raises:
+          NothingFits: it does not; says why.
+        """
+        # One mesh is enough for the message.
         c = min(self.outcome.failed.values(), key=lambda c: c.best.peak_bytes)
         late = self.deadline.over(found=False)
         least = smallest(c.setting, self.limit, c.best) if self.options.smallest and not late else c.best
-        return explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, least, late, parts)
+        if not least.fits:
+            raise explain(self.graph, self.cluster, self.limit.nbytes, c.setting.costs, least, late, parts)
+        self.outcome.rank(predict(c.setting.costs, least.states, self.limit.life), replace(c, best=least))
 
     @property
     def _least_s(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from rhino.ir.microbatch.one_program import OneProgram
 from rhino.machine import Cluster
 from rhino.program.data import Graph
 from rhino.program.recomputation import KEEP, Way
-from rhino.sharding import Options, parts, plan_sharding
+from rhino.sharding import Options, limit, parts, plan_sharding
 from rhino.sharding.form_bounds import Form
 from rhino.sharding.parts import plan_in_parts
 
@@ -115,7 +116,7 @@ def test_no_form_that_a_user_can_ask_for_is_better(
     [
         (16_000_000, "nothing, not even"),
         pytest.param(14_000_000, "nothing", marks=pytest.mark.long),
-        pytest.param(8_000_000, "all of", marks=pytest.mark.long),  # a minute, most of it in plans by hand
+        pytest.param(7_000_000, "all of", marks=pytest.mark.long),  # a minute, most of it in plans by hand
     ],
 )
 def test_what_the_user_has_computed_again_is_one_of_the_ways(limit: int, name: str) -> None:
@@ -125,6 +126,39 @@ def test_what_the_user_has_computed_again_is_one_of_the_ways(limit: int, name: s
     assert found.predicted.step_time_s <= 1.02 * min(by_hand(True, 8, limit, 8, checkpoint=True).values())
     assert given.way(form.way).told.name.startswith(name)
     assert given.way(form.way).told.undoes == (name != "nothing")
+
+
+@pytest.mark.parametrize("tighter", [limit._TIGHTER, 0])
+def test_a_plan_over_the_limit_that_meets_its_own_row_is_not_the_end(
+    tighter: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a limit is refused with a plan that is within it, as the smallest there is."""
+    graph, options = programs(True, 8, checkpoint=True).graph(4, 1), Options(mesh=(8,), memory_limit=7_000_000)
+    assert graph is not None
+    judged: list[bool] = []
+    monkeypatch.setattr(limit, "_TIGHTER", tighter)
+    monkeypatch.setattr(limit._Cutting, "tighten", _noted(limit._Cutting.tighten, judged))
+    found = plan_sharding(graph, CLUSTER, options)
+    assert found.predicted.memory.peak_bytes <= 7_000_000
+    assert judged[0] == (tighter > 0)
+
+
+def _noted(function: Callable[..., bool], noted: list[bool]) -> Callable[..., bool]:
+    def call(*args: object) -> bool:
+        noted.append(function(*args))
+        return noted[-1]
+
+    return call
+
+
+@pytest.mark.parametrize("nbytes", [pytest.param(5_000_000, marks=pytest.mark.long), 7_000_000])
+def test_what_fits_in_less_fits_in_more(nbytes: int) -> None:
+    seconds = []
+    for more in (0, 1_000_000):
+        given = programs(True, 8, checkpoint=True)
+        options = Options(mesh=(8,), memory_limit=nbytes + more)
+        seconds.append(plan_in_parts(given, CLUSTER, options)[1].predicted.step_time_s)
+    assert seconds[0] >= seconds[1]
 
 
 def test_where_there_is_room_nothing_that_the_user_asked_for_is_computed_again() -> None:
