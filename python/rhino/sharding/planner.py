@@ -205,7 +205,7 @@ class MeshSearch:
             if self.small and name != "O2":
                 continue
             level = self._level(name)
-            outcome.same = level.same
+            outcome.same, outcome.near = level.same, level.near
             meshes = self._meshes(name)
             if name not in self.begun:
                 self.begun.add(name)
@@ -349,7 +349,7 @@ class MeshSearch:
         outcome.met[candidate.mesh] = candidate
         # What is only as fast, on as many axes, would not be chosen.
         deadline = self.deadline.with_plan() if outcome.ranked else self.deadline
-        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)), deadline=deadline)
+        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.slack, 1e-6)), deadline=deadline)
         why = ""
         if first.objective > level.promise(candidate.mesh) * least_s:
             why = "slower even without the memory limit"
