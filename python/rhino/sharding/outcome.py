@@ -12,14 +12,12 @@ from math import inf
 
 from rhino.program.alternative import Alternative
 from rhino.sharding.costs import States
-from rhino.sharding.crowding import crowding
+from rhino.sharding.crowding import CLEAR, crowding
 from rhino.sharding.descent import Descent, Setting
 from rhino.sharding.evaluate import Prediction
 from rhino.sharding.levels import LEVELS
 from rhino.sharding.meshes import Mesh, mesh_name, named
 
-# Of the collectives that are in the way of what the fastest plan hides, those that another may have to be preferred.
-_CLEAR = 0.25
 Progress = Callable[[int, int, str], None]
 
 
@@ -62,7 +60,7 @@ class Outcome:
 
         Where much is in the way of what that one hides, the fastest that is near and has little in its way counts so.
         """
-        clear = [e for e in self.ranked.values() if self.crowded[e[1].name] <= _CLEAR * self.crowded[self._fastest]]
+        clear = [e for e in self.ranked.values() if self.crowded[e[1].name] <= CLEAR * self.crowded[self._fastest]]
         near = [e for e in clear if e[0].step_time_s <= self.least_s * (1 + max(self.near, self.same))]
         among = near or list(self.ranked.values())
         least_s = min(p.step_time_s for p, _ in among)

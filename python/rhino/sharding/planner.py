@@ -20,6 +20,7 @@ from rhino.program.memory import Lifetimes, Memory, lifetimes
 from rhino.sharding.cones import build_problem
 from rhino.sharding.conflicts import reconsider
 from rhino.sharding.costs import Costs, States
+from rhino.sharding.crowding import cleared
 from rhino.sharding.cuts import arguments_cut
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
 from rhino.sharding.evaluate import memory, predict
@@ -366,6 +367,7 @@ class MeshSearch:
         outcome.met[candidate.mesh] = replace(candidate, best=first, known=known)
         if fitted.fits:
             predicted, fitted = reconsider(setting, limit, fitted, candidate.known, level.missed)
+            predicted, fitted = cleared(setting, limit, predicted, fitted, level.near)
             outcome.rank(predicted, replace(candidate, best=fitted))
             return
         outcome.failed[name] = replace(candidate, best=fitted)
