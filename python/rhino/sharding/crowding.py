@@ -31,7 +31,7 @@ def crowding(costs: Costs, states: Sequence[States], predicted: Prediction) -> i
     0 if computing hides little there, or if there is not one of them to each trip in which it hides some.
     """
     least_s = _MUCH * predicted.step_time_s
-    if predicted.hidden_s <= least_s:
+    if predicted.hidden_s <= least_s or all(transfer.trips == 1 for transfer, _ in costs.quotient.transfers):
         return 0
     nesting, waits, most, hideable_s = nest(costs, states), 0, 0, 0.0
     for transfer, count in costs.quotient.transfers:
