@@ -72,7 +72,7 @@ class Costs:
     apart: Mapping[int, float] = field(default_factory=dict)
     carving: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     starting: tuple[float, float] = (0.0, 0.0)
-    waiting: float = 1.0
+    waited: float = 1.0
     filled: Mapping[int, Sequence[Filled]] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
@@ -317,12 +317,12 @@ class Costs:
         seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, combined)
         trips = self.trips(transfer, source, target)
         if trips > 1 and transfer.index not in self.hideable:
-            seconds *= self.waiting
+            seconds *= self.waited
         return seconds * trips, steps
 
-    def dearer(self, waiting: float) -> Costs:
+    def dearer(self, waited: float) -> Costs:
         """The same, with collectives in loops that computing waits for so many times as dear."""
-        return replace(self, waiting=waiting, prices={})
+        return replace(self, waited=waited, prices={})
 
     def combined(self, transfer: LayoutTransfer) -> Combined:
         """What a transfer's collectives may be combined with."""

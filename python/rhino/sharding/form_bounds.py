@@ -158,6 +158,12 @@ class FormBounds:
         times = self.times[form]
         return perfect_s(times.seconds, times.launches, self.devices)
 
+    @property
+    def most_sums(self) -> float:
+        """How many local sums memory holds, each as large as all parameters are in float32."""
+        elements = sum(self.step.values[a.value].elements for a in self.step.arguments if a.role == "param")
+        return self.free[self.whole].limit_bytes * self.devices / max(1, 4 * elements)
+
     def lost(self, step_s: float, form: Form) -> float:
         """Of a step of so many seconds, the share that is not this form's computing, divided perfectly."""
         return 1 - min(1.0, self.computing_s(form) / step_s) if step_s else 0.0

@@ -7,15 +7,22 @@ from collections.abc import Mapping
 from rhino.machine.units import nbytes
 from rhino.program.alternative import Alternative
 from rhino.sharding.form_bounds import Form, FormBounds, StepInParts
-from rhino.sharding.outcome import as_alternative
+from rhino.sharding.outcome import Progress, as_alternative
 from rhino.sharding.solution import Solution
 
 
 def form_name(form: Form, programs: StepInParts) -> str:
-    """ "4 micro-batches, 8 local sums, computing again all but dots of 1 loop"."""
+    """Such as "4 micro-batches, 8 local sums, computing again all but dots of 1 loop"."""
     parts = f"{form.parts} micro-batches" if form.parts > 1 else "1 micro-batch"
     parts += f", {form.sums} local sums" if form.sums > 1 else ""
     return f"{parts}, computing again {programs.way(form.way).told.name}" if form.way else parts
+
+
+def tell_by_name(tell: Progress | None, form: Form, programs: StepInParts) -> Progress | None:
+    """What tells the progress of a form's search, by its name."""
+    if tell is None:
+        return None
+    return lambda done, total, label: tell(done, total, f"{form_name(form, programs)}, {label}")
 
 
 def other_forms(

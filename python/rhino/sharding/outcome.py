@@ -60,7 +60,8 @@ class Outcome:
 
         Where much is in the way of what that one hides, the fastest that is near and has little in its way counts so.
         """
-        clear = [e for e in self.ranked.values() if self.crowded[e[1].name] <= CLEAR * self.crowded[self._fastest]]
+        most = CLEAR * self.crowded[self._fastest]
+        clear = [e for e in self.ranked.values() if self.crowded[e[1].name] <= most]
         near = [e for e in clear if e[0].step_time_s <= self.least_s * (1 + max(self.near, self.same))]
         among = near or list(self.ranked.values())
         least_s = min(p.step_time_s for p, _ in among)

@@ -17,7 +17,7 @@ from rhino.machine.roofline import perfect_s
 from rhino.sharding.begun import BegunSearches
 from rhino.sharding.best_first import best_first
 from rhino.sharding.form_bounds import Form, FormBounds, StepInParts
-from rhino.sharding.form_names import form_name, other_forms
+from rhino.sharding.form_names import other_forms, tell_by_name
 from rhino.sharding.levels import DEAR
 from rhino.sharding.meshes import mesh_shapes
 from rhino.sharding.outcome import Progress
@@ -298,9 +298,7 @@ class _FormSearch:
         tried.update(search.fastest_mesh[0][1] for form, search in self.searches.items() if form.parts > 1)
         given = self.options.mesh
         shapes = [given] if given else mesh_shapes(self.cluster)
-        # Each is as large as all parameters are in float32.
-        elements = sum(self.step.values[a.value].elements for a in self.step.arguments if a.role == "param")
-        most = self.bounds.free[self.bounds.whole].limit_bytes * self.cluster.num_devices / max(1, 4 * elements)
+        most = self.bounds.most_sums
         return sorted(n for n in tried.intersection(shape[0] for shape in shapes) if 1 < n <= most)
 
     def _find_any(self) -> None:
@@ -349,16 +347,11 @@ class _FormSearch:
             if graph is None:
                 return None
             options = replace(self.options, sums=form.sums)
-            search, free = self.begun.begin(form, graph, self.model, options, self._told(form))
+            progress = self.progress if form == self.bounds.whole else tell_by_name(self.progress, form, self.programs)
+            search, free = self.begun.begin(form, graph, self.model, options, progress)
             self.searches[form] = search
             self.bounds.add(form, free, search.times)
         return self.searches[form]
-
-    def _told(self, form: Form) -> Progress | None:
-        tell = self.progress
-        if form == self.bounds.whole or tell is None:
-            return tell
-        return lambda done, total, label: tell(done, total, f"{form_name(form, self.programs)}, {label}")
 
     def _fits(self, form: Form) -> bool:
         return self.bounds.free[form].fits

@@ -55,7 +55,7 @@ def test_a_plan_with_nothing_in_the_way_is_looked_for_on_the_same_mesh(monkeypat
     predicted, chosen = search.outcome.best
     given = chosen.setting, search.limit, predicted, chosen.best
     # Here it is far slower: so dear are collectives that computing waits for nowhere.
-    monkeypatch.setattr("rhino.sharding.crowding._DEAR", 100.0)
+    monkeypatch.setattr("rhino.sharding.crowding._DEARER", 100.0)
     other, plan = cleared(*given, near=10.0)
     assert predicted.step_time_s < other.step_time_s == plan.objective
     assert crowding(chosen.setting.costs, plan.states, other) < crowding(
