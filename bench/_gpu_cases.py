@@ -37,7 +37,7 @@ class Case:
 
 _LARGE = (
     Case("gpt-1.3b", "gpt", "1.3b", 4, {"layers": 8}),
-    Case("gpt-1.3b-hosted", "gpt", "1.3b", 4, {"layers": 8, "scan": True}, limit="8GiB", remat="keep"),
+    Case("gpt-1.3b-hosted", "gpt", "1.3b", 4, {"layers": 8, "scan": True}, limit="8GiB"),
     Case("gpt-350m", "gpt", "350m", 16, {"scan": True, "remat": True}),
     Case("llama2-7b", "llama", "llama2-7b", 2, {"layers": 2, "attention": "cudnn"}),
     Case("llama3-8b", "llama", "llama3-8b", 1, {"layers": 2, "attention": "cudnn", "fused": True}),

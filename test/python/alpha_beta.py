@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from math import inf, prod
+from math import prod
 
 from rhino.errors import RhinoError
 from rhino.machine.collectives import AffineModel, CommModel, Line, envelope, ring_bytes
@@ -60,7 +60,7 @@ class AlphaBeta(AffineModel):
 
 @dataclass(frozen=True, slots=True)
 class Textbook(TimeModel):
-    """Collectives of a mesh by `links`, ops by `work`; nothing overlaps or is combined, what the host gives is free."""
+    """Collectives of a mesh by `links`, ops by `work`; nothing overlaps or is combined, memory is free."""
 
     links: Callable[[tuple[int, ...]], CommModel]
     work: Callable[[Graph], Sequence[float]]
@@ -70,8 +70,8 @@ class Textbook(TimeModel):
         return replace(TimeModel(self.cluster).back_end, sums_merge=True, sums_leave_loops=True, wire_widened=False)
 
     @property
-    def host_bytes_s(self) -> float:
-        return inf
+    def copying(self) -> tuple[float, float]:
+        return 0.0, 0.0
 
     @property
     def window(self) -> float:

@@ -28,13 +28,13 @@ from rhino.dialect.sdy import (
     results_of,
 )
 from rhino.errors import RhinoError
-from rhino.ir import manual
+from rhino.ir import convolutions, manual
 from rhino.ir.collectives import KINDS, Axes
 from rhino.ir.diagnostics import PassError
 from rhino.ir.kernel_calls import RULE, kernel_of, read_rule, rule_of
 from rhino.ir.local_sums import read_local_sums
 from rhino.ir.pins import read_pins
-from rhino.ir.rules import dimension_numbers, offered
+from rhino.ir.rules import offered
 from rhino.ir.trips import trip_count
 from rhino.machine.model import rate_name
 from rhino.program.data import Argument, Graph, Kernel, Loose, Op, Rule, Value
@@ -190,6 +190,8 @@ class _Importer:
             record.ties = tuple(zip(operands, record.results, strict=True))
         elif name in CONTRACTIONS:
             record.where = location_text(op.location)
+            if name == "stablehlo.convolution":
+                record.convolved = convolutions.convolved(op)
         elif name in ("stablehlo.reduce", "stablehlo.scatter"):
             record.tag = ",".join(combiners_of(op))
         elif name == "stablehlo.custom_call":
@@ -340,21 +342,12 @@ class _Importer:
             return 2 * prod(record.rule.factor_sizes)
         if name == "stablehlo.convolution":
             kernel = values[record.operands[1]]
-            numbers = _kernel_output_dim(op)
             # Libraries skip the zeros in a dilated input, such as the gradient of a strided convolution has.
-            dilation = (
-                prod(ir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])) if "lhs_dilation" in op.attributes else 1
-            )
-            return 2 * out * kernel.elements // max(1, kernel.shape[numbers] * dilation)
+            skipped = kernel.shape[convolutions.kernel_output_dim(op)] * convolutions.dilation(op)
+            return 2 * out * kernel.elements // max(1, skipped)
         if name in SOURCES | NESTING | CONSTRAINTS:
             return 0
         return max(out, max((values[v].elements for v in record.operands), default=0))
-
-
-def _kernel_output_dim(op: Any) -> int:
-    """The kernel's output-feature dimension, from `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
-    kernel = dimension_numbers(op).split("x[", 1)[1].split("]", 1)[0]
-    return [part.strip() for part in kernel.split(",")].index("o")
 
 
 def _shape_and_dtype(kind: Any, v: Any) -> tuple[tuple[int, ...], str]:

@@ -7,12 +7,12 @@ Owns what is taken out of a rule when a program is imported. Which reductions de
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from rhino.dialect.reducers import REDUCING, combiners_of, starts_neutral
+from rhino.ir.convolutions import numbers
 from rhino.program.data import Rule
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.partial import combined
@@ -25,8 +25,8 @@ def offered(op: Any, rule: Rule) -> Rule:
     """
     if op.name == "stablehlo.convolution" and _grouped_product(op):
         # XLA: grouped-products-wrong
-        numbers = _numbers(op)
-        groups = {f for d in "oi" for f in rule.operands[1][numbers[1].index(d)]}
+        _, kernel, _ = numbers(op)
+        groups = {f for d in "oi" for f in rule.operands[1][kernel.index(d)]}
         rule = dataclasses.replace(rule, replicate=(*rule.replicate, *sorted(groups - {*rule.replicate})))
     if op.name == "stablehlo.pad":
         # XLA: stretched-pads-end-the-process
@@ -101,7 +101,7 @@ def _windows(op: Any, rule: Rule) -> set[int]:
     A kernel gradient is a convolution with windows as large as the image; Shardy takes their dims for contracted ones.
     Those that are as large and lie on it, once, are: of others XLA (0.10.2) adds up parts that do not belong together.
     """
-    _, kernel, result = _numbers(op)
+    _, kernel, result = numbers(op)
     sizes = op.results[0].type.shape
     moving = [d for d in kernel if d.isdigit() and (sizes[result.index(d)] > 1 or not _covers(op, d))]
     return {f for d in moving for f in rule.operands[1][kernel.index(d)] if f in rule.reduction}
@@ -109,7 +109,7 @@ def _windows(op: Any, rule: Rule) -> set[int]:
 
 def _covers(op: Any, dim: str) -> bool:
     """Whether the window of a spatial dimension is the image: of its size, neither padded, dilated nor reversed."""
-    image, kernel, _ = _numbers(op)
+    image, kernel, _ = numbers(op)
     at = int(dim)
     given = op.attributes
     padding = list(ir.DenseIntElementsAttr(given["padding"])) if "padding" in given else []
@@ -123,7 +123,7 @@ def _grouped_product(op: Any) -> bool:
     """Whether a convolution has groups of features and no window that moves over more than one element."""
     if _count(op, "feature_group_count") == 1:
         return False
-    image, kernel, _ = _numbers(op)
+    image, kernel, _ = numbers(op)
     sizes, windows = op.operands[0].type.shape, op.operands[1].type.shape
     moving = ((sizes[image.index(d)], windows[kernel.index(d)]) for d in kernel if d.isdigit())
     return all(window in (1, size) or size == 1 for size, window in moving)
@@ -136,14 +136,3 @@ def _grouped_batch(op: Any) -> bool:
 
 def _count(op: Any, name: str) -> int:
     return ir.IntegerAttr(op.attributes[name]).value if name in op.attributes else 1
-
-
-def _numbers(op: Any) -> list[list[str]]:
-    """The dimensions of a convolution's image, kernel and result, in order."""
-    return [part.strip(" []").split(", ") for part in re.split("x(?=\\[)|->", dimension_numbers(op))]
-
-
-def dimension_numbers(op: Any) -> str:
-    """Those of a convolution, such as `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
-    text = str(op.attributes["dimension_numbers"])
-    return text[text.index("[") : text.rindex("]") + 1]

@@ -13,9 +13,11 @@ from rhino.machine.model import Cluster
 from rhino.machine.rates import ElementRates, ProductRates
 from rhino.program.data import Graph, Op
 from rhino.program.element_types import dtype_bytes
+from rhino.program.long_sums import is_long
 from rhino.program.operations import CONTRACTIONS, PLACEMENT
 from rhino.program.products import Attention, Factors, MatrixProduct, Parts, attention_of, product_of, slowness
 from rhino.program.traffic import Fusing, Traffic, traffic
+from rhino.program.turned import copied_kernel
 from rhino.program.work import Work
 from rhino.xla import back_end
 
@@ -33,6 +35,7 @@ class HeavyTimes:
       moved: per operand and result its factors, and the seconds of moving it whole once.
       start_s: the least that a kernel takes, and what moving tensors takes besides.
       share: of what products reach alone, what they reach in a step.
+      copied: as `moved`, what is copied before or after, by a kernel of its own.
     """
 
     trips: int
@@ -43,6 +46,7 @@ class HeavyTimes:
     rates: ProductRates | None = None
     multiprocessors: int = 1
     share: float = 1.0
+    copied: tuple[tuple[Factors, float], ...] = ()
 
     def seconds(self, ways: float = 1.0, parts: Parts | None = None) -> float:
         """Seconds of all executions of one device's share.
@@ -51,12 +55,17 @@ class HeavyTimes:
           ways: into how many parts all of it is divided.
           parts: into how many parts what has given factors is divided; by default everything is whole.
         """
-        memory_s = sum(seconds / (parts(factors) if parts else 1.0) for factors, seconds in self.moved)
+
+        def moving(what: tuple[tuple[Factors, float], ...]) -> float:
+            return sum(seconds / (parts(factors) if parts else 1.0) for factors, seconds in what)
+
+        memory_s = moving(self.moved)
+        copied_s = len(self.copied) * self.start_s + moving(self.copied)
         if self.product is not None and self.rates is not None:
             working_s = self.rates.working_s(*self.product.sizes(parts), self.multiprocessors) / self.share
             working_s *= self.product.slower
-            return self.trips * max(self.rates.start_s + working_s, self.start_s + memory_s)
-        return self.trips * (self.start_s + max(self.arithmetic_s / ways, memory_s))
+            return self.trips * (copied_s + max(self.rates.start_s + working_s, self.start_s + memory_s))
+        return self.trips * (copied_s + self.start_s + max(self.arithmetic_s / ways, memory_s))
 
 
 def launch_s(cluster: Cluster) -> float:
@@ -90,13 +99,19 @@ def op_seconds(graph: Graph, cluster: Cluster) -> list[float]:
 def launch_seconds(graph: Graph, cluster: Cluster) -> list[float]:
     """For each op that is no dot, convolution or kernel, seconds of its launches in a step, which no plan divides.
 
-    Each kernel has one (`rhino.program.traffic`).
+    Each kernel has one (`rhino.program.traffic`), and a sum that is long on any number of devices one more.
     """
     launch = launch_s(cluster)
     if not launch:
         return [0.0] * len(graph.ops)
-    starts = device_traffic(graph, cluster).starts
-    return [launch * op.trips if is_light(op) and starts[op.index] else 0.0 for op in graph.ops]
+    starts, in_two = device_traffic(graph, cluster).starts, back_end(cluster.device.xla_target).sums_in_two
+
+    def kernels(op: Op) -> int:
+        if not is_light(op):
+            return 0
+        return starts[op.index] + (in_two and is_long(graph, op, cluster.num_devices))
+
+    return [launch * op.trips * kernels(op) for op in graph.ops]
 
 
 def device_traffic(graph: Graph, cluster: Cluster) -> Traffic:
@@ -127,7 +142,8 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
     A kernel that moves more or less than its operands and results once does so for all of them alike.
     """
     bytes_s = memory_bytes_s(cluster)
-    widened = back_end(cluster.device.xla_target).dots_widened  # XLA: dots-widened
+    made = back_end(cluster.device.xla_target)
+    widened, turns = made.dots_widened, made.kernels_turned and launch_s(cluster) > 0  # XLA: dots-widened
     found = {}
     for op in graph.ops:
         if is_light(op):
@@ -141,10 +157,14 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         slower = [slowly_moved(cluster, v.shape, dtype_bytes(v.dtype)) if op.kernel is None else 1.0 for v in read]
         moved = tuple((f, times * size * n / bytes_s) for f, size, n in zip(factors, sizes, slower, strict=True))
         arithmetic_s = _arithmetic(graph, op, cluster)
-        product = product_of(graph, op)
+        product = product_of(graph, op, wide)
         if product is not None and _is_of_vectors(cluster, product):
             product = None
         found[op.index] = product_times(cluster, product, op.name, op.trips, arithmetic_s, moved)
+        # XLA: kernels-turned
+        if turns and (at := copied_kernel(graph, op)) is not None:
+            copied = ((moved[at][0], 2 * sizes[at] / bytes_s),)
+            found[op.index] = replace(found[op.index], copied=copied)
     return found | _clashing(graph, cluster)
 
 

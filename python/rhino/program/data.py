@@ -138,6 +138,19 @@ class Manual:
         return prod(rule.factor_sizes[f] for _, f in self.taken if f >= 0 and f not in self.free)
 
 
+@dataclass(frozen=True, slots=True)
+class Convolved:
+    """Which convolution an operation is: forward (`of` nothing), or the gradient of the "image" or of the "kernel".
+
+    `features` are the image's, of one group, and `turned` whether the kernel that is read or made has them and the
+    output features in another order than output, positions, features.
+    """
+
+    of: str
+    features: int
+    turned: bool
+
+
 @dataclass(slots=True)
 class Op:
     """One operation. Ops of a region follow their parent in `Graph.ops`, up to the parent's `region_end`.
@@ -167,6 +180,7 @@ class Op:
     kernel: Kernel | None = None
     manual: Manual | None = None
     local: int = -1
+    convolved: Convolved | None = None
 
 
 # Roles of what a step keeps and returns.

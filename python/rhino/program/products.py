@@ -59,12 +59,16 @@ def slowness(shape: Sequence[int], element_bytes: float) -> float:
 
 
 def feature_slowness(features: int, element_bytes: float) -> float:
-    """How many times as long as its sums a convolution over so many features takes."""
+    """How many times as long as its sums a convolution over so many features of an image takes, and its gradients."""
     return _FEW_TIMES if features < _FEW and element_bytes == 2 else 1.0
 
 
-def product_of(graph: Graph, op: Op) -> MatrixProduct | None:
-    """The product that an op is, or a kernel that multiplies as one does; None if it has no rule that says so."""
+def product_of(graph: Graph, op: Op, wide: bool = False) -> MatrixProduct | None:
+    """The product that an op is, or a kernel that multiplies as one does; None if it has no rule that says so.
+
+    Args:
+      wide: whether what is bfloat16 is multiplied as float32.
+    """
     rule, kernel = op.rule, op.kernel
     if (kernel is None and op.name not in CONTRACTIONS) or rule is None or not op.flops or len(op.operands) < 2:
         return None
@@ -83,8 +87,8 @@ def product_of(graph: Graph, op: Op) -> MatrixProduct | None:
     # Rows are what else there is of the result: positions over which a window moves by more than one are in no factor.
     length = elements // max(1, size(batch) * size(columns))
     depth = op.flops / (2 * max(1, elements))
-    convolves = op.name == "stablehlo.convolution" and len(summed) > 0
-    slower = feature_slowness(size(summed), dtype_bytes(dtype)) if convolves else 1.0
+    element_bytes = dtype_bytes("f32" if wide and dtype == "bf16" else dtype)
+    slower = feature_slowness(op.convolved.features, element_bytes) if op.convolved is not None else 1.0
     return MatrixProduct(dtype, size(batch), length, size(columns), depth, (batch, rows, columns, summed), slower)
 
 

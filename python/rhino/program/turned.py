@@ -6,10 +6,12 @@ Owns which those are, whatever the plan, and for how long: `XLA: kernels-turned`
 from __future__ import annotations
 
 from rhino.program.data import Graph, Op, once
+from rhino.program.fusible import is_made_apart
 from rhino.program.fusion import buffers, is_invariant
 
 # A kernel that is read in another order is turned round, or loses a dimension, on the way.
 _VIEWS = ("stablehlo.reverse", "stablehlo.reshape")
+_ROWS = ("stablehlo.slice", "stablehlo.dynamic_slice")
 
 
 @once
@@ -48,6 +50,20 @@ def turned_round(graph: Graph) -> frozenset[int]:
             if readers and all(o.name == "stablehlo.convolution" and o.operands[0] != made for o in readers):
                 found.append(made)
     return frozenset(found)
+
+
+def copied_kernel(graph: Graph, op: Op) -> int | None:
+    """Which tensor a convolution has copied into the library's order, or out of it: its operand 1 or, of a kernel's
+    gradient, its result, -1; None if none. What is converted is written in that order.
+    """
+    if op.convolved is None or not op.convolved.turned:
+        return None
+    if op.convolved.of == "kernel":
+        return -1
+    v = op.operands[1]
+    while (producer := graph.producer(v)) is not None and producer.name in (*_VIEWS, *_ROWS):
+        v = producer.operands[0]
+    return 1 if is_made_apart(graph, v) else None
 
 
 def _kernel(graph: Graph, op: Op) -> tuple[int, bool]:

@@ -1,7 +1,7 @@
 """What collectives take that XLA combines: one start for all of them.
 
 Owns which may be combined, and each one's share of the seconds. `XLA: collectives-combined,
-gathers-combined, threshold-keeps-apart`
+gathers-combined, threshold-keeps-apart, sums-joined`
 """
 
 from __future__ import annotations
@@ -120,3 +120,15 @@ def shared_seconds(comm: CommModel, kind: str, axes: tuple[int, ...], nbytes: fl
     if not 0 < nbytes < together:
         return comm.time(kind, axes, nbytes)
     return comm.time(kind, axes, together) * nbytes / together
+
+
+def joined_seconds(nbytes: float, together: float, copying: tuple[float, float]) -> float:
+    """Seconds of copying what is summed into the operand that several have together, and out of it; 0 if it is alone.
+
+    Args:
+      copying: seconds in which a byte is read or written, and of a kernel's start.
+    """
+    if not 0 < nbytes < together:
+        return 0.0
+    per_byte_s, start_s = copying
+    return 4 * nbytes * per_byte_s + start_s * (1 + nbytes / together)

@@ -17,7 +17,7 @@ from rhino.program.element_types import NARROW_FLOATS
 from rhino.program.memory import Lifetimes, Memory
 from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Factors
-from rhino.sharding.combining import ALONE, Combined, shared_seconds
+from rhino.sharding.combining import ALONE, Combined, joined_seconds, shared_seconds
 from rhino.sharding.filled import Filled
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, shards, stacked
 from rhino.sharding.manual import Inside, parts
@@ -47,12 +47,12 @@ Way = tuple[Layout, Layout, Form, Orders, Odd]
 @dataclass(slots=True)
 class Costs:
     """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `launches[o]` what nothing divides,
-    `heavy[o]` what shares of a dot, convolution or kernel take; `host_bytes_s` the rate at which a device gets its
-    part of the batch from its host; `back_end` is what XLA does on the cluster's target. `names` are the mesh's axes,
-    as pins spell them. The tied transfers `hideable`, and of them those of activations, `beside`, can run beside the
-    share `window` of computing (`rhino.sharding.overlap`); `combines` is of `rhino.sharding.combining`, `apart` of
-    `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`, `starting` of `rhino.machine.host`,
-    `filled` of `rhino.sharding.filled`.
+    `heavy[o]` what shares of a dot, convolution or kernel take; `back_end` is what XLA does on the cluster's target.
+    `names` are the mesh's axes, as pins spell them. The tied transfers `hideable`, and of them those of activations,
+    `beside`, can run beside the share `window` of computing (`rhino.sharding.overlap`); `combines` is of
+    `rhino.sharding.combining`, `apart` of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`, `starting` of
+    `rhino.machine.host`, `filled` of `rhino.sharding.filled`; `copying` are the seconds of a byte that is read or
+    written, as a device does once with its part of the batch, and of a kernel's start.
     """
 
     problem: Problem
@@ -61,7 +61,6 @@ class Costs:
     seconds: Sequence[float]
     launches: Sequence[float] = ()
     heavy: Mapping[int, HeavyTimes] = field(default_factory=dict)
-    host_bytes_s: float = float("inf")
     back_end: BackEnd = field(default_factory=BackEnd)
     names: tuple[str, ...] = ()
     window: float = 0.0
@@ -72,6 +71,7 @@ class Costs:
     apart: Mapping[int, float] = field(default_factory=dict)
     carving: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     starting: tuple[float, float] = (0.0, 0.0)
+    copying: tuple[float, float] = (0.0, 0.0)
     waited: float = 1.0
     filled: Mapping[int, Sequence[Filled]] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
@@ -102,10 +102,9 @@ class Costs:
         model = times.model
         return cls(
             times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.launches, times.heavy,
-            model.host_bytes_s,
             back_end=model.back_end, window=times.window, hideable=times.hideable,
             beside=times.beside, combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
-            carving=times.carving, starting=times.starting, filled=times.filled,
+            carving=times.carving, starting=times.starting, filled=times.filled, copying=model.copying,
         )  # fmt: skip
 
     @property
@@ -142,7 +141,9 @@ class Costs:
     def step_seconds(self, step: RouteStep, combined: Combined = ALONE) -> float:
         """Seconds of one collective, which XLA may combine with others."""
         together = combined.bytes_of(step.nbytes, self.back_end.combined_bytes(step.kind))
-        return shared_seconds(self.comm, step.kind, step.axes, step.nbytes, together)
+        joined = step.kind == "all-reduce" and self.back_end.sums_joined
+        copied_s = joined_seconds(step.nbytes, together, self.copying) if joined else 0.0
+        return shared_seconds(self.comm, step.kind, step.axes, step.nbytes, together) + copied_s
 
     def route(self, v: int, source: Layout, target: Layout, form: Form = "dot", orders: Orders = FREE) -> Route:
         """The way of a conversion of a value, for one byte."""
@@ -243,7 +244,7 @@ class Costs:
             works = self.works[k] = [(ways_of(node, self.sizes, mask), work) for mask, work in self._masks(k).items()]
         for ways, work in works:
             total += work / product_of(ways, states)
-        return total + self.arguments.batch_bytes(k, states) / self.host_bytes_s, sent_s
+        return total + self.arguments.batch_bytes(k, states) * self.copying[0], sent_s
 
     def _filled(self, k: int, states: States) -> float:
         """Of what one member of class k makes for itself: its own part of each."""

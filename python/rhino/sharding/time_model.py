@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
 from rhino.machine.host import starting_seconds
-from rhino.machine.roofline import HeavyTimes, heavy_times, launch_seconds, op_seconds
+from rhino.machine.roofline import HeavyTimes, heavy_times, launch_s, launch_seconds, memory_bytes_s, op_seconds
 from rhino.program.data import Graph
 from rhino.sharding.carved import carving_seconds
 from rhino.sharding.combining import Combined, combinable, made_together
@@ -23,9 +23,6 @@ from rhino.sharding.overlap import WINDOW, beside_transfers, hideable_transfers,
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import BackEnd, back_end
-
-# PCIe 4.0 x16 as common copy benchmarks find it; it only says that a smaller part of the batch is better.
-_HOST_BYTES_S = 2.5e10
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +40,9 @@ class TimeModel:
         return back_end(self.cluster.device.xla_target)
 
     @property
-    def host_bytes_s(self) -> float:
-        """Bytes per second at which a device gets its part of the batch from its host."""
-        return _HOST_BYTES_S
+    def copying(self) -> tuple[float, float]:
+        """Seconds in which a device reads or writes a byte of its memory, and of a kernel's start."""
+        return 1 / memory_bytes_s(self.cluster), launch_s(self.cluster)
 
     @property
     def window(self) -> float:

@@ -62,6 +62,8 @@ class BackEnd:
       kernels_turned: convolutions read kernels with the output features outermost.
       maxima_fused: dots of 16 bits take maxima with a constant, of what they read, themselves.
       siblings_merged: what goes over the same elements is one kernel, with several results.
+      sums_in_two: a long sum is two kernels.
+      sums_joined: all-reduces that become one copy what they sum into one operand, and out of it.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
       gathers_combined: independent all-gathers, and reduce-scatters, become one, as all-reduces do everywhere.
       options: what Rhino tells XLA, unless the caller says otherwise.
@@ -84,6 +86,8 @@ class BackEnd:
     kernels_turned: bool = True
     maxima_fused: bool = True
     siblings_merged: bool = True
+    sums_in_two: bool = True
+    sums_joined: bool = True
     refuses_algorithms: bool = False
     gathers_combined: bool = True
     options: Mapping[str, int] = field(default_factory=lambda: _GPU_OPTIONS, hash=False)
@@ -115,6 +119,8 @@ _CPU = BackEnd(
     kernels_turned=False,
     maxima_fused=False,
     siblings_merged=False,
+    sums_in_two=False,
+    sums_joined=False,
     options=MappingProxyType({}),
 )
 _GPU = BackEnd()

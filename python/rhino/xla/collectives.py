@@ -211,6 +211,18 @@ COLLECTIVES = (
         where=TARGETS,
     ),
     Behaviour(
+        "sums-joined",
+        "All-reduces that become one have one operand, to which what they sum is copied, and from which each result is "
+        "copied out.",
+        "AllReduceContiguous",
+        probe=Probe(
+            program(f"{_FOUR} -> {M} @[-, -], {M} @[-, -]", f"{_TWO_SUMS}return %0, %1 : {M}, {M}"),
+            lambda c: len(re.findall(r" = f32\[(?:8192|4096)\]\S* (?:concatenate|slice)\(", c.hlo_text())) == 3,
+        ),
+        field="sums_joined",
+        where=TARGETS,
+    ),
+    Behaviour(
         "gathers-combined",
         "Independent all-gathers, and reduce-scatters, become one as well.",
         "AllGatherCombiner, ReduceScatterCombiner",

@@ -14,6 +14,7 @@ ZERO = "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
 _H = "tensor<1024x1024xbf16>"
 _HUGE = "tensor<4096x4096xf32>"
 R = "tensor<1024xf32>"
+_LONG = "tensor<4097x256xf32>"
 _TALL, _FLAT, _CUBE = "tensor<4x256x128xf32>", "tensor<4x128x256xf32>", "tensor<4x256x256xf32>"
 _ROWS = "tensor<4x256xf32>"
 
@@ -178,6 +179,24 @@ KERNELS = (
             lambda c: len(kernels(c)) == 1,
         ),
         field="siblings_merged",
+        where=TARGETS,
+    ),
+    Behaviour(
+        "long-sums-in-two",
+        "A reduction of more than 4,096 rows, or of more than 16,384 elements that lie beside each other, is two "
+        "kernels: of parts, and of what these come to.",
+        "TreeReductionRewriter",
+        probe=Probe(
+            program(
+                f"%a: {_LONG} @[-, -] -> tensor<256xf32> @[-]",
+                f"""{ZERO}%0 = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [0]
+                  : ({_LONG}, tensor<f32>) -> tensor<256xf32>
+                return %0 : tensor<256xf32>""",
+                ONE,
+            ),
+            lambda c: len(kernels(c)) == 2,
+        ),
+        field="sums_in_two",
         where=TARGETS,
     ),
     Behaviour(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -222,9 +223,9 @@ def test_rows_of_a_convolution_are_all_positions_of_its_result(stride: int, posi
     """Also where the window moves by more than one, and positions are in no factor of the rule."""
 
     def convolve(x: jax.Array, k: jax.Array) -> jax.Array:
-        return jax.lax.conv_general_dilated(x, k, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jax.lax.conv_general_dilated(x, k, (stride, stride), "SAME", dimension_numbers=("NHWC", "OHWI", "NHWC"))
 
-    graph = graph_of(convolve, spec(10, 64, 64, 128), spec(3, 3, 128, 256))
+    graph = graph_of(convolve, spec(10, 64, 64, 128), spec(256, 3, 3, 128))
     depth, tiles = 9 * 128, 10 * positions / 64 * 256 / 64
     assert share(graph, (2,))[0] == pytest.approx(5e-6 + tiles / 10 * (1e-6 + depth * 1e-8) + depth * 1e-9)
 
@@ -258,3 +259,27 @@ def test_a_launch_is_paid_by_each_kernel_and_divided_by_no_plan() -> None:
 def test_a_launch_in_a_loop_is_paid_every_trip() -> None:
     graph = graph_of(lambda x: jax.lax.fori_loop(0, 7, lambda _, v: jnp.tanh(v), x), spec(512, 512))
     assert sum(launch_seconds(graph, GPU)) >= 7 * 3e-6
+
+
+def test_a_long_sum_launches_another_kernel() -> None:
+    graph = graph_of(lambda x: jnp.sum(x, axis=0), spec(4 * 4096 + 1, 256))
+    assert sum(launch_seconds(graph, GPU)) == pytest.approx(2 * 3e-6)
+    # On more devices none has a long part.
+    more = replace(GPU, devices_per_host=8, levels=(replace(GPU.levels[0], size=8),))
+    assert (GPU.num_devices, more.num_devices) == (4, 8)
+    assert sum(launch_seconds(graph, more)) == pytest.approx(3e-6)
+
+
+def test_a_kernel_in_another_order_is_copied_and_its_gradient_too() -> None:
+    def convolve(order: str, k: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", order, "NHWC"))
+
+    image, kernel, theirs = spec(8, 32, 32, 64), spec(3, 3, 64, 128), spec(128, 3, 3, 64)
+    bytes_s = 2 * 3 * 3 * 64 * 128 * 4 / 1e12
+    step = jax.grad(lambda k, x, order: convolve(order, k, x).sum())
+    for function in (lambda k, x, order: convolve(order, k, x), step):
+        here = graph_of(partial(function, order="HWIO"), kernel, image)
+        there = graph_of(partial(function, order="OHWI"), theirs, image)
+        ours, libraries = (seconds(graph, "convolution", GPU) for graph in (here, there))
+        assert ours - libraries == pytest.approx(3e-6 + bytes_s)
+        assert seconds(here, "convolution") == seconds(there, "convolution")  # on a CPU

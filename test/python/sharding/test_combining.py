@@ -13,11 +13,14 @@ from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
 from rhino.sharding import Options, plan_sharding
-from rhino.sharding.combining import combinable, made_together, shared_seconds
+from rhino.sharding.combining import Combined, combinable, joined_seconds, made_together, shared_seconds
 from rhino.sharding.cones import build_problem
+from rhino.sharding.costs import Costs
 from rhino.sharding.estimate import collectives
+from rhino.sharding.layout import RouteStep
 from rhino.sharding.overlap import stored_transfers
 from rhino.sharding.symmetry import tie_repeats
+from rhino.sharding.time_model import ProgramTimes, TimeModel
 from rhino.xla import back_end
 
 MIB = 2**20
@@ -31,6 +34,25 @@ def test_parts_of_a_collective_take_what_it_takes(nbytes: int, rest: int) -> Non
     # A start is shared, and nothing else: no part is dearer than by itself, none sends faster than the whole.
     assert shares[0] <= comm.time("all-reduce", (0,), nbytes) * (1 + 1e-12)
     assert shared_seconds(comm, "all-reduce", (0,), nbytes, float(nbytes)) == comm.time("all-reduce", (0,), nbytes)
+
+
+def test_what_is_combined_is_copied_together_and_out_again() -> None:
+    copying = (2.0, 10.0)
+    # One kernel for both, and one for each.
+    assert joined_seconds(30.0, 100.0, copying) + joined_seconds(70.0, 100.0, copying) == 4 * 100 * 2 + 3 * 10
+    assert joined_seconds(100.0, 100.0, copying) == joined_seconds(0.0, 100.0, copying) == 0
+
+
+@pytest.mark.parametrize(("cluster", "kind", "copied"), [
+    ("dgx-h100", "all-reduce", True), ("dgx-h100", "all-gather", False), ("cpu:8", "all-reduce", False)
+])  # fmt: skip
+def test_all_reduces_on_gpus_pay_for_it(cluster: str, kind: str, copied: bool) -> None:
+    graph = graph_of(jnp.tanh, spec(8, 8))
+    problem = build_problem(graph)
+    times = ProgramTimes.of(problem, tie_repeats(problem), TimeModel(Cluster.load(cluster)))
+    costs, step = Costs.on(times, (8,)), RouteStep(kind, (0,), 1000.0)
+    found = costs.step_seconds(step, Combined(4.0)) - shared_seconds(costs.comm, kind, (0,), 1000.0, 4000.0)
+    assert found == pytest.approx(joined_seconds(1000.0, 4000.0, costs.copying) if copied else 0.0)
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,8 @@ class _Rescaling:
         return replace(fewer, values=values, ops=ops)
 
     def op(self, a: Op, b: Op, values: Sequence[Value]) -> Op:
-        if (a.name, a.operands, a.results, a.parent, a.region_end, a.ties, a.tag) != (
-            b.name, b.operands, b.results, b.parent, b.region_end, b.ties, b.tag,
+        if (a.name, a.operands, a.results, a.parent, a.region_end, a.ties, a.tag, a.convolved) != (
+            b.name, b.operands, b.results, b.parent, b.region_end, b.ties, b.tag, b.convolved,
         ):  # fmt: skip
             raise _UnlikeError
         if a.manual is not None or b.manual is not None:
@@ -128,6 +128,7 @@ class _Rescaling:
         return Op(
             a.index, a.name, a.operands, a.results, self.rule(a.rule, b.rule), flops, self.size(a.trips, b.trips),
             a.parent, a.region_end, a.ties, a.where, a.tag, self.size(a.iterations, b.iterations),
+            convolved=a.convolved,
         )  # fmt: skip
 
     def value(self, a: Value, b: Value) -> Value:
