@@ -26,11 +26,11 @@ module @one_axis {
   sdy.mesh @mesh = <["x"=8]>
   func.func @main(%w: tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>, rhino.role = "param", tf.aliasing_output = 0 : i32},
                   %m: tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>, rhino.role = "opt_state", tf.aliasing_output = 1 : i32},
-                  %x: tensor<4096x4096xf32> {rhino.role = "batch"}, %y: tensor<4096x4096xf32> {rhino.role = "batch"})
+                  %x: tensor<16384x4096xf32> {rhino.role = "batch"}, %y: tensor<16384x4096xf32> {rhino.role = "batch"})
       -> (tensor<4096x4096xf32>, tensor<4096x4096xf32>) {
-    %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
-    %e = stablehlo.subtract %p, %y : tensor<4096x4096xf32>
-    %g = stablehlo.dot_general %x, %e, contracting_dims = [0] x [0] : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
+    %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<16384x4096xf32>, tensor<4096x4096xf32>) -> tensor<16384x4096xf32>
+    %e = stablehlo.subtract %p, %y : tensor<16384x4096xf32>
+    %g = stablehlo.dot_general %x, %e, contracting_dims = [0] x [0] : (tensor<16384x4096xf32>, tensor<16384x4096xf32>) -> tensor<4096x4096xf32>
     %nm = stablehlo.add %m, %g : tensor<4096x4096xf32>
     %s = stablehlo.tanh %nm : tensor<4096x4096xf32>
     %nw = stablehlo.subtract %w, %s : tensor<4096x4096xf32>
@@ -53,11 +53,11 @@ module @two_axes {
   sdy.mesh @mesh = <["x"=2, "y"=4]>
   func.func @main(%w: tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>, rhino.role = "param", tf.aliasing_output = 0 : i32},
                   %m: tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>, rhino.role = "opt_state", tf.aliasing_output = 1 : i32},
-                  %x: tensor<4096x4096xf32> {rhino.role = "batch"}, %y: tensor<4096x4096xf32> {rhino.role = "batch"})
+                  %x: tensor<16384x4096xf32> {rhino.role = "batch"}, %y: tensor<16384x4096xf32> {rhino.role = "batch"})
       -> (tensor<4096x4096xf32>, tensor<4096x4096xf32>) {
-    %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
-    %e = stablehlo.subtract %p, %y : tensor<4096x4096xf32>
-    %g = stablehlo.dot_general %x, %e, contracting_dims = [0] x [0] : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
+    %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<16384x4096xf32>, tensor<4096x4096xf32>) -> tensor<16384x4096xf32>
+    %e = stablehlo.subtract %p, %y : tensor<16384x4096xf32>
+    %g = stablehlo.dot_general %x, %e, contracting_dims = [0] x [0] : (tensor<16384x4096xf32>, tensor<16384x4096xf32>) -> tensor<4096x4096xf32>
     %nm = stablehlo.add %m, %g : tensor<4096x4096xf32>
     %s = stablehlo.tanh %nm : tensor<4096x4096xf32>
     %nw = stablehlo.subtract %w, %s : tensor<4096x4096xf32>

@@ -73,6 +73,9 @@ class Textbook(TimeModel):
     def copying(self) -> tuple[float, float]:
         return 0.0, 0.0
 
+    def batch_byte_s(self, graph: Graph, perfect_s: float) -> float:
+        return 0.0
+
     @property
     def window(self) -> float:
         return 0.0

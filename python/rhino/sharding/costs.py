@@ -52,7 +52,7 @@ class Costs:
     `beside`, can run beside the share `window` of computing (`rhino.sharding.overlap`); `combines` is of
     `rhino.sharding.combining`, `apart` of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`, `starting` of
     `rhino.machine.host`, `filled` of `rhino.sharding.filled`; `copying` are the seconds of a byte that is read or
-    written, as a device does once with its part of the batch, and of a kernel's start.
+    written, and of a kernel's start; `batch_byte_s` is of `rhino.sharding.time_model`.
     """
 
     problem: Problem
@@ -72,6 +72,7 @@ class Costs:
     carving: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     starting: tuple[float, float] = (0.0, 0.0)
     copying: tuple[float, float] = (0.0, 0.0)
+    batch_byte_s: float = 0.0
     waited: float = 1.0
     filled: Mapping[int, Sequence[Filled]] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class Costs:
             back_end=model.back_end, window=times.window, hideable=times.hideable,
             beside=times.beside, combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
             carving=times.carving, starting=times.starting, filled=times.filled, copying=model.copying,
+            batch_byte_s=times.batch_byte_s,
         )  # fmt: skip
 
     @property
@@ -244,7 +246,7 @@ class Costs:
             works = self.works[k] = [(ways_of(node, self.sizes, mask), work) for mask, work in self._masks(k).items()]
         for ways, work in works:
             total += work / product_of(ways, states)
-        return total + self.arguments.batch_bytes(k, states) * self.copying[0], sent_s
+        return total + self.arguments.batch_bytes(k, states) * self.batch_byte_s, sent_s
 
     def _filled(self, k: int, states: States) -> float:
         """Of what one member of class k makes for itself: its own part of each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import prod
 
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
@@ -31,9 +32,10 @@ class StoredArguments:
         return found
 
     def batch_bytes(self, k: int, states: tuple[int, ...]) -> float:
-        """Bytes of the batch that one member of class k has a device store."""
-        held, arguments = self._in(k), self._problem.graph.arguments
-        return sum(self._bytes(a, states) for a in held if arguments[a].role == "batch") if held else 0.0
+        """Bytes of the batch that one member of class k has a device store, over what an equal part for each is."""
+        arguments, values, devices = self._problem.graph.arguments, self._problem.graph.values, prod(self._sizes)
+        held = [a for a in self._in(k) if arguments[a].role == "batch"]
+        return sum(self._bytes(a, states) - values[arguments[a].value].nbytes / devices for a in held)
 
     def _in(self, k: int) -> Sequence[int]:
         return self._of.get(self._quotient.nodes[k], ())

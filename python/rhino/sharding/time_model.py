@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from rhino.machine import Cluster
 from rhino.machine.collectives import CommModel, RingModel
 from rhino.machine.host import starting_seconds
-from rhino.machine.roofline import HeavyTimes, heavy_times, launch_s, launch_seconds, memory_bytes_s, op_seconds
+from rhino.machine.roofline import (
+    HeavyTimes,
+    heavy_times,
+    launch_s,
+    launch_seconds,
+    memory_bytes_s,
+    op_seconds,
+    perfect_s,
+)
 from rhino.program.data import Graph
 from rhino.sharding.carved import carving_seconds
 from rhino.sharding.combining import Combined, combinable, made_together
@@ -23,6 +31,9 @@ from rhino.sharding.overlap import WINDOW, beside_transfers, hideable_transfers,
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import BackEnd, back_end
+
+# PCIe 4.0 x16 as common copy benchmarks find it, and the share of a step that a batch is worth which takes less.
+_HOST_BYTES_S, _WORTH = 2.5e10, 5e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,15 @@ class TimeModel:
         """Whether collectives that XLA combines cost one start (`rhino.sharding.combining`), or each its own."""
         return True
 
+    def batch_byte_s(self, graph: Graph, perfect_s: float) -> float:
+        """Seconds that a byte of the batch counts for on a device that has more of it than an equal part.
+
+        Hosts bring the next batch while a step runs: where all of it takes no longer than the step, which is at least
+        `perfect_s`, it is worth little, as of plans about as fast one that splits it is what a user expects.
+        """
+        whole_s = sum(graph.values[a.value].nbytes for a in graph.arguments if a.role == "batch") / _HOST_BYTES_S
+        return min(1.0, _WORTH * perfect_s / whole_s if 0 < whole_s < perfect_s else 1.0) / _HOST_BYTES_S
+
     def seconds(self, graph: Graph) -> Sequence[float]:
         """Per op, its undivided compute seconds in a step, launches of what is no dot, convolution or kernel apart."""
         return op_seconds(graph, self.cluster)
@@ -82,7 +102,8 @@ class ProgramTimes:
     `seconds`, `launches`, `heavy` and `starting` are the model's; the tied transfers `hideable`, and of them those of
     activations, `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides`
     are of manual computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`;
-    `window` is the share of computing that hideable ones can run beside, `filled` is of `rhino.sharding.filled`.
+    `window` is the share of computing that hideable ones can run beside, `filled` is of `rhino.sharding.filled`, and
+    `batch_byte_s` the model's.
     """
 
     problem: Problem
@@ -100,6 +121,7 @@ class ProgramTimes:
     window: float
     starting: tuple[float, float]
     filled: Mapping[int, Sequence[Filled]]
+    batch_byte_s: float
 
     @classmethod
     def of(cls, problem: Problem, quotient: Quotient, model: TimeModel) -> ProgramTimes:
@@ -120,4 +142,5 @@ class ProgramTimes:
             hideable, beside, combines, insides(graph, cluster), apart_seconds(graph, cluster),
             carving_seconds(problem, quotient, cluster), min(model.window, most) if hideable else 0.0,
             model.starting(graph), filled(problem, quotient, seconds, launches),
+            model.batch_byte_s(graph, perfect_s(seconds, launches, cluster.num_devices)),
         )  # fmt: skip

@@ -24,7 +24,7 @@ from rhino.sharding import Options, plan_sharding
 LAYERS, WIDTH, BATCH, LENGTH = 4, 16, 16, 8
 # Computing is slow, so that all of it is divided.
 HOST = Cluster(
-    "host", 1, 8, Device("slow", "h100", {"f32": 1e8, "bf16": 1e8}, 2**30, 1e9), (Level("link", 8, 1e12, 1e-7),)
+    "host", 1, 8, Device("slow", "h100", {"f32": 1e8, "bf16": 1e8}, 2**30, 1e11), (Level("link", 8, 1e12, 1e-7),)
 )
 Dims = tuple[tuple[str, ...], ...]
 

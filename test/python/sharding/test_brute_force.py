@@ -246,7 +246,7 @@ def test_data_and_parameters_of_one_shape_are_not_tied() -> None:
     pair = [build.argument(16, 16, role=role) for role in ("batch", "param")]
     graph = build.finish(*(build.same("tanh", v) for v in pair))
     tied, plain = (
-        replace(costs_of(graph, line(4), seconds_of(graph, 1.0), tie), copying=(1.0, 0.0)) for tie in (True, False)
+        replace(costs_of(graph, line(4), seconds_of(graph, 1.0), tie), batch_byte_s=1.0) for tie in (True, False)
     )
     states = [(1,)] * len(tied.quotient.counts)
     assert total(tied, states) == pytest.approx(total(plain, spread(tied, states)))

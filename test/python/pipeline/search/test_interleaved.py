@@ -62,7 +62,7 @@ def test_no_schedule_that_one_can_ask_for_is_better(
     where = Cluster.load(cluster)
     found = best(step, where, mesh=mesh)
     for name in SCHEDULES:
-        assert found.step_time_s <= 1.01 * best(step, where, mesh=mesh, schedule=name).step_time_s, name
+        assert found.step_time_s <= 1.02 * best(step, where, mesh=mesh, schedule=name).step_time_s, name
 
 
 def test_what_is_asked_for_is_given(step: SplitPrograms) -> None:
