@@ -1,9 +1,12 @@
 """Kernels of convolutions that XLA keeps in an order of its own, beside the program's.
 
-Owns which those are, whatever the plan, and for how long: `XLA: kernels-turned`. Knows no mesh and no costs.
+Owns which those are, whatever the plan, for how long, and which tensor is copied for that: `XLA: kernels-turned`. Knows no
+mesh and no costs.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from rhino.program.data import Graph, Op, once
 from rhino.program.fusible import is_made_apart
@@ -60,10 +63,14 @@ def copied_kernel(graph: Graph, op: Op) -> int | None:
         return None
     if op.convolved.of == "kernel":
         return -1
-    v = op.operands[1]
-    while (producer := graph.producer(v)) is not None and producer.name in (*_VIEWS, *_ROWS):
+    return 1 if is_made_apart(graph, _behind(graph, op.operands[1], (*_VIEWS, *_ROWS))) else None
+
+
+def _behind(graph: Graph, v: int, names: Collection[str]) -> int:
+    """What a value is made of by operations of these names alone."""
+    while (producer := graph.producer(v)) is not None and producer.name in names:
         v = producer.operands[0]
-    return 1 if is_made_apart(graph, v) else None
+    return v
 
 
 def _kernel(graph: Graph, op: Op) -> tuple[int, bool]:
@@ -71,9 +78,7 @@ def _kernel(graph: Graph, op: Op) -> tuple[int, bool]:
     v, is_round = op.operands[1], False
     while (producer := graph.producer(v)) is not None and producer.name in _VIEWS:
         v, is_round = producer.operands[0], is_round or producer.name == "stablehlo.reverse"
-    of_layer = v
-    while (producer := graph.producer(of_layer)) is not None and producer.name in (*_VIEWS, "stablehlo.convert"):
-        of_layer = producer.operands[0]
+    producer = graph.producer(_behind(graph, v, (*_VIEWS, "stablehlo.convert")))
     if producer is not None and producer.name == "stablehlo.dynamic_slice" and _is_unchanged(graph, producer):
         return producer.operands[0], is_round
     return (v, is_round) if graph.values[v].producer < 0 else (-1, is_round)
@@ -87,16 +92,17 @@ def _is_unchanged(graph: Graph, op: Op) -> bool:
 
 def _is_kept_twice(graph: Graph, op: Op, is_round: bool) -> bool:
     """Whether a convolution reads its kernel in an order that it does not have."""
+    if not is_round:
+        return op.convolved is not None and op.convolved.turned
     assert op.rule is not None
     shape, dims = graph.values[op.operands[1]].shape, op.rule.operands[1]
     images, made = ({f for dim in tensor for f in dim} for tensor in (op.rule.operands[0], op.rule.results[0]))
     features = [dim[0] if dim else -1 for dim in dims]
     roles = ["input" if f in images else "output" if f in made else "position" for f in features]
-    if is_round and all(n == 1 for n, role in zip(shape, roles, strict=True) if role == "position"):
+    if all(n == 1 for n, role in zip(shape, roles, strict=True) if role == "position"):
         return False
-    # One that is turned round makes of the output features what others read.
-    outermost = next((role for n, role in zip(shape, roles, strict=True) if n > 1), "output")
-    return outermost != ("input" if is_round else "output")
+    # It makes of the output features what others read.
+    return next((role for n, role in zip(shape, roles, strict=True) if n > 1), "output") != "input"
 
 
 def _span(graph: Graph, op: Op) -> tuple[int, int]:

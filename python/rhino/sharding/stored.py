@@ -33,9 +33,9 @@ class StoredArguments:
 
     def batch_bytes(self, k: int, states: tuple[int, ...]) -> float:
         """Bytes of the batch that one member of class k has a device store, over what an equal part for each is."""
-        arguments, values, devices = self._problem.graph.arguments, self._problem.graph.values, prod(self._sizes)
-        held = [a for a in self._in(k) if arguments[a].role == "batch"]
-        return sum(self._bytes(a, states) - values[arguments[a].value].nbytes / devices for a in held)
+        graph, devices = self._problem.graph, prod(self._sizes)
+        batch = [a for a in self._in(k) if graph.arguments[a].role == "batch"]
+        return sum(self._bytes(a, states) - graph.values[graph.arguments[a].value].nbytes / devices for a in batch)
 
     def _in(self, k: int) -> Sequence[int]:
         return self._of.get(self._quotient.nodes[k], ())

@@ -140,3 +140,11 @@ def test_a_kernel_in_parts_is_turned_in_parts(mesh: tuple[int, int]) -> None:
     _, sent = compiled(module, graph, solution)
     # Before, whole kernels were gathered to be turned round, which the plan knew nothing of.
     assert sent["all-gather"] == solution.predicted.comm_bytes["all-gather"]
+
+
+def test_torchs_order_is_not_the_librarys() -> None:
+    """Output features are outermost there, too, but the image's are not innermost; of one position it is the same."""
+    order = ("NCHW", "OIHW", "NCHW")
+    for positions, first in ((3, ("convolution", "convolution")), (1, None)):
+        found = spans(graph_of([spec(64, 64, positions, positions)] * 2, spec(8, 64, 14, 14), order))
+        assert found.get(0) == first

@@ -5,7 +5,6 @@ Owns the reading only: regions, constants that are zero, what reductions combine
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -14,6 +13,7 @@ from rhino.dialect import functions
 from rhino.dialect.callbacks import is_callback
 from rhino.dialect.constants import is_zeros
 from rhino.dialect.reducers import REDUCING, combiners_of, starts_neutral
+from rhino.ir.convolutions import numbers
 from rhino.microbatch import BatchFacts, Region
 from rhino.program.data import Graph
 from rhino.program.operations import NESTING
@@ -98,11 +98,9 @@ def _edges(op: Any) -> tuple[tuple[int, int] | None, ...]:
 
 def _grouped(op: Any) -> tuple[int, ...]:
     """The dimensions of the first operand that feature groups or batch groups divide."""
-    text = str(op.attributes["dimension_numbers"])
-    match = re.search(r"\[([^\]]*)\]x", text)
-    numbers = [part.strip() for part in match[1].split(",")] if match else []
+    image, _, _ = numbers(op)
     found = []
     for attribute, label in (("feature_group_count", "f"), ("batch_group_count", "b")):
         if attribute in op.attributes and ir.IntegerAttr(op.attributes[attribute]).value > 1:
-            found.append(numbers.index(label))
+            found.append(image.index(label))
     return tuple(found)
