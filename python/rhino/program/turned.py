@@ -1,7 +1,7 @@
 """Kernels of convolutions that XLA keeps in an order of its own, beside the program's.
 
-Owns which those are, whatever the plan, for how long, and which tensor is copied for that: `XLA: kernels-turned`. Knows no
-mesh and no costs.
+Owns which those are, whatever the plan, for how long, and which tensor is copied for that: `XLA: kernels-turned`.
+Knows no mesh and no costs.
 """
 
 from __future__ import annotations
