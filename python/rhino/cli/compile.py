@@ -21,6 +21,7 @@ from rhino.request import COMPILE_OPTIONS, PLAIN, CompileRequest
 if TYPE_CHECKING:
     from rhino.compile.executable import Executable
     from rhino.compile.timeline import Timeline
+    from rhino.ir.other_trips import OtherTrips
     from rhino.machine import Cluster
 
 
@@ -106,8 +107,7 @@ def run(args: argparse.Namespace) -> int:
     # Standard output belongs to one reader: a machine when JSON, HLO or a trace goes there.
     if not args.quiet and not printed:
         _print(executable)
-        if executable.summed_later:
-            print("gradients that loops make are summed over devices a trip later, as by rhino-sum-later\n")
+        _print_trips(executable.other_trips)
         if timeline is not None and cluster is not None:
             _print_timeline(timeline, cluster)
     return 0
@@ -168,6 +168,18 @@ def _fragments(args: argparse.Namespace, source: str | bytes, how: CompileReques
     if not args.quiet and args.json != "-":
         show(executable)
     return 0
+
+
+def _print_trips(trips: OtherTrips) -> None:
+    """Says what loops do in other trips."""
+    if trips.sums_later:
+        print("gradients that loops make are summed over devices a trip later, as by rhino-sum-later")
+    if trips.gathers_earlier != "none":
+        which = "parameters" if trips.gathers_earlier == "all" else "parameters that a trip reads first"
+        how = "" if trips.gathers_earlier == "all" else "=first"
+        print(f"{which} are gathered a trip of the loop earlier, as by rhino-gather-earlier{how}")
+    if trips:
+        print()
 
 
 def _print(executable: Executable) -> None:

@@ -21,10 +21,11 @@ from rhino.compile.devices import target_devices
 from rhino.compile.memory_analysis import MemoryAnalysis
 from rhino.compile.module import MainSignature, read, refuse_callbacks
 from rhino.compile.overlap import PROFILE, Compiler, overlapped
-from rhino.compile.prepare import prepare, prepare_later
+from rhino.compile.prepare import prepare, prepare_changed
 from rhino.compile.target import DEVICELESS, check_target
 from rhino.compile.timeline import Timeline, read_timeline
 from rhino.errors import RhinoError, first_line
+from rhino.ir.other_trips import IN_PLACE, OtherTrips
 from rhino.machine import Cluster
 from rhino.program.element_types import type_text
 from rhino.request import PLAIN, CompileKeywords, CompileRequest
@@ -38,7 +39,8 @@ class Executable:
       target: "cpu", "cuda" or the name of a deviceless GPU.
       devices: number of devices it was compiled for.
       seconds: wall time XLA took to compile.
-      summed_later: whether gradients that loops make are summed over devices a trip later (rhino-sum-later).
+      other_trips: whether gradients that loops make are summed over devices a trip later (rhino-sum-later), and which
+        parameters they gather a trip earlier (rhino-gather-earlier).
       compiled: jax's own handle, for what is not wrapped here (cost_analysis, input_shardings, serialization).
     """
 
@@ -55,7 +57,7 @@ class Executable:
         self.devices = signature.devices
         self.seconds = seconds
         self.compiled = compiled
-        self.summed_later = False
+        self.other_trips = IN_PLACE
         self._signature = signature
         self._is_wide = _jax.has_wide_types(signature)
         self._bytecode = bytecode
@@ -102,7 +104,8 @@ class Executable:
             "devices": self.devices,
             **dataclasses.asdict(self._memory),
             "collectives": [collective.to_json() for collective in self._collectives],
-            "summed_later": self.summed_later,
+            "summed_later": self.other_trips.sums_later,
+            "gathered_earlier": self.other_trips.gathers_earlier,
             "seconds": self.seconds,
         }
 
@@ -134,11 +137,11 @@ class Executable:
         compiled = _jax.move_compiled(self.compiled, lowered)
         if compiled is None:
             again = _compile_once(lowered, self.target, self._signature, self._options, self._bytecode)
-            again.summed_later = self.summed_later
+            again.other_trips = self.other_trips
             return again
         moved = Executable(self.target, self._signature, time.perf_counter() - start, compiled, self._bytecode)
         # What was loaded cannot always say what it is; it is the same program.
-        moved.__dict__.update(_memory=self._memory, _hlo=self._hlo, summed_later=self.summed_later)
+        moved.__dict__.update(_memory=self._memory, _hlo=self._hlo, other_trips=self.other_trips)
         return moved
 
     @cached_property
@@ -213,8 +216,8 @@ def compile_as(
     there = target_devices(target, signature.devices, hosts or signature.hosts)
     refuse_callbacks(bytecode)
     lowered = _jax.lower_signature(signature, there)
-    later = partial(prepare_later, module, _algorithms(target))
-    return _compile(_jax.swap_module(lowered, bytecode), target, signature, how, bytecode, later)
+    changed = partial(prepare_changed, module, algorithms=_algorithms(target))
+    return _compile(_jax.swap_module(lowered, bytecode), target, signature, how, bytecode, changed)
 
 
 def prepare_for(module: str | bytes, target: str) -> tuple[MainSignature, bytes]:
@@ -272,8 +275,8 @@ def compile_lowered(
     _check_same(read(_jax.lowered_module(lowered)), signature)
     if target is None:
         target = "cpu" if _jax.lowered_devices(lowered)[0].platform == "cpu" else "cuda"
-    later = partial(prepare_later, module)
-    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, how, later=later)
+    changed = partial(prepare_changed, module)
+    return _compile(_jax.swap_module(lowered, bytecode), check_target(target), signature, how, changed=changed)
 
 
 def _compile(
@@ -282,9 +285,9 @@ def _compile(
     signature: MainSignature,
     how: CompileRequest,
     bytecode: bytes | None = None,
-    later: Callable[[], bytes | None] | None = None,
+    changed: Callable[[OtherTrips], tuple[OtherTrips, bytes]] | None = None,
 ) -> Executable:
-    """Compiles a program as asked; `later` makes that whose gradients are summed later, if any can be."""
+    """Compiles a program as asked; `changed` makes one whose loops do things in other trips."""
     times = how.times
     if times is None or not back_end(target).asynchronous or signature.devices == 1:
         return _compile_once(lowered, target, signature, how.options, bytecode)
@@ -293,20 +296,20 @@ def _compile(
     def compile_with(chosen: Mapping[str, Any]) -> Executable:
         return _compile_once(lowered, target, signature, chosen, bytecode)
 
-    def compile_later() -> Compiler | None:
-        changed = later() if later is not None else None
-        if changed is None:
-            return None
-        program, kept = _jax.swap_module(lowered, changed), None if bytecode is None else changed
+    def compiler_of(trips: OtherTrips) -> tuple[OtherTrips, Compiler]:
+        there, module = changed(trips) if changed is not None else (IN_PLACE, b"")
+        if not there:
+            return there, compile_with
+        program, kept = _jax.swap_module(lowered, module), None if bytecode is None else module
 
         def compile_changed(chosen: Mapping[str, Any]) -> Executable:
             made = _compile_once(program, target, signature, chosen, kept)
-            made.summed_later = True
+            made.other_trips = there
             return made
 
-        return compile_changed
+        return there, compile_changed
 
-    found = overlapped(compile_with, times, how.options, compile_later)
+    found = overlapped(compile_with, times, how.options, compiler_of)
     found.seconds = time.perf_counter() - start
     return found
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rhino.compile.timeline import Timeline
 from rhino.errors import RhinoError, RhinoWarning
+from rhino.ir.other_trips import IN_PLACE, OtherTrips
 from rhino.xla.backends import LESS_MEMORY
 
 if TYPE_CHECKING:
@@ -33,14 +34,21 @@ OPTIONS: Mapping[str, Any] = MappingProxyType(
 PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 # Of a step, what computing may wait for without a further compilation.
 _WORTH = 0.01
-_SUMS = ("all-reduce", "reduce-scatter")
-# Of a step, what computing must wait for sums, and what putting them off must save: it takes memory, too.
-_LATER = 0.02
+_SUMS, _GATHERS = ("all-reduce", "reduce-scatter"), ("all-gather",)
+# Of a step, what computing must wait for sums, or for gathers, and what doing them in other trips of loops must save:
+# it takes memory, too.
+_OTHERWISE = 0.02
+_LATER = OtherTrips(sums_later=True)
+# With sums at once, products that make gradients are not free to be beside gathers; but gathers that fill a trip may be
+# in the way of those of activations. XLA's order is that of a list, and neither is always better.
+_EARLIER = (OtherTrips(sums_later=True, gathers_earlier="all"), OtherTrips(gathers_earlier="first"))
 # Where computing waits for so much of a step even so, sums are combined up to so many bytes.
 _MUCH, _SMALL = 0.1, 2**20
 _COMBINED = "xla_gpu_all_reduce_combine_threshold_bytes"
 # Compiles a program with options of XLA's beside Rhino's own.
 Compiler = Callable[[Mapping[str, Any]], "Executable"]
+# Compiles a program whose loops do things in other trips; with what of these there was to do.
+Changing = Callable[[OtherTrips], tuple[OtherTrips, Compiler]]
 _Timed = tuple[Timeline, "Executable"]
 
 
@@ -48,66 +56,81 @@ def overlapped(
     compile_with: Compiler,
     cluster: Cluster,
     options: Mapping[str, Any],
-    compile_later: Callable[[], Compiler | None] = lambda: None,
+    changing: Changing | None = None,
 ) -> Executable:
     """The program in the order in which computing waits least for collectives, if it fits the devices.
 
     XLA's scheduler puts a collective beside as much computing as it takes to its mind. That knows the times of few
     devices and of no network. So the program is compiled, every instruction is priced as `read_timeline` does, and it
     is compiled again with these times in the form of a measured profile. Where computing waits for sums, the program
-    that sums gradients in loops later (`rhino.ir.late_sums`) is tried in the same way. What has the shortest timeline
-    is kept. It takes more memory than the plain order, because gradients are put off: where nothing fits what plans
-    may use of a device, the same is tried with XLA's own limit of memory, and then the plain order is compiled.
+    that sums gradients in loops later (`rhino.ir.late_sums`) is tried in the same way, and where it waits for gathers,
+    those that gather parameters earlier (`rhino.ir.early_gathers`). What has the shortest timeline is kept. It takes
+    more memory than the plain order, because gradients are put off: where nothing fits what plans may use of a device,
+    the same is tried with XLA's own limit of memory, and then the plain order is compiled, which is kept if it takes
+    less memory than any other.
 
     XLA can also move collectives of a loop to another trip (`xla_gpu_enable_pipelined_all_gather` and the like): that
     is left alone, since it ended the process on an LSTM.
 
     Args:
       options: the caller's, which win.
-      compile_later: what compiles the program that sums gradients later; None if it has no such sums.
+      changing: what compiles the program with things done in other trips of its loops.
 
     Raises:
       RhinoError: XLA refuses the plain order, too.
     """
     try:
-        found = _in_orders(compile_with, compile_later, cluster, {**OPTIONS, **options})
+        found = _in_orders(compile_with, changing, cluster, {**OPTIONS, **options})
         if not _fitting(found, cluster):
             # Under XLA's own limit less is put off.
-            found = _in_orders(compile_with, compile_later, cluster, {**OPTIONS, **LESS_MEMORY, **options})
+            found += _in_orders(compile_with, changing, cluster, {**OPTIONS, **LESS_MEMORY, **options})
     except RhinoError as error:
         # These options are XLA's own business, and change: a step must not fail by them.
         plain = compile_with(options)
         warnings.warn(f"collectives wait in XLA's plain order: {error}", RhinoWarning, stacklevel=2)
         return plain
     fits = _fitting(found, cluster)
-    return _shortest(fits)[1] if fits else compile_with(options)
+    if not fits:
+        plain = compile_with(options)
+        fits = [one for one in found if _peak(one[1]) <= _peak(plain)] or [(plain.timeline(cluster), plain)]
+    return _shortest(fits)[1]
 
 
 def _in_orders(
-    compile_with: Compiler,
-    compile_later: Callable[[], Compiler | None],
-    cluster: Cluster,
-    options: Mapping[str, Any],
+    compile_with: Compiler, changing: Changing | None, cluster: Cluster, options: Mapping[str, Any]
 ) -> list[_Timed]:
-    """The program by XLA's own times and, where computing waits, by the cluster's, and with sums that are later."""
+    """The program by XLA's own times and, where computing waits, by the cluster's, and with things in other trips."""
     first = compile_with(options)
     found = [(first.timeline(cluster), first)]
-    later = compile_later() if _waits(found[0][0], _SUMS, _LATER) else None
-    if later is not None:
-        found.extend(_later(later, cluster, options))
-    if _shortest(_fitting(found, cluster) or found)[1] is first:
+    tried = {IN_PLACE}
+
+    def best() -> _Timed:
+        return _shortest(_fitting(found, cluster) or found)
+
+    def try_otherwise(trips: OtherTrips) -> None:
+        there, compiler = (IN_PLACE, compile_with) if changing is None else changing(trips)
+        if there not in tried:
+            tried.add(there)
+            found.extend(_otherwise(compiler, cluster, options))
+
+    if _waits(found[0][0], _SUMS, _OTHERWISE):
+        try_otherwise(_LATER)
+    if best()[1] is first:
         found.extend(_by_profile(compile_with, found[0], cluster, options))
+    if _waits(best()[0], _GATHERS, _OTHERWISE):
+        for trips in _EARLIER:
+            try_otherwise(trips)
     return found
 
 
-def _later(later: Compiler, cluster: Cluster, options: Mapping[str, Any]) -> Iterator[_Timed]:
-    """The program whose sums are later; with smaller sums, too, where computing waits for them even so."""
-    first = later(options)
+def _otherwise(compiler: Compiler, cluster: Cluster, options: Mapping[str, Any]) -> Iterator[_Timed]:
+    """A program with things in other trips; with smaller sums, too, where computing waits for them even so."""
+    first = compiler(options)
     found = [(first.timeline(cluster), first)]
-    found.extend(_by_profile(later, found[0], cluster, options))
+    found.extend(_by_profile(compiler, found[0], cluster, options))
     if _COMBINED not in options and _waits(_shortest(found)[0], _SUMS, _MUCH):
         # Between other collectives of the trip there is room for a small one: one runs at a time.
-        smaller = later({_COMBINED: _SMALL, **options})
+        smaller = compiler({_COMBINED: _SMALL, **options})
         found.append((smaller.timeline(cluster), smaller))
     yield from found
 
@@ -132,13 +155,17 @@ def _waits(timeline: Timeline, kinds: Iterable[str], worth: float = _WORTH) -> b
 
 
 def _shortest(found: Sequence[_Timed]) -> _Timed:
-    """What takes least; sums that are later must be worth it."""
-    return min(found, key=lambda one: one[0].total_s * (1 + _LATER * one[1].summed_later))
+    """What takes least; doing things in other trips must be worth it."""
+    return min(found, key=lambda one: one[0].total_s * (1 + _OTHERWISE * bool(one[1].other_trips)))
 
 
 def _fitting(found: Sequence[_Timed], cluster: Cluster) -> list[_Timed]:
     """Those that plans may take of a device."""
-    return [one for one in found if one[1].memory_analysis().peak_bytes <= cluster.device.plan_bytes]
+    return [one for one in found if _peak(one[1]) <= cluster.device.plan_bytes]
+
+
+def _peak(program: Executable) -> int:
+    return program.memory_analysis().peak_bytes
 
 
 def profile(timeline: Timeline) -> str:

@@ -19,7 +19,7 @@ from rhino.compile.windows import keep_fillings_apart
 from rhino.dialect.context import to_bytecode
 from rhino.dialect.validity import check_valid
 from rhino.errors import RhinoError
-from rhino.ir.late_sums import sum_later
+from rhino.ir.other_trips import OtherTrips
 
 _ELEMENTWISE = frozenset(
     f"stablehlo.{name}"
@@ -87,15 +87,11 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[MainSignature
     return signature, to_bytecode(parsed)
 
 
-def prepare_later(module: str | bytes, algorithms: bool = True) -> bytes | None:
-    """As `prepare`, which see, of the program that sums gradients later; None if there are none in it.
-
-    They are those of `rhino.ir.late_sums`, over any axis.
-    """
+def prepare_changed(module: str | bytes, trips: OtherTrips, algorithms: bool = True) -> tuple[OtherTrips, bytes]:
+    """As `prepare`, which see, of a program whose loops do things in other trips, and which of these there were."""
     parsed = parse(module)
-    if not sum_later(parsed):
-        return None
-    return prepare(to_bytecode(parsed), algorithms)[1]
+    found = trips.change(parsed)
+    return found, prepare(to_bytecode(parsed), algorithms)[1]
 
 
 def _check_calls(module: ir.Module) -> None:

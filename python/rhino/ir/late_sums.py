@@ -18,7 +18,7 @@ from jaxlib.mlir.dialects import stablehlo
 from rhino.dialect import sdy
 from rhino.dialect.constants import is_zeros
 from rhino.dialect.functions import copy_all, walk
-from rhino.dialect.loops import attributes_of, widen
+from rhino.dialect.loops import attributes_of, split_by, widen
 from rhino.dialect.reducers import combiners_of, starts_neutral
 from rhino.dialect.reductions import together
 from rhino.dialect.sdy import SHARDING, overlap
@@ -96,7 +96,7 @@ def _gradient(loop: ir.Operation, p: int, meshes: _Meshes, axes: Sequence[str]) 
     result, sizes = sdy.dims_of(sharding), meshes.get(sdy.mesh_of(sharding), {})
     for dims in _summed(op):
         read = list(op.operands)[: len(dims)]
-        split = [_split_by(loop, v)[d] for v, d in zip(read, dims, strict=True)]
+        split = [split_by(v)[d] for v, d in zip(read, dims, strict=True)]
         by = split[0]
         divides = [a for dim in result for a in dim]
         whole = set(by) <= set(sizes) and not any(overlap(a, b, sizes) for a in by for b in divides if a != b)
@@ -148,25 +148,9 @@ def _starts_as_zeros(v: Any) -> bool:
     return op is not None and is_zeros(op)
 
 
-def _split_by(loop: ir.Operation, v: Any) -> tuple[tuple[str, ...], ...]:
-    """The axes that split each dimension of a value in the body of a loop."""
-    op = _maker(v)
-    if op is None:
-        holder, at = (loop, v.arg_number) if v.owner == loop.regions[1].blocks[0] else (None, 0)
-    else:
-        holder, at = op, ir.OpResult(v).result_number
-    none: tuple[tuple[str, ...], ...] = ((),) * len(v.type.shape)
-    if holder is None:
-        return none
-    if holder.name == "sdy.sharding_constraint":
-        return sdy.dims_of(holder.attributes["sharding"])
-    sharding = sdy.results_of(holder)[at]
-    return sdy.dims_of(sharding) if sharding is not None else none
-
-
 def _rewrite(loop: ir.Operation, found: Sequence[_Gradient], meshes: _Meshes) -> None:
     layouts = [sdy.results_of(g.made)[0] for g in found]
-    local = [_local(loop, g, meshes[sdy.mesh_of(layout)]) for g, layout in zip(found, layouts, strict=True)]
+    local = [_local(g, meshes[sdy.mesh_of(layout)]) for g, layout in zip(found, layouts, strict=True)]
     # Where the trip before wrote, of what is not the same in all.
     body = loop.regions[1].blocks[0]
     where: dict[Any, int] = {}
@@ -226,7 +210,7 @@ def _lay_out(value: Any, mesh: str, dims: Sequence[Sequence[str]]) -> None:
     value.owner.operation.attributes[SHARDING] = sdy.per_value([sharding], value.context)
 
 
-def _local(loop: ir.Operation, g: _Gradient, sizes: Mapping[str, int]) -> Any:
+def _local(g: _Gradient, sizes: Mapping[str, int]) -> Any:
     """What each device adds up itself: the result with a dimension in front for each axis, in front of the old one."""
     op = g.made
     result = sdy.results_of(op)[0]
@@ -235,7 +219,7 @@ def _local(loop: ir.Operation, g: _Gradient, sizes: Mapping[str, int]) -> Any:
     with op.context, op.location, ir.InsertionPoint(op):
         kind = ir.RankedTensorType.get([*(sizes[a] for a in g.late), *old.shape], old.element_type)
         read = list(op.operands)[: len(g.dims)]
-        split = [_in_parts(loop, v, dim, g, sizes, mesh) for v, dim in zip(read, g.dims, strict=True)]
+        split = [_in_parts(v, dim, g, sizes, mesh) for v, dim in zip(read, g.dims, strict=True)]
         make = _product if op.name == "stablehlo.dot_general" else _reduction
         made = make(op, kind, split, g)
     _lay_out(
@@ -293,9 +277,9 @@ def _behind(d: int, dim: int, g: _Gradient) -> int:
     return d if d < dim else d + len(g.axes)
 
 
-def _in_parts(loop: ir.Operation, v: Any, dim: int, g: _Gradient, sizes: Mapping[str, int], mesh: str) -> Any:
+def _in_parts(v: Any, dim: int, g: _Gradient, sizes: Mapping[str, int], mesh: str) -> Any:
     """An operand whose dimension has one of its own for each axis."""
-    shape, split = list(v.type.shape), _split_by(loop, v)
+    shape, split = list(v.type.shape), split_by(v)
     parts = [sizes[a] for a in g.axes]
     rest = shape[dim] // prod(parts)
     kind = ir.RankedTensorType.get([*shape[:dim], *parts, rest, *shape[dim + 1 :]], v.type.element_type)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from rhino.machine.collectives import ring_bytes
@@ -269,7 +270,8 @@ def memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
 
 def _memory(costs: Costs, states: Sequence[States], life: Lifetimes) -> Memory:
     local, held = spans(costs, states, life)
-    held.extend((v, local_bytes(costs, states, v), first, last) for v, first, last in stacks(costs, states))
+    kept = stacks(costs, states, partial(local_bytes, costs, states))
+    held.extend((v, local_bytes(costs, states, v), first, last) for v, first, last in kept)
     given_up = sliced(costs, states, life)
     held.extend((v, _split(costs, v, layout), first, last) for v, layout, first, last in given_up.parts)
     graph = costs.problem.graph

@@ -106,8 +106,8 @@ MEMORY = (
     ),
     Behaviour(
         "stacks-laid-out-anew",
-        "A stack of which a loop gathers slices, not along their outermost dimension, is copied before the loop, with "
-        "that dimension outermost.",
+        "A stack of which a loop gathers slices, or what it makes of them element by element, not along their "
+        "outermost dimension, is copied before the loop, with that dimension outermost.",
         "GpuLayoutAssignment",
         probe=Probe(
             program(

@@ -19,6 +19,7 @@ from rhino.compile.executable import compile_module
 from rhino.compile.overlap import OPTIONS, PROFILE, overlapped
 from rhino.compile.timeline import Event, Timeline
 from rhino.errors import RhinoError
+from rhino.ir.other_trips import IN_PLACE, OtherTrips
 from rhino.machine import Cluster
 from rhino.xla.backends import LESS_MEMORY
 
@@ -33,7 +34,7 @@ class Compiled:
     waited_s: float
     peak_bytes: int = 1 << 30
     kind: str = "all-gather"
-    summed_later: bool = False
+    other_trips: OtherTrips = IN_PLACE
 
     def timeline(self, cluster: Cluster) -> Timeline:
         assert cluster is CLUSTER
@@ -84,7 +85,7 @@ def test_what_does_not_fit_is_not_taken_and_the_plain_order_is_if_nothing_fits()
     much = CLUSTER.device.plan_bytes + 1
     compiler = Compiler(Compiled(1.0, 0.1), Compiled(0.9, 0.0, much))
     assert overlapped(compiler, CLUSTER, {}) is compiler.made[0]
-    both = Compiled(1.0, 0.1, much), Compiled(0.9, 0.0, much)
+    both = Compiled(1.0, 0.1, much + 1), Compiled(0.9, 0.0, much + 1)
     # Under XLA's own limit of memory, and then in the plain order.
     compiler = Compiler(*both, Compiled(1.1, 0.1), Compiled(1.0, 0.1))
     assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[3]
@@ -92,32 +93,85 @@ def test_what_does_not_fit_is_not_taken_and_the_plain_order_is_if_nothing_fits()
     compiler = Compiler(*both, *both, Compiled(1.2, 0.3, much))
     assert overlapped(compiler, CLUSTER, {"mine": 1}) is compiler.made[4]
     assert compiler.asked[4] == {"mine": 1}
+    # Nothing is won by the plain order where it takes no less.
+    compiler = Compiler(*both, *both, Compiled(1.2, 0.3, much + 1))
+    assert overlapped(compiler, CLUSTER, {}) is compiler.made[1]
+
+
+LATER, ALL, FIRST = OtherTrips(True), OtherTrips(True, "all"), OtherTrips(False, "first")
+
+
+class Changing:
+    """Compiles programs with things in other trips, of those that there are, by these compilers."""
+
+    def __init__(self, compilers: Mapping[OtherTrips, Compiler], there: Mapping[OtherTrips, OtherTrips] | None = None):
+        self.compilers, self.there, self.asked = compilers, there or {}, list[OtherTrips]()
+
+    def __call__(self, trips: OtherTrips) -> tuple[OtherTrips, Any]:
+        self.asked.append(trips)
+        there = self.there.get(trips, trips if trips in self.compilers else IN_PLACE)
+        return there, self.compilers.get(there)
+
+
+def made(kind: str, trips: OtherTrips, total_s: float, waited_s: float, peak_bytes: int = 1 << 30) -> Compiled:
+    return Compiled(total_s, waited_s, peak_bytes, kind, trips)
 
 
 def test_where_computing_waits_for_sums_they_are_tried_later() -> None:
     def waiting(total_s: float, waited_s: float) -> Compiled:
-        return Compiled(total_s, waited_s, kind="all-reduce")
+        return made("all-reduce", IN_PLACE, total_s, waited_s)
 
     def late(total_s: float, waited_s: float, peak_bytes: int = 1 << 30) -> Compiled:
-        return Compiled(total_s, waited_s, peak_bytes, "all-reduce", summed_later=True)
+        return made("all-reduce", LATER, total_s, waited_s, peak_bytes)
 
     compiler, later = Compiler(waiting(1.0, 0.1)), Compiler(late(0.95, 0.05), late(0.9, 0.0))
-    assert overlapped(compiler, CLUSTER, {"mine": 1}, lambda: later) is later.made[1]
+    assert overlapped(compiler, CLUSTER, {"mine": 1}, Changing({LATER: later})) is later.made[1]
     assert (compiler.asked, later.asked) == ([{**OPTIONS, "mine": 1}], [{**OPTIONS, "mine": 1}] * 2)
     # Where computing waits long even so, they are combined less.
     compiler, later = Compiler(waiting(1.0, 0.3)), Compiler(late(0.95, 0.2), late(0.9, 0.1), late(0.8, 0.1))
-    assert overlapped(compiler, CLUSTER, {}, lambda: later) is later.made[2]
+    assert overlapped(compiler, CLUSTER, {}, Changing({LATER: later})) is later.made[2]
     assert later.asked[2] == {**OPTIONS, "xla_gpu_all_reduce_combine_threshold_bytes": 2**20}
     # Where that is hardly better, or does not fit, the program is compiled by the cluster's times, too.
     for other in (late(0.985, 0.0), late(0.8, 0.0, CLUSTER.device.plan_bytes + 1)):
         compiler, later = Compiler(waiting(1.0, 0.1), waiting(0.97, 0.07)), Compiler(other)
-        assert overlapped(compiler, CLUSTER, {}, lambda compiler=later: compiler) is compiler.made[1]
+        assert overlapped(compiler, CLUSTER, {}, Changing({LATER: later})) is compiler.made[1]
     # It is not made where there are none, and not asked for where computing waits for something else, or not long.
-    compiler = Compiler(waiting(1.0, 0.1), waiting(0.9, 0.0))
-    assert overlapped(compiler, CLUSTER, {}, lambda: None) is compiler.made[1]
-    for first in (Compiled(1.0, 0.1), waiting(1.0, 0.015)):
-        compiler = Compiler(first, Compiled(0.9, 0.0))
-        assert overlapped(compiler, CLUSTER, {}, lambda: pytest.fail("sums are no matter here")) is compiler.made[1]
+    compiler, changing = Compiler(waiting(1.0, 0.1), waiting(0.9, 0.0)), Changing({})
+    assert overlapped(compiler, CLUSTER, {}, changing) is compiler.made[1]
+    assert changing.asked == [LATER]
+    for first in (made("all-to-all", IN_PLACE, 1.0, 0.1), waiting(1.0, 0.015)):
+        compiler, changing = Compiler(first, Compiled(0.9, 0.0)), Changing({})
+        assert overlapped(compiler, CLUSTER, {}, changing) is compiler.made[1]
+        assert not changing.asked
+
+
+def test_where_computing_waits_for_gathers_they_are_tried_earlier() -> None:
+    def waiting(total_s: float, waited_s: float) -> Compiled:
+        return made("all-gather", IN_PLACE, total_s, waited_s)
+
+    def early(trips: OtherTrips, *timed: tuple[float, float]) -> Compiler:
+        return Compiler(*(made("all-gather", trips, *one) for one in timed))
+
+    # Both are tried, by the cluster's times, too, after the program as it is.
+    compiler = Compiler(waiting(1.0, 0.1), waiting(0.97, 0.07))
+    every, first = early(ALL, (0.95, 0.05), (0.9, 0.01)), early(FIRST, (0.9, 0.05), (0.8, 0.0))
+    changing = Changing({ALL: every, FIRST: first})
+    assert overlapped(compiler, CLUSTER, {"mine": 1}, changing) is first.made[1]
+    assert changing.asked == [ALL, FIRST]
+    assert every.asked == first.asked == [{**OPTIONS, "mine": 1}] * 2
+    # They must be worth their memory.
+    compiler = Compiler(waiting(1.0, 0.1), waiting(0.97, 0.07))
+    changing = Changing({ALL: early(ALL, (0.96, 0.0)), FIRST: early(FIRST, (0.955, 0.0))})
+    assert overlapped(compiler, CLUSTER, {}, changing) is compiler.made[1]
+    # What comes to the same is compiled once: sums alone, which did not do; or nothing.
+    compiler, later = Compiler(made("all-reduce", IN_PLACE, 1.0, 0.1)), early(LATER, (0.9, 0.1), (0.9, 0.1))
+    changing = Changing({LATER: later}, {ALL: LATER, FIRST: IN_PLACE})
+    assert overlapped(compiler, CLUSTER, {}, changing) is later.made[0]
+    assert changing.asked == [LATER, ALL, FIRST]
+    # Where the cluster's times are enough, they are not asked for.
+    compiler, changing = Compiler(waiting(1.0, 0.1), waiting(0.95, 0.015)), Changing({})
+    assert overlapped(compiler, CLUSTER, {}, changing) is compiler.made[1]
+    assert not changing.asked
 
 
 def test_a_step_does_not_fail_by_options_that_xla_no_longer_has() -> None:
