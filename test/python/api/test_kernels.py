@@ -92,7 +92,11 @@ def test_without_a_rule_a_sum_over_blocks_stays_whole_and_the_rest_is_split() ->
     assert any(any(use.dims) for use in step.plan(params, batch["x"], batch["y"]).kernels)
 
 
-@pytest.mark.parametrize("pipeline", [{}, {"stages": 2, "microbatches": 2}], ids=["one program", "2 stages"])
+@pytest.mark.parametrize(
+    "pipeline",
+    [{}, pytest.param({"stages": 2, "microbatches": 2}, marks=pytest.mark.long)],
+    ids=["one program", "2 stages"],
+)
 def test_jaxs_flash_attention_needs_no_description(pipeline: dict[str, Any]) -> None:
     params, batch = arrays(0, **ATTENTION), arrays(1, x=(8, 32, 64), y=(8, 32, 64))
     step = rhino.parallelize(steps.attention_step, **pipeline)

@@ -73,7 +73,9 @@ WAYS: dict[str, tuple[Callable[[], Any], dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(w, marks=[pytest.mark.long] * (w in ("outer", "unchecked", "2 stages"))) for w in WAYS]
+)
 def test_ring_attention_trains_as_on_one_device(way: str) -> None:
     mesh, options, settings = WAYS[way]
     inputs = attention_inputs()

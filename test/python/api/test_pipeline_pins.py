@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
     # Stages of 3, 3 and 2 devices, each with a mesh of its own.
     "uneven": ("towers", {"stages": 3}, (16, 12, 16), "long"),
     # Two replicas of each stage, which do not divide the batch: a stage is one then, on the devices of both.
-    "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), "slow"),
+    "replicas": ("towers", {"stages": 2, "mesh": (2,)}, (16, 7, 16), "long"),
     # Two groups of devices, each with two of the stages.
     "interleaved": ("towers", {"stages": 4, "schedule": "interleaved-1f1b"}, (16, 12, 16), ""),
     "interleaved, scanned": ("scanned", {"stages": 4, "schedule": "interleaved-1f1b"}, (16, 12, 16), "long"),

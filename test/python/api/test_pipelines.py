@@ -100,6 +100,7 @@ def test_executable_is_called_like_the_step(trained: dict[str, Any]) -> None:
         executable(trained["batch"])
 
 
+@pytest.mark.long
 def test_one_stage_in_replicas_is_a_pipeline(trained: dict[str, Any]) -> None:
     _, train_step = gpt.make_train_step(
         dataclasses.replace(gpt.PRESETS["tiny"], layers=4, width=32, heads=2, seq_len=16, scan=True)

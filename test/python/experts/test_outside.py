@@ -158,7 +158,7 @@ RULES = {
 
 @pytest.mark.filterwarnings("ignore::rhino.RhinoWarning")
 @pytest.mark.parametrize(
-    "which", ["both", "megatron", *(pytest.param(w, marks=pytest.mark.long) for w in ("data", "fsdp"))]
+    "which", ["both", *(pytest.param(w, marks=pytest.mark.long) for w in ("data", "fsdp", "megatron"))]
 )
 def test_xla_compiles_what_jit_with_these_shardings_would(which: str) -> None:
     step, args = _normed()

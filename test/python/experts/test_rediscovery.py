@@ -143,7 +143,7 @@ def test_a_table_of_many_columns_is_split_by_them_which_is_cheaper_than_rows() -
     assert search(program).predicted.step_time_s < by_rows.step_time_s
 
 
-@pytest.mark.parametrize("make", [narrow_table, wide_table])
+@pytest.mark.parametrize("make", [pytest.param(narrow_table, marks=pytest.mark.long), wide_table])
 def test_several_experts_have_a_plan_to_compare_with(make: functools.partial[ExpertProgram]) -> None:
     assert sum(consult(name, make().facts, A100).best is not None for name in names()) >= 3
 

@@ -38,7 +38,9 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] * (n in ("bert", "llama", "t5"))) for n in MODELS]
+)
 def test_models_compute_what_one_device_does(name: str) -> None:
     step, state, batch = steps.tiny(name, 16, **MODELS[name])
     text = steps.lowered(step, state, batch)

@@ -28,7 +28,7 @@ CASES = [
     ("lstm", {}),
 ]
 # Made of what others have, too.
-AS_OTHERS = (CASES[1], ("vit", {"layers": 1}), ("bert", {"scan": True}))
+AS_OTHERS = (CASES[1], CASES[3], ("t5", {"layers": 1}), ("vit", {"layers": 1}), ("bert", {"scan": True}))
 
 
 def compare(step: Any, state: Any, batch: Any, *counts: int, rtol: float = 1e-5) -> None:

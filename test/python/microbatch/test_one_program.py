@@ -131,6 +131,7 @@ def test_nothing_fits_however_it_is_cut() -> None:
         plan_in_parts(programs(), CLUSTER, Options(memory_limit=40_000))
 
 
+@pytest.mark.long
 def test_where_it_was_given_up_it_goes_on_once_there_is_a_rival(monkeypatch: pytest.MonkeyPatch) -> None:
     options, begun, searched = Options(memory_limit=2_000_000), BegunSearches(), list[Graph]()
     expected = plan_in_parts(programs(), CLUSTER, options)

@@ -32,7 +32,7 @@ DATA: Dims = (("x",), (), ())
         (ROWS, ((), ()), 0, 0),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("mesh", [(2, 4), (4, 2)])
+@pytest.mark.parametrize("mesh", [(2, 4), pytest.param((4, 2), marks=pytest.mark.long)])
 def test_the_same_numbers(mesh: tuple[int, int], batch: Dims, split: Dims, changed: int, first: int) -> None:
     module = planned(mesh, batch, split)
     earlier, some = copied(module), copied(module)

@@ -47,7 +47,13 @@ def remarks(module: ir.Module, cluster: str) -> list[str]:
 
 CASES = [
     pytest.param("gpt", HOSTS, {}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.long),
-    ("gpt", "dgx-h100:1", {"scan": True, "remat": True, "tied": True}, {"stages": 4, "microbatches": 4}),
+    pytest.param(
+        "gpt",
+        "dgx-h100:1",
+        {"scan": True, "remat": True, "tied": True},
+        {"stages": 4, "microbatches": 4},
+        marks=pytest.mark.long,
+    ),
     ("mlp", "dgx-h100:1", {}, {"stages": 3, "microbatches": 4}),  # of 3, 3 and 2 devices
     ("lstm", HOSTS, {}, {"stages": 2, "microbatches": 4}),
     pytest.param("moe", HOSTS, {"routing": "sort"}, {"stages": 2, "microbatches": 4}, marks=pytest.mark.long),

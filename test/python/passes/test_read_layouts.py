@@ -49,7 +49,7 @@ def planned(module: ir.Module, **options: Any) -> Solution:
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("gpt", {"scan": True, "remat": True}),
+        pytest.param("gpt", {"scan": True, "remat": True}, marks=pytest.mark.long),
         pytest.param("moe", {"routing": "sort"}, marks=pytest.mark.long),
         pytest.param("t5", {"scan": True}, marks=pytest.mark.long),
         ("lstm", {}),

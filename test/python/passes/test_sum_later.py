@@ -32,7 +32,7 @@ from rhino.machine import Cluster
         (((), (), ()), ((), ("x", "y")), 0),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("mesh", [(2, 4), (4, 2)])
+@pytest.mark.parametrize("mesh", [(2, 4), pytest.param((4, 2), marks=pytest.mark.long)])
 def test_the_same_numbers(mesh: tuple[int, int], batch: Dims, split: Dims, changed: int) -> None:
     module = planned(mesh, batch, split)
     later = copied(module)

@@ -74,7 +74,7 @@ def test_where_nothing_else_fits_there_are_more_stages() -> None:
     assert alone.step_time_s is not None and plan.predicted.step_time_s < 0.5 * alone.step_time_s
 
 
-@pytest.mark.parametrize(("share", "deeper"), [(0.01, False), (100.0, True)])
+@pytest.mark.parametrize(("share", "deeper"), [(0.01, False), pytest.param(100.0, True, marks=pytest.mark.long)])
 def test_where_more_stages_promise_much_they_are_tried(
     share: float, deeper: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

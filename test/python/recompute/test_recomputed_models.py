@@ -23,7 +23,7 @@ from rhino.recompute import kept_bytes, products, read_step
 
 LONG = pytest.mark.long
 CASES = [
-    pytest.param("gpt", {"dropout": 0.1, "layers": 1}, "layers", id="dropout"),
+    pytest.param("gpt", {"dropout": 0.1, "layers": 1}, "layers", id="dropout", marks=LONG),
     pytest.param("llama", {"scan": True}, "layers", id="scan"),
     pytest.param("mlp", {}, "layers", id="mlp"),
     *(pytest.param("gpt", {"dropout": 0.1}, policy, marks=LONG) for policy in ("dots", "layers")),

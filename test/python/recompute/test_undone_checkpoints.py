@@ -80,6 +80,7 @@ def test_layers_with_barriers_of_their_own(prevent_cse: bool) -> None:
     steps.agree(steps.run(str(module), flat), steps.run(texts[True], flat), 1e-6, 1e-6)
 
 
+@pytest.mark.long
 def test_a_planned_step() -> None:
     step, state, batch = steps.tiny("gpt", 8, scan=True, remat=True)
     want = jax.jit(step)(state, batch)

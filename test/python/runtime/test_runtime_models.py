@@ -91,6 +91,7 @@ def test_a_deep_network_with_adam(stages: int, schedule: str, options: str) -> N
     check_steps(pipeline, step, state, batches)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("only_new_objects")
 def test_gpt_with_tied_embedding_and_clipping() -> None:
     config = dataclasses.replace(gpt.PRESETS["tiny"], width=32, seq_len=16, vocab=64)

@@ -81,14 +81,14 @@ def test_what_is_asked_for_is_given(step: SplitPrograms) -> None:
 
 
 def test_a_group_holds_what_its_stages_hold(step: SplitPrograms) -> None:
-    found = best(step, stages=4, schedule="interleaved-1f1b", microbatches=4)
+    found = best(step, mesh=((4,),), stages=4, schedule="interleaved-1f1b", microbatches=4)
     costs, memory = found.pipeline.costs, found.pipeline.memory
     for group in range(found.shape.groups):
         held = sum(memory[s].argument_bytes for s in costs.stages_of(group))
         assert costs.static_bytes[group] >= held > max(memory[s].argument_bytes for s in costs.stages_of(group))
     assert found.peak_bytes <= max(found.pipeline.peak_bytes(found.shape.in_flight))
     limit = found.peak_bytes * 9 // 10
-    assert best(step, stages=4, schedule="interleaved-1f1b", memory_limit=limit).peak_bytes <= limit
+    assert best(step, mesh=((4,),), stages=4, schedule="interleaved-1f1b", memory_limit=limit).peak_bytes <= limit
 
 
 def test_groups_that_wait_get_more_stages(step: SplitPrograms) -> None:
