@@ -66,7 +66,7 @@ def overlapped(
     that sums gradients in loops later (`rhino.ir.late_sums`) is tried in the same way, and where it waits for gathers,
     those that gather parameters earlier (`rhino.ir.early_gathers`). What has the shortest timeline is kept. It takes
     more memory than the plain order, because gradients are put off: where nothing fits what plans may use of a device,
-    the same is tried with XLA's own limit of memory, and then the plain order is compiled, which is kept if it takes
+    the program as it is is tried with XLA's own limit of memory, and then in the plain order, which is kept if it takes
     less memory than any other.
 
     XLA can also move collectives of a loop to another trip (`xla_gpu_enable_pipelined_all_gather` and the like): that
@@ -82,8 +82,8 @@ def overlapped(
     try:
         found = _in_orders(compile_with, changing, cluster, {**OPTIONS, **options})
         if not _fitting(found, cluster):
-            # Under XLA's own limit less is put off.
-            found += _in_orders(compile_with, changing, cluster, {**OPTIONS, **LESS_MEMORY, **options})
+            # Under XLA's own limit less is put off; what other trips take comes on top.
+            found += _in_orders(compile_with, None, cluster, {**OPTIONS, **LESS_MEMORY, **options})
     except RhinoError as error:
         # These options are XLA's own business, and change: a step must not fail by them.
         plain = compile_with(options)
