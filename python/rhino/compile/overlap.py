@@ -35,9 +35,8 @@ PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 # Of a step, what computing may wait for without a further compilation.
 _WORTH = 0.01
 _SUMS, _GATHERS = ("all-reduce", "reduce-scatter"), ("all-gather",)
-# Of a step, what computing must wait for sums, or for gathers, and what doing them in other trips of loops must save:
-# it takes memory, too.
-_OTHERWISE = 0.02
+# Of a step, what computing must wait for sums, or for gathers, and what doing them in other trips of loops must save.
+_OTHERWISE, _SAVED = 0.02, 0.01
 _LATER = OtherTrips(sums_later=True)
 # With sums at once, products that make gradients are not free to be beside gathers; but gathers that fill a trip may be
 # in the way of those of activations. XLA's order is that of a list, and neither is always better.
@@ -156,7 +155,7 @@ def _waits(timeline: Timeline, kinds: Iterable[str], worth: float = _WORTH) -> b
 
 def _shortest(found: Sequence[_Timed]) -> _Timed:
     """What takes least; doing things in other trips must be worth it."""
-    return min(found, key=lambda one: one[0].total_s * (1 + _OTHERWISE * bool(one[1].other_trips)))
+    return min(found, key=lambda one: one[0].total_s * (1 + _SAVED * bool(one[1].other_trips)))
 
 
 def _fitting(found: Sequence[_Timed], cluster: Cluster) -> list[_Timed]:
