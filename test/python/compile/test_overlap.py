@@ -132,7 +132,7 @@ def test_where_computing_waits_for_sums_they_are_tried_later() -> None:
     assert overlapped(compiler, CLUSTER, {}, Changing({LATER: later})) is later.made[2]
     assert later.asked[2] == {**OPTIONS, "xla_gpu_all_reduce_combine_threshold_bytes": 2**20}
     # Where that is hardly better, or does not fit, the program is compiled by the cluster's times, too.
-    for other in (late(0.985, 0.0), late(0.8, 0.0, CLUSTER.device.plan_bytes + 1)):
+    for other in (late(0.992, 0.0), late(0.8, 0.0, CLUSTER.device.plan_bytes + 1)):
         compiler, later = Compiler(waiting(1.0, 0.1), waiting(0.97, 0.07)), Compiler(other)
         assert overlapped(compiler, CLUSTER, {}, Changing({LATER: later})) is compiler.made[1]
     # It is not made where there are none, and not asked for where computing waits for something else, or not long.
