@@ -7,6 +7,7 @@ may use jax's private modules: there is no public way to lower a primitive other
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -145,7 +146,8 @@ def as_on(target: str) -> Iterator[None]:
     """While it lasts, jax's tracing takes the GPU of a target ("h100") for its own, and cuDNN for installed.
 
     That is what it asks about while it traces a fused attention; without a GPU it takes the CPU's word, and refuses.
-    Where a GPU is here, that one answers. On "cpu" there is no cuDNN, even where its library is installed.
+    Where a GPU is here, that one answers. On "cpu" there is no cuDNN, even where its library is installed. What jax's
+    attention refuses there keeps its type, and is told for which device the step was traced.
     """
     if jax.default_backend() == "gpu" or target not in ("cpu", *DEVICELESS):
         yield
@@ -155,6 +157,13 @@ def as_on(target: str) -> Iterator[None]:
         for name, answer in zip(_ASKED, _answers(target), strict=True):
             setattr(cudnn, name, answer)
         yield
+    except Exception as error:
+        if any(frame.f_code.co_filename == cudnn.__file__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+            error.add_note(
+                f"jax's attention in cuDNN refuses this while the step is traced for {target}, which is planned for; "
+                "give that call another implementation, or plan for a cluster whose devices have it"
+            )
+        raise
     finally:
         for name, function in kept.items():
             setattr(cudnn, name, function)

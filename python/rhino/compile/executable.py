@@ -285,7 +285,7 @@ def _compile(
     signature: MainSignature,
     how: CompileRequest,
     bytecode: bytes | None = None,
-    changed: Callable[[OtherTrips], tuple[OtherTrips, bytes]] | None = None,
+    changed: Callable[[OtherTrips], tuple[OtherTrips, bytes | None]] | None = None,
 ) -> Executable:
     """Compiles a program as asked; `changed` makes one whose loops do things in other trips."""
     times = how.times
@@ -297,8 +297,8 @@ def _compile(
         return _compile_once(lowered, target, signature, chosen, bytecode)
 
     def compiler_of(trips: OtherTrips) -> tuple[OtherTrips, Compiler]:
-        there, module = changed(trips) if changed is not None else (IN_PLACE, b"")
-        if not there:
+        there, module = changed(trips) if changed is not None else (IN_PLACE, None)
+        if module is None:
             return there, compile_with
         program, kept = _jax.swap_module(lowered, module), None if bytecode is None else module
 

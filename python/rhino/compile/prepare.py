@@ -87,11 +87,14 @@ def prepare(module: str | bytes, algorithms: bool = True) -> tuple[MainSignature
     return signature, to_bytecode(parsed)
 
 
-def prepare_changed(module: str | bytes, trips: OtherTrips, algorithms: bool = True) -> tuple[OtherTrips, bytes]:
-    """As `prepare`, which see, of a program whose loops do things in other trips, and which of these there were."""
+def prepare_changed(module: str | bytes, trips: OtherTrips, algorithms: bool = True) -> tuple[OtherTrips, bytes | None]:
+    """As `prepare`, which see, of a program whose loops do things in other trips, and which of these there were.
+
+    None where there was nothing.
+    """
     parsed = parse(module)
     found = trips.change(parsed)
-    return found, prepare(to_bytecode(parsed), algorithms)[1]
+    return found, prepare(to_bytecode(parsed), algorithms)[1] if found else None
 
 
 def _check_calls(module: ir.Module) -> None:

@@ -110,6 +110,11 @@ def acts(op: ir.Operation) -> bool:
     return "has_side_effect" in op.attributes and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
 
 
+def owner_of(value: Any) -> Any:
+    """The operation that makes a value, None for an argument of a block."""
+    return None if isinstance(value, ir.BlockArgument) or isinstance(value.owner, ir.Block) else value.owner.operation
+
+
 def copy_all(ops: Iterable[ir.Operation], values: dict[Any, Any]) -> None:
     """Copies operations to the insertion point, with `values` in place of operands; their results are added to it."""
     for op in ops:

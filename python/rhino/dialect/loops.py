@@ -10,7 +10,6 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.dialect import sdy
 from rhino.dialect.constants import splat
 
 
@@ -58,22 +57,6 @@ def widen(
     for old, result in zip(loop.results, list(new.results)[:count], strict=True):
         old.replace_all_uses_with(result)
     return new
-
-
-def split_by(v: Any) -> tuple[tuple[str, ...], ...]:
-    """The axes that split each dimension of a value, which an operation makes or the body of a loop is given."""
-    none: tuple[tuple[str, ...], ...] = ((),) * len(v.type.shape)
-    if isinstance(v.owner, ir.Block):
-        holder = v.owner.owner.operation
-        if holder.name != "stablehlo.while" or v.owner != holder.regions[1].blocks[0]:
-            return none
-        at = v.arg_number
-    else:
-        holder, at = v.owner.operation, ir.OpResult(v).result_number
-    if holder.name in ("sdy.sharding_constraint", "sdy.reshard"):
-        return sdy.dims_of(holder.attributes["sharding"])
-    sharding = sdy.results_of(holder)[at]
-    return sdy.dims_of(sharding) if sharding is not None else none
 
 
 def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:

@@ -13,9 +13,10 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
-from rhino.dialect.functions import copy_all, walk
-from rhino.dialect.loops import attributes_of, split_by, widen
+from rhino.dialect.functions import copy_all, owner_of, walk
+from rhino.dialect.loops import attributes_of, widen
 from rhino.dialect.sdy import SHARDING
+from rhino.ir.layouts import split_by
 from rhino.program.elementwise import ELEMENTWISE
 from rhino.program.operations import CONTRACTIONS
 
@@ -90,7 +91,7 @@ def _is_gather(op: ir.Operation) -> bool:
 def _signature(v: Any, known: dict[Any, Any]) -> Any:
     """The same for values that the same operations make of the same."""
     v = _source(v)
-    op = _maker(v)
+    op = owner_of(v)
     if op is None or op.name not in _LIGHT:
         return v
     if v not in known:
@@ -120,7 +121,7 @@ def _light(values: Iterable[Any], body: ir.Block) -> tuple[ir.Operation, ...] | 
     """The operations of a body that make values, in order; None if one is no light one."""
     pending, found = [*values], set[ir.Operation]()
     while pending:
-        op = _maker(_source(pending.pop()))
+        op = owner_of(_source(pending.pop()))
         if op is None or op.block != body or op in found:
             continue
         if op.name not in _LIGHT:
@@ -132,19 +133,15 @@ def _light(values: Iterable[Any], body: ir.Block) -> tuple[ir.Operation, ...] | 
 
 def _changed(values: Iterable[Any], body: ir.Block, yields: Sequence[Any]) -> list[int]:
     """Where those of the values are among what the loop carries that it changes."""
-    given = [v.arg_number for v in map(_source, values) if _maker(v) is None and v.owner == body]
+    given = [v.arg_number for v in map(_source, values) if owner_of(v) is None and v.owner == body]
     return sorted({p for p in given if yields[p] != body.arguments[p]})
 
 
 def _source(v: Any) -> Any:
     """What a barrier is given for a value. jax.checkpoint has one around all that a layer reads."""
-    while (op := _maker(v)) is not None and op.name == _BARRIER:
+    while (op := owner_of(v)) is not None and op.name == _BARRIER:
         v = op.operands[ir.OpResult(v).result_number]
     return v
-
-
-def _maker(v: Any) -> ir.Operation | None:
-    return v.owner.operation if not isinstance(v.owner, ir.Block) else None
 
 
 def _end(body: ir.Block) -> ir.Operation:

@@ -17,11 +17,12 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import sdy
 from rhino.dialect.constants import is_zeros
-from rhino.dialect.functions import copy_all, walk
-from rhino.dialect.loops import attributes_of, split_by, widen
+from rhino.dialect.functions import copy_all, owner_of, walk
+from rhino.dialect.loops import attributes_of, widen
 from rhino.dialect.reducers import combiners_of, starts_neutral
 from rhino.dialect.reductions import together
 from rhino.dialect.sdy import SHARDING, overlap
+from rhino.ir.layouts import split_by
 
 # What a gradient goes through from its product to its stack. Zeros stay zeros.
 _ON_THE_WAY = (
@@ -79,7 +80,7 @@ def _gradient(loop: ir.Operation, p: int, meshes: _Meshes, axes: Sequence[str]) 
     """The gradient that a loop stacks at a position, if sums over the axes are in it."""
     body = loop.regions[1].blocks[0]
     end = body.operations[len(body.operations) - 1].operation
-    write = _maker(end.operands[p])
+    write = owner_of(end.operands[p])
     stack = body.arguments[p]
     if write is None or write.name != "stablehlo.dynamic_update_slice" or write.operands[0] != stack:
         return None
@@ -87,7 +88,7 @@ def _gradient(loop: ir.Operation, p: int, meshes: _Meshes, axes: Sequence[str]) 
         return None
     way: list[ir.Operation] = []
     made = write.operands[1]
-    while (op := _maker(made)) is not None and _is_on_the_way(op) and _is_read_once(made):
+    while (op := owner_of(made)) is not None and _is_on_the_way(op) and _is_read_once(made):
         way.append(op)
         made = op.operands[0]
     if op is None or op.block != body or not _is_read_once(made) or SHARDING not in op.attributes:
@@ -117,22 +118,18 @@ def _summed(op: ir.Operation) -> list[tuple[int, ...]]:
         return []
     made = op
     while made is not None and (made.name == "stablehlo.reduce" or made.name in _ON_THE_WAY):
-        made = _maker(made.operands[0])
+        made = owner_of(made.operands[0])
     # What was carried here waits for nothing already.
     if made is not None and starts_neutral(op, 0, "add"):
         return [(d,) for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
     return []
 
 
-def _maker(v: Any) -> ir.Operation | None:
-    return v.owner.operation if isinstance(v, ir.OpResult) or not isinstance(v.owner, ir.Block) else None
-
-
 def _is_on_the_way(op: ir.Operation) -> bool:
     if op.name == "stablehlo.reduce" and len(op.results) == 1:
         # jax adds up what a broadcast had as its only element, too.
         same = prod(op.operands[0].type.shape) == prod(op.results[0].type.shape)
-        start = _maker(op.operands[1])
+        start = owner_of(op.operands[1])
         return same and combiners_of(op) == ("add",) and start is not None and is_zeros(start)
     return op.name in _ON_THE_WAY
 
@@ -142,9 +139,9 @@ def _is_read_once(v: Any) -> bool:
 
 
 def _starts_as_zeros(v: Any) -> bool:
-    op = _maker(v)
+    op = owner_of(v)
     while op is not None and op.name in ("stablehlo.broadcast_in_dim", "sdy.sharding_constraint"):
-        op = _maker(op.operands[0])
+        op = owner_of(op.operands[0])
     return op is not None and is_zeros(op)
 
 
@@ -156,7 +153,7 @@ def _rewrite(loop: ir.Operation, found: Sequence[_Gradient], meshes: _Meshes) ->
     where: dict[Any, int] = {}
     for g in found:
         for v in list(g.write.operands)[2:]:
-            if (v.owner if (op := _maker(v)) is None else op.block) == body:
+            if (v.owner if (op := owner_of(v)) is None else op.block) == body:
                 where.setdefault(v, len(where))
     attributes = attributes_of(loop)
     if SHARDING in attributes:
@@ -187,7 +184,7 @@ def _rewrite(loop: ir.Operation, found: Sequence[_Gradient], meshes: _Meshes) ->
             first = g.way[0].operands[0] if g.way else g.write.operands[1]
             values = dict(zip(arguments, results, strict=True))
             values |= {first: _total(parts, g, layout), g.write.operands[0]: stacked}
-            starts = [start for op in g.way if op.name == "stablehlo.reduce" and (start := _maker(op.operands[1]))]
+            starts = [start for op in g.way if op.name == "stablehlo.reduce" and (start := owner_of(op.operands[1]))]
             copy_all([*dict.fromkeys(starts), *g.way, g.write], values)
         for owner, number in uses:
             owner.operation.operands[number] = values[g.write.results[0]]

@@ -56,6 +56,12 @@ def sharding_of(value: Any) -> ir.Attribute | None:
     return sdy.results_of(op)[position]
 
 
+def split_by(value: Any) -> Dims:
+    """The axes that split each dimension of a value; none where nothing says it."""
+    sharding = sharding_of(value)
+    return sdy.dims_of(sharding) if sharding is not None else ((),) * len(value.type.shape)
+
+
 def _of_argument(value: Any) -> ir.Attribute | None:
     parent = value.owner.owner.operation
     position = value.arg_number

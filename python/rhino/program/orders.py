@@ -6,7 +6,7 @@ and writes it. `XLA: orders-meet, stacks-transposed`. Knows no mesh and no costs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from rhino.program.data import Graph, Op, Rule, once
 from rhino.program.fusible import is_fusible
@@ -59,6 +59,18 @@ def transposed(graph: Graph) -> frozenset[int]:
 
 
 @once
+def stacked(graph: Graph) -> Mapping[int, int]:
+    """The results of loops that these write row by row, each with the row of a trip."""
+    found: dict[int, int] = {}
+    for loop in graph.ops:
+        for tie in loop.ties if loop.name == _LOOP else ():
+            made = graph.producer(tie[3])
+            if made is not None and made.name == _UPDATE and made.operands[0] == tie[2]:
+                found[tie[4]] = made.operands[1]
+    return found
+
+
+@once
 def copied_stacks(graph: Graph) -> frozenset[tuple[int, int]]:
     """What a loop only reads, and in another order than another loop wrote it: (loop, position among its ties).
 
@@ -68,7 +80,7 @@ def copied_stacks(graph: Graph) -> frozenset[tuple[int, int]]:
     if len(loops) < 2:
         return frozenset()
     known, users = orders(graph), graph.users()
-    written = {v: o for op in loops for v, o in _stacked(graph, op, known)}
+    written = {v: o for v, row in stacked(graph).items() if (o := known[row]) is not None}
     found = set()
     for op in loops:
         for position, tie in enumerate(op.ties):
@@ -145,17 +157,6 @@ def _is_summed(graph: Graph, op: Op, users: Sequence[Sequence[int]]) -> bool:
                 seen.add(reader.results[0])
                 queue.append(reader.results[0])
     return False
-
-
-def _stacked(graph: Graph, loop: Op, known: Sequence[Order | None]) -> Iterator[tuple[int, Order]]:
-    """The results of a loop that it writes row by row, each with the order of a row."""
-    for tie in loop.ties:
-        made = graph.values[tie[3]].producer
-        if made < 0 or graph.ops[made].name != _UPDATE or graph.ops[made].operands[0] != tie[2]:
-            continue
-        row = known[graph.ops[made].operands[1]]
-        if row is not None:
-            yield tie[4], row
 
 
 def _wanted(graph: Graph, v: int, known: Sequence[Order | None], users: Sequence[Sequence[int]]) -> Order | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rhino.program.data import Graph, Op
 from rhino.program.fusible import is_elementwise
 from rhino.program.fusion import is_invariant
-from rhino.program.orders import copied_stacks
+from rhino.program.orders import copied_stacks, stacked
 from rhino.sharding.problem import REPLICATED
 from rhino.sharding.sliced import moved
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # What leaves the order of a layer's dimensions as it is.
 _KEEPING = ("stablehlo.convert", "stablehlo.reshape")
-_LOOP, _READ, _UPDATE = "stablehlo.while", "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
+_LOOP, _READ = "stablehlo.while", "stablehlo.dynamic_slice"
 
 # Dimensions that are gathered along, of more than one element, from the last on: 0 is the last.
 _Dims = tuple[int, ...]
@@ -39,16 +39,16 @@ def stacks(costs: Costs, states: Sequence[States], nbytes: Callable[[int], int])
     """
     graph = costs.problem.graph
     found: dict[tuple[int, _Dims], tuple[int, int, int]] = {}
-    gathers = list(_gathers(costs, states))
+    gathers, written = list(_gathers(costs, states)), stacked(graph)
     for v, dims in gathers:
         read = _read_stack(graph, v)
-        if read is not None:
+        if read is not None and read[1][0] not in written:
             loop, tie = read
             stack, first, last = found.get((tie[0], dims), (tie[1], loop.index, 0))
             found[tie[0], dims] = (stack, min(first, loop.index), max(last, loop.region_end - 1))
     yield from found.values()
     copies: dict[int, list[int]] = {}
-    for stack, loop_index in _between_loops(graph, gathers):
+    for stack, loop_index in _between_loops(graph, gathers, written):
         copies.setdefault(loop_index, []).append(stack)
     for loop_index, values in copies.items():
         yield max(values, key=nbytes), loop_index, loop_index
@@ -97,24 +97,20 @@ def _layer(graph: Graph, v: int) -> tuple[int, ...]:
     return tuple(n for n in graph.values[v].shape if n > 1)
 
 
-def _between_loops(graph: Graph, gathers: Sequence[tuple[int, _Dims]]) -> Iterator[tuple[int, int]]:
+def _between_loops(
+    graph: Graph, gathers: Sequence[tuple[int, _Dims]], written: Mapping[int, int]
+) -> Iterator[tuple[int, int]]:
     """What one loop stacks in another order than another reads it in, and the index of that."""
-    loops = [op for op in graph.ops if op.name == _LOOP]
-    if len(loops) < 2 or not gathers:
+    if not written or not gathers:
         return
     turned, users, known = _turned(graph, gathers), graph.users(), copied_stacks(graph)
-    written: dict[int, _Dims] = {}
-    for loop in loops:
-        for tie in loop.ties:
-            update = graph.producer(tie[3])
-            if update is not None and update.name == _UPDATE and update.operands[0] == tie[2]:
-                written[tie[4]] = _order(graph, update.operands[1], turned)
-    for loop in loops:
-        for position, tie in enumerate(loop.ties):
+    for loop in graph.ops:
+        for position, tie in enumerate(loop.ties if loop.name == _LOOP else ()):
             if tie[0] not in written or not is_invariant(loop, tie) or (loop.index, position) in known:
                 continue
             rows = [graph.ops[o].results[0] for o in users[tie[2]] if graph.ops[o].name == _READ]
-            if rows and next((turned[v] for v in rows if v in turned), ()) != written[tie[0]]:
+            wanted = next((turned[v] for v in rows if v in turned), ())
+            if rows and wanted != _order(graph, written[tie[0]], turned):
                 yield tie[0], loop.index
 
 

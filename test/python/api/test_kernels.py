@@ -282,14 +282,17 @@ def test_of_a_pipeline_the_kernels_are_those_of_one_stage() -> None:
 
 
 def test_an_older_gpu_refuses_what_cudnn_cannot_do_there() -> None:
-    """Heads of 256 need Hopper: jax says so while it traces, for the GPU that is planned for."""
+    """Heads of 256 need Hopper: jax says so while it traces, and Rhino for which device, and what to do."""
 
     def step(q: jax.Array) -> jax.Array:
         return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
 
     q = _bf16(8, 64, 2, 256)
     assert rhino.parallelize(step, cluster="dgx-h100:1").plan(q).kernels
-    with pytest.raises(NotImplementedError, match="head dim must be <= 128"):
+    with pytest.raises(NotImplementedError, match="head dim must be <= 128") as refused:
         rhino.parallelize(step, cluster="dgx-a100:1").plan(q)
-    with pytest.raises(RuntimeError, match="cuDNN"):
+    notes = " ".join(refused.value.__notes__)
+    assert "while the step is traced for a100" in notes and "give that call another implementation" in notes
+    with pytest.raises(RuntimeError, match="cuDNN") as refused_here:
         rhino.parallelize(step, cluster="local").plan(q)
+    assert "is traced for cpu" in " ".join(refused_here.value.__notes__)

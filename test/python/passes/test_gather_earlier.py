@@ -96,7 +96,7 @@ def test_over_a_slow_network_gathers_are_earlier_and_hidden(
     assert found.to_json()["gathered_earlier"] == found.other_trips.gathers_earlier
     change = executable.prepare_changed
 
-    def sums_only(module: str | bytes, trips: OtherTrips, algorithms: bool = True) -> tuple[OtherTrips, bytes]:
+    def sums_only(module: str | bytes, trips: OtherTrips, algorithms: bool = True) -> tuple[OtherTrips, bytes | None]:
         return change(module, OtherTrips(trips.sums_later), algorithms)
 
     monkeypatch.setattr(executable, "prepare_changed", sums_only)

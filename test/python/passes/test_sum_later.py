@@ -79,7 +79,7 @@ def test_over_a_slow_network_sums_are_later_and_hidden(gpu_compiler: None, monke
     found = compile_module(module, "v100", overlap=cluster)
     assert found.other_trips.sums_later
     assert found.to_json()["summed_later"]
-    monkeypatch.setattr(executable, "prepare_changed", lambda *arguments, **keywords: (IN_PLACE, b""))
+    monkeypatch.setattr(executable, "prepare_changed", lambda *arguments, **keywords: (IN_PLACE, None))
     before = compile_module(module, "v100", overlap=cluster)
     assert before.other_trips == IN_PLACE
     assert found.timeline(cluster).total_s < 0.9 * before.timeline(cluster).total_s

@@ -10,6 +10,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect.constants import is_zeros
+from rhino.dialect.functions import owner_of
 from rhino.ir.diagnostics import PassError
 from rhino.program.operations import COMBINERS
 
@@ -17,11 +18,6 @@ _WRITE = "stablehlo.dynamic_update_slice"
 # What an accumulator's last operation says about how accumulators of several replicas come together.
 _KINDS = {**COMBINERS, _WRITE: "write"}
 _THROUGH = ("stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose", "sdy.sharding_constraint")
-
-
-def owner_of(value: Any) -> Any:
-    """The operation that makes a value, None for an argument of a block."""
-    return None if isinstance(value, ir.BlockArgument) or isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 def _maker(body: Any, i: int) -> tuple[Any, int]:

@@ -12,11 +12,12 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mpmd, sdy, stablehlo
 
 from rhino.dialect.constants import splat
+from rhino.dialect.functions import owner_of
 from rhino.dialect.mpmd import MeshTensor, make_topology, tensor_of, topology
 from rhino.dialect.reductions import together
 from rhino.dialect.sdy import dims_of, tensor_sharding
 from rhino.ir.diagnostics import PassError
-from rhino.ir.fragments.accumulators import kind_of, owner_of, stage_of, starts_as_zeros
+from rhino.ir.fragments.accumulators import kind_of, stage_of, starts_as_zeros
 from rhino.ir.fragments.distributed import in_parts, scattered, shared_dim
 from rhino.ir.meshes import MESH, REPLICA_AXIS
 from rhino.program.partial import combined

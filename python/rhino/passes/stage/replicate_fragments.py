@@ -9,11 +9,11 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import functions
 from rhino.dialect.attributes import RhinoPlacement
+from rhino.dialect.functions import owner_of
 from rhino.dialect.mpmd import TOPOLOGY
 from rhino.dialect.sdy import add_mesh
 from rhino.errors import RhinoError
 from rhino.ir.diagnostics import PassError
-from rhino.ir.fragments.accumulators import owner_of
 from rhino.ir.fragments.distributed import distribute
 from rhino.ir.fragments.replicated import Replicator, widened_topology
 from rhino.ir.manual import mesh_name, outermost
