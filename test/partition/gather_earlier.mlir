@@ -75,6 +75,9 @@ func.func @forward(%x: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"
 // CHECK: %[[W1:.*]] = sdy.sharding_constraint %[[L]] <@mesh, [{}, {}]> : tensor<8x8xf32>
 // CHECK: stablehlo.return {{.*}}, %[[W1]] :
 // FIRST-LABEL: func.func @backward
+// FIRST: stablehlo.while({{.*}}, %[[FW:[a-zA-Z0-9_]+]] = %{{[0-9]+}})
+// FIRST: %[[FY:.*]] = stablehlo.dot_general %{{.*}}, %[[FW]]
+// FIRST: stablehlo.dot_general %[[FY]], %[[FW]]
 func.func @backward(%x: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}, %ws: tensor<3x8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}, {}]>}) -> tensor<64x8xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %one = stablehlo.constant dense<1> : tensor<i32>

@@ -64,13 +64,16 @@ def _gathers(loop: ir.Operation, first: bool) -> list[_Gather]:
     yields = list(_end(body).operands)
     found: dict[Any, _Gather] = {}
     known: dict[Any, Any] = {}
+    enough = False
     for op in (one.operation for one in body.operations):
-        if first and found and op.name in CONTRACTIONS:
-            break
+        enough = enough or (first and bool(found) and op.name in CONTRACTIONS)
         if op.name != _MOVE or not _is_gather(op):
             continue
         signature = _signature(op.operands[0], known), str(op.attributes["sharding"])
         before = found.get(signature)
+        if before is None and enough:
+            continue
+        # What is read once more is not gathered once more.
         way = before.way if before is not None else _way(op.operands[0], body, yields)
         if way is not None:
             found[signature] = _Gather((*before.moves, op) if before is not None else (op,), way)
