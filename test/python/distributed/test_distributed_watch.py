@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import pytest
+from processes import free_port
 
 from rhino.distributed.watch import Lines, Watch, line, reach
 from rhino.errors import RhinoError
@@ -35,18 +36,9 @@ class Client:
         return self.heard.pop(0)
 
 
-# Watches of earlier tests still listen: at a port of theirs they would answer for the job.
-_TAKEN: list[int] = []
-
-
 @pytest.fixture
 def port() -> int:
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            found = int(free.getsockname()[1]) - 10
-        if all(abs(found - taken) > 10 for taken in _TAKEN):
-            _TAKEN.append(found)
-            return found
+    return free_port()
 
 
 def started(watch: Watch, port: int) -> list[Client]:
