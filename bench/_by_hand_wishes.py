@@ -1,12 +1,13 @@
 """One case of by_hand: `python -m bench._by_hand_wishes MODULE CLUSTER LEVEL SECONDS OUT [WISH ...]`.
 
-Plans with no flags and with every wish, one after the other, and writes OUT as JSON. After SECONDS no wish is begun;
-those left say so.
+Plans with no flags and with every wish, one after the other, and writes OUT as JSON. After SECONDS the wish that is
+being planned is ended and no other is begun; those say so.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,11 @@ _PARTS = (2, 4, 8, 16, 32, 64, 128)
 _DEPTHS = (1, 2, 4, 8)
 Row = dict[str, Any]
 # Why a wish was not planned, for want of time.
-LATE = "not tried: the time was over"
+LATE = "not planned: the time was over"
+
+
+class Over(BaseException):
+    """The time is over. No `Exception`, which the planner may catch."""
 
 
 class Wishes:
@@ -94,13 +99,27 @@ class Wishes:
             yield wish, partial(self.planned, **flags)
 
 
-def timed(work: Callable[[], Row]) -> Row:
-    """What it gives, or why it gives nothing, and the seconds of the processor it took."""
-    begin = time.process_time()
+def timed(work: Callable[[], Row], seconds: float = 0.0) -> Row:
+    """What it gives, or why it gives nothing, and the seconds of the processor it took.
+
+    Args:
+      seconds: after which it is ended, when it comes back from a call of another library; 0 for no end.
+    """
+
+    def over(*_: object) -> None:
+        raise Over
+
+    begin, before = time.process_time(), signal.signal(signal.SIGALRM, over)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         row = work()
     except RhinoError as error:
         row = {"why": error.message}
+    except Over:
+        row = {"why": LATE}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     return {**row, "seconds": time.process_time() - begin}
 
 
@@ -113,7 +132,8 @@ def main(source: str, cluster: str, level: str, seconds: str, out: str, *only: s
         for name, work in some:
             if only and not any(text in name for text in only):
                 continue
-            found["wishes"].append({"wish": name, **(timed(work) if time.monotonic() < end else {"why": LATE})})
+            left = end - time.monotonic()
+            found["wishes"].append({"wish": name, **(timed(work, left) if left > 0 else {"why": LATE})})
 
     wish_for(wishes.all())
     pipelines = [row for row in found["wishes"] if row.get("stages", 1) > 1]

@@ -110,7 +110,7 @@ def body() -> None:
     p.add_argument("--wish", nargs="+", default=[], metavar="TEXT", help="only wishes that contain one of these")
     p.add_argument("--level", choices=tuple(TARGETS), default="O1", help="search effort (default: O1)")
     p.add_argument(
-        "--minutes", type=float, default=30.0, metavar="M", help="of one case, after which no more is wished for"
+        "--minutes", type=float, default=30.0, metavar="M", help="of one case, after which no more is planned"
     )
     args = p.parse_args()
     cases = select(QUICK if args.quick else CASES, args.only)

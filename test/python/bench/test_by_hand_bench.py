@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 
 import pytest
 
+from bench._by_hand_wishes import LATE, timed
 from bench._common import run
 from bench.by_hand import judge, tables
 
@@ -19,6 +21,16 @@ def test_by_hand_runs() -> None:
     assert all(wish["step_time_s"] > 0 and wish["peak_bytes"] > 0 for wish in row["wishes"])
     assert row["kept"]
     assert row["default"]["step_time_s"] <= min(wish["step_time_s"] for wish in row["wishes"])
+
+
+def test_a_wish_ends_with_the_time() -> None:
+    def endless() -> dict[str, object]:
+        while True:
+            with suppress(Exception):
+                sum(range(1000))
+
+    assert timed(endless, 0.05)["why"] == LATE
+    assert timed(lambda: {"plan": "8"}, 60.0)["plan"] == "8"
 
 
 def wished(*seconds: float) -> list[dict[str, object]]:
