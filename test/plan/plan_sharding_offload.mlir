@@ -1,8 +1,8 @@
 // Where nothing fits the devices, optimizer state is kept by their hosts: as much of it as that takes.
 // RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1" | filecheck %s --check-prefix=FREE
-// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=8500000" | filecheck %s --check-prefix=SOME
+// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=8000000" | filecheck %s --check-prefix=SOME
 // RUN: rhino-opt %s --rhino-auto="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=5900000" | filecheck %s --check-prefix=ALL
-// RUN: not rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=8500000 offload=none" 2>&1 | filecheck %s --check-prefix=LEFT
+// RUN: not rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=8000000 offload=none" 2>&1 | filecheck %s --check-prefix=LEFT
 // RUN: not rhino-opt %s --rhino-plan-parallelism="topology=dgx-h100:1 microbatches=1 memory-limit=1000000" 2>&1 | filecheck %s --check-prefix=NEITHER
 
 // FREE-NOT: pinned_host
@@ -15,7 +15,7 @@
 
 // ALL: rhino.plan = {{.*}}host_bytes = 5242880 : i64
 
-// LEFT: memory limit 8.11 MiB per device cannot be met
+// LEFT: memory limit 7.63 MiB per device cannot be met
 
 // NEITHER: error: memory limit 977 KiB per device cannot be met
 // NEITHER: note: nor is there a pipeline

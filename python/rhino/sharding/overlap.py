@@ -15,12 +15,13 @@ from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient, of_most
 from rhino.xla import back_end
 
-# Share of computing that parameter and gradient collectives can run beside: half a step is backward, whose dots are
-# what XLA's scheduler has to place them under. XLA: collectives-span-dots
-WINDOW = 0.5
-# Of collectives that computing could hide, what XLA hides when it is asked to overlap: from 0.4 of an LSTM's to all of
-# a GPT's, by the timelines of seven models (`python -m bench.overlap`), and 0.77 in the median.
-WON = 0.75
+# Share of computing that parameter and gradient collectives can run beside: two thirds of a step are backward, whose
+# dots are what XLA's scheduler has to place sums under, and gathers are beside those of both. Measured where a network
+# is full (`python -m bench.overlap`): 0.62 and 0.66. XLA: collectives-span-dots
+WINDOW = 0.7
+# Of collectives that computing could hide, what XLA hides when it is asked to overlap and may do them in another trip
+# (`rhino.ir.other_trips`): from 0.7 to all, by the timelines of the same bench, and 0.93 in the median.
+WON = 0.9
 _VIEWS = stablehlo("reshape transpose convert")
 # Of the step's products, those that must still follow for a parameter's return to be beside them.
 _ENOUGH = 0.05

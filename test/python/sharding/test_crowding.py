@@ -35,7 +35,7 @@ def step(weights: tuple[jax.Array, jax.Array], x: jax.Array) -> Any:
         # Data parallel over hosts: all that is sent in a trip can be put off.
         pytest.param(4096, "p3.16xlarge:2", 0, id="nothing in the way"),
         # Layers are divided in a host, and a trip waits for what it makes once a layer.
-        pytest.param(64, "p3.16xlarge:2", LAYERS, id="once a layer"),
+        pytest.param(256, "p3.16xlarge:2", LAYERS, id="once a layer"),
         pytest.param(65536, "dgx-h100:1", 0, id="hides little"),
     ],
 )
