@@ -43,7 +43,7 @@ def moved_by_hand(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 # What is asked for, and when it is trained: always, with `--slow`, or with `--all`.
 CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
-    "towers": ("towers", {"stages": 4}, (16, 12, 16), ""),
+    "towers": ("towers", {"stages": 4}, (16, 12, 16), "long"),
     "not donated": ("towers", {"stages": 4, "donate_argnums": ()}, (16, 12, 16), "long"),
     # Stages of 3, 3 and 2 devices, each with a mesh of its own.
     "uneven": ("towers", {"stages": 3}, (16, 12, 16), "long"),

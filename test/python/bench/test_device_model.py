@@ -89,7 +89,8 @@ def test_timelines_are_true_of_steps_that_ran_on_a_gpu() -> None:
     [
         ("dgx-h100", "llama2-7b", 0.12),
         ("dgx-h100", "lstm-250m", 0.1),
-        ("dgx-h100", "resnet50-b2", 0.05),  # waits for its host: its kernels take half as long
+        # Waits for its host: its kernels take half as long.
+        pytest.param("dgx-h100", "resnet50-b2", 0.05, marks=pytest.mark.long),
         ("h200", "gpt-350m", 0.1),
         ("h200", "mlp-wide", 0.2),
     ],

@@ -317,7 +317,7 @@ def test_a_middle_stage_is_priced_once_and_counts_as_often_as_there_are_any() ->
 
 def test_a_sample_is_expressed_and_recorded(tmp_path: Path) -> None:
     record = tmp_path / "runs.json"
-    names = (*published_runs.QUICK, "kempner-7b-4h200-tp4-fsdp1")
+    names = (*published_runs.QUICK[::2], "kempner-7b-4h200-tp4-fsdp1")
     command = [sys.executable, "-m", "bench.published_runs", "--parts", "--json", str(record), "--only", *names]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     found = json.loads(record.read_text())["results"]

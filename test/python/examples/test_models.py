@@ -54,6 +54,8 @@ def params() -> Any:
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_closed_form_parameter_count_is_that_of_the_model(name: str, preset: str) -> None:
     config = MODELS[name].PRESETS[preset]
+    if name == "gpt" and preset != "tiny":
+        config = dataclasses.replace(config, scan=True)  # traces faster; a test below says that it is the same model
     state, _ = MODELS[name].abstract_inputs(config, batch_size=2)
     assert config.num_params() == count_params(state.params)
 

@@ -186,7 +186,7 @@ def test_what_an_update_makes_for_others() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("stacked", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_xla_makes_of_it(stacked: bool, gpu_compiler: None) -> None:
     """Its memory on devices and hosts is what was predicted, and the timeline has the copies at their price."""
     init, step, batch = model(optax.adam(1e-3), width=2048, stacked=stacked)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from typing import Any, ClassVar
 
 import pytest
@@ -57,8 +58,13 @@ def spread(seed: int, per_host: int, strategy: str = "broadcast", scheduler: str
     return module
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize(
+    ("strategy", "scheduler"),
+    [
+        pytest.param(*case, marks=[pytest.mark.long] * ("broadcast" not in case and "optimal" not in case))
+        for case in product(STRATEGIES, SCHEDULERS)
+    ],
+)
 def test_what_is_planned_is_written_and_reads_back_equal(strategy: str, scheduler: str) -> None:
     hops, signature = 0, 0
     for seed in range(3):

@@ -72,7 +72,7 @@ def test_xla_sums_what_the_trip_before_made(gpu_compiler: None) -> None:
             queue += [other for other in re.findall(r"%[\w.-]+", text.split("calls=")[0]) if other not in queue]
 
 
-@pytest.mark.slow
+@pytest.mark.long  # that of rhino-gather-earlier has later sums, too
 def test_over_a_slow_network_sums_are_later_and_hidden(gpu_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster.load("p3.16xlarge:2")
     module = str(planned((2, 8), ROWS, ((), ("y",)), jnp.float32, cluster, 1024, 2048))
