@@ -18,6 +18,7 @@ from rhino.program.operations import CONTRACTIONS, PLACEMENT
 from rhino.program.products import Attention, Factors, MatrixProduct, Parts, attention_of, product_of, slowness
 from rhino.program.traffic import Fusing, Traffic, traffic
 from rhino.program.turned import copied_kernel
+from rhino.program.unwritten import narrow
 from rhino.program.work import Work
 from rhino.xla import back_end
 
@@ -161,10 +162,13 @@ def heavy_times(graph: Graph, cluster: Cluster) -> dict[int, HeavyTimes]:
         if product is not None and _is_of_vectors(cluster, product):
             product = None
         found[op.index] = product_times(cluster, product, op.name, op.trips, arithmetic_s, moved)
+        # Two bytes read, four written. XLA: dots-widened
+        copied = [(moved[i][0], 1.5 * sizes[i] / bytes_s) for i in (narrow(graph).get(op.index, ()) if wide else ())]
         # XLA: kernels-turned
         if turns and (at := copied_kernel(graph, op)) is not None:
-            copied = ((moved[at][0], 2 * sizes[at] / bytes_s),)
-            found[op.index] = replace(found[op.index], copied=copied)
+            copied.append((moved[at][0], 2 * sizes[at] / bytes_s))
+        if copied:
+            found[op.index] = replace(found[op.index], copied=tuple(copied))
     return found | _clashing(graph, cluster)
 
 

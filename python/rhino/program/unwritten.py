@@ -1,14 +1,18 @@
-"""What dots read that some back ends do not write for them: they read what it is made of.
+"""What dots read that some back ends do not write for them: they read what it is made of, or a copy of their own.
 
-Owns which values these are: `XLA: maxima-fused-into-dots, roundings-undone`. Knows no mesh and no costs.
+Owns which values these are: `XLA: maxima-fused-into-dots, roundings-undone, dots-widened`. Knows no mesh and no costs.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from rhino.program.data import Graph, Op, once
 from rhino.program.fusible import is_elementwise
 from rhino.program.fusion import buffers, materialised, splats
 from rhino.program.memory import lifetimes
+from rhino.program.operations import CONTRACTIONS
+from rhino.program.rows import keeps_order
 
 
 @once
@@ -45,6 +49,24 @@ def unrounded(graph: Graph) -> frozenset[int]:
             if types == ("f32", "bf16") and _only_dots_read(graph, made):
                 found.add(made)
     return frozenset(found)
+
+
+@once
+def narrow(graph: Graph) -> Mapping[int, Sequence[int]]:
+    """By product which operands are arguments, of the step or of a loop, in bfloat16.
+
+    Nothing writes them as float32. Back ends with `dots_widened` copy each, once for all products of a region.
+    """
+    found: dict[int, list[int]] = {}
+    copied = set()
+    for op in graph.ops:
+        for i, v in enumerate(op.operands if op.name in CONTRACTIONS else ()):
+            while (at := graph.values[v].producer) >= 0 and keeps_order(graph, graph.ops[at]):
+                v = graph.ops[at].operands[0]
+            if at < 0 and graph.values[v].dtype == "bf16" and (op.parent, v) not in copied:
+                copied.add((op.parent, v))
+                found.setdefault(op.index, []).append(i)
+    return found
 
 
 def _only_dots_read(graph: Graph, v: int) -> bool:

@@ -17,10 +17,10 @@ from rhino.xla import back_end
 
 # Share of computing that parameter and gradient collectives can run beside: two thirds of a step are backward, whose
 # dots are what XLA's scheduler has to place sums under, and gathers are beside those of both. Measured where a network
-# is full (`python -m bench.overlap`): 0.62 and 0.66. XLA: collectives-span-dots
+# is full (`python -m bench.overlap`): 0.62 and 0.65. XLA: collectives-span-dots
 WINDOW = 0.7
 # Of collectives that computing could hide, what XLA hides when it is asked to overlap and may do them in another trip
-# (`rhino.ir.other_trips`): from 0.7 to all, by the timelines of the same bench, and 0.93 in the median.
+# (`rhino.ir.other_trips`): from half of an LSTM's to 0.97, by the timelines of the same bench, and 0.91 in the median.
 WON = 0.9
 _VIEWS = stablehlo("reshape transpose convert")
 # Of the step's products, those that must still follow for a parameter's return to be beside them.

@@ -270,6 +270,23 @@ def test_a_long_sum_launches_another_kernel() -> None:
     assert sum(launch_seconds(graph, more)) == pytest.approx(3e-6)
 
 
+@pytest.mark.parametrize(("target", "copies"), [("v100", 1), ("h100", 0)])
+def test_weights_of_16_bits_that_a_loop_reads_are_copied_wide_each_trip(target: str, copies: int) -> None:
+    def loop(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 7, lambda _, h: jnp.tanh(h @ w) + h @ w, x)
+
+    gpu = replace(GPU, device=replace(GPU.device, xla_target=target))
+    sizes = (1024, 1024), (2048, 1024)
+    narrow, wide = (graph_of(loop, *(spec(*size, dtype=dtype) for size in sizes)) for dtype in ("bfloat16", "float32"))
+    copied = 0.0
+    for op in narrow.ops:
+        if op.name == "stablehlo.dot_general":
+            copied += sum(seconds for _, seconds in heavy_times(narrow, gpu)[op.index].copied)
+    # The weights, once for both products, and what the trip begins with; of float32 nothing is.
+    assert copied == pytest.approx(copies * (1024 * 1024 + 2048 * 1024) * 6 / 1e12)
+    assert not any(times.copied for times in heavy_times(wide, gpu).values())
+
+
 def test_a_kernel_in_another_order_is_copied_and_its_gradient_too() -> None:
     def convolve(order: str, k: jax.Array, x: jax.Array) -> jax.Array:
         return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", order, "NHWC"))
