@@ -17,6 +17,13 @@ _BROADCAST = "stablehlo.broadcast_in_dim"
 _KINDS = ("add", "maximum", "minimum", "multiply")
 
 
+def memory_of(graph: Graph, real: Sequence[bool], v: int) -> int:
+    """The value whose memory another is, in another shape; `real` are those with memory of their own."""
+    while not real[v] and (at := graph.values[v].producer) >= 0 and keeps_order(graph, graph.ops[at]):
+        v = graph.ops[at].operands[0]
+    return v
+
+
 def keeps_order(graph: Graph, op: Op) -> bool:
     """Whether an op's result is its operand's memory seen otherwise: a reshape, a transposition of dimensions of 1."""
     if len(op.operands) != 1 or not op.results:

@@ -15,7 +15,7 @@ from rhino.program.fills import read_fills
 from rhino.program.fusible import is_fusible
 from rhino.program.fusion import materialised
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
-from rhino.program.rows import keeps_order, rows_inside, stacked_rows
+from rhino.program.rows import keeps_order, memory_of, rows_inside, stacked_rows
 from rhino.program.shared import shared
 from rhino.program.work import Work, operations, scattered
 
@@ -337,9 +337,8 @@ def _wide(graph: Graph, real: Sequence[bool]) -> frozenset[int]:
     found = set()
     for op in graph.ops:
         for v in (*op.operands, *op.results) if op.name in CONTRACTIONS else ():
-            while not real[v] and (at := graph.values[v].producer) >= 0 and keeps_order(graph, graph.ops[at]):
-                v = graph.ops[at].operands[0]
-            maker = graph.ops[at] if (at := graph.values[v].producer) >= 0 else None
+            v = memory_of(graph, real, v)
+            maker = graph.producer(v)
             if graph.values[v].dtype == "bf16" and maker is not None and maker.name != "stablehlo.convert":
                 found.add(v)
     return frozenset(found)

@@ -12,7 +12,7 @@ from rhino.program.fusible import is_elementwise
 from rhino.program.fusion import buffers, materialised, splats
 from rhino.program.memory import lifetimes
 from rhino.program.operations import CONTRACTIONS
-from rhino.program.rows import keeps_order
+from rhino.program.rows import memory_of
 
 
 @once
@@ -57,13 +57,12 @@ def narrow(graph: Graph) -> Mapping[int, Sequence[int]]:
 
     Nothing writes them as float32. Back ends with `dots_widened` copy each, once for all products of a region.
     """
+    real, copied = materialised(graph), set()
     found: dict[int, list[int]] = {}
-    copied = set()
     for op in graph.ops:
-        for i, v in enumerate(op.operands if op.name in CONTRACTIONS else ()):
-            while (at := graph.values[v].producer) >= 0 and keeps_order(graph, graph.ops[at]):
-                v = graph.ops[at].operands[0]
-            if at < 0 and graph.values[v].dtype == "bf16" and (op.parent, v) not in copied:
+        for i, operand in enumerate(op.operands if op.name in CONTRACTIONS else ()):
+            v = memory_of(graph, real, operand)
+            if graph.producer(v) is None and graph.values[v].dtype == "bf16" and (op.parent, v) not in copied:
                 copied.add((op.parent, v))
                 found.setdefault(op.index, []).append(i)
     return found
